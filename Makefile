@@ -1,0 +1,83 @@
+# Weir's everyday commands. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCK_VENV := .venv-lock
+UV_VERSION := 0.13.8
+# More pytest options, for example: make test PYTEST_ARGS="-m 'not spark'"
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help check setup lint format test demo bench lock clean
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+check: ## Say whether this machine has the Python and the Java that Weir needs
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "Weir needs Python 3.11 or newer, and '$(PYTHON)' was not found."; \
+	  echo "  Debian/Ubuntu: sudo apt-get install python3 python3-venv"; \
+	  echo "  another one:   make setup PYTHON=python3.12"; exit 1; } >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Weir needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)."; \
+	  echo "  Debian/Ubuntu: sudo apt-get install python3.11 python3.11-venv"; \
+	  echo "  then:          make setup PYTHON=python3.11"; exit 1; } >&2
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$$($(PYTHON) -V) cannot create virtual environments: its venv module is missing."; \
+	  echo "  Debian/Ubuntu: sudo apt-get install python3-venv"; exit 1; } >&2
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	command -v "$$java" >/dev/null || { \
+	  echo "Spark needs Java 17 or newer, and '$$java' was not found."; \
+	  echo "  Debian/Ubuntu: sudo apt-get install openjdk-17-jre-headless"; exit 1; } >&2; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	[ "$${version:-0}" -ge 17 ] || { \
+	  echo "Spark needs Java 17 or newer; '$$java' is version $${version:-unknown}."; \
+	  echo "  Debian/Ubuntu: sudo apt-get install openjdk-17-jre-headless"; \
+	  echo "  then point JAVA_HOME at it"; exit 1; } >&2
+
+setup: $(STAMP) ## Create .venv with everything that requirements.lock names (done once)
+
+# The lock pins what is installed, hashes included. Weir itself goes in without its dependencies, so
+# that nothing outside the lock can slip in.
+$(STAMP): requirements.lock pyproject.toml | check
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
+	  --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lint: setup ## Format check, lint, types, import direction
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: setup ## Rewrite the code into its format
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+test: lint ## Lint, then the whole test suite
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+demo: setup ## Stream real flights on local Spark, kill a worker, check the result
+	$(BIN)/python -m weir.examples.demo
+
+bench: setup ## Print the benchmark table
+	$(BIN)/python -m tests.benchmarks
+
+# Universal: one file for every platform and Python version that pyproject.toml allows.
+lock: ## Resolve the newest allowed versions into requirements.lock
+	$(PYTHON) -m venv --clear $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(LOCK_VENV)/bin/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
+	  --upgrade --generate-hashes \
+	  --custom-compile-command "make lock" --output-file requirements.lock
+	rm -rf $(LOCK_VENV)
+
+clean: ## Remove the environment, the caches and what was built
+	rm -rf $(VENV) $(LOCK_VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache \
+	  .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,85 @@
+"""How a stream gets event time: who reads a record's timestamp, and how far it may be out of order.
+
+A *watermark* t says that no record with a timestamp of t or less will follow. Both strategies here
+follow the highest timestamp seen: minus the bound by which records may come out of order, minus one
+millisecond, because another record with the very same timestamp may still come.
+
+Source: Flink, BoundedOutOfOrdernessWatermarks and WatermarksWithIdleness.
+"""
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from weir.common.time import Duration, Time, milliseconds_of
+from weir.errors import ConfigError
+
+Length: TypeAlias = Duration | Time | dt.timedelta | int
+
+
+class TimestampAssigner(ABC):
+    """Reads the event time out of a record."""
+
+    @abstractmethod
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """The record's event time in milliseconds since the epoch.
+
+        ``record_timestamp`` is the one it already carries, or the smallest int64 without one.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkStrategy:
+    """How timestamps are assigned and watermarks follow them; every ``with_`` gives a new one."""
+
+    bound_ms: int | None  # None: no watermarks until the input ends.
+    assign: Callable[[Any, int], int] | None = None  # Per record: (value, record_timestamp).
+    column: str | None = None  # Per column instead.
+    idle_timeout_ms: int | None = None
+
+    @classmethod
+    def for_monotonous_timestamps(cls) -> "WatermarkStrategy":
+        """Timestamps never go back within one subtask."""
+        return cls(bound_ms=0)
+
+    @classmethod
+    def for_bounded_out_of_orderness(cls, max_out_of_orderness: Length) -> "WatermarkStrategy":
+        """A record comes at most this much later than one with a higher timestamp."""
+        bound_ms = milliseconds_of(max_out_of_orderness)
+        if bound_ms < 0:
+            raise ConfigError(f"out-of-orderness is {bound_ms} ms; it cannot be negative")
+        return cls(bound_ms=bound_ms)
+
+    @classmethod
+    def no_watermarks(cls) -> "WatermarkStrategy":
+        """Event time stands still until the input ends."""
+        return cls(bound_ms=None)
+
+    def with_timestamp_assigner(
+        self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
+    ) -> "WatermarkStrategy":
+        """Timestamps come from an assigner, or a function of (value, record_timestamp)."""
+        assign = (
+            timestamp_assigner.extract_timestamp
+            if isinstance(timestamp_assigner, TimestampAssigner)
+            else timestamp_assigner
+        )
+        if not callable(assign):
+            raise ConfigError(
+                f"{timestamp_assigner!r} is neither a TimestampAssigner nor a function of "
+                "(value, record_timestamp); for a column use with_timestamp_column"
+            )
+        return replace(self, assign=assign, column=None)
+
+    def with_timestamp_column(self, name: str) -> "WatermarkStrategy":
+        """Timestamps are a column: Arrow timestamps, or integers that are milliseconds."""
+        return replace(self, assign=None, column=name)
+
+    def with_idleness(self, idle_timeout: Length) -> "WatermarkStrategy":
+        """A subtask without records for this long no longer holds event time back."""
+        idle_timeout_ms = milliseconds_of(idle_timeout)
+        if idle_timeout_ms <= 0:
+            raise ConfigError(f"the idle timeout is {idle_timeout_ms} ms; it must be positive")
+        return replace(self, idle_timeout_ms=idle_timeout_ms)

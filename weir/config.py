@@ -1,0 +1,160 @@
+"""Settings of a job, checked once when they are made.
+
+Nothing else in the runtime holds a default. Names say units; defaults are Flink's unless a comment
+says otherwise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Self
+
+from weir.errors import ConfigError
+
+
+def from_mapping(cls: type, values: Mapping[str, Any]) -> Any:
+    """Build the config dataclass ``cls`` from ``values``, refusing keys that it does not have."""
+    known = {f.name for f in fields(cls)}
+    if unknown := sorted(set(values) - known):
+        raise ConfigError(
+            f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known))}"
+        )
+    return cls(**values)
+
+
+class CheckpointingMode(StrEnum):
+    """What a restore may do to a record."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+class Retention(StrEnum):
+    """Whether checkpoints outlive their job."""
+
+    NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
+    DELETE_ON_CANCELLATION = "delete_on_cancellation"  # Kept when the job fails.
+    RETAIN_ON_CANCELLATION = "retain_on_cancellation"  # Kept when it fails or is cancelled.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """When checkpoints are taken, how, and how many are kept."""
+
+    interval_ms: int | None = None  # None: periodic checkpointing is off.
+    mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
+    timeout_ms: int = 600_000
+    min_pause_ms: int = 0
+    concurrent_max: int = 1
+    tolerable_failures: int = 0  # The first counting failure beyond these fails the job.
+    alignment_timeout_ms: int | None = None  # None: always aligned. 0: unaligned from the start.
+    retained_max: int = 3
+    retention: Retention = Retention.RETAIN_ON_CANCELLATION  # Library mode outlives its driver.
+    inline_max_bytes: int = 20_000  # Smaller state travels inside the acknowledgement.
+    storage: str | None = None  # A directory or URI; None: memory of the job master.
+
+    def __post_init__(self) -> None:
+        if self.interval_ms is not None and self.interval_ms < 10:
+            raise ConfigError(f"checkpoint interval is {self.interval_ms} ms; at least 10 ms")
+        if self.timeout_ms < 10:
+            raise ConfigError(f"checkpoint timeout is {self.timeout_ms} ms; at least 10 ms")
+        if self.min_pause_ms < 0:
+            raise ConfigError("minimum pause between checkpoints cannot be negative")
+        if self.concurrent_max < 1:
+            raise ConfigError("at least one checkpoint must be allowed at a time")
+        if self.tolerable_failures < 0:
+            raise ConfigError("tolerable checkpoint failures cannot be negative")
+        if self.retained_max < 1:
+            raise ConfigError("at least one completed checkpoint must be retained")
+        if self.alignment_timeout_ms is not None and self.concurrent_max > 1:
+            raise ConfigError("unaligned checkpoints need concurrent_max=1")
+
+
+class RestartStrategyKind(StrEnum):
+    """How a failed job comes back."""
+
+    NONE = "none"
+    FIXED_DELAY = "fixed_delay"
+    FAILURE_RATE = "failure_rate"
+    EXPONENTIAL_DELAY = "exponential_delay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartConfig:
+    """How often and how soon a failed job is restarted.
+
+    With checkpointing on the default is exponential delay whose first restart is immediate; with
+    checkpointing off a failed job fails.
+    """
+
+    kind: RestartStrategyKind | None = None  # None: by whether checkpointing is on.
+    attempts_max: int = 1  # Fixed delay.
+    delay_ms: int = 1_000  # Fixed delay, failure rate.
+    failures_max: int = 1  # Failure rate: within the interval.
+    failure_interval_ms: int = 60_000
+    initial_backoff_ms: int = 1_000  # Exponential: after the immediate first restart.
+    max_backoff_ms: int = 60_000
+    backoff_multiplier: float = 1.5
+    reset_after_ms: int = 3_600_000
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.backoff_multiplier < 1:
+            raise ConfigError("backoff_multiplier must be at least 1")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigError("jitter is a share between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelConfig:
+    """Bounds of what is under way between subtasks."""
+
+    batch_rows_max: int = 8_192  # A slice: what a subtask does between two looks at the world.
+    slice_target_ms: float = 5.0
+    frame_bytes_max: int = 1 << 20
+    credit_bytes: int = 2 << 20  # Per channel: what the sender may have under way.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """Everything a job can be told that is not its graph."""
+
+    name: str = "job"
+    parallelism: int = 1
+    max_parallelism: int | None = None  # None: derived from the parallelism, as Flink does.
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
+    restart: RestartConfig = field(default_factory=RestartConfig)
+    channels: ChannelConfig = field(default_factory=ChannelConfig)
+    heartbeat_interval_ms: int = 1_000
+    heartbeat_timeout_ms: int = 50_000  # A worker whose loop is silent this long is replaced.
+    slots_timeout_ms: int = 60_000  # How long to wait for all slots to register.
+    spare_slots: int = 0
+    watermark_interval_ms: int = 200
+    allow_non_restored_state: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)  # The pipeline's own arguments.
+
+    def __post_init__(self) -> None:
+        if self.parallelism < 1:
+            raise ConfigError(f"parallelism is {self.parallelism}; at least 1")
+        if self.max_parallelism is not None and not (
+            self.parallelism <= self.max_parallelism <= 32_768
+        ):
+            raise ConfigError(
+                f"max parallelism is {self.max_parallelism}; it must lie between the parallelism "
+                f"({self.parallelism}) and 32768"
+            )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Read a config from plain nested mappings, as stored or given by a user."""
+        nested = {
+            "checkpoints": CheckpointConfig,
+            "restart": RestartConfig,
+            "channels": ChannelConfig,
+        }
+        plain = {
+            key: from_mapping(nested[key], value) if key in nested else value
+            for key, value in values.items()
+        }
+        config: Self = from_mapping(cls, plain)
+        return config

@@ -1,0 +1,228 @@
+"""``StreamExecutionEnvironment``: where a pipeline starts and is run.
+
+The environment collects the operators as streams are built from it. ``execute`` turns them into a
+job graph, lays the options of whoever started the script over the settings, and runs it; after
+that the environment is empty again, as in Flink.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Self
+
+from weir.common.configuration import Configuration
+from weir.common.typeinfo import TypeInformation
+from weir.common.watermark import WatermarkStrategy
+from weir.config import CheckpointConfig as CheckpointSettings
+from weir.config import CheckpointingMode, JobConfig, RestartConfig
+from weir.datastream import execution
+from weir.datastream.checkpoint_config import CheckpointConfig
+from weir.datastream.execution import ExecutionOptions, JobExecutionResult
+from weir.datastream.options import read_options
+from weir.datastream.stream import DataStream
+from weir.datastream.transformation import End, Transformation, build_graph
+from weir.errors import GraphError
+from weir.graph.logical import Edge, JobGraph, Operator
+from weir.operators.sources import CollectionSource
+from weir.operators.watermarks import WatermarkFactory
+
+DEFAULT_JOB_NAME = "Weir Streaming Job"
+
+
+class StreamExecutionEnvironment:
+    """Builds and runs one pipeline after another."""
+
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        self._job = JobConfig(name=DEFAULT_JOB_NAME)
+        self._checkpoints = CheckpointConfig(CheckpointSettings())
+        self._restart = RestartConfig()
+        self._restore: str | None = None
+        self._chaining = True
+        self._transformations: list[Transformation] = []
+        if configuration is not None:
+            self.configure(configuration)
+
+    @classmethod
+    def get_execution_environment(cls, configuration: Configuration | None = None) -> Self:
+        """A new environment; whoever started the script decides where it will run."""
+        return cls(configuration)
+
+    # Settings ---------------------------------------------------------------------------------
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """How many subtasks an operator has that sets none itself."""
+        self._job = replace(self._job, parallelism=parallelism)
+        return self
+
+    def get_parallelism(self) -> int:
+        """The parallelism set here."""
+        return self._job.parallelism
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """How many key groups there are: the highest parallelism the state can ever have."""
+        self._job = replace(self._job, max_parallelism=max_parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """The number of key groups; -1 where it is derived from the parallelism."""
+        return -1 if self._job.max_parallelism is None else self._job.max_parallelism
+
+    def enable_checkpointing(
+        self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
+    ) -> Self:
+        """Take a checkpoint every ``interval`` milliseconds."""
+        self._checkpoints.change(interval_ms=interval, mode=mode)
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The checkpoint settings, to change."""
+        return self._checkpoints
+
+    def get_checkpoint_interval(self) -> int:
+        """Milliseconds between checkpoints; -1 while checkpointing is off."""
+        return self._checkpoints.get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """What a restore may do to a record."""
+        return self._checkpoints.get_checkpointing_mode()
+
+    def set_restart_strategy(self, restart: RestartConfig) -> Self:
+        """How a failed job comes back."""
+        self._restart = restart
+        return self
+
+    def disable_operator_chaining(self) -> Self:
+        """Give every operator subtasks of its own."""
+        self._chaining = False
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """Whether operators may share subtasks."""
+        return self._chaining
+
+    def configure(self, configuration: Configuration) -> Self:
+        """Apply settings by Flink's keys.
+
+        Raises:
+            ConfigError: A key that Weir does not have, or a value that does not fit.
+        """
+        read = read_options(configuration.to_dict())
+        self._job = replace(self._job, **read.get("job", {}))
+        self._restart = replace(self._restart, **read.get("restart", {}))
+        self._checkpoints.change(**read.get("checkpoints", {}))
+        unaligned = read.get("unaligned", {})
+        if "timeout_ms" in unaligned:
+            self._checkpoints.set_aligned_checkpoint_timeout(unaligned["timeout_ms"])
+        if "enabled" in unaligned:
+            self._checkpoints.enable_unaligned_checkpoints(unaligned["enabled"])
+        options = read.get("options", {})
+        self._restore = options.get("restore", self._restore)
+        self._chaining = options.get("chaining", self._chaining)
+        return self
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """The pipeline's argument ``key``, as given with ``--arg key=value``."""
+        return execution.current_options().parameters.get(key, default_value)
+
+    # Sources ----------------------------------------------------------------------------------
+
+    def from_collection(
+        self, collection: Iterable[Any], type_info: TypeInformation | None = None
+    ) -> DataStream:
+        """A stream of the elements, by one subtask, in order."""
+        source = CollectionSource(list(collection), type_info)
+        stream = self.from_source(source, WatermarkStrategy.no_watermarks(), "Collection Source")
+        return stream.set_parallelism(1)
+
+    def from_source(
+        self,
+        source: Any,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """A stream of a source's records, with event time by ``watermark_strategy``.
+
+        ``source`` is an object with ``create_operator_factory(parallelism)``, such as those of
+        ``weir.datastream.connectors``; it knows its own types.
+        """
+        if not hasattr(source, "create_operator_factory"):
+            raise GraphError(
+                f"{source!r} is not a source; use one of weir.datastream.connectors, "
+                "env.from_collection, or an object with create_operator_factory(parallelism)"
+            )
+        if type_info is not None:
+            raise GraphError("give the type to the source itself, not to from_source")
+        reading = self.add(Transformation(source_name, source.create_operator_factory))
+        if watermark_strategy == WatermarkStrategy.no_watermarks():
+            return DataStream(self, (End(reading),), reading)
+        timing = self.add(
+            Transformation(
+                f"{source_name}: watermarks",
+                lambda parallelism: WatermarkFactory(watermark_strategy),
+                inputs=(End(reading),),
+                companion_of=reading,
+                role="watermarks",
+            )
+        )
+        return DataStream(self, (End(timing),), reading)
+
+    # Running ----------------------------------------------------------------------------------
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run what was built, until it ends.
+
+        Raises:
+            GraphError: The pipeline cannot run; its author can repair it.
+            WeirError: The job failed for good; carries the cause.
+        """
+        options = self._options()
+        config = options.over(self._config(job_name))
+        graph = build_graph(self._transformations, config, chaining=self._chaining)
+        self._transformations = []
+        return execution.execute(graph, config, options)
+
+    def get_job_graph(self, job_name: str | None = None) -> JobGraph:
+        """What ``execute`` would run."""
+        config = self._options().over(self._config(job_name))
+        return build_graph(self._transformations, config, chaining=self._chaining)
+
+    def get_execution_plan(self) -> str:
+        """The graph as JSON, in the form of Flink's plans."""
+        graph = self.get_job_graph()
+        nodes = [_node(op, [e for e in graph.edges if e.target == op.uid]) for op in graph.operators]
+        return json.dumps({"name": graph.name, "nodes": nodes}, indent=2)
+
+    def add(self, transformation: Transformation) -> Transformation:
+        """Make an operator part of the pipeline; for the stream classes."""
+        self._transformations.append(transformation)
+        return transformation
+
+    def _options(self) -> ExecutionOptions:
+        options = execution.current_options()
+        return options if options.restore else replace(options, restore=self._restore)
+
+    def _config(self, job_name: str | None) -> JobConfig:
+        return replace(
+            self._job,
+            name=job_name or self._job.name,
+            checkpoints=self._checkpoints.settings,
+            restart=self._restart,
+        )
+
+
+def _node(op: Operator, inputs: list[Edge]) -> dict[str, Any]:
+    return {
+        "id": op.uid,
+        "type": op.name,
+        "pact": "Data Source" if op.is_source else "Data Sink" if op.is_sink else "Operator",
+        "parallelism": op.parallelism,
+        "predecessors": [
+            {
+                "id": edge.source,
+                "ship_strategy": edge.partitioning.name,
+                **({"side_output": edge.side_tag} if edge.side_tag else {}),
+            }
+            for edge in inputs
+        ],
+    }

@@ -1,0 +1,146 @@
+"""Flink's configuration keys, for the settings that Weir has: one table.
+
+Values may be text, as in a configuration file (``"10 s"``, ``"true"``), or already of their type.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weir.common.time import milliseconds_of
+from weir.config import CheckpointingMode, RestartStrategyKind, Retention
+from weir.errors import ConfigError
+
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
+_UNITS_MS = {
+    1: ("", "ms", "milli", "millis", "millisecond", "milliseconds"),
+    1_000: ("s", "sec", "secs", "second", "seconds"),
+    60_000: ("m", "min", "minute", "minutes"),
+    3_600_000: ("h", "hour", "hours"),
+    86_400_000: ("d", "day", "days"),
+}
+_SIZE = re.compile(r"(\d+)\s*(b|bytes|k|kb|kibibytes|m|mb|mebibytes)?", re.IGNORECASE)
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Where a key's value goes and how it is read."""
+
+    section: str  # "checkpoints", "restart", "unaligned", "job" or "options".
+    field: str
+    read: Callable[[Any], Any]
+
+
+def read_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings of ``values`` by section and field.
+
+    Raises:
+        ConfigError: A key that Weir does not have (the nearest one is named), or a value that
+            cannot be read.
+    """
+    read: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        option = OPTIONS.get(key)
+        if option is None:
+            near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.0)
+            raise ConfigError(f"there is no setting {key}; the nearest one is {near[0]}")
+        try:
+            read.setdefault(option.section, {})[option.field] = option.read(value)
+        except ValueError as error:
+            raise ConfigError(f"{key} cannot be {value!r}: {error}") from error
+    return read
+
+
+def duration_ms(value: Any) -> int:
+    """Milliseconds of ``500``, ``"10 s"``, ``"2 min"`` or a Duration."""
+    if not isinstance(value, str):
+        return milliseconds_of(value)
+    found = _DURATION.fullmatch(value.strip())
+    if found is not None:
+        number, unit = int(found[1]), found[2].lower()
+        for scale, names in _UNITS_MS.items():
+            if unit in names:
+                return number * scale
+    raise ValueError("a duration is a number with ms, s, min, h or d")
+
+
+def _size(value: Any) -> int:
+    found = _SIZE.fullmatch(str(value).strip())
+    if found is None:
+        raise ValueError("a size is a number with b, kb or mb")
+    return int(found[1]) * _SIZES[(found[2] or "")[:1].lower()]
+
+
+def _boolean(value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text == "true"
+
+
+def _name(value: Any) -> str:
+    """``EXACTLY_ONCE``, ``exactly-once`` and the enum's own value are one."""
+    return str(getattr(value, "value", value)).strip().lower().replace("-", "_")
+
+
+def _mode(value: Any) -> CheckpointingMode:
+    return CheckpointingMode(_name(value))
+
+
+def _retention(value: Any) -> Retention:
+    return Retention(_name(value))
+
+
+def _strategy(value: Any) -> RestartStrategyKind:
+    name = _name(value)
+    return RestartStrategyKind("none" if name in ("off", "disable") else name)
+
+
+_CHECKPOINTING = "execution.checkpointing."
+_FIXED = "restart-strategy.fixed-delay."
+_RATE = "restart-strategy.failure-rate."
+_EXPONENTIAL = "restart-strategy.exponential-delay."
+
+OPTIONS: Mapping[str, Option] = {
+    _CHECKPOINTING + "interval": Option("checkpoints", "interval_ms", duration_ms),
+    _CHECKPOINTING + "mode": Option("checkpoints", "mode", _mode),
+    _CHECKPOINTING + "timeout": Option("checkpoints", "timeout_ms", duration_ms),
+    _CHECKPOINTING + "min-pause": Option("checkpoints", "min_pause_ms", duration_ms),
+    _CHECKPOINTING + "max-concurrent-checkpoints": Option("checkpoints", "concurrent_max", int),
+    _CHECKPOINTING + "tolerable-failed-checkpoints": Option(
+        "checkpoints", "tolerable_failures", int
+    ),
+    _CHECKPOINTING + "unaligned.enabled": Option("unaligned", "enabled", _boolean),
+    _CHECKPOINTING + "aligned-checkpoint-timeout": Option("unaligned", "timeout_ms", duration_ms),
+    _CHECKPOINTING + "externalized-checkpoint-retention": Option(
+        "checkpoints", "retention", _retention
+    ),
+    _CHECKPOINTING + "num-retained": Option("checkpoints", "retained_max", int),
+    _CHECKPOINTING + "data-inline-threshold": Option("checkpoints", "inline_max_bytes", _size),
+    _CHECKPOINTING + "dir": Option("checkpoints", "storage", str),
+    "execution.state-recovery.path": Option("options", "restore", str),
+    "execution.state-recovery.ignore-unclaimed-state": Option(
+        "job", "allow_non_restored_state", _boolean
+    ),
+    "restart-strategy.type": Option("restart", "kind", _strategy),
+    _FIXED + "attempts": Option("restart", "attempts_max", int),
+    _FIXED + "delay": Option("restart", "delay_ms", duration_ms),
+    _RATE + "max-failures-per-interval": Option("restart", "failures_max", int),
+    _RATE + "failure-rate-interval": Option("restart", "failure_interval_ms", duration_ms),
+    _RATE + "delay": Option("restart", "delay_ms", duration_ms),
+    _EXPONENTIAL + "initial-backoff": Option("restart", "initial_backoff_ms", duration_ms),
+    _EXPONENTIAL + "max-backoff": Option("restart", "max_backoff_ms", duration_ms),
+    _EXPONENTIAL + "backoff-multiplier": Option("restart", "backoff_multiplier", float),
+    _EXPONENTIAL + "reset-backoff-threshold": Option("restart", "reset_after_ms", duration_ms),
+    _EXPONENTIAL + "jitter-factor": Option("restart", "jitter", float),
+    "parallelism.default": Option("job", "parallelism", int),
+    "pipeline.max-parallelism": Option("job", "max_parallelism", int),
+    "pipeline.name": Option("job", "name", str),
+    "pipeline.auto-watermark-interval": Option("job", "watermark_interval_ms", duration_ms),
+    "pipeline.operator-chaining.enabled": Option("options", "chaining", _boolean),
+    "heartbeat.interval": Option("job", "heartbeat_interval_ms", duration_ms),
+    "heartbeat.timeout": Option("job", "heartbeat_timeout_ms", duration_ms),
+}

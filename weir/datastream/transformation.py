@@ -1,0 +1,154 @@
+"""The pipeline while it is being written, and its translation into a ``JobGraph``.
+
+A *transformation* is one operator to be; its settings may still change, so uid, parallelism and the
+kind of its edges are settled only when the graph is asked for. What it needs from the settled
+parallelism its factory may ask for then.
+
+An operator without a uid is named after its kind and its rank among the operators of that name in
+the order they were written (``map-2``): the same program gives the same uids.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from weir.config import JobConfig
+from weir.errors import GraphError
+from weir.graph.key_groups import default_max_parallelism
+from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
+from weir.ids import OperatorId
+
+OperatorFactory: TypeAlias = Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a stream comes out: an operator's output, and how it leaves."""
+
+    of: "Transformation"
+    partitioning: Partitioning | None = None  # None: forward where parallelism allows it.
+    selector: Any = None
+    side_tag: str | None = None
+
+    def parted(self, partitioning: Partitioning, selector: Any = None) -> "End":
+        """The same output, leaving in another way."""
+        return replace(self, partitioning=partitioning, selector=selector)
+
+
+@dataclass(eq=False, slots=True)
+class Transformation:
+    """One operator to be."""
+
+    name: str
+    make_factory: Callable[[int], OperatorFactory]  # From the parallelism.
+    inputs: tuple[End, ...] = ()
+    uid: str | None = None
+    parallelism: int | None = None
+    parallelism_max: int | None = None  # More than this it cannot have (1 for a global one).
+    max_parallelism: int | None = None
+    chaining: Chaining = Chaining.ALWAYS
+    is_sink: bool = False
+    keyed: bool = False
+    # An operator that another one brings along: it takes its uid from that one ("sum-1-combine")
+    # and its parallelism from its input, so that the two are chained.
+    companion_of: "Transformation | None" = None
+    role: str = ""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether nothing feeds it."""
+        return not self.inputs
+
+
+def build_graph(
+    transformations: Iterable[Transformation], config: JobConfig, *, chaining: bool
+) -> JobGraph:
+    """The checked graph of all transformations.
+
+    Raises:
+        GraphError: As ``JobGraph``, which names what does not fit; or an operator's parallelism lies
+            above its max parallelism.
+    """
+    members = list(transformations)
+    if not members:
+        raise GraphError("the pipeline has no source; start with env.from_source or similar")
+    uids = _uids(members)
+    parallelism = {t: _parallelism(t, config.parallelism) for t in members}
+    job_max = config.max_parallelism or default_max_parallelism(config.parallelism)
+    for t in members:
+        _check_parallelism(t.name, parallelism[t], t.max_parallelism or job_max)
+    operators = tuple(
+        Operator(
+            uid=uids[t],
+            name=t.name,
+            parallelism=parallelism[t],
+            factory=t.make_factory(parallelism[t]),
+            max_parallelism=t.max_parallelism,
+            chaining=t.chaining if chaining else Chaining.NEVER,
+            is_source=t.is_source,
+            is_sink=t.is_sink,
+            keyed=t.keyed,
+        )
+        for t in members
+    )
+    edges = tuple(_edges(members, uids, parallelism))
+    return JobGraph(config.name, operators, edges)
+
+
+def _parallelism(t: Transformation, default: int) -> int:
+    if t.companion_of is not None:
+        return _parallelism(t.inputs[0].of, default)
+    wanted = t.parallelism if t.parallelism is not None else default
+    return wanted if t.parallelism_max is None else min(wanted, t.parallelism_max)
+
+
+def _check_parallelism(name: str, parallelism: int, max_parallelism: int) -> None:
+    if parallelism > max_parallelism:
+        raise GraphError(
+            f"{name!r} has parallelism {parallelism}, above its max parallelism {max_parallelism}; "
+            "call set_max_parallelism with at least that much (state keeps it for ever)"
+        )
+
+
+def _edges(
+    members: list[Transformation],
+    uids: dict[Transformation, OperatorId],
+    parallelism: dict[Transformation, int],
+) -> Iterator[Edge]:
+    for t in members:
+        for end in t.inputs:
+            partitioning = end.partitioning
+            if partitioning is None:
+                alike = parallelism[end.of] == parallelism[t]
+                partitioning = Partitioning.FORWARD if alike else Partitioning.REBALANCE
+            yield Edge(
+                uids[end.of],
+                uids[t],
+                partitioning,
+                side_tag=end.side_tag,
+                selector=end.selector,
+            )
+
+
+def _uids(members: list[Transformation]) -> dict[Transformation, OperatorId]:
+    taken = {t.uid for t in members if t.uid is not None}
+    uids: dict[Transformation, OperatorId] = {}
+    ranks: dict[str, int] = {}
+    for t in members:
+        if t.companion_of is not None:
+            continue
+        if t.uid is not None:
+            uids[t] = OperatorId(t.uid)
+            continue
+        base = re.sub(r"[^a-z0-9]+", "-", t.name.lower()).strip("-") or "operator"
+        while True:
+            ranks[base] = ranks.get(base, 0) + 1
+            uid = f"{base}-{ranks[base]}"
+            if uid not in taken:
+                break
+        uids[t] = OperatorId(uid)
+    for t in members:
+        if t.companion_of is not None:
+            uids[t] = OperatorId(f"{uids[t.companion_of]}-{t.role}")
+    return uids

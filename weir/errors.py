@@ -1,0 +1,102 @@
+"""What can go wrong, whose it is, and whether trying again can help.
+
+::
+
+    WeirError
+    ├── UserError                  the pipeline or its input; the user can repair it
+    │   ├── ConfigError            a setting is out of range or contradicts another
+    │   ├── GraphError             the pipeline cannot be built
+    │   ├── SchemaError            records do not fit their declared type
+    │   ├── KeyTypeError           a key of a type that has no canonical encoding
+    │   ├── SourceChangedError     an input file is not what it was at the checkpoint
+    │   └── RestoreError           a checkpoint does not fit the job, or cannot be found
+    ├── ExternalError              the world around Weir; a retry may help
+    │   ├── StorageError           checkpoint storage cannot be read or written
+    │   ├── CorruptStateError      a stored file is damaged or missing (no retry helps)
+    │   ├── SlotError              the cluster gave fewer slots than needed, or other versions
+    │   └── ChannelError           a connection broke, or a peer sent what it may not
+    ├── SubtaskError               user code raised inside a subtask; carries the traceback
+    └── InternalError
+        └── ProtocolError          only a bug can cause it
+"""
+
+from typing import ClassVar, Literal
+
+Owner = Literal["user", "external", "internal"]
+
+
+class WeirError(Exception):
+    """Base of all errors Weir raises on purpose."""
+
+    owner: ClassVar[Owner] = "internal"
+    retryable: ClassVar[bool] = False  # Whether the same request can succeed later, unchanged.
+
+
+class UserError(WeirError):
+    """The pipeline, its settings or its input need a change."""
+
+    owner = "user"
+
+
+class ConfigError(UserError):
+    """A setting is out of range or contradicts another one."""
+
+
+class GraphError(UserError):
+    """The pipeline cannot be turned into a graph that runs."""
+
+
+class SchemaError(UserError):
+    """Records do not fit the type that was declared for them."""
+
+
+class KeyTypeError(UserError):
+    """A key has a type without a canonical encoding."""
+
+
+class SourceChangedError(UserError):
+    """An input is not what it was when the checkpoint was taken."""
+
+
+class RestoreError(UserError):
+    """A checkpoint cannot be found, or does not fit this job."""
+
+
+class ExternalError(WeirError):
+    """Something outside Weir failed."""
+
+    owner = "external"
+    retryable = True
+
+
+class StorageError(ExternalError):
+    """Checkpoint storage could not be read or written."""
+
+
+class CorruptStateError(ExternalError):
+    """A stored file is damaged or missing."""
+
+    retryable = False
+
+
+class SlotError(ExternalError):
+    """The cluster gave fewer slots than the job needs, or slots that do not match the driver."""
+
+
+class ChannelError(ExternalError):
+    """A connection between slots broke, or its peer sent something it may not."""
+
+
+class SubtaskError(WeirError):
+    """User code raised inside a subtask."""
+
+    owner = "user"
+    retryable = True
+
+
+class InternalError(WeirError):
+    """Weir itself is wrong."""
+
+
+class ProtocolError(InternalError):
+    """A message that no correct peer sends in this state."""

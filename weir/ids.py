@@ -1,0 +1,65 @@
+"""Identifiers that cross every floor of Weir.
+
+A *job* is deployed in numbered *attempts*; an attempt fences everything that an older one still
+sends. A job's operators run as parallel *subtasks*; subtasks are joined by *channels*. The state a
+subtask saved at one barrier is found again by its *state handles*.
+"""
+
+from dataclasses import dataclass
+from typing import NewType
+
+JobId = NewType("JobId", str)
+AttemptNumber = NewType("AttemptNumber", int)  # 1 for the first deployment of a job.
+CheckpointId = NewType("CheckpointId", int)  # 1 for the first of a job; never used twice.
+OperatorId = NewType("OperatorId", str)  # The operator's uid, stable across versions of a program.
+ChannelId = NewType("ChannelId", int)  # Number of a channel in its execution graph.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SubtaskId:
+    """One parallel instance of an operator; a chain is named by the subtask of its head."""
+
+    operator: OperatorId
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.operator}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupRange:
+    """Key groups ``first`` to ``last``, both included: what one keyed subtask owns."""
+
+    first: int
+    last: int
+
+    def __contains__(self, key_group: int) -> bool:
+        return self.first <= key_group <= self.last
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def intersection(self, other: "KeyGroupRange") -> "KeyGroupRange | None":
+        """The groups in both ranges, or None where there are none."""
+        first, last = max(self.first, other.first), min(self.last, other.last)
+        return KeyGroupRange(first, last) if first <= last else None
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandle:
+    """Where one piece of a snapshot lies, and how to know that it is whole.
+
+    Exactly one of ``path`` (relative to the job's directory in the checkpoint storage) and
+    ``inline`` (the bytes themselves, for small state) is set.
+
+    Units: ``size`` in bytes; ``checksum`` is the hex BLAKE2b-128 of the bytes.
+    """
+
+    kind: str  # "keyed", "operator" or "channel".
+    name: str  # The state's name, unique per kind within an operator subtask.
+    size: int
+    checksum: str
+    path: str | None = None
+    inline: bytes | None = None
+    key_groups: KeyGroupRange | None = None  # Keyed state only.
+    mode: str | None = None  # Operator state only: "split", "union" or "broadcast".

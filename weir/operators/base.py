@@ -1,0 +1,152 @@
+"""The contract between an operator and the subtask that runs it.
+
+An operator is called by one thread only and never blocks. It gets batches, watermarks and time, and
+emits through its context. It holds state only in what the context gives it, or in what its own
+``snapshot`` returns, so that the subtask can freeze all of it in one step at a barrier.
+
+The order of calls: ``open``, then any of the ``on_*`` and ``advance``; at a barrier
+``prepare_snapshot`` and ``snapshot`` without anything in between; ``finish`` when all input ended
+(before the last snapshot); ``close`` always, also after a failure.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Protocol
+
+from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
+from weir.operators.batch import Batch
+
+if TYPE_CHECKING:
+    from weir.state.store import OperatorStateStore, SnapshotPart
+
+
+class Output(Protocol):
+    """Where an operator sends what it makes; order is kept within each target."""
+
+    def emit(self, batch: Batch) -> None:
+        """Send records to the main output. Empty batches are dropped."""
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Send records to the side output with this tag."""
+
+    def emit_watermark(self, timestamp_ms: int) -> None:
+        """Say that no record at or below this event time follows."""
+
+    def emit_idle(self) -> None:
+        """Say that event time should not wait for this subtask until it emits again."""
+
+
+class Clock(Protocol):
+    """Time as the subtask sees it; a seeded one in simulations."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch."""
+
+    def monotonic_ns(self) -> int:
+        """For measuring; never crosses processes."""
+
+
+@dataclass(slots=True)
+class OperatorContext:
+    """What an operator knows about its place in the job."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    subtask: SubtaskId
+    name: str
+    parallelism: int
+    max_parallelism: int
+    key_groups: KeyGroupRange
+    output: Output
+    state: "OperatorStateStore"
+    clock: Clock
+    parameters: dict[str, str]
+    checkpointing: bool  # False: nothing will ever be confirmed, so commit at once.
+    # Hands committed output to the driver: (checkpoint id, payload). What was delivered for a
+    # checkpoint is delivered again, equal, after a restore from it; the driver drops repetitions.
+    deliver: Callable[[CheckpointId, Any], None]
+    late_records: int = 0  # Counted by operators that drop or divert late records.
+
+
+class Operator(ABC):
+    """One operator of one subtask."""
+
+    ctx: OperatorContext
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Get ready; ``ctx.state`` already holds what was restored."""
+        self.ctx = ctx
+
+    @abstractmethod
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Process one slice of records of one input."""
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        """Event time advanced on all inputs. Fire what is due and pass the watermark on.
+
+        An operator that may have much to fire notes the watermark, fires in ``advance`` and
+        passes the watermark on after the last firing.
+        """
+        self.ctx.output.emit_watermark(timestamp_ms)
+
+    def on_idle(self) -> None:
+        """All inputs are idle."""
+        self.ctx.output.emit_idle()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether ``advance`` has work left; the subtask takes no input until it has not."""
+        return False
+
+    def advance(self, records_max: int) -> None:
+        """Do at most about ``records_max`` records' worth of the pending work."""
+
+    def next_timer_ms(self) -> int | None:
+        """When ``on_processing_time`` is due next (wall clock), or None."""
+        return None
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """The wall clock passed ``next_timer_ms``."""
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        """Emit everything held back; it belongs before the barrier."""
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> "Sequence[SnapshotPart]":
+        """Freeze state that lies outside ``ctx.state``; quick, the writing happens later."""
+        return ()
+
+    def on_checkpoint_completed(self, checkpoint_id: CheckpointId) -> None:
+        """The checkpoint and all before it are durable: commit everything up to it. Idempotent."""
+
+    def on_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
+        """The checkpoint will never complete; what it would commit moves to the next one."""
+
+    def finish(self) -> None:
+        """All input ended: emit what is left."""
+
+    def close(self) -> None:
+        """Release what the operator holds; called once, whatever happened before."""
+
+
+class Poll(Enum):
+    """What a source has to say after it was polled."""
+
+    MORE = auto()  # Poll again as soon as possible.
+    WAIT = auto()  # Nothing now; poll again at ``next_timer_ms`` or when woken.
+    END = auto()  # No record will ever follow.
+
+
+class SourceOperator(Operator):
+    """The head of a chain without inputs."""
+
+    @abstractmethod
+    def poll(self, records_max: int) -> Poll:
+        """Emit up to ``records_max`` records that are at hand; never block."""
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Never called: a source has no inputs."""
+        raise NotImplementedError
+
+

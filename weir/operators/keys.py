@@ -1,0 +1,194 @@
+"""The key of a record, found the same way where records are sent and where they are received."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.common.row import Row
+from weir.common.typeinfo import TypeInformation
+from weir.errors import KeyTypeError, SubtaskError, UserError, WeirError
+from weir.graph import key_groups as scalar
+from weir.ids import KeyGroupRange
+from weir.operators.batch import Batch
+from weir.operators.partition import key_groups_of
+from weir.operators.user_code import short_repr
+
+KeyGroups = npt.NDArray[np.uint16]
+
+
+class RowKeySelector(Protocol):
+    """How the runtime and the keyed operators ask for keys."""
+
+    @property
+    def column_names(self) -> tuple[str, ...] | None:
+        """The key's columns, or None where a function computes it."""
+
+    def keys_of_rows(self, rows: Sequence[Any]) -> list[Any]:
+        """The key of every row."""
+
+    def keys_of(self, batch: Batch) -> list[Any]:
+        """The key of every record, by whatever face of the batch is at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionKeySelector:
+    """A key computed by the user's function, normalised by ``key_type`` where that is declared."""
+
+    function: Callable[[Any], Any]
+    key_type: TypeInformation | None = None
+    column_names: None = None
+
+    def keys_of_rows(self, rows: Sequence[Any]) -> list[Any]:
+        """The key of every row.
+
+        Raises:
+            SubtaskError: The function raised; names the record.
+            KeyTypeError: A key does not fit ``key_type``.
+        """
+        left = iter(rows)
+        try:
+            keys = list(map(self.function, left))
+        except WeirError:
+            raise
+        except Exception as error:
+            record = rows[len(rows) - left.__length_hint__() - 1]
+            raise SubtaskError(
+                f"the key function of key_by failed on the record {short_repr(record)}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return keys if self.key_type is None else _as_type(keys, self.key_type)
+
+    def keys_of(self, batch: Batch) -> list[Any]:
+        """The key of every record."""
+        return self.keys_of_rows(batch.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKeySelector:
+    """A key that is one column, or the tuple of several."""
+
+    column_names: tuple[str, ...]
+
+    def keys_of_rows(self, rows: Sequence[Any]) -> list[Any]:
+        """The key of every row; rows are read by name.
+
+        Raises:
+            UserError: A row has no field of that name.
+        """
+        left = iter(rows)
+        try:
+            return list(map(itemgetter(*self.column_names), left))
+        except (KeyError, TypeError, IndexError) as error:
+            record = rows[len(rows) - left.__length_hint__() - 1]
+            raise UserError(
+                f"key_by({', '.join(map(repr, self.column_names))}) found no such field in the "
+                f"record {short_repr(record)}; give key_by a function, or records with names"
+            ) from error
+
+    def keys_of(self, batch: Batch) -> list[Any]:
+        """The key of every record."""
+        if not batch.is_columnar:
+            return self.keys_of_rows(batch.rows)
+        columns = [column.to_pylist() for column in self.columns_of(batch)]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def columns_of(self, batch: Batch) -> list[pa.Array]:
+        """The key columns.
+
+        Raises:
+            UserError: The records have no such column.
+        """
+        columns = batch.columns
+        names = columns.schema.names
+        if missing := [name for name in self.column_names if name not in names]:
+            raise UserError(
+                f"key_by names the column {', '.join(missing)}, which the records do not have; they "
+                f"have {', '.join(names)}"
+            )
+        return [columns.column(name) for name in self.column_names]
+
+
+def key_groups_of_keys(keys: Sequence[Any], max_parallelism: int) -> KeyGroups:
+    """The key group of every key; whole columns at a time where all keys are of one type.
+
+    Shape: n keys -> n key groups.
+
+    Raises:
+        KeyTypeError: A key is NaN, or of a type without a canonical encoding; it is named.
+    """
+    kinds = set(map(type, keys))
+    columns = _columns_of_tuples(keys) if kinds == {tuple} else _column_of_values(keys, kinds)
+    if columns is not None:
+        return key_groups_of(columns, max_parallelism)
+    groups = (scalar.key_group(key, max_parallelism) for key in keys)
+    return np.fromiter(groups, np.uint16, len(keys))
+
+
+def check_ownership(name: str, keys: Sequence[Any], groups: KeyGroups, own: KeyGroupRange) -> None:
+    """Refuse records of key groups that belong to another subtask.
+
+    Raises:
+        UserError: Names the operator and a key; the key function gave another key where the record
+            was sent.
+    """
+    if not len(groups) or (own.first <= groups.min() and groups.max() <= own.last):
+        return
+    stray = np.flatnonzero((groups < own.first) | (groups > own.last))[0]
+    raise UserError(
+        f"{name!r} received a record with the key {short_repr(keys[stray])}, which belongs to another "
+        "subtask: the key function gave another key when the record was sent. A key must depend on "
+        "the record alone, not on time, randomness, hash() of text or state outside the record."
+    )
+
+
+_COLUMN_TYPES: dict[type, pa.DataType] = {
+    int: pa.int64(),
+    str: pa.large_string(),
+    bytes: pa.large_binary(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+}
+
+
+def _column_of_values(keys: Sequence[Any], kinds: set[type]) -> list[pa.Array] | None:
+    kinds = kinds - {type(None)}
+    kind = _COLUMN_TYPES.get(next(iter(kinds))) if len(kinds) == 1 else None
+    if kind is None:
+        return None
+    try:
+        return [pa.array(keys, kind, from_pandas=False)]
+    except (pa.ArrowException, OverflowError, UnicodeError):  # Beyond 64 bits, or not Unicode.
+        return None
+
+
+def _columns_of_tuples(keys: Sequence[Any]) -> list[pa.Array] | None:
+    widths = set(map(len, keys))
+    if len(widths) != 1 or min(widths) < 2:
+        return None
+    columns: list[pa.Array] = []
+    for values in zip(*keys, strict=True):
+        column = _column_of_values(values, set(map(type, values)))
+        if column is None:
+            return None
+        columns += column
+    return columns
+
+
+def _as_type(keys: list[Any], key_type: TypeInformation) -> list[Any]:
+    try:
+        values = key_type.from_arrow(key_type.to_arrow(keys))
+    except WeirError as error:
+        raise KeyTypeError(f"a key does not fit the declared key_type: {error}") from error
+    return [_hashable(value) for value in values]
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, Row | list):
+        return tuple(map(_hashable, value))
+    return value
+

@@ -1,0 +1,497 @@
+"""Operators without state: map, filter, flat_map and process, per record and per batch.
+
+Each handles a whole slice in one comprehension. Event times stay with their records: a mapped
+record keeps its time, the records that a flat map makes have the time of the one they came from. A
+vectorised function that may change the number of rows cannot say which came from which, so its
+output has no event time until it is assigned again.
+"""
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.common.typeinfo import TypeInformation
+from weir.errors import SchemaError
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.batch import Batch, Timestamps, builtin_name
+from weir.operators.functions import (
+    BatchProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    MapFunction,
+    ProcessFunction,
+    RuntimeContext,
+    TimerService,
+)
+from weir.operators.output_tag import OutputTag
+from weir.operators.user_code import failure_at, failure_in
+from weir.protocol.elements import MIN_WATERMARK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class MapFactory:
+    """Makes operators that turn each record into one."""
+
+    function: MapFunction | Callable[[Any], Any]
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> "MapOperator":
+        """A new operator with a function of its own."""
+        return MapOperator(copy.deepcopy(self.function), self.output_type)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterFactory:
+    """Makes operators that keep some records."""
+
+    function: FilterFunction | Callable[[Any], bool]
+
+    def __call__(self) -> "FilterOperator":
+        """A new operator with a function of its own."""
+        return FilterOperator(copy.deepcopy(self.function))
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapFactory:
+    """Makes operators that turn each record into any number of them."""
+
+    function: FlatMapFunction | Callable[[Any], Iterable[Any] | None]
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> "FlatMapOperator":
+        """A new operator with a function of its own."""
+        return FlatMapOperator(copy.deepcopy(self.function), self.output_type)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFactory:
+    """Makes operators around a process function without a key."""
+
+    function: ProcessFunction
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> "ProcessOperator":
+        """A new operator with a function of its own."""
+        return ProcessOperator(copy.deepcopy(self.function), self.output_type)
+
+
+@dataclass(frozen=True, slots=True)
+class MapBatchesFactory:
+    """Makes operators that turn each record batch into one with as many rows."""
+
+    function: Callable[[pa.RecordBatch], pa.RecordBatch]
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> "MapBatchesOperator":
+        """A new operator."""
+        return MapBatchesOperator(copy.deepcopy(self.function), self.output_type)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterBatchesFactory:
+    """Makes operators that keep the rows a mask names."""
+
+    function: Callable[[pa.RecordBatch], Any]
+
+    def __call__(self) -> "FilterBatchesOperator":
+        """A new operator."""
+        return FilterBatchesOperator(copy.deepcopy(self.function))
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapBatchesFactory:
+    """Makes operators that turn each record batch into any number of rows."""
+
+    function: Callable[[pa.RecordBatch], Any]
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> "FlatMapBatchesOperator":
+        """A new operator."""
+        return FlatMapBatchesOperator(copy.deepcopy(self.function), self.output_type)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessBatchesFactory:
+    """Makes operators around a batch process function."""
+
+    function: BatchProcessFunction
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> "ProcessBatchesOperator":
+        """A new operator with a function of its own."""
+        return ProcessBatchesOperator(copy.deepcopy(self.function), self.output_type)
+
+
+class FunctionOperator(Operator):
+    """Opens and closes the user's function together with the operator."""
+
+    keyed = False
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self._opened = False
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function."""
+        super().open(ctx)
+        if isinstance(self.function, Function):
+            self._opened = True  # Before the call: what failed half way is closed as well.
+            try:
+                self.function.open(RuntimeContext(ctx, keyed=self.keyed))
+            except Exception as error:
+                raise failure_in(ctx.name, "in open()", error) from error
+
+    def close(self) -> None:
+        """Close the function if it was opened."""
+        if self._opened:
+            self._opened = False
+            self.function.close()
+
+
+class MapOperator(FunctionOperator):
+    """Each record into one."""
+
+    def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
+        super().__init__(function)
+        self._map = function.map if isinstance(function, MapFunction) else function
+        self._output_type = output_type
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Map a slice."""
+        rows = batch.rows
+        left = iter(rows)
+        try:
+            mapped = list(map(self._map, left))
+        except Exception as error:
+            raise failure_at(self.ctx.name, rows, left, error) from error
+        self.ctx.output.emit(Batch.of_rows(mapped, self._output_type, batch.timestamps))
+
+
+class FilterOperator(FunctionOperator):
+    """Some of the records."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._keeps = function.filter if isinstance(function, FilterFunction) else function
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Filter a slice."""
+        rows = batch.rows
+        left = iter(rows)
+        try:
+            kept = [i for i, keeps in enumerate(map(self._keeps, left)) if keeps]
+        except Exception as error:
+            raise failure_at(self.ctx.name, rows, left, error) from error
+        if len(kept) == len(rows):
+            self.ctx.output.emit(batch)
+        elif kept:
+            self.ctx.output.emit(batch.take(np.array(kept, np.int64)))
+
+
+class FlatMapOperator(FunctionOperator):
+    """Each record into any number of them."""
+
+    def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
+        super().__init__(function)
+        self._flat_map = function.flat_map if isinstance(function, FlatMapFunction) else function
+        self._output_type = output_type
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Flat map a slice."""
+        rows, flat_map = batch.rows, self._flat_map
+        left = iter(rows)
+        try:
+            if batch.timestamps is None:
+                made = [value for row in left for value in flat_map(row) or ()]
+                timestamps = None
+            else:
+                parts = [list(flat_map(row) or ()) for row in left]
+                made = list(chain.from_iterable(parts))
+                timestamps = np.repeat(batch.timestamps, list(map(len, parts)))
+        except Exception as error:
+            raise failure_at(self.ctx.name, rows, left, error) from error
+        if made:
+            self.ctx.output.emit(Batch.of_rows(made, self._output_type, timestamps))
+
+
+class Collector:
+    """Sorts what a process function yields by output; all of it has the time at hand.
+
+    ``flush`` emits, so that order within each output is the order of yielding.
+    """
+
+    def __init__(self, ctx: OperatorContext, output_type: TypeInformation | None) -> None:
+        self._ctx = ctx
+        self._output_type = output_type
+        self._main: list[Any] = []
+        self._main_times: list[int | None] = []
+        self._sides: dict[str, tuple[OutputTag, list[Any], list[int | None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._main)
+
+    def take(self, yielded: Iterable[Any], timestamp: int | None) -> None:
+        """Keep everything ``yielded`` under this event time."""
+        for value in yielded:
+            if type(value) is tuple and len(value) == 2 and isinstance(value[0], OutputTag):
+                tag = value[0]
+                _, values, times = self._sides.setdefault(tag.tag_id, (tag, [], []))
+                values.append(value[1])
+                times.append(timestamp)
+            else:
+                self._main.append(value)
+                self._main_times.append(timestamp)
+
+    def flush(self) -> None:
+        """Emit what was kept."""
+        if self._main:
+            rows, times = self._main, self._main_times
+            self._main, self._main_times = [], []
+            self._ctx.output.emit(Batch.of_rows(rows, self._output_type, _timestamps(times)))
+        for tag, rows, times in self._sides.values():
+            batch = Batch.of_rows(rows, tag.type_info, _timestamps(times))
+            self._ctx.output.emit_side(tag.tag_id, batch)
+        self._sides.clear()
+
+
+class ProcessOperator(FunctionOperator):
+    """Each record into any number of them, for several outputs."""
+
+    def __init__(self, function: ProcessFunction, output_type: TypeInformation | None) -> None:
+        super().__init__(function)
+        self._output_type = output_type
+        self._watermark = MIN_WATERMARK_MS
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function."""
+        self._collector = Collector(ctx, self._output_type)
+        super().open(ctx)
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Process a slice."""
+        rows, process, take = batch.rows, self.function.process_element, self._collector.take
+        context = _ElementContext(self)
+        times = _times_of(batch)
+        left = iter(rows)
+        try:
+            for row, timestamp in zip(left, times, strict=True):
+                context.now = timestamp
+                if (made := process(row, context)) is not None:
+                    take(made, timestamp)
+        except Exception as error:
+            raise failure_at(self.ctx.name, rows, left, error) from error
+        self._collector.flush()
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        """Remember event time for the function's context."""
+        self._watermark = timestamp_ms
+        super().on_watermark(timestamp_ms)
+
+    @property
+    def watermark(self) -> int:
+        """The event time reached."""
+        return self._watermark
+
+
+class _ElementContext(ProcessFunction.Context, TimerService):
+    """A context and the timer service of a stream without a key, in one."""
+
+    def __init__(self, operator: ProcessOperator) -> None:
+        self._operator = operator
+        self.now: int | None = None
+
+    def timer_service(self) -> TimerService:
+        return self
+
+    def timestamp(self) -> int | None:
+        return self.now
+
+    def current_processing_time(self) -> int:
+        return self._operator.ctx.clock.now_ms()
+
+    def current_watermark(self) -> int:
+        return self._operator.watermark
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        raise self._refusal()
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        raise self._refusal()
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        raise self._refusal()
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        raise self._refusal()
+
+    def _refusal(self) -> Exception:
+        return SchemaError(
+            f"{self._operator.ctx.name!r} uses a timer on a stream without a key; call key_by before "
+            "process and derive from KeyedProcessFunction"
+        )
+
+
+class MapBatchesOperator(FunctionOperator):
+    """Each record batch into one with as many rows."""
+
+    def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
+        super().__init__(function)
+        self._output_type = output_type
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Map a slice."""
+        mapped = _checked(self.ctx.name, _call(self, self.function, batch.columns), "map_batches")
+        if mapped.num_rows != len(batch):
+            raise SchemaError(
+                f"{self.ctx.name!r} made {mapped.num_rows} rows of {len(batch)}; a function that "
+                "changes the number of rows belongs into filter_batches or flat_map_batches"
+            )
+        self.ctx.output.emit(Batch.of_columns(mapped, self._output_type, batch.timestamps))
+
+
+class FilterBatchesOperator(FunctionOperator):
+    """The rows that a mask names; null counts as False."""
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Filter a slice."""
+        columns = batch.columns
+        kept = np.flatnonzero(self._mask(_call(self, self.function, columns), len(batch)))
+        if len(kept) == len(batch):
+            self.ctx.output.emit(batch)
+        elif len(kept):
+            self.ctx.output.emit(
+                Batch.of_columns(
+                    columns.take(pa.array(kept)),
+                    batch.type,
+                    None if batch.timestamps is None else batch.timestamps[kept],
+                )
+            )
+
+    def _mask(self, mask: Any, count: int) -> npt.NDArray[np.bool_]:
+        if isinstance(mask, pa.Array | pa.ChunkedArray):
+            mask = mask.fill_null(False) if mask.null_count else mask
+            mask = mask.to_numpy() if isinstance(mask, pa.ChunkedArray) else _numpy(mask)
+        mask = np.asarray(mask)
+        if mask.dtype != np.bool_ or mask.shape != (count,):
+            raise SchemaError(
+                f"{self.ctx.name!r} must return one boolean per row: {count} of them, but returned "
+                f"{mask.dtype} of shape {mask.shape}"
+            )
+        return mask
+
+
+class FlatMapBatchesOperator(FunctionOperator):
+    """Each record batch into any number of rows, which have no event time yet."""
+
+    def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
+        super().__init__(function)
+        self._output_type = output_type
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Flat map a slice."""
+        made = _call(self, lambda columns: _listed(self.function(columns)), batch.columns)
+        for part in made:
+            checked = _checked(self.ctx.name, part, "flat_map_batches")
+            self.ctx.output.emit(Batch.of_columns(checked, self._output_type))
+
+
+class ProcessBatchesOperator(FunctionOperator):
+    """Each record batch into any number of them, for several outputs.
+
+    An output batch with as many rows as the input keeps their event times.
+    """
+
+    def __init__(self, function: BatchProcessFunction, output_type: TypeInformation | None) -> None:
+        super().__init__(function)
+        self._output_type = output_type
+        self.watermark = MIN_WATERMARK_MS
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Process a slice."""
+        context = _BatchContext(self, batch.timestamps)
+        made = _call(
+            self,
+            lambda columns: _listed(self.function.process_batch(columns, context)),
+            batch.columns,
+        )
+        for part in made:
+            tag, columns = part if isinstance(part, tuple) else (None, part)
+            columns = _checked(self.ctx.name, columns, "process_batches")
+            timestamps = batch.timestamps if columns.num_rows == len(batch) else None
+            if tag is None:
+                self.ctx.output.emit(Batch.of_columns(columns, self._output_type, timestamps))
+            else:
+                side = Batch.of_columns(columns, tag.type_info, timestamps)
+                self.ctx.output.emit_side(tag.tag_id, side)
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        """Remember event time for the function's context."""
+        self.watermark = timestamp_ms
+        super().on_watermark(timestamp_ms)
+
+
+class _BatchContext(BatchProcessFunction.Context):
+    def __init__(self, operator: ProcessBatchesOperator, timestamps: Timestamps | None) -> None:
+        self._operator = operator
+        self._timestamps = timestamps
+
+    def timestamps(self) -> Timestamps | None:
+        return self._timestamps
+
+    def current_watermark(self) -> int:
+        return self._operator.watermark
+
+    def current_processing_time(self) -> int:
+        return self._operator.ctx.clock.now_ms()
+
+
+def _call(operator: Operator, function: Callable[[Any], Any], columns: pa.RecordBatch) -> Any:
+    try:
+        return function(columns)
+    except Exception as error:
+        where = f"on a batch of {columns.num_rows} rows ({', '.join(columns.schema.names)})"
+        raise failure_in(operator.ctx.name, where, error) from error
+
+
+def _listed(made: Any) -> list[Any]:
+    if made is None:
+        return []
+    return [made] if isinstance(made, pa.RecordBatch | pa.Table) else list(made)
+
+
+def _checked(name: str, made: Any, method: str) -> pa.RecordBatch:
+    if isinstance(made, pa.Table):
+        batches = made.combine_chunks().to_batches()
+        made = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=made.schema)
+    if not isinstance(made, pa.RecordBatch):
+        raise SchemaError(
+            f"{name!r} returned a {builtin_name(made)}; {method} must make a pyarrow.RecordBatch, "
+            "e.g. pa.RecordBatch.from_pydict({...})"
+        )
+    return made
+
+
+def _numpy(array: pa.Array) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _times_of(batch: Batch) -> list[int | None]:
+    if batch.timestamps is None:
+        return [None] * len(batch)
+    times: list[int | None] = batch.timestamps.tolist()
+    return times
+
+
+def _timestamps(times: list[int | None]) -> Timestamps | None:
+    """One array, unless a record has no time, which leaves the batch without."""
+    if not times or None in times:
+        return None
+    return np.array(times, np.int64)

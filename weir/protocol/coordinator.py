@@ -1,0 +1,791 @@
+"""The checkpoint coordinator of one job: when to trigger, who is missing, when a checkpoint counts.
+
+``step`` takes the state, one event and the time, and returns the next state and the commands that
+whoever runs the coordinator has to carry out. It outlives its process: the state is a frozen value
+that loads from storage and saves back, and every event may come again.
+
+Five rules explain most of it:
+
+- An id is taken when a checkpoint is triggered and never given to another, whatever becomes of it.
+- All acknowledged is not completed: writing the manifest is I/O, so it is a command, and the
+  checkpoint counts when its outcome has come back. In between nothing but that outcome settles it;
+  neither time, nor a newer checkpoint, nor the end of the attempt, because the manifest may already
+  be durable.
+- One manifest at a time. So each checkpoint knows the parent it builds on when its manifest is
+  written, and checkpoints complete in the order of their ids.
+- Only what is known to be aborted is deleted. A report that comes too late may be the repetition of
+  one that made a checkpoint complete, so state is deleted only for ids remembered as aborted; what
+  is left over beyond that is for the sweep of the storage.
+- Completed checkpoints are let go only while the job runs: otherwise a restore may be reading them.
+
+Source: Flink, CheckpointCoordinator and PendingCheckpoint; arXiv:1506.08603, section 4.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Concatenate, ParamSpec, TypeAlias, assert_never
+
+from weir.config import CheckpointConfig
+from weir.errors import ProtocolError
+from weir.ids import AttemptNumber, CheckpointId, SubtaskId
+from weir.protocol import failures, retention, scheduling
+from weir.protocol.elements import CheckpointBarrier, CheckpointKind
+from weir.protocol.failures import DECLINE_REASONS, FailureCount
+from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
+from weir.protocol.messages import (
+    Acknowledged,
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointingStarted,
+    CheckpointingStopped,
+    CheckpointRefused,
+    CheckpointRequested,
+    CheckpointsRestored,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    Declined,
+    DiscardCheckpoint,
+    DiscardHandles,
+    DiscardPending,
+    FailJob,
+    JobEnded,
+    ManifestFailed,
+    ManifestWritten,
+    RecordAborted,
+    RecordCompleted,
+    SubtaskFinished,
+    Tick,
+    TriggerCheckpoint,
+    TriggerFailed,
+    WriteManifest,
+)
+from weir.protocol.pending import (
+    SAVEPOINT_KINDS,
+    STOP_KINDS,
+    AckResult,
+    CheckpointPlan,
+    CompletedCheckpoint,
+    PendingCheckpoint,
+    TriggerRequest,
+    TriggerResult,
+)
+
+NO_ATTEMPT = AttemptNumber(0)
+FIRST_ID = CheckpointId(1)
+
+# Flink remembers 16 expired ids. Ours include every abort, and a job may have many in flight.
+ABORTED_REMEMBERED = 256
+
+STOP_REASONS = frozenset(
+    {
+        FailureReason.JOB_FAILOVER,
+        FailureReason.CHECKPOINT_COORDINATOR_SUSPEND,
+        FailureReason.CONTROL_PLANE_AWAY,
+    }
+)
+
+Result: TypeAlias = AckResult | TriggerResult | None
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorState:
+    """All that the coordinator of one job remembers."""
+
+    config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    attempt: AttemptNumber = NO_ATTEMPT  # The newest one.
+    plan: CheckpointPlan | None = None  # None: the job does not run.
+    next_id: CheckpointId = FIRST_ID
+    pending: tuple[PendingCheckpoint, ...] = ()  # By id.
+    completed: tuple[CompletedCheckpoint, ...] = ()  # By id; savepoints are not among them.
+    queue: tuple[TriggerRequest, ...] = ()  # In the order in which they will be triggered.
+    next_periodic_ms: int | None = None  # None: the clock asks for nothing.
+    last_completion_ms: int | None = None
+    base_id: CheckpointId | None = None  # What the attempt last completed or was restored from.
+    is_stopping: bool = False  # A stop completed: the subtasks of the attempt are ending.
+    ended: JobStatus | None = None
+    failures: FailureCount = field(default_factory=FailureCount)
+    aborted_ids: tuple[CheckpointId, ...] = ()  # The newest few.
+
+    def find_pending(self, checkpoint_id: CheckpointId) -> PendingCheckpoint | None:
+        """The unsettled checkpoint with this id."""
+        return next((p for p in self.pending if p.checkpoint_id == checkpoint_id), None)
+
+    @property
+    def latest_completed_id(self) -> CheckpointId | None:
+        """The newest checkpoint that a failed job would come back to."""
+        return self.completed[-1].checkpoint_id if self.completed else None
+
+    def with_pending(self, changed: PendingCheckpoint) -> "CoordinatorState":
+        """The state with one pending checkpoint replaced."""
+        return replace(
+            self,
+            pending=tuple(
+                changed if p.checkpoint_id == changed.checkpoint_id else p for p in self.pending
+            ),
+        )
+
+    def without_pending(self, settled: PendingCheckpoint) -> "CoordinatorState":
+        """The state with one checkpoint no longer pending."""
+        remaining = tuple(p for p in self.pending if p.checkpoint_id != settled.checkpoint_id)
+        return replace(self, pending=remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one event led to."""
+
+    state: CoordinatorState
+    commands: tuple[CoordinatorCommand, ...] = ()  # To be carried out in this order.
+    result: Result = None
+
+    def then(
+        self,
+        transition: "Callable[Concatenate[CoordinatorState, P], Step]",
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> "Step":
+        """This step and another one from where it led; the first result stays."""
+        following = transition(self.state, *args, **kwargs)
+        return Step(
+            state=following.state,
+            commands=self.commands + following.commands,
+            result=self.result if self.result is not None else following.result,
+        )
+
+
+def step(state: CoordinatorState, event: CoordinatorEvent, now_ms: int) -> Step:
+    """Fold one event into the state.
+
+    Raises:
+        ProtocolError: No correct peer sends this event in this state, and no retry repairs it.
+    """
+    match event:
+        case Acknowledged():
+            return _acknowledge(state, event, now_ms)
+        case Declined():
+            return _decline(state, event, now_ms)
+        case Tick():
+            return _tick(state, now_ms)
+        case CheckpointRequested():
+            return _request(state, event, now_ms)
+        case ManifestWritten():
+            return _complete(state, event, now_ms)
+        case ManifestFailed():
+            return _give_up_manifest(state, event, now_ms)
+        case TriggerFailed():
+            return _fail_trigger(state, event, now_ms)
+        case SubtaskFinished():
+            return _finish_subtask(state, event, now_ms)
+        case CheckpointingStarted():
+            return _start(state, event, now_ms)
+        case CheckpointingStopped():
+            return _stop(state, event, now_ms)
+        case CheckpointsRestored():
+            return _load(state, event)
+        case JobEnded():
+            return _end(state, event, now_ms)
+        case _:
+            assert_never(event)
+
+
+def next_due_ms(state: CoordinatorState) -> int | None:
+    """When the coordinator needs its next ``Tick``; None: not before something else happens."""
+    due = [p.expires_at_ms for p in state.pending if not p.is_finalizing]
+    if state.next_periodic_ms is not None:
+        due.append(state.next_periodic_ms)
+    return min(due, default=None)
+
+
+# --- Subtasks report -----------------------------------------------------------------------------
+
+
+def _acknowledge(state: CoordinatorState, ack: Acknowledged, now_ms: int) -> Step:
+    """Record one chain's snapshot; ask for the manifest when it was the last."""
+    pending, result = _reported(state, ack.attempt, ack.checkpoint_id)
+    if pending is None:
+        handles = tuple(handle for part in ack.operators for handle in part.handles)
+        if handles and ack.checkpoint_id in state.aborted_ids:
+            return Step(state, (DiscardHandles(handles),), result)
+        return Step(state, result=result)
+    subtasks = _plan(state).operators_of(ack.chain)
+    if len(ack.operators) != len(subtasks) or {part.subtask for part in ack.operators} != subtasks:
+        raise ProtocolError(
+            f"{ack.chain} acknowledged checkpoint {ack.checkpoint_id} for "
+            f"{', '.join(str(part.subtask) for part in ack.operators) or 'nothing'}; "
+            f"it runs {', '.join(map(str, sorted(subtasks)))}"
+        )
+    if not subtasks <= pending.missing:
+        return Step(state, result=AckResult.DUPLICATE)
+    pending = replace(pending, acknowledged_count=pending.acknowledged_count + len(subtasks))
+    recorded = _without_missing(state, pending, subtasks, now_ms)
+    return Step(recorded, result=AckResult.ACCEPTED).then(_write_next_manifest)
+
+
+def _decline(state: CoordinatorState, declined: Declined, now_ms: int) -> Step:
+    """One chain cannot save its state: the checkpoint is aborted."""
+    pending, result = _reported(state, declined.attempt, declined.checkpoint_id)
+    if declined.reason not in DECLINE_REASONS:
+        raise ProtocolError(f"{declined.chain} declined with {declined.reason}, not its to give")
+    if pending is None or pending.is_finalizing:
+        return Step(state, result=result or AckResult.LATE)
+    _plan(state).operators_of(declined.chain)
+    cause = f"{declined.chain}: {declined.cause}" if declined.cause else str(declined.chain)
+    return (
+        Step(state, result=AckResult.ACCEPTED)
+        .then(_abort, pending, declined.reason, cause, now_ms=now_ms, by_subtask=True)
+        .then(_start_due, now_ms)
+    )
+
+
+def _finish_subtask(state: CoordinatorState, event: SubtaskFinished, now_ms: int) -> Step:
+    """A chain ended: it counts as acknowledged from here on."""
+    if _is_stale(state, event.attempt):
+        return Step(state, result=AckResult.STALE_ATTEMPT)
+    if state.plan is None:
+        return Step(state, result=AckResult.LATE)
+    subtasks = state.plan.operators_of(event.chain)
+    if event.chain in state.plan.finished:
+        return Step(state, result=AckResult.DUPLICATE)
+    entries_before = set(state.plan.entries())
+    state = replace(state, plan=state.plan.without(event.chain))
+    # No barrier can come any more to those whose last input just ended, so one is injected. Those
+    # that the barrier did reach drop this one.
+    entries = tuple(entry for entry in _plan(state).entries() if entry not in entries_before)
+    commands: list[CoordinatorCommand] = []
+    for pending in state.pending:
+        if subtasks <= pending.missing:
+            pending = replace(pending, finished=pending.finished | {event.chain})
+            state = _without_missing(state, pending, subtasks, now_ms)
+        waiting = tuple(e for e in entries if _plan(state).operators_of(e) <= pending.missing)
+        if waiting:
+            commands.append(TriggerCheckpoint(state.attempt, pending.barrier, waiting))
+    return Step(state, tuple(commands), AckResult.ACCEPTED).then(_write_next_manifest)
+
+
+# --- Whoever writes manifests reports ------------------------------------------------------------
+
+
+def _complete(state: CoordinatorState, event: ManifestWritten, now_ms: int) -> Step:
+    """The manifest is durable: the checkpoint counts from here on."""
+    pending = _finalizing(state, event.checkpoint_id)
+    if pending is None:
+        return Step(state, result=_settled_result(state, event.checkpoint_id))
+    pending = pending.moved_to(CheckpointStatus.COMPLETED)
+    completed = CompletedCheckpoint(
+        checkpoint_id=pending.checkpoint_id,
+        attempt=pending.attempt,
+        kind=pending.kind,
+        triggered_at_ms=pending.barrier.triggered_at_ms,
+        completed_at_ms=now_ms,
+        parent_id=pending.parent_id,
+        sinks_acknowledged_at_ms=pending.sinks_acknowledged_at_ms,
+    )
+    state = replace(
+        state.without_pending(pending),
+        last_completion_ms=now_ms,
+        failures=failures.succeeded(state.failures, pending.checkpoint_id),
+    )
+    done = Step(state, (RecordCompleted(completed, pending.request),), AckResult.ACCEPTED)
+    # A savepoint is a copy for whoever asked. Nothing is committed for it, so nothing builds on it.
+    if pending.kind is not CheckpointKind.SAVEPOINT:
+        done = done.then(_announce, completed)
+    if pending.kind is CheckpointKind.CHECKPOINT:
+        done = done.then(_store, completed)
+    if pending.kind is not CheckpointKind.SAVEPOINT:
+        done = done.then(_abort_superfluous, completed, now_ms)
+    return done.then(_write_next_manifest).then(_start_due, now_ms)
+
+
+def _announce(state: CoordinatorState, completed: CompletedCheckpoint) -> Step:
+    """Have the subtasks commit."""
+    if state.plan is None or completed.attempt != state.attempt:
+        return Step(state)  # Its subtasks are gone; whoever restores it commits for it.
+    state = replace(
+        state,
+        base_id=completed.checkpoint_id,
+        is_stopping=state.is_stopping or completed.kind in STOP_KINDS,
+    )
+    return Step(state, (CheckpointCompleted(state.attempt, completed.checkpoint_id),))
+
+
+def _abort_superfluous(
+    state: CoordinatorState, completed: CompletedCheckpoint, now_ms: int
+) -> Step:
+    """Abort older checkpoints that are still under way, and whatever cannot follow a stop."""
+    cleared = Step(state)
+    for older in state.pending:
+        if older.checkpoint_id < completed.checkpoint_id and older.kind not in SAVEPOINT_KINDS:
+            cause = f"checkpoint {completed.checkpoint_id} completed first"
+            cleared = cleared.then(
+                _abort, older, FailureReason.CHECKPOINT_SUBSUMED, cause, now_ms=now_ms
+            )
+    if state.is_stopping:
+        reason = FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
+        cleared = cleared.then(_refuse_queued, state.queue, reason)
+    return cleared
+
+
+def _store(state: CoordinatorState, completed: CompletedCheckpoint) -> Step:
+    """File a completed checkpoint for recovery, and let the oldest go."""
+    if state.ended and not retention.is_kept_on_end(state.config.retention, state.ended):
+        return Step(state, (DiscardCheckpoint(completed),))
+    everything = (*state.completed, completed)
+    if state.plan is None:
+        return Step(replace(state, completed=everything))  # A restore may be reading any of them.
+    kept, subsumed = retention.subsume(everything, state.config.retained_max)
+    return Step(replace(state, completed=kept), tuple(DiscardCheckpoint(old) for old in subsumed))
+
+
+def _give_up_manifest(state: CoordinatorState, event: ManifestFailed, now_ms: int) -> Step:
+    """There is no manifest and will be none, so there is no checkpoint."""
+    pending = _finalizing(state, event.checkpoint_id)
+    if pending is None:
+        return Step(state, result=_settled_result(state, event.checkpoint_id))
+    reason = FailureReason.FINALIZE_CHECKPOINT_FAILURE
+    return (
+        Step(state, result=AckResult.ACCEPTED)
+        .then(_abort, pending, reason, event.cause, now_ms=now_ms, keep_files=event.may_exist)
+        .then(_write_next_manifest)
+        .then(_start_due, now_ms)
+    )
+
+
+def _fail_trigger(state: CoordinatorState, event: TriggerFailed, now_ms: int) -> Step:
+    """The barrier could not be sent, so it will never arrive."""
+    _check_used(state, event.checkpoint_id)
+    pending = state.find_pending(event.checkpoint_id)
+    if pending is None or pending.is_finalizing:
+        return Step(state, result=_settled_result(state, event.checkpoint_id))
+    return (
+        Step(state, result=AckResult.ACCEPTED)
+        .then(_abort, pending, FailureReason.IO_EXCEPTION, event.cause, now_ms=now_ms)
+        .then(_start_due, now_ms)
+    )
+
+
+# --- Somebody, or the clock, wants a checkpoint --------------------------------------------------
+
+
+def _request(state: CoordinatorState, event: CheckpointRequested, now_ms: int) -> Step:
+    """Trigger, queue or refuse a checkpoint that somebody asked for."""
+    request = TriggerRequest(now_ms, event.kind, event.request_id, event.target)
+    if _holds(state, event.request_id):
+        return Step(state, result=TriggerResult.DUPLICATE)
+    if state.plan is None or state.is_stopping:
+        reason = (
+            FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
+            if state.ended
+            else FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
+        )
+        return replace(_refuse(state, request, reason), result=TriggerResult.REFUSED)
+    done = _enqueue(state, request)
+    if event.kind in STOP_KINDS and request in done.state.queue:
+        done = done.then(_pause_periodic)
+    done = done.then(_start_due, now_ms)
+    if any(pending.request == request for pending in done.state.pending):
+        return replace(done, result=TriggerResult.TRIGGERED)
+    waits = request in done.state.queue
+    return replace(done, result=TriggerResult.POSTPONED if waits else TriggerResult.REFUSED)
+
+
+def _tick(state: CoordinatorState, now_ms: int) -> Step:
+    """Abort what took too long, and trigger what is due."""
+    ticked = Step(state)
+    for pending in state.pending:
+        if not pending.is_finalizing and pending.expires_at_ms <= now_ms:
+            waiting_for = ", ".join(map(str, sorted(pending.missing)[:5])) or "another manifest"
+            cause = (
+                f"not completed within {state.config.timeout_ms} ms; {len(pending.missing)} of "
+                f"{pending.acknowledged_count + len(pending.missing)} subtasks missing: "
+                f"{waiting_for}"
+            )
+            ticked = ticked.then(
+                _abort, pending, FailureReason.CHECKPOINT_EXPIRED, cause, now_ms=now_ms
+            )
+    return ticked.then(_enqueue_periodic, now_ms).then(_start_due, now_ms)
+
+
+def _enqueue_periodic(state: CoordinatorState, now_ms: int) -> Step:
+    due_ms, interval_ms = state.next_periodic_ms, scheduling.effective_interval_ms(state.config)
+    if due_ms is None or interval_ms is None or now_ms < due_ms:
+        return Step(state)
+    following_ms = scheduling.following_due_ms(due_ms, interval_ms, now_ms=now_ms)
+    state = replace(state, next_periodic_ms=following_ms)
+    if any(request.is_periodic for request in state.queue):
+        return Step(state)  # One that waits is enough: more would only follow on its heels.
+    return _enqueue(state, TriggerRequest(now_ms))
+
+
+def _enqueue(state: CoordinatorState, request: TriggerRequest) -> Step:
+    queue, overflow = scheduling.enqueue(state.queue, request, state.config)
+    state = replace(state, queue=queue)
+    if overflow is None:
+        return Step(state)
+    return _refuse(state, overflow, FailureReason.TOO_MANY_CHECKPOINT_REQUESTS)
+
+
+def _start_due(state: CoordinatorState, now_ms: int) -> Step:
+    """Trigger or refuse queued requests until the next one has to wait."""
+    if state.plan is None:
+        return Step(state)
+    started = Step(state)
+    while True:
+        state = started.state
+        decision = scheduling.decide(
+            state.queue,
+            state.pending,
+            state.config,
+            last_completion_ms=state.last_completion_ms,
+            now_ms=now_ms,
+        )
+        match decision:
+            case None:
+                return Step(state, started.commands)
+            case scheduling.Run(request):
+                started = Step(replace(state, queue=state.queue[1:]), started.commands)
+                started = started.then(_trigger, request, now_ms)
+            case scheduling.Refuse(request, reason, retry_at_ms):
+                state = replace(state, queue=state.queue[1:], next_periodic_ms=retry_at_ms)
+                started = Step(state, started.commands).then(_refuse, request, reason)
+            case _:
+                assert_never(decision)
+
+
+def _trigger(state: CoordinatorState, request: TriggerRequest, now_ms: int) -> Step:
+    """Begin a checkpoint: from here on its id is taken and its time runs."""
+    plan = _plan(state)
+    entries = plan.entries()
+    if not entries:
+        return _refuse(state, request, FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING)
+    barrier = CheckpointBarrier(
+        checkpoint_id=state.next_id,
+        triggered_at_ms=now_ms,
+        options=scheduling.barrier_options(state.config, request.kind),
+    )
+    pending = PendingCheckpoint(
+        barrier=barrier,
+        attempt=state.attempt,
+        request=request,
+        expires_at_ms=now_ms + state.config.timeout_ms,
+        missing=plan.to_acknowledge(),
+        finished=plan.finished,
+    )
+    state = replace(
+        state,
+        next_id=CheckpointId(state.next_id + 1),
+        pending=(*state.pending, pending),
+    )
+    return Step(state, (TriggerCheckpoint(state.attempt, barrier, entries),))
+
+
+def _refuse(state: CoordinatorState, request: TriggerRequest, reason: FailureReason) -> Step:
+    return Step(state, (CheckpointRefused(request, reason),))
+
+
+def _refuse_queued(
+    state: CoordinatorState, requests: Iterable[TriggerRequest], reason: FailureReason
+) -> Step:
+    """Take these requests out of the queue; a periodic one goes with the clock that made it."""
+    refused = tuple(requests)
+    return Step(
+        replace(state, queue=tuple(r for r in state.queue if r not in refused)),
+        tuple(
+            CheckpointRefused(
+                request,
+                FailureReason.PERIODIC_SCHEDULER_SHUTDOWN if request.is_periodic else reason,
+            )
+            for request in refused
+        ),
+    )
+
+
+def _pause_periodic(state: CoordinatorState) -> Step:
+    """No periodic checkpoint while a stop is on its way."""
+    periodic = (request for request in state.queue if request.is_periodic)
+    return _refuse_queued(
+        replace(state, next_periodic_ms=None), periodic, FailureReason.PERIODIC_SCHEDULER_SHUTDOWN
+    )
+
+
+def _resume_periodic(state: CoordinatorState, now_ms: int) -> CoordinatorState:
+    """The clock goes on after a stop failed, unless another one waits."""
+    another = any(r.kind in STOP_KINDS for r in state.queue)
+    if state.plan is None or state.config.interval_ms is None or another:
+        return state
+    return replace(state, next_periodic_ms=now_ms + state.config.min_pause_ms)
+
+
+# --- The life of the job -------------------------------------------------------------------------
+
+
+def _start(state: CoordinatorState, event: CheckpointingStarted, now_ms: int) -> Step:
+    """The job runs: checkpoints may be taken."""
+    if event.attempt < state.attempt or (event.attempt == state.attempt and state.plan is None):
+        return Step(state, result=AckResult.STALE_ATTEMPT)
+    if event.attempt == state.attempt:
+        return Step(state, result=AckResult.DUPLICATE)
+    if state.plan is not None or state.ended:
+        raise ProtocolError(
+            f"attempt {event.attempt} started while attempt {state.attempt} "
+            f"{'runs' if state.plan is not None else f'is over: the job {state.ended}'}"
+        )
+    return Step(
+        replace(
+            state,
+            attempt=event.attempt,
+            plan=event.plan,
+            base_id=event.restored_from,
+            is_stopping=False,
+            next_periodic_ms=scheduling.first_due_ms(
+                state.config, delay_ms=event.first_delay_ms, now_ms=now_ms
+            ),
+        ),
+        result=AckResult.ACCEPTED,
+    )
+
+
+def _stop(state: CoordinatorState, event: CheckpointingStopped, now_ms: int) -> Step:
+    """The job does not run any more: give up what is under way and refuse what waits."""
+    if event.reason not in STOP_REASONS:
+        raise ProtocolError(f"{event.reason} is no reason for checkpointing to stop")
+    if _is_stale(state, event.attempt):
+        return Step(state, result=AckResult.STALE_ATTEMPT)
+    if state.plan is None:
+        return Step(state, result=AckResult.DUPLICATE)
+    halted = _halt(state, event.reason, FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, now_ms)
+    return replace(halted, result=AckResult.ACCEPTED)
+
+
+def _end(state: CoordinatorState, event: JobEnded, now_ms: int) -> Step:
+    """The job is over: delete its checkpoints, or keep them, as its retention says."""
+    is_kept = retention.is_kept_on_end(state.config.retention, event.status)
+    if state.ended:
+        return Step(state, result=AckResult.DUPLICATE)
+    reason = FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
+    halted = _halt(replace(state, ended=event.status), reason, reason, now_ms)
+    if is_kept:
+        return replace(halted, result=AckResult.ACCEPTED)
+    discards = tuple(DiscardCheckpoint(completed) for completed in state.completed)
+    return Step(replace(halted.state, completed=()), halted.commands + discards, AckResult.ACCEPTED)
+
+
+def _halt(
+    state: CoordinatorState, aborted: FailureReason, refused: FailureReason, now_ms: int
+) -> Step:
+    halted = _refuse_queued(replace(state, next_periodic_ms=None), state.queue, refused)
+    for pending in state.pending:
+        if not pending.is_finalizing:
+            halted = halted.then(_abort, pending, aborted, "", now_ms=now_ms)
+    return Step(replace(halted.state, plan=None, next_periodic_ms=None), halted.commands)
+
+
+def _load(state: CoordinatorState, event: CheckpointsRestored) -> Step:
+    """Take over what the storage holds; ids only grow."""
+    if state.plan is not None or state.pending:
+        raise ProtocolError("checkpoints can be restored only before the job runs")
+    ids = [completed.checkpoint_id for completed in event.completed]
+    if len(set(ids)) < len(ids):
+        raise ProtocolError(f"a checkpoint is there twice: {sorted(ids)}")
+    if savepoints := [c.checkpoint_id for c in event.completed if c.kind in SAVEPOINT_KINDS]:
+        raise ProtocolError(f"savepoints {savepoints} are not the job's to keep or delete")
+    newest = max(ids, default=0)
+    if event.next_id <= newest:
+        raise ProtocolError(f"next id {event.next_id}, but checkpoint {newest} exists")
+    return Step(
+        replace(
+            state,
+            completed=tuple(sorted(event.completed, key=lambda c: c.checkpoint_id)),
+            next_id=max(state.next_id, event.next_id),
+        ),
+        result=AckResult.ACCEPTED,
+    )
+
+
+# --- Parts of several transitions ----------------------------------------------------------------
+
+
+def _abort(
+    state: CoordinatorState,
+    pending: PendingCheckpoint,
+    reason: FailureReason,
+    cause: str,
+    *,
+    now_ms: int,
+    by_subtask: bool = False,
+    keep_files: bool = False,
+) -> Step:
+    """Settle a checkpoint as aborted, and fail the job if that was one too many."""
+    checkpoint_id = pending.checkpoint_id
+    commands: list[CoordinatorCommand] = []
+    is_live = state.plan is not None and pending.attempt == state.attempt
+    if is_live:
+        commands.append(CheckpointAborted(state.attempt, checkpoint_id, state.latest_completed_id))
+    commands.append(RecordAborted(pending.moved_to(CheckpointStatus.ABORTED), reason, cause))
+    state = state.without_pending(pending)
+    if not keep_files:
+        commands.append(DiscardPending(checkpoint_id))
+        remembered = (*state.aborted_ids, checkpoint_id)[-ABORTED_REMEMBERED:]
+        state = replace(state, aborted_ids=remembered)
+    if not is_live:
+        return Step(state, tuple(commands))  # What failed an attempt before must not fail this one.
+    count, must_fail = failures.failed(
+        state.failures,
+        checkpoint_id,
+        pending.kind,
+        reason,
+        by_subtask=by_subtask,
+        tolerable=state.config.tolerable_failures,
+    )
+    state = replace(state, failures=count)
+    if must_fail:
+        commands.append(FailJob(state.attempt, _why_failed(pending, reason, cause, state.config)))
+    if pending.kind in STOP_KINDS:
+        state = _resume_periodic(state, now_ms)
+    return Step(state, tuple(commands))
+
+
+def _write_next_manifest(state: CoordinatorState) -> Step:
+    """Ask for the manifest of the oldest checkpoint that is fully acknowledged, one at a time."""
+    if any(pending.is_finalizing for pending in state.pending):
+        return Step(state)
+    ready = next((pending for pending in state.pending if not pending.missing), None)
+    if ready is None:
+        return Step(state)
+    ready = replace(ready.moved_to(CheckpointStatus.FINALIZING), parent_id=state.base_id)
+    return Step(state.with_pending(ready), (WriteManifest(ready),))
+
+
+def _without_missing(
+    state: CoordinatorState,
+    pending: PendingCheckpoint,
+    subtasks: frozenset[SubtaskId],
+    now_ms: int,
+) -> CoordinatorState:
+    missing = pending.missing - subtasks
+    sinks = _plan(state).sinks
+    if sinks & pending.missing and not sinks & missing:
+        pending = replace(pending, sinks_acknowledged_at_ms=now_ms)
+    return state.with_pending(replace(pending, missing=missing))
+
+
+def _reported(
+    state: CoordinatorState, attempt: AttemptNumber, checkpoint_id: CheckpointId
+) -> tuple[PendingCheckpoint | None, AckResult | None]:
+    """The checkpoint that a subtask's report is about, or why it changes nothing."""
+    if _is_stale(state, attempt):
+        return None, AckResult.STALE_ATTEMPT
+    _check_used(state, checkpoint_id)
+    pending = state.find_pending(checkpoint_id)
+    if pending is None:
+        return None, _settled_result(state, checkpoint_id)
+    if pending.attempt != attempt:
+        raise ProtocolError(
+            f"attempt {attempt} reports on checkpoint {checkpoint_id} of attempt {pending.attempt}"
+        )
+    if state.plan is None:  # It is finalizing, and its attempt is over.
+        return None, AckResult.DUPLICATE
+    return pending, None
+
+
+def _finalizing(state: CoordinatorState, checkpoint_id: CheckpointId) -> PendingCheckpoint | None:
+    """The checkpoint whose manifest was asked for; None: it is settled already."""
+    _check_used(state, checkpoint_id)
+    pending = state.find_pending(checkpoint_id)
+    if pending is not None and not pending.is_finalizing:
+        raise ProtocolError(f"nobody asked for the manifest of checkpoint {checkpoint_id}")
+    return pending
+
+
+def _settled_result(state: CoordinatorState, checkpoint_id: CheckpointId) -> AckResult:
+    is_completed = any(c.checkpoint_id == checkpoint_id for c in state.completed)
+    return AckResult.DUPLICATE if is_completed else AckResult.LATE
+
+
+def _is_stale(state: CoordinatorState, attempt: AttemptNumber) -> bool:
+    if attempt > state.attempt:
+        raise ProtocolError(f"attempt {attempt} reports, but {state.attempt} is the newest started")
+    return attempt < state.attempt
+
+
+def _check_used(state: CoordinatorState, checkpoint_id: CheckpointId) -> None:
+    if not 0 < checkpoint_id < state.next_id:
+        raise ProtocolError(f"checkpoint {checkpoint_id} was never triggered")
+
+
+def _plan(state: CoordinatorState) -> CheckpointPlan:
+    if state.plan is None:
+        raise ProtocolError("the job does not run")
+    return state.plan
+
+
+def _holds(state: CoordinatorState, request_id: str) -> bool:
+    requests = (*state.queue, *(pending.request for pending in state.pending))
+    return any(request.request_id == request_id for request in requests)
+
+
+def _why_failed(
+    pending: PendingCheckpoint, reason: FailureReason, cause: str, config: CheckpointConfig
+) -> str:
+    what = f"{pending.kind} {pending.checkpoint_id} failed: {reason}"
+    if cause:
+        what = f"{what} ({cause})"
+    if pending.kind in STOP_KINDS:
+        return f"{what}; subtasks may have stopped for it already, so the job starts over"
+    return (
+        f"{what}; that is one more in a row than the {config.tolerable_failures} tolerated "
+        "(tolerable_failures). The history of checkpoints says why each of them failed."
+    )
+
+
+def check_invariants(state: CoordinatorState) -> None:
+    """Raise if the state is one that no sequence of events may lead to; for tests.
+
+    Raises:
+        ProtocolError: Names the rule that is broken.
+    """
+    pending_ids = [p.checkpoint_id for p in state.pending]
+    completed_ids = [c.checkpoint_id for c in state.completed]
+    running = state.plan.to_acknowledge() if state.plan is not None else frozenset()
+    finalizing = [p for p in state.pending if p.is_finalizing]
+    counted = [p for p in state.pending if p.kind not in SAVEPOINT_KINDS]
+    rules = {
+        "pending ids grow": pending_ids == sorted(set(pending_ids)),
+        "completed ids grow": completed_ids == sorted(set(completed_ids)),
+        "no id was taken before its time": all(
+            0 < used < state.next_id for used in (*pending_ids, *completed_ids, *state.aborted_ids)
+        ),
+        "a checkpoint is pending, completed or aborted": len(
+            {*pending_ids, *completed_ids, *state.aborted_ids}
+        )
+        == len(pending_ids) + len(completed_ids) + len(state.aborted_ids),
+        "pending is pending or finalizing": all(
+            p.status in (CheckpointStatus.PENDING, CheckpointStatus.FINALIZING)
+            for p in state.pending
+        ),
+        "one manifest at a time": len(finalizing) <= 1,
+        "finalizing misses nobody": all(not p.missing for p in finalizing),
+        "fully acknowledged waits for a manifest only": bool(finalizing)
+        or all(p.missing for p in state.pending),
+        "what is under way belongs to the attempt that runs": all(
+            p.attempt == state.attempt and state.plan is not None
+            for p in state.pending
+            if not p.is_finalizing
+        ),
+        "only subtasks that run are missing": all(p.missing <= running for p in state.pending),
+        "concurrent_max holds": len(counted) <= state.config.concurrent_max,
+        "savepoints are not in the store": all(
+            c.kind not in SAVEPOINT_KINDS for c in state.completed
+        ),
+        "the queue is bounded": len(state.queue) <= scheduling.QUEUE_MAX,
+        "one periodic request waits at most": sum(r.is_periodic for r in state.queue) <= 1,
+        "the clock runs only with the job": state.next_periodic_ms is None
+        or (state.plan is not None and state.config.interval_ms is not None),
+        "nothing waits unless the job runs": not state.queue or state.plan is not None,
+        "nothing runs after the end": state.ended is None or state.plan is None,
+        "failures in a row are tolerated": (
+            state.failures.in_a_row <= state.config.tolerable_failures
+        ),
+    }
+    if broken := [rule for rule, holds in rules.items() if not holds]:
+        raise ProtocolError(f"broken: {'; '.join(broken)}")

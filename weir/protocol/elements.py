@@ -1,0 +1,94 @@
+"""What flows through a channel, strictly in order.
+
+A channel carries record batches and, between them, control elements. A *barrier* cuts the stream
+into the records that belong to its checkpoint and those that belong to the next; it is copied to
+every channel of every outgoing edge and never overtakes records unless its kind says so.
+
+Source: arXiv:1506.08603 (asynchronous barrier snapshotting), section 4; FLIP-76 for unaligned.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from weir.ids import CheckpointId
+
+
+class CheckpointKind(StrEnum):
+    """What a checkpoint is for, which decides its options and its life."""
+
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"  # On demand, always aligned, never subsumed.
+    STOP_SUSPEND = "stop_suspend"  # A savepoint after which the job ends, resumable.
+    STOP_DRAIN = "stop_drain"  # The same after the sources ended and all timers fired.
+
+
+class Alignment(StrEnum):
+    """How inputs treat a barrier."""
+
+    ALIGNED = "aligned"  # Block a channel from its barrier until the last one came.
+    AT_LEAST_ONCE = "at_least_once"  # Block nothing, snapshot at the last barrier.
+    UNALIGNED = "unaligned"  # Snapshot at the first barrier, record what it overtook.
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierOptions:
+    """How one checkpoint is taken; travels with its barrier."""
+
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    alignment: Alignment = Alignment.ALIGNED
+    # Aligned first, unaligned when held up this long since the trigger. None: stay aligned.
+    alignment_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBarrier:
+    """Cuts a channel: records before it belong to the checkpoint, records after it do not."""
+
+    checkpoint_id: CheckpointId
+    triggered_at_ms: int  # Wall clock of the coordinator.
+    options: BarrierOptions = BarrierOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCheckpoint:
+    """Tells everybody downstream that the barrier of this checkpoint will not come."""
+
+    checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No record with an event time at or below this one follows (but for late ones)."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkIdle:
+    """The channel carries nothing for a while and does not hold event time back."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """The channel is complete; nothing follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """A batch of records; opaque to the protocol.
+
+    Units: ``size`` in bytes, the estimate by which credit is counted.
+    """
+
+    payload: Any
+    count: int
+    size: int
+
+
+Element: TypeAlias = (
+    Records | CheckpointBarrier | CancelCheckpoint | Watermark | WatermarkIdle | EndOfInput
+)
+
+MAX_WATERMARK_MS = 2**63 - 1  # The watermark of a source that ended: every timer fires.
+MIN_WATERMARK_MS = -(2**63)

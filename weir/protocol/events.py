@@ -1,0 +1,118 @@
+"""What happens to a job, as one versioned stream of events.
+
+The job master emits them in order; the terminal, the event log, the result of ``execute`` and, under
+a control plane, its database are readers of the same stream. Reports of subtasks
+(``messages.Report``) are part of it as they came.
+
+Units: ``at_ms`` wall clock of the driver, milliseconds; durations in milliseconds.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from weir.ids import AttemptNumber, CheckpointId, SubtaskId
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import FailureReason, JobStatus
+from weir.protocol.messages import Acknowledged, Declined, SubtaskChanged, SubtaskMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """The job reached a status."""
+
+    at_ms: int
+    status: JobStatus
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """The graph is being deployed; ``restored_checkpoint`` None means from the beginning."""
+
+    at_ms: int
+    attempt: AttemptNumber
+    restored_checkpoint: CheckpointId | None
+    note: str = ""  # What a reader should know of the choice, e.g. a damaged newer checkpoint.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTriggered:
+    """A barrier is on its way; ``expected`` operator subtasks must acknowledge."""
+
+    at_ms: int
+    checkpoint_id: CheckpointId
+    kind: CheckpointKind
+    expected: tuple[SubtaskId, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettled:
+    """A checkpoint completed, or a reason says why not."""
+
+    at_ms: int
+    checkpoint_id: CheckpointId
+    duration_ms: int
+    failure: FailureReason | None = None
+    cause: str = ""
+    state_size: int = 0  # Bytes of the whole state.
+    written_size: int = 0  # Bytes this checkpoint wrote.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsDiscarded:
+    """Files of these checkpoints are gone."""
+
+    at_ms: int
+    checkpoint_ids: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A failed attempt was replaced and its successor runs.
+
+    ``replayed_records`` counts what sources had emitted since the restored checkpoint, as far as
+    they had reported it; the successor emits it again.
+    """
+
+    at_ms: int
+    attempt: AttemptNumber
+    cause: str
+    restored_checkpoint: CheckpointId | None
+    backoff_ms: float  # The restart strategy's delay.
+    redeploy_ms: float  # Until all fresh workers listened.
+    restore_ms: float  # Until all subtasks ran with their state.
+    restored_bytes: int
+    replayed_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The successor's sources are where the failed attempt's were."""
+
+    at_ms: int
+    attempt: AttemptNumber
+    catch_up_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a user should read once."""
+
+    at_ms: int
+    text: str
+
+
+JobEvent: TypeAlias = (
+    JobChanged
+    | AttemptStarted
+    | CheckpointTriggered
+    | CheckpointSettled
+    | CheckpointsDiscarded
+    | Recovered
+    | CaughtUp
+    | Notice
+    | Acknowledged
+    | Declined
+    | SubtaskChanged
+    | SubtaskMetrics
+)

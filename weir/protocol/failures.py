@@ -1,0 +1,79 @@
+"""Which failed checkpoints are tolerated, and when they fail the job.
+
+A failed checkpoint loses nothing by itself. But a job whose checkpoints keep failing has no recent
+state to come back to, so after more than ``tolerable_failures`` in a row it is restarted.
+
+Source: Flink, CheckpointFailureManager.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+
+from weir.ids import CheckpointId
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import COUNTING_REASONS, FailureReason
+from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS
+
+# Reasons that a subtask may give for declining.
+DECLINE_REASONS: Set[FailureReason] = frozenset(
+    {
+        FailureReason.IO_EXCEPTION,
+        FailureReason.CHECKPOINT_ASYNC_EXCEPTION,
+        FailureReason.CHECKPOINT_DECLINED,
+        FailureReason.CHECKPOINT_DECLINED_TASK_NOT_READY,
+        FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING,
+        FailureReason.CHECKPOINT_DECLINED_SUBSUMED,
+        FailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER,
+        FailureReason.TASK_FAILURE,
+    }
+)
+
+# Enough to know again any checkpoint that can still be under way: with more than this many failed
+# in a row, tolerance is effectively unlimited and counting one twice makes no difference.
+COUNTED_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """Failures in a row, as far as they count."""
+
+    in_a_row: int = 0
+    counted_ids: tuple[CheckpointId, ...] = ()
+    last_success_id: CheckpointId | None = None
+
+
+def succeeded(count: FailureCount, checkpoint_id: CheckpointId) -> FailureCount:
+    """Start over, unless a newer checkpoint succeeded before."""
+    if count.last_success_id is not None and checkpoint_id <= count.last_success_id:
+        return count
+    return FailureCount(last_success_id=checkpoint_id)
+
+
+def failed(
+    count: FailureCount,
+    checkpoint_id: CheckpointId,
+    kind: CheckpointKind,
+    reason: FailureReason,
+    *,
+    by_subtask: bool,
+    tolerable: int,
+) -> tuple[FailureCount, bool]:
+    """Count one failed checkpoint; the second value says that the job must fail.
+
+    A savepoint that the coordinator gave up never counts: somebody asked for it and gets the
+    answer. A stop that a subtask declined fails the job at once, since other subtasks may have
+    stopped for it already.
+    """
+    if by_subtask and kind in STOP_KINDS:
+        return replace(count, in_a_row=0, counted_ids=()), True
+    if not by_subtask and kind in SAVEPOINT_KINDS:
+        return count, False
+    if reason not in COUNTING_REASONS or checkpoint_id in count.counted_ids:
+        return count, False
+    if count.last_success_id is not None and checkpoint_id < count.last_success_id:
+        return count, False  # A newer one succeeded: there is recent state to come back to.
+    in_a_row = count.in_a_row + 1
+    if in_a_row > tolerable:
+        return replace(count, in_a_row=0, counted_ids=()), True
+    counted_ids = (*count.counted_ids, checkpoint_id)[-COUNTED_MAX:]
+    return replace(count, in_a_row=in_a_row, counted_ids=counted_ids), False

@@ -1,0 +1,109 @@
+"""The lives of a checkpoint, a job and a subtask, each as one table.
+
+The coordinator, the job master, the stored form and the tests all read these tables; nothing else
+decides which change of status is legal.
+"""
+
+from collections.abc import Mapping, Set
+from enum import StrEnum
+
+
+class CheckpointStatus(StrEnum):
+    """Where one checkpoint stands."""
+
+    PENDING = "pending"  # triggered, acknowledgements outstanding
+    FINALIZING = "finalizing"  # all acknowledged, manifest being written
+    COMPLETED = "completed"  # manifest durable, may be restored from
+    ABORTED = "aborted"  # a FailureReason says why
+    SUBSUMED = "subsumed"  # let go by retention after a newer one completed
+    DISCARDED = "discarded"  # its files are gone
+
+
+TRANSITIONS: Mapping[CheckpointStatus, Set[CheckpointStatus]] = {  # without a row: final
+    CheckpointStatus.PENDING: {CheckpointStatus.FINALIZING, CheckpointStatus.ABORTED},
+    CheckpointStatus.FINALIZING: {CheckpointStatus.COMPLETED, CheckpointStatus.ABORTED},
+    CheckpointStatus.COMPLETED: {CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED},
+    CheckpointStatus.SUBSUMED: {CheckpointStatus.DISCARDED},
+}
+
+
+class JobStatus(StrEnum):
+    """Where a job stands. Names are Flink's."""
+
+    CREATED = "created"
+    INITIALIZING = "initializing"  # slots are coming, subtasks are being deployed and restored
+    RUNNING = "running"
+    FAILING = "failing"  # an attempt failed; its subtasks are being stopped
+    RESTARTING = "restarting"  # waiting for the restart delay
+    CANCELLING = "cancelling"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+JOB_TRANSITIONS: Mapping[JobStatus, Set[JobStatus]] = {  # without a row: final
+    JobStatus.CREATED: {JobStatus.INITIALIZING, JobStatus.CANCELED, JobStatus.FAILED},
+    JobStatus.INITIALIZING: {
+        JobStatus.RUNNING,
+        JobStatus.FAILING,
+        JobStatus.CANCELLING,
+        JobStatus.FAILED,
+    },
+    JobStatus.RUNNING: {JobStatus.FINISHED, JobStatus.FAILING, JobStatus.CANCELLING},
+    JobStatus.FAILING: {JobStatus.RESTARTING, JobStatus.FAILED, JobStatus.CANCELLING},
+    JobStatus.RESTARTING: {JobStatus.INITIALIZING, JobStatus.CANCELLING, JobStatus.FAILED},
+    JobStatus.CANCELLING: {JobStatus.CANCELED, JobStatus.FAILED},
+}
+
+
+class SubtaskStatus(StrEnum):
+    """Where one subtask of one attempt stands."""
+
+    DEPLOYING = "deploying"
+    INITIALIZING = "initializing"  # restoring its state
+    RUNNING = "running"
+    ENDED = "ended"  # all input processed; still takes part in checkpoints
+    FINISHED = "finished"  # ended, and everything it committed is durable
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+class FailureReason(StrEnum):
+    """Why a checkpoint was refused or aborted.
+
+    Source: Flink's CheckpointFailureReason; the names are kept so that its users find their way.
+    """
+
+    # Refused before it began: no id was consumed.
+    PERIODIC_SCHEDULER_SHUTDOWN = "periodic_scheduler_shutdown"
+    TOO_MANY_CHECKPOINT_REQUESTS = "too_many_checkpoint_requests"
+    MINIMUM_TIME_BETWEEN_CHECKPOINTS = "minimum_time_between_checkpoints"
+    NOT_ALL_REQUIRED_TASKS_RUNNING = "not_all_required_tasks_running"
+    CHECKPOINT_COORDINATOR_SHUTDOWN = "checkpoint_coordinator_shutdown"
+    # Counting: too many in a row fail the job.
+    IO_EXCEPTION = "io_exception"
+    CHECKPOINT_ASYNC_EXCEPTION = "checkpoint_async_exception"
+    CHECKPOINT_EXPIRED = "checkpoint_expired"
+    CHECKPOINT_DECLINED = "checkpoint_declined"
+    FINALIZE_CHECKPOINT_FAILURE = "finalize_checkpoint_failure"
+    # Not counting.
+    CHECKPOINT_SUBSUMED = "checkpoint_subsumed"
+    CHECKPOINT_DECLINED_TASK_NOT_READY = "checkpoint_declined_task_not_ready"
+    CHECKPOINT_DECLINED_TASK_CLOSING = "checkpoint_declined_task_closing"
+    CHECKPOINT_DECLINED_SUBSUMED = "checkpoint_declined_subsumed"
+    CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = "checkpoint_declined_on_cancellation_barrier"
+    CHECKPOINT_COORDINATOR_SUSPEND = "checkpoint_coordinator_suspend"
+    JOB_FAILOVER = "job_failover"
+    TASK_FAILURE = "task_failure"
+    CONTROL_PLANE_AWAY = "control_plane_away"
+
+
+COUNTING_REASONS: Set[FailureReason] = frozenset(
+    {
+        FailureReason.IO_EXCEPTION,
+        FailureReason.CHECKPOINT_ASYNC_EXCEPTION,
+        FailureReason.CHECKPOINT_EXPIRED,
+        FailureReason.CHECKPOINT_DECLINED,
+        FailureReason.FINALIZE_CHECKPOINT_FAILURE,
+    }
+)

@@ -1,0 +1,326 @@
+"""What subtasks, job master and coordinator tell one another, in one versioned schema.
+
+*Reports* go up from a subtask, *commands* go down to subtasks. *Events* are everything that moves
+the coordinator: two of the reports, and what whoever runs it tells it. Its answers are commands to
+subtasks and commands to whoever runs it. All are frozen values; their wire form is JSON with a
+``type`` and, on the envelope, ``SCHEMA_VERSION`` (see ``wire``). Every report carries the attempt
+that sent it, so that one of an older attempt is known and refused.
+
+Units: ``*_ms`` wall clock milliseconds where a point in time is named, durations in milliseconds as
+floats where they are measured, sizes in bytes.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from weir.ids import AttemptNumber, CheckpointId, StateHandle, SubtaskId
+from weir.protocol.elements import CheckpointBarrier, CheckpointKind
+from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.pending import (
+    CheckpointPlan,
+    CompletedCheckpoint,
+    PendingCheckpoint,
+    TriggerRequest,
+)
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GateAlignment:
+    """How the channels of one input gate delivered one barrier, in channel order.
+
+    Shape: all arrays have one entry per channel of the gate.
+    """
+
+    gate_index: int
+    upstream: tuple[str, ...]  # The sending subtask of each channel, as text.
+    arrived_ms: tuple[float | None, ...]  # After the first barrier of the subtask; None: ended.
+    blocked_ms: tuple[float, ...]
+    bytes_during: tuple[int, ...]  # Bytes that came in between first and last barrier.
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMetrics:
+    """Where the time and the bytes of one operator subtask's snapshot went."""
+
+    start_delay_ms: float = 0.0  # Trigger to first barrier.
+    alignment_ms: float = 0.0  # First to last barrier; 0 with a single channel.
+    sync_ms: float = 0.0
+    async_ms: float = 0.0
+    bytes_processed_during_alignment: int = 0
+    bytes_persisted_in_flight: int = 0
+    state_size: int = 0  # Full size of the operator's state.
+    written_size: int = 0  # What this checkpoint wrote of it.
+    unaligned: bool = False
+    records: int = 0  # Taken in (by a source: emitted) since the attempt began; head only.
+    gates: tuple[GateAlignment, ...] = ()  # Head of a chain only.
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAck:
+    """One operator subtask's part of a chain's acknowledgement."""
+
+    subtask: SubtaskId
+    handles: tuple[StateHandle, ...] = ()
+    metrics: SnapshotMetrics = SnapshotMetrics()
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A chain saved its state for a checkpoint: one acknowledgement per operator in it."""
+
+    attempt: AttemptNumber
+    checkpoint_id: CheckpointId
+    chain: SubtaskId
+    operators: tuple[OperatorAck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A chain cannot save its state for a checkpoint, and says why."""
+
+    attempt: AttemptNumber
+    checkpoint_id: CheckpointId
+    chain: SubtaskId
+    reason: FailureReason
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskChanged:
+    """A subtask (by the head of its chain) reached a status."""
+
+    attempt: AttemptNumber
+    chain: SubtaskId
+    status: SubtaskStatus
+    cause: str = ""  # FAILED only: the traceback.
+    details: dict[str, Any] = field(default_factory=dict)  # E.g. restored bytes and time.
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskMetrics:
+    """What a subtask did since the attempt began; counters only grow within an attempt."""
+
+    attempt: AttemptNumber
+    chain: SubtaskId
+    records_in: int
+    records_out: int
+    bytes_in: int
+    bytes_out: int
+    busy_ms: float
+    idle_ms: float
+    back_pressured_ms: float
+    watermark_ms: int | None
+    late_records: int = 0
+
+
+Report: TypeAlias = Acknowledged | Declined | SubtaskChanged | SubtaskMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerCheckpoint:
+    """To every slot: sources inject this barrier.
+
+    A subtask whose inputs all ended gets no barrier any more, so it takes the trigger for one.
+    """
+
+    attempt: AttemptNumber
+    barrier: CheckpointBarrier
+    sources: tuple[SubtaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCompleted:
+    """To every subtask: the checkpoint is durable; commit everything up to it."""
+
+    attempt: AttemptNumber
+    checkpoint_id: CheckpointId
+    final: bool = False  # Taken after every subtask ended: commit, then finish.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAborted:
+    """To every subtask: the checkpoint will not be; stop writing it and release what it holds."""
+
+    attempt: AttemptNumber
+    checkpoint_id: CheckpointId
+    latest_completed_id: CheckpointId | None = None
+
+
+SubtaskCommand: TypeAlias = TriggerCheckpoint | CheckpointCompleted | CheckpointAborted
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointingStarted:
+    """The job reached RUNNING: its subtasks have their state, and checkpoints may be taken.
+
+    Units: ``first_delay_ms`` lies between the minimum pause and the interval, drawn at random so
+    that many jobs started together do not checkpoint together.
+    """
+
+    attempt: AttemptNumber
+    plan: CheckpointPlan
+    first_delay_ms: int = 0  # Ignored where periodic checkpointing is off.
+    restored_from: CheckpointId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointingStopped:
+    """The job left RUNNING and may come back; or checkpoints cannot be taken for now."""
+
+    attempt: AttemptNumber
+    reason: FailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The job reached a final status; nothing is triggered any more."""
+
+    status: JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """Somebody wants a checkpoint or savepoint now."""
+
+    request_id: str  # Chosen by who asks; a repeated request is known by it.
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    target: str | None = None  # Savepoints: the directory to write to. None: the job's own.
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerFailed:
+    """A triggered checkpoint could not be prepared or sent to the sources."""
+
+    checkpoint_id: CheckpointId
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """The manifest is durable: the checkpoint exists."""
+
+    checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFailed:
+    """The manifest was given up and its key is taken by a tombstone, or nobody knows."""
+
+    checkpoint_id: CheckpointId
+    cause: str
+    may_exist: bool = False  # Unknown whether it was written after all: no file may be deleted.
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskFinished:
+    """A chain subtask processed all its input and ended."""
+
+    attempt: AttemptNumber
+    chain: SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsRestored:
+    """What the checkpoint storage holds for the job, before its first attempt here."""
+
+    completed: tuple[CompletedCheckpoint, ...]
+    next_id: CheckpointId  # Beyond every id that was ever used, completed or not.
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+CoordinatorEvent: TypeAlias = (
+    Acknowledged
+    | Declined
+    | CheckpointingStarted
+    | CheckpointingStopped
+    | JobEnded
+    | CheckpointRequested
+    | TriggerFailed
+    | ManifestWritten
+    | ManifestFailed
+    | SubtaskFinished
+    | CheckpointsRestored
+    | Tick
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Write the manifest from the acknowledgements kept, then say whether it is durable."""
+
+    checkpoint: PendingCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCompleted:
+    """Note that the checkpoint completed, and answer whoever requested it."""
+
+    checkpoint: CompletedCheckpoint
+    request: TriggerRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAborted:
+    """Note why the checkpoint was aborted, and answer whoever requested it."""
+
+    checkpoint: PendingCheckpoint
+    reason: FailureReason
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRefused:
+    """Answer that a request came to nothing before it became a checkpoint."""
+
+    request: TriggerRequest
+    reason: FailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardHandles:
+    """Delete the state that an acknowledgement of an aborted checkpoint names."""
+
+    handles: tuple[StateHandle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardPending:
+    """Forget the acknowledgements kept for an aborted checkpoint; delete the state they name."""
+
+    checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardCheckpoint:
+    """Delete a completed checkpoint: its manifest first, then its files."""
+
+    checkpoint: CompletedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob:
+    """Too many checkpoints failed: end the attempt as if a subtask had failed."""
+
+    attempt: AttemptNumber
+    cause: str
+
+
+CoordinatorCommand: TypeAlias = (
+    SubtaskCommand
+    | WriteManifest
+    | RecordCompleted
+    | RecordAborted
+    | CheckpointRefused
+    | DiscardHandles
+    | DiscardPending
+    | DiscardCheckpoint
+    | FailJob
+)
+
+Message: TypeAlias = Report | CoordinatorEvent | CoordinatorCommand

@@ -1,0 +1,220 @@
+"""What the coordinator knows about checkpoints: planned, under way and completed.
+
+Only counters and the set of subtasks still missing are kept here. The acknowledgements themselves,
+with their state handles, stay with whoever runs the coordinator, filed by checkpoint id, until the
+manifest is written from them.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
+
+from weir.errors import ProtocolError
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, CheckpointId, OperatorId, SubtaskId
+from weir.protocol.elements import CheckpointBarrier, CheckpointKind
+from weir.protocol.lifecycle import TRANSITIONS, CheckpointStatus
+
+SAVEPOINT_KINDS: Set[CheckpointKind] = frozenset(
+    {CheckpointKind.SAVEPOINT, CheckpointKind.STOP_SUSPEND, CheckpointKind.STOP_DRAIN}
+)
+STOP_KINDS: Set[CheckpointKind] = frozenset(
+    {CheckpointKind.STOP_SUSPEND, CheckpointKind.STOP_DRAIN}
+)
+
+
+class AckResult(StrEnum):
+    """What became of a report about a checkpoint or an attempt."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"  # It was known already; nothing changed.
+    LATE = "late"  # Its checkpoint is settled; nothing changed.
+    STALE_ATTEMPT = "stale_attempt"  # Its attempt is over; nothing changed.
+
+
+class TriggerResult(StrEnum):
+    """What became of a request for a checkpoint."""
+
+    TRIGGERED = "triggered"
+    POSTPONED = "postponed"  # It waits for its turn; triggered or refused later.
+    REFUSED = "refused"
+    DUPLICATE = "duplicate"  # A request with this id waits or runs already.
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRequest:
+    """Somebody, or the clock, wants a checkpoint."""
+
+    requested_at_ms: int
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    request_id: str | None = None  # None: periodic; nobody waits for an answer.
+    target: str | None = None  # Savepoints: the directory to write to. None: the job's own.
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether the clock asked."""
+        return self.request_id is None
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskRange:
+    """The subtasks ``first`` to ``last`` of one operator, both included."""
+
+    operator: OperatorId
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChain:
+    """One chain as the coordinator sees it.
+
+    Shape: ``upstream`` has one entry per subtask of the chain: the chain subtasks that feed it.
+    Every way of joining subtasks feeds each from a contiguous range, so a range per edge suffices.
+    """
+
+    head: OperatorId
+    operators: tuple[OperatorId, ...]
+    upstream: tuple[tuple[SubtaskRange, ...], ...]
+
+    @property
+    def parallelism(self) -> int:
+        """How many subtasks the chain has."""
+        return len(self.upstream)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """Where barriers enter the dataflow of one attempt, and who must acknowledge them."""
+
+    chains: tuple[PlannedChain, ...]
+    sinks: frozenset[SubtaskId] = frozenset()  # Operator subtasks that feed nobody.
+    finished: frozenset[SubtaskId] = frozenset()  # Chain subtasks that ended.
+
+    @classmethod
+    def of(cls, graph: ExecutionGraph) -> Self:
+        """The plan for an execution graph of which nothing has finished yet."""
+        return cls(
+            chains=tuple(
+                PlannedChain(
+                    head=chain.head,
+                    operators=chain.operators,
+                    upstream=tuple(
+                        tuple(
+                            SubtaskRange(
+                                operator=gate[0].sender.operator,
+                                first=min(channel.sender.index for channel in gate),
+                                last=max(channel.sender.index for channel in gate),
+                            )
+                            for gate in graph.inputs[SubtaskId(chain.head, index)]
+                            if gate
+                        )
+                        for index in range(chain.parallelism)
+                    ),
+                )
+                for chain in graph.chains
+            ),
+            sinks=frozenset(graph.sink_subtasks),
+        )
+
+    def operators_of(self, chain: SubtaskId) -> frozenset[SubtaskId]:
+        """The operator subtasks that one chain subtask runs.
+
+        Raises:
+            ProtocolError: The plan has no such chain subtask.
+        """
+        for planned in self.chains:
+            if planned.head == chain.operator and 0 <= chain.index < planned.parallelism:
+                return frozenset(SubtaskId(uid, chain.index) for uid in planned.operators)
+        raise ProtocolError(f"{chain} is no chain of the attempt's plan")
+
+    def entries(self) -> tuple[SubtaskId, ...]:
+        """Chain subtasks where a barrier is injected: they run and nothing that runs feeds them.
+
+        At first these are the sources. Once all that fed a subtask has ended, no barrier can reach
+        it through its inputs any more, and it becomes an entry itself.
+        """
+        return tuple(
+            subtask
+            for planned in self.chains
+            for index, upstream in enumerate(planned.upstream)
+            if (subtask := SubtaskId(planned.head, index)) not in self.finished
+            and all(self._ended(feeding) for feeding in upstream)
+        )
+
+    def to_acknowledge(self) -> frozenset[SubtaskId]:
+        """Operator subtasks that run, each of which must save its state."""
+        return frozenset(
+            SubtaskId(uid, index)
+            for planned in self.chains
+            for index in range(planned.parallelism)
+            if SubtaskId(planned.head, index) not in self.finished
+            for uid in planned.operators
+        )
+
+    def without(self, chain: SubtaskId) -> "CheckpointPlan":
+        """The plan after one chain subtask ended."""
+        return replace(self, finished=self.finished | {chain})
+
+    def _ended(self, subtasks: SubtaskRange) -> bool:
+        return all(
+            SubtaskId(subtasks.operator, index) in self.finished
+            for index in range(subtasks.first, subtasks.last + 1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCheckpoint:
+    """A checkpoint that was triggered and is not settled."""
+
+    barrier: CheckpointBarrier
+    attempt: AttemptNumber
+    request: TriggerRequest
+    expires_at_ms: int
+    missing: frozenset[SubtaskId]  # Operator subtasks that have not acknowledged.
+    acknowledged_count: int = 0
+    finished: frozenset[SubtaskId] = frozenset()  # Chains that ended instead of acknowledging.
+    sinks_acknowledged_at_ms: int | None = None
+    parent_id: CheckpointId | None = None  # Known once it is finalizing.
+    status: CheckpointStatus = CheckpointStatus.PENDING
+
+    @property
+    def checkpoint_id(self) -> CheckpointId:
+        """The id its barrier carries."""
+        return self.barrier.checkpoint_id
+
+    @property
+    def kind(self) -> CheckpointKind:
+        """What it is for."""
+        return self.barrier.options.kind
+
+    @property
+    def is_finalizing(self) -> bool:
+        """Whether its manifest is being written, so that only the writer can settle it."""
+        return self.status is CheckpointStatus.FINALIZING
+
+    def moved_to(self, status: CheckpointStatus) -> "PendingCheckpoint":
+        """The same checkpoint one status further.
+
+        Raises:
+            ProtocolError: The table of transitions does not have this one.
+        """
+        if status not in TRANSITIONS.get(self.status, frozenset()):
+            raise ProtocolError(
+                f"checkpoint {self.checkpoint_id} cannot go from {self.status} to {status}"
+            )
+        return replace(self, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint:
+    """A checkpoint whose manifest is durable: it may be restored from."""
+
+    checkpoint_id: CheckpointId
+    attempt: AttemptNumber
+    kind: CheckpointKind
+    triggered_at_ms: int
+    completed_at_ms: int
+    parent_id: CheckpointId | None = None  # What its attempt last completed or was restored from.
+    sinks_acknowledged_at_ms: int | None = None

@@ -1,0 +1,214 @@
+"""A completed checkpoint laid onto the subtasks of the next attempt, rescaled or not.
+
+Keyed state moves by whole key groups: each new subtask reads, from every old handle that overlaps
+its range, the groups that it owns. Operator state moves by its mode: the items of *split* lists are
+dealt out in turn, *union* lists go whole to everybody, *broadcast* state is the same everywhere and
+any copy will do. In-flight data belongs to channels between old subtasks and cannot move at all.
+
+Source: Flink, StateAssignmentOperation and RoundRobinOperatorStateRepartitioner.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from weir.errors import ProtocolError, RestoreError
+from weir.graph.key_groups import default_max_parallelism, key_group_range
+from weir.ids import KeyGroupRange, OperatorId, StateHandle, SubtaskId
+from weir.protocol.deployment import OperatorRestore, RestoredHandle
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """What a checkpoint holds of one operator.
+
+    Shape: ``handles`` by old subtask index; a subtask without state may be missing.
+    """
+
+    operator: OperatorId
+    parallelism: int
+    max_parallelism: int
+    handles: Mapping[int, tuple[StateHandle, ...]]
+
+    @property
+    def has_state(self) -> bool:
+        """Whether any subtask of the operator saved anything."""
+        return any(self.handles.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTarget:
+    """One operator of the new execution."""
+
+    operator: OperatorId
+    parallelism: int
+    max_parallelism: int | None = None  # None: not set by the user; the restored one is adopted.
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What every subtask of the new execution gets."""
+
+    restores: tuple[OperatorRestore, ...]  # Of the subtasks that get anything.
+    max_parallelism: Mapping[OperatorId, int]  # Of every operator of the new execution.
+    skipped: tuple[OperatorId, ...] = ()  # State that was left behind, as allowed.
+
+
+def plan_restore(
+    snapshots: Iterable[OperatorSnapshot],
+    targets: Iterable[RestoreTarget],
+    *,
+    allow_non_restored_state: bool = False,
+) -> RestorePlan:
+    """Assign the state of a checkpoint to the subtasks of a new execution.
+
+    An operator without state in the checkpoint starts empty.
+
+    Raises:
+        RestoreError: The checkpoint holds state of an operator that is gone, the parallelism is
+            above the restored max parallelism, another max parallelism was set, or in-flight data
+            would have to move; says what the user can change.
+    """
+    by_operator = {snapshot.operator: snapshot for snapshot in snapshots if snapshot.has_state}
+    for snapshot in by_operator.values():
+        for handle in _all_handles(snapshot):
+            _check_handle(handle)
+    wanted = {target.operator: target for target in targets}
+    skipped = tuple(sorted(by_operator.keys() - wanted.keys()))
+    if skipped and not allow_non_restored_state:
+        raise RestoreError(
+            f"the checkpoint holds state of {', '.join(skipped)}, which the pipeline does not "
+            f"have; it has {', '.join(sorted(wanted))}. Give the operator its old uid, or set "
+            "allow_non_restored_state to leave that state behind"
+        )
+    matched = [(by_operator[uid], target) for uid, target in wanted.items() if uid in by_operator]
+    for snapshot, target in matched:
+        _check_max_parallelism(snapshot, target)
+    _check_in_flight_data(by_operator.values(), matched, skipped)
+    return RestorePlan(
+        restores=tuple(
+            OperatorRestore(SubtaskId(target.operator, index), handles)
+            for snapshot, target in matched
+            for index in range(target.parallelism)
+            if (handles := tuple(_handles_for(snapshot, target, index)))
+        ),
+        max_parallelism={
+            uid: (
+                by_operator[uid].max_parallelism
+                if uid in by_operator
+                else target.max_parallelism or default_max_parallelism(target.parallelism)
+            )
+            for uid, target in wanted.items()
+        },
+        skipped=skipped,
+    )
+
+
+def _check_max_parallelism(snapshot: OperatorSnapshot, target: RestoreTarget) -> None:
+    restored = snapshot.max_parallelism
+    if target.max_parallelism is not None and target.max_parallelism != restored:
+        raise RestoreError(
+            f"{target.operator} has max parallelism {target.max_parallelism}, but its state was "
+            f"saved with {restored}; set it to {restored}, or leave it out to adopt that"
+        )
+    if target.parallelism > restored:
+        raise RestoreError(
+            f"{target.operator} has parallelism {target.parallelism}, but its state was saved with "
+            f"max parallelism {restored}; lower the parallelism to {restored} or less"
+        )
+
+
+def _check_in_flight_data(
+    snapshots: Iterable[OperatorSnapshot],
+    matched: Iterable[tuple[OperatorSnapshot, RestoreTarget]],
+    skipped: tuple[OperatorId, ...],
+) -> None:
+    """Records saved under way fit only the channels they were in."""
+    holders = sorted(
+        snapshot.operator
+        for snapshot in snapshots
+        if any(handle.kind == "channel" for part in snapshot.handles.values() for handle in part)
+    )
+    if not holders:
+        return
+    changed = [
+        f"{target.operator} from {snapshot.parallelism} to {target.parallelism}"
+        for snapshot, target in matched
+        if snapshot.parallelism != target.parallelism
+    ]
+    changed += [f"{operator} is gone" for operator in skipped]
+    if changed:
+        raise RestoreError(
+            f"the checkpoint is unaligned and holds records under way to {', '.join(holders)}, but "
+            f"the pipeline changed: {'; '.join(changed)}. Restore it unchanged, or take a "
+            "savepoint, which is always aligned, and restore that"
+        )
+
+
+def _handles_for(
+    snapshot: OperatorSnapshot, target: RestoreTarget, index: int
+) -> Iterator[RestoredHandle]:
+    """The pieces that new subtask ``index`` reads, in a fixed order."""
+    if snapshot.parallelism == target.parallelism:
+        yield from _own_handles(snapshot, index)
+    else:
+        yield from _keyed_handles(snapshot, target, index)
+        yield from _dealt_handles(snapshot, target, index)
+    yield from _union_handles(snapshot)
+
+
+def _own_handles(snapshot: OperatorSnapshot, index: int) -> Iterator[RestoredHandle]:
+    """Unchanged parallelism: each subtask goes on with what it saved."""
+    for handle in snapshot.handles.get(index, ()):
+        if handle.mode != "union":  # Union lists are collected from everybody.
+            yield RestoredHandle(handle, key_groups=handle.key_groups)
+
+
+def _keyed_handles(
+    snapshot: OperatorSnapshot, target: RestoreTarget, index: int
+) -> Iterator[RestoredHandle]:
+    owned = key_group_range(snapshot.max_parallelism, target.parallelism, index)
+    for handle in _all_handles(snapshot):
+        if handle.key_groups and (groups := handle.key_groups.intersection(owned)):
+            yield RestoredHandle(handle, key_groups=groups)
+
+
+def _dealt_handles(
+    snapshot: OperatorSnapshot, target: RestoreTarget, index: int
+) -> Iterator[RestoredHandle]:
+    """Changed parallelism: split lists are dealt out, one copy of broadcast state is taken."""
+    count = target.parallelism
+    operator_handles = (h for h in _all_handles(snapshot) if h.kind == "operator")
+    ordered = sorted(operator_handles, key=lambda handle: handle.name)  # Stable: by old subtask.
+    for _, group in groupby(ordered, key=lambda handle: handle.name):
+        handles = list(group)
+        if handles[0].mode == "split":
+            # Each handle starts dealing one subtask further, or short lists, such as one file per
+            # source subtask, would all go to subtask 0.
+            for position, handle in enumerate(handles):
+                yield RestoredHandle(handle, share=((index - position) % count, count))
+        elif handles[0].mode == "broadcast":
+            yield RestoredHandle(handles[index % len(handles)])
+
+
+def _union_handles(snapshot: OperatorSnapshot) -> Iterator[RestoredHandle]:
+    for handle in _all_handles(snapshot):
+        if handle.mode == "union":
+            yield RestoredHandle(handle)
+
+
+def _all_handles(snapshot: OperatorSnapshot) -> Iterator[StateHandle]:
+    for old_index in sorted(snapshot.handles):
+        yield from snapshot.handles[old_index]
+
+
+def _check_handle(handle: StateHandle) -> None:
+    match handle.kind, handle.mode, handle.key_groups:
+        case "keyed", None, KeyGroupRange():
+            return
+        case ("operator", "split" | "union" | "broadcast", None) | ("channel", None, None):
+            return
+    raise ProtocolError(
+        f"no rule restores state {handle.name} of kind {handle.kind}, mode {handle.mode} and key "
+        f"groups {handle.key_groups}"
+    )

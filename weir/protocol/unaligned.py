@@ -1,0 +1,222 @@
+"""Barrier handlers whose barriers overtake records, so that a slow subtask delays no checkpoint.
+
+An unaligned snapshot is taken before the barriers of all channels are in. What the missing ones
+have yet to overtake is *recorded*: it is processed as ever and kept beside the snapshot as channel
+state. State and channel state together hold what an aligned snapshot would: every record before
+its channel's barrier, once.
+
+Barriers of savepoints never overtake: a savepoint must restore at any parallelism and into a
+changed program. Only one checkpoint may be under way at a time where barriers overtake, which the
+configuration enforces; a newer one therefore proves that the older was given up.
+
+Source: Flink, FLIP-76 and AlternatingCollectingBarriers.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Set
+from dataclasses import replace
+
+from weir.config import CheckpointingMode
+from weir.ids import ChannelId, CheckpointId
+from weir.protocol.alignment import (
+    AbortRecording,
+    Action,
+    AlignedBarrierHandler,
+    AtLeastOnceBarrierHandler,
+    BarrierHandler,
+    CompleteRecording,
+    DeclineCheckpoint,
+    StartAlignmentTimer,
+    StartRecording,
+    StopRecording,
+    TakeSnapshot,
+)
+from weir.protocol.elements import (
+    Alignment,
+    CheckpointBarrier,
+    CheckpointKind,
+)
+from weir.protocol.lifecycle import FailureReason
+
+__all__ = ["TimeoutBarrierHandler", "UnalignedBarrierHandler", "make_handler"]
+
+
+def make_handler(
+    channels: Collection[ChannelId], mode: CheckpointingMode, alignment_timeout_ms: int | None
+) -> BarrierHandler:
+    """The handler for a subtask with these input channels, by the job's checkpoint settings."""
+    if mode is CheckpointingMode.AT_LEAST_ONCE:
+        return AtLeastOnceBarrierHandler(channels)
+    if alignment_timeout_ms is None:
+        return AlignedBarrierHandler(channels)
+    if alignment_timeout_ms == 0:
+        return UnalignedBarrierHandler(channels)
+    return TimeoutBarrierHandler(channels, alignment_timeout_ms)
+
+
+class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
+    """The aligned machine with one more state, *recording*, and a way into it.
+
+    ::
+
+        state        input                           next         actions
+        ----------   -----------------------------   ----------   ------------------------------
+        waiting      n announced                     aligning n   none (or overtake, see below)
+        waiting,     time to overtake, some missing  recording n  snapshot (unaligned), start
+        aligning n                                                recording of the missing,
+                                                                  unblock, stop recording of the
+                                                                  announced
+                     time to overtake, none missing  waiting      the same, complete recording
+        recording n  barrier n (queued or at the     recording n  stop recording
+                     head) or end, others missing
+                     the last such                   waiting      stop, complete recording
+                     barrier m > n                   as waiting   decline n, abort recording;
+                                                                  then as waiting
+                     cancel n                        waiting      decline, abort recording
+                     cancel m > n                    waiting      as for barrier m; then cancel m
+                     n aborted                       waiting      abort recording
+
+    All other rows are those of ``AlignedBarrierHandler``. No cancel marker follows out of
+    *recording*: the barrier went downstream already, and the coordinator tells everybody.
+    """
+
+    def __init__(self, channels: Collection[ChannelId]) -> None:
+        super().__init__(channels)
+        self._announced: set[ChannelId] = set()  # Whose barrier of the current checkpoint waits.
+        self._recording: set[ChannelId] | None = None  # Whose barrier is missing; None: aligned.
+
+    def on_announced(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
+        """The barrier is queued on the channel, with records before it that were not taken yet."""
+        self._require_live(channel)
+        if not _may_overtake(barrier):
+            return []
+        actions = self._begin(barrier)
+        if not self._is_current(barrier):
+            return actions
+        if self._recording is not None:
+            return [*actions, *self._stop_recording(channel, barrier)]
+        self._announced.add(channel)
+        if self._must_overtake(barrier):
+            return [*actions, *self._overtake(barrier)]
+        return [*actions, *self._held_up(barrier)]
+
+    def on_end_of_input(self, channel: ChannelId) -> list[Action]:
+        """The channel is complete and counts as aligned from now on."""
+        if self._recording is None or self._aligning is None:
+            return super().on_end_of_input(channel)
+        self._require_live(channel)
+        self._live.remove(channel)
+        return self._stop_recording(channel, self._aligning)
+
+    def on_alignment_timeout(self, checkpoint_id: CheckpointId) -> list[Action]:
+        """Overtake, if this checkpoint is still held up in alignment."""
+        held_up = self._aligning
+        if held_up is None or held_up.checkpoint_id != checkpoint_id:
+            return []
+        if self._recording is not None or not _may_overtake(held_up):
+            return []
+        return self._overtake(held_up)
+
+    @abstractmethod
+    def _must_overtake(self, barrier: CheckpointBarrier) -> bool:
+        """Whether this barrier overtakes as soon as it is known."""
+
+    def _held_up(self, barrier: CheckpointBarrier) -> list[Action]:
+        """What to do when a checkpoint starts to wait for barriers."""
+        return []
+
+    def _arrive(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
+        if self._recording is not None:
+            return self._stop_recording(channel, barrier)
+        if self._must_overtake(barrier):
+            return self._overtake(barrier, at_head=frozenset({channel}))
+        actions = super()._arrive(channel, barrier)
+        if self._is_current(barrier):
+            actions += self._held_up(barrier)
+        return actions
+
+    def _overtake(
+        self, barrier: CheckpointBarrier, at_head: Set[ChannelId] = frozenset()
+    ) -> list[Action]:
+        checkpoint_id = barrier.checkpoint_id
+        missing = tuple(sorted(self._live - self._blocked - at_head))
+        # Downstream need not wait for its own timer: the barrier says that it overtakes.
+        options = replace(barrier.options, alignment=Alignment.UNALIGNED)
+        actions: list[Action] = [
+            TakeSnapshot(replace(barrier, options=options), unaligned=True),
+            StartRecording(checkpoint_id, missing),
+            *self._unblock(),
+        ]
+        self._recording = set(missing)
+        queued = [channel for channel in missing if channel in self._announced]
+        for channel in queued:
+            actions.append(StopRecording(checkpoint_id, channel))
+            self._recording.remove(channel)
+        return [*actions, *self._complete_recording(barrier)]
+
+    def _stop_recording(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
+        if self._recording is None or channel not in self._recording:
+            return []  # It stopped when the barrier was announced.
+        self._recording.remove(channel)
+        stop = StopRecording(barrier.checkpoint_id, channel)
+        return [stop, *self._complete_recording(barrier)]
+
+    def _complete_recording(self, barrier: CheckpointBarrier) -> list[Action]:
+        if self._recording:
+            return []
+        self._leave(barrier)
+        return [CompleteRecording(barrier.checkpoint_id)]
+
+    def _abandon(self, barrier: CheckpointBarrier, reason: FailureReason | None) -> list[Action]:
+        if self._recording is None:
+            return super()._abandon(barrier, reason)
+        declined: list[Action] = []
+        if reason is not None:
+            declined.append(DeclineCheckpoint(barrier.checkpoint_id, reason))
+        self._leave(barrier)
+        return [*declined, AbortRecording(barrier.checkpoint_id)]
+
+    def _leave(self, barrier: CheckpointBarrier) -> None:
+        super()._leave(barrier)
+        self._announced.clear()
+        self._recording = None
+
+
+class UnalignedBarrierHandler(_OvertakingBarrierHandler):
+    """Takes the snapshot at the first barrier, queued or at the head, and records the others.
+
+    *Time to overtake* is the first barrier of a checkpoint; of a savepoint never.
+    """
+
+    def _must_overtake(self, barrier: CheckpointBarrier) -> bool:
+        return _may_overtake(barrier)
+
+
+class TimeoutBarrierHandler(_OvertakingBarrierHandler):
+    """Aligns at first, and overtakes once that took longer than the timeout since the trigger.
+
+    *Time to overtake* is the timer, or a barrier that overtook already upstream; of a savepoint
+    never. The timer is asked for once per checkpoint, when it begins to wait.
+
+    Units: ``alignment_timeout_ms`` counts from the trigger, not from the first barrier, so that
+    subtasks far downstream overtake at once.
+    """
+
+    def __init__(self, channels: Collection[ChannelId], alignment_timeout_ms: int) -> None:
+        super().__init__(channels)
+        self._timeout_ms = alignment_timeout_ms
+        self._timed_id = CheckpointId(0)
+
+    def _must_overtake(self, barrier: CheckpointBarrier) -> bool:
+        return _may_overtake(barrier) and barrier.options.alignment is Alignment.UNALIGNED
+
+    def _held_up(self, barrier: CheckpointBarrier) -> list[Action]:
+        checkpoint_id = barrier.checkpoint_id
+        if self._timed_id == checkpoint_id or not _may_overtake(barrier):
+            return []
+        self._timed_id = checkpoint_id
+        return [StartAlignmentTimer(checkpoint_id, self._timeout_ms, barrier.triggered_at_ms)]
+
+
+def _may_overtake(barrier: CheckpointBarrier) -> bool:
+    return barrier.options.kind is CheckpointKind.CHECKPOINT

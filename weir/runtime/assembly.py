@@ -1,0 +1,198 @@
+"""Builds the subtasks of a slot from the execution graph, and restores their state.
+
+Operators of a chain are opened from the tail to the head, so that one that emits while it opens finds
+everything behind it ready.
+"""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weir.config import CheckpointingMode, JobConfig
+from weir.graph.key_groups import default_max_parallelism, key_group_range
+from weir.graph.logical import Edge, Operator as OperatorNode
+from weir.graph.physical import Chain, ExecutionGraph
+from weir.ids import CheckpointId, OperatorId, SubtaskId
+from weir.operators.base import Clock, Operator, OperatorContext
+from weir.protocol.deployment import Delivered, Deploy, OperatorRestore
+from weir.protocol.unaligned import make_handler
+from weir.runtime.gates import InputGates, OutputGate
+from weir.runtime.outputs import ChainOutput, Targets
+from weir.runtime.partitioners import make_partitioner
+from weir.runtime.ports import Inbox, Reporter, SnapshotThread, Transport
+from weir.runtime.snapshotter import Snapshotter
+from weir.runtime.subtask import ChainedOperator, Subtask
+from weir.state.store import OperatorStateStore
+from weir.storage.store import store_for
+from weir.storage.writer import writer_factory
+from weir.testing.faults import reach
+
+
+def max_parallelism_of(operator: OperatorNode, config: JobConfig) -> int:
+    """The number of key groups of an operator: its own, the job's, or Flink's default."""
+    return (
+        operator.max_parallelism
+        or config.max_parallelism
+        or default_max_parallelism(operator.parallelism)
+    )
+
+
+def build_subtasks(
+    plan: ExecutionGraph,
+    config: JobConfig,
+    deploy: Deploy,
+    slot_index: int,
+    *,
+    inbox: Inbox,
+    transport: Transport,
+    reporter: Reporter,
+    snapshot_thread: SnapshotThread,
+    clock: Clock,
+) -> list[Subtask]:
+    """Every chain's subtask of this slot, restored, opened and running.
+
+    Raises:
+        CorruptStateError: A state file is not what was written.
+        WeirError: An operator cannot be opened with what it is given.
+    """
+    store = store_for(deploy.storage)
+    snapshotter = Snapshotter(
+        deploy.attempt,
+        writer_factory(
+            store, deploy.job_id, deploy.attempt, config.checkpoints, durable=bool(deploy.storage)
+        ),
+        snapshot_thread,
+        inbox=inbox,
+        reporter=reporter,
+        clock=clock,
+    )
+    restores = {restore.subtask: restore for restore in deploy.restores}
+    subtasks = []
+    for chain in plan.chains:
+        if slot_index >= chain.parallelism:
+            continue
+        started = clock.monotonic_ns()
+        subtask, restored_bytes = _build(
+            chain, plan, config, deploy, slot_index, restores, store, snapshotter,
+            transport=transport, reporter=reporter, clock=clock,
+        )  # fmt: skip
+        elapsed_ms = (clock.monotonic_ns() - started) / 1e6
+        subtask.start({"restored_bytes": restored_bytes, "restore_ms": elapsed_ms})
+        subtasks.append(subtask)
+    return subtasks
+
+
+def _build(
+    chain: Chain,
+    plan: ExecutionGraph,
+    config: JobConfig,
+    deploy: Deploy,
+    slot_index: int,
+    restores: dict[SubtaskId, OperatorRestore],
+    store: Any,
+    snapshotter: Snapshotter,
+    *,
+    transport: Transport,
+    reporter: Reporter,
+    clock: Clock,
+) -> tuple[Subtask, int]:
+    head = SubtaskId(chain.head, slot_index)
+    gates: dict[int, OutputGate] = {}
+    outputs: list[OutputGate] = []
+    for edge, channels in zip(chain.out_edges, plan.outputs[head], strict=True):
+        target_groups = max_parallelism_of(plan.operator(edge.target), config)
+        partitioner = make_partitioner(edge, len(channels), target_groups, seed=slot_index)
+        gates[id(edge)] = OutputGate(channels, partitioner, transport, config.channels)
+        outputs.append(gates[id(edge)])
+    operators: dict[OperatorId, Operator] = {
+        uid: plan.operator(uid).factory() for uid in chain.operators
+    }
+    chained: list[ChainedOperator] = []
+    restored_bytes = 0
+    head_output: ChainOutput | None = None
+    for uid in reversed(chain.operators):
+        node, subtask = plan.operator(uid), SubtaskId(uid, slot_index)
+        groups = max_parallelism_of(node, config)
+        key_groups = key_group_range(groups, node.parallelism, slot_index)
+        restore = restores.get(subtask)
+        reach("restore.before", subtask=str(subtask))
+        state = OperatorStateStore(
+            key_groups,
+            groups,
+            keyed=node.keyed,
+            restore=restore.handles if restore else None,
+            read=lambda handle: store.read_handle(deploy.job_id, handle),
+        )
+        restored_bytes += state.restored_bytes
+        head_output = _output(chain, uid, operators, gates)
+        context = OperatorContext(
+            job_id=deploy.job_id,
+            attempt=deploy.attempt,
+            subtask=subtask,
+            name=node.name,
+            parallelism=node.parallelism,
+            max_parallelism=groups,
+            key_groups=key_groups,
+            output=head_output,
+            state=state,
+            clock=clock,
+            parameters=dict(config.parameters),
+            checkpointing=config.checkpoints.interval_ms is not None,
+            deliver=_delivery(deploy, subtask, reporter),
+        )
+        operators[uid].open(context)
+        chained.append(ChainedOperator(subtask, operators[uid], state))
+    assert head_output is not None
+    inputs = InputGates(plan.inputs[head], transport, config.channels)
+    mode: CheckpointingMode = config.checkpoints.mode
+    return (
+        Subtask(
+            head,
+            deploy.attempt,
+            chained[::-1],
+            inputs,
+            [edge.input_index for edge in chain.in_edges],
+            outputs,
+            head_output,
+            make_handler(
+                tuple(inputs.channels), mode, config.checkpoints.alignment_timeout_ms
+            )
+            if chain.in_edges
+            else None,
+            config=config,
+            clock=clock,
+            reporter=reporter,
+            snapshotter=snapshotter,
+        ),
+        restored_bytes,
+    )
+
+
+def _output(
+    chain: Chain,
+    uid: OperatorId,
+    operators: dict[OperatorId, Operator],
+    gates: dict[int, OutputGate],
+) -> ChainOutput:
+    def targets(tag: str | None) -> Targets:
+        def leads(edge: Edge) -> bool:
+            return edge.source == uid and edge.side_tag == tag
+
+        return Targets(
+            [(operators[e.target], e.input_index) for e in chain.inner_edges if leads(e)],
+            [gates[id(e)] for e in chain.out_edges if leads(e)],
+        )
+
+    edges: Sequence[Edge] = (*chain.inner_edges, *chain.out_edges)
+    tags = {e.side_tag for e in edges if e.source == uid and e.side_tag is not None}
+    return ChainOutput(targets(None), {tag: targets(tag) for tag in sorted(tags)})
+
+
+def _delivery(
+    deploy: Deploy, subtask: SubtaskId, reporter: Reporter
+) -> Callable[[CheckpointId, Any], None]:
+    def deliver(checkpoint_id: CheckpointId, payload: Any) -> None:
+        data = pickle.dumps(payload, protocol=pickle.HIGHEST_PROTOCOL)
+        reporter.report(Delivered(deploy.attempt, subtask, checkpoint_id, data))
+
+    return deliver

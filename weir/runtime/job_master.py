@@ -1,0 +1,621 @@
+"""The job master: brings a job's attempts up on slots, watches them, and replaces those that fail.
+
+One attempt goes through these steps; a failure in any of them ends the attempt::
+
+    wait for slots -> start workers -> choose a checkpoint -> deploy -> all subtasks run
+         ^                                                                   |
+         └── restart strategy's delay <── stop (failing) <── failure ────────┤
+                                                                             └── all ended:
+                                               a final checkpoint, commit, finished
+
+The slots themselves outlive attempts: a fresh worker process per attempt runs in the same Spark
+task. A slot that is lost comes back by Spark's own retry, or a spare slot takes its place.
+
+The job master is driven by one thread and never blocks: storage is reached through ``Cluster.io``,
+slots and workers through the other methods of ``Cluster``, and the shell around it calls ``tick``
+when ``next_due_ms`` says so. It holds no truth that a restart could lose: what exists is in the
+checkpoint storage.
+"""
+
+import math
+import random
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from weir.config import JobConfig
+
+from weir.graph.logical import JobGraph
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
+from weir.operators.base import Clock
+from weir.protocol.deployment import (
+    Address,
+    Delivered,
+    Deploy,
+    ReleaseSlot,
+    SlotAccepted,
+    SlotCommand,
+    SlotFailed,
+    SlotHeartbeat,
+    SlotRegistered,
+    SlotReport,
+    StartWorker,
+    StopProcess,
+    StopWorker,
+    Versions,
+    WorkerCommand,
+    WorkerExited,
+    WorkerHeartbeat,
+    WorkerReady,
+    WorkerReport,
+)
+from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, JobEvent, Notice, Recovered
+from weir.protocol.lifecycle import JOB_TRANSITIONS, FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.messages import (
+    Acknowledged,
+    Declined,
+    Report,
+    SubtaskChanged,
+    SubtaskCommand,
+    SubtaskMetrics,
+)
+from weir.protocol.restarts import RestartState, on_failure
+from weir.runtime.checkpoints import CheckpointRunner
+from weir.runtime.recovery import RestoreChoice, choose_restore
+from weir.storage.layout import JobLayout
+from weir.storage.store import CheckpointStore
+
+
+class Cluster(Protocol):
+    """What the job master can do to the world; none of it blocks or raises."""
+
+    def to_slot(self, slot_index: int, command: SlotCommand) -> None:
+        """Send a command to a registered slot; one that is gone is told nothing."""
+
+    def to_worker(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
+        """Send a command to the slot's worker process of the current attempt."""
+
+    def replace_slot(self, slot_index: int) -> None:
+        """End the Spark task of a slot that hangs, so that Spark starts it anew."""
+
+    def core_count(self) -> int:
+        """Cores the cluster has now, for messages."""
+
+    def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run ``work`` elsewhere, then ``done`` with its result or exception on this thread."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    attempt: AttemptNumber
+    address: Address
+    pid: int
+    rounds: int = -1
+    progressed_at_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Slot:
+    registered: SlotRegistered
+    heard_at_ms: int
+    worker: _Worker | None = None
+
+
+@dataclass(slots=True)
+class _Recovery:
+    """What is known of a recovery under way."""
+
+    cause: str
+    failed_at_ms: int
+    backoff_ms: float
+    source_records: int  # Emitted by the failed attempt's sources, as far as reported.
+    workers_at_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    number: AttemptNumber
+    started_at_ms: int
+    claimed: bool = False
+    workers_asked: bool = False
+    choosing: bool = False
+    choice: RestoreChoice | None = None
+    deployed: bool = False
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    statuses: dict[SubtaskId, SubtaskStatus] = field(default_factory=dict)
+    restored_bytes: int = 0
+    metrics: dict[SubtaskId, SubtaskMetrics] = field(default_factory=dict)
+
+
+class JobMaster:
+    """Runs one job to its end."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        job_id: JobId,
+        *,
+        program: bytes,
+        store: CheckpointStore,
+        versions: Versions,
+        cluster: Cluster,
+        clock: Clock,
+        emit: Callable[[JobEvent], None],
+        collect: Callable[[SubtaskId, bytes], None],
+        restore_from: str | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Prepare the job; nothing happens before ``start``.
+
+        Args:
+            program: The cloudpickled ``(graph, config)`` for the slots.
+            emit: Receives every event of the job, in order.
+            collect: Receives committed output meant for the driver, each piece once.
+            restore_from: A checkpoint to begin with (see ``recovery.choose_restore``); None means
+                the newest completed one of this job id, if there is any.
+        """
+        self.status = JobStatus.CREATED
+        self.cause = ""  # Why the job failed, once it did.
+        self._graph = graph
+        self._plan = ExecutionGraph(graph)
+        self._config = config
+        self._job_id = job_id
+        self._program = program
+        self._store = store
+        self._layout = JobLayout(job_id)
+        self._versions = versions
+        self._cluster = cluster
+        self._clock = clock
+        self._emit = emit
+        self._collect = collect
+        self._restore_from = restore_from
+        self._random = random.Random(seed)
+        self._restarts = RestartState()
+        self._slots: dict[int, _Slot] = {}
+        self._attempt = _Attempt(AttemptNumber(0), 0)
+        self._restart_at_ms: int | None = None
+        self._slots_deadline_ms: int | None = None
+        self._recovery: _Recovery | None = None
+        self._catching_up: tuple[int, int] | None = None  # (records to reach, since ms)
+        self._delivered_up_to: dict[SubtaskId, CheckpointId] = {}
+        self._final_id: CheckpointId | None = None
+        self._canceling = False
+        self._checkpoints = CheckpointRunner(
+            self._plan,
+            config,
+            job_id,
+            store=store,
+            versions=versions,
+            io=cluster.io,
+            clock=clock,
+            emit=emit,
+            send=self._to_all_workers,
+            fail_attempt=self._fail_attempt,
+            fence=self._fenced,
+        )
+
+    # Driving.
+
+    @property
+    def slot_count(self) -> int:
+        """Slots the job needs."""
+        return self._plan.slot_count
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job reached its end and nothing is under way."""
+        return self.status not in JOB_TRANSITIONS and not self._checkpoints.is_busy
+
+    def start(self) -> None:
+        """Look for earlier attempts of the job, then bring up the first of this driver."""
+
+        def work() -> int:
+            self._checkpoints.load()
+            names = self._store.list(self._layout.attempts)
+            return max((self._layout.attempt_of(name) for name in names), default=0)
+
+        def done(outcome: int | Exception) -> None:
+            if isinstance(outcome, Exception):
+                self._end(JobStatus.FAILED, str(outcome))
+                return
+            self._begin_attempt(AttemptNumber(outcome + 1))
+
+        self._change(JobStatus.INITIALIZING)
+        self._cluster.io(work, done)
+
+    def cancel(self) -> None:
+        """Stop the job without a savepoint."""
+        if self.status in JOB_TRANSITIONS:
+            self._canceling = True
+            if self.status is not JobStatus.CANCELLING:
+                self._change(JobStatus.CANCELLING)
+            self._checkpoints.stop(FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN)
+            self._end(JobStatus.CANCELED, "cancelled")
+
+    def next_due_ms(self) -> int | None:
+        """When ``tick`` is due next."""
+        candidates = [self._restart_at_ms, self._slots_deadline_ms, self._checkpoints.next_due_ms()]
+        candidates += [s.heard_at_ms + self._config.heartbeat_timeout_ms for s in self._slots.values()]
+        candidates += [
+            s.worker.progressed_at_ms + self._config.heartbeat_timeout_ms
+            for s in self._slots.values()
+            if s.worker is not None
+        ]
+        return min((c for c in candidates if c is not None), default=None)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        if self.status not in JOB_TRANSITIONS:
+            return
+        now = self._clock.now_ms()
+        self._check_heartbeats(now)
+        if self._slots_deadline_ms is not None and now >= self._slots_deadline_ms:
+            self._slots_deadline_ms = None
+            have = sum(1 for index in self._slots if index < self.slot_count)
+            if have < self.slot_count:
+                self._end(
+                    JobStatus.FAILED,
+                    f"{have} of {self.slot_count} slots registered within "
+                    f"{self._config.slots_timeout_ms} ms; the cluster has "
+                    f"{self._cluster.core_count()} cores. Lower the parallelism, give the cluster "
+                    f"more cores (local[{self.slot_count}] on one machine), or raise "
+                    "slots_timeout_ms",
+                )
+                return
+        if self._restart_at_ms is not None and now >= self._restart_at_ms:
+            self._restart_at_ms = None
+            self._change(JobStatus.INITIALIZING)
+            self._begin_attempt(AttemptNumber(self._attempt.number + 1))
+        self._checkpoints.tick()
+
+    def _check_heartbeats(self, now: int) -> None:
+        timeout = self._config.heartbeat_timeout_ms
+        for index, slot in list(self._slots.items()):
+            if now - slot.heard_at_ms >= timeout:
+                del self._slots[index]
+                self._cluster.replace_slot(index)
+                self._fail_attempt(f"slot {index} was silent for {timeout} ms; it is replaced")
+            elif slot.worker is not None and now - slot.worker.progressed_at_ms >= timeout:
+                slot.worker = None
+                self._fail_attempt(
+                    f"the worker process of slot {index} made no progress for {timeout} ms; "
+                    "it hangs in user code or is stopped, and is replaced"
+                )
+
+    # Slots.
+
+    def on_slot(self, report: SlotReport) -> None:
+        """A slot says something."""
+        match report:
+            case SlotRegistered():
+                self._register(report)
+            case SlotHeartbeat(slot_index):
+                if slot := self._slots.get(slot_index):
+                    slot.heard_at_ms = self._clock.now_ms()
+            case SlotFailed(slot_index, cause):
+                self._end(JobStatus.FAILED, f"slot {slot_index} cannot run the pipeline: {cause}")
+            case WorkerExited(slot_index, attempt, pid, exit_code, stderr_tail):
+                slot = self._slots.get(slot_index)
+                if slot is not None and slot.worker is not None and slot.worker.pid == pid:
+                    slot.worker = None
+                if attempt == self._attempt.number:
+                    how = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit {exit_code}"
+                    tail = f"\n{stderr_tail.strip()}" if stderr_tail.strip() else ""
+                    self._fail_attempt(
+                        f"the worker process of slot {slot_index} (pid {pid}) ended: {how}{tail}"
+                    )
+
+    def on_slot_lost(self, slot_index: int, spark_attempt: int) -> None:
+        """The connection to a slot is gone."""
+        slot = self._slots.get(slot_index)
+        if slot is not None and slot.registered.spark_attempt == spark_attempt:
+            del self._slots[slot_index]
+            if self.status in JOB_TRANSITIONS:
+                self._fail_attempt(f"slot {slot_index} on {slot.registered.host} was lost")
+
+    def _register(self, slot: SlotRegistered) -> None:
+        if slot.versions != self._versions:
+            self._end(
+                JobStatus.FAILED,
+                f"slot {slot.slot_index} on {slot.host} runs {_spoken(slot.versions)}, the driver "
+                f"{_spoken(self._versions)}; install the same versions on every executor",
+            )
+            return
+        known = self._slots.get(slot.slot_index)
+        if known is not None:
+            if known.registered.spark_attempt >= slot.spark_attempt:
+                return  # An older Spark task of the same slot; its successor is here already.
+            del self._slots[slot.slot_index]
+            self._fail_attempt(f"slot {slot.slot_index} was restarted by Spark")
+        self._slots[slot.slot_index] = _Slot(slot, self._clock.now_ms())
+        self._cluster.to_slot(slot.slot_index, SlotAccepted(self._job_id, self._program))
+        self._ask_for_workers()
+
+    # Bringing an attempt up.
+
+    def _begin_attempt(self, number: AttemptNumber) -> None:
+        self._attempt = attempt = _Attempt(number, self._clock.now_ms())
+        self._final_id = None
+        if len(self._ready_slots()) < self.slot_count:
+            self._slots_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
+        for slot in self._slots.values():
+            slot.worker = None
+        self._ask_for_workers()
+
+        def claim() -> bool:
+            return self._store.create_if_absent(self._layout.attempt(number), b"")
+
+        def claimed(outcome: bool | Exception) -> None:
+            if self._attempt is not attempt:
+                return
+            if isinstance(outcome, Exception):
+                self._end(JobStatus.FAILED, f"checkpoint storage: {outcome}")
+            elif not outcome:
+                self._superseded()
+            else:
+                attempt.claimed = True
+                self._deploy_if_ready()
+
+        self._cluster.io(claim, claimed)
+
+    def _ready_slots(self) -> list[int]:
+        return [index for index in self._slots if index < self.slot_count]
+
+    def _ask_for_workers(self) -> None:
+        attempt = self._attempt
+        if (
+            attempt.number == 0
+            or attempt.workers_asked
+            or self.status is not JobStatus.INITIALIZING
+            or len(self._ready_slots()) < self.slot_count
+        ):
+            return
+        attempt.workers_asked = True
+        self._slots_deadline_ms = None
+        for index in self._ready_slots():
+            self._cluster.to_slot(index, StartWorker(attempt.number, attempt.secret))
+
+    def on_worker(self, slot_index: int, report: Report | WorkerReport) -> None:
+        """A worker process says something."""
+        if report.attempt != self._attempt.number:
+            return  # A worker of an older attempt that has not heard yet.
+        match report:
+            case WorkerReady(_, _, pid, address):
+                slot = self._slots.get(slot_index)
+                if slot is None:
+                    return
+                now = self._clock.now_ms()
+                slot.worker = _Worker(report.attempt, address, pid, progressed_at_ms=now)
+                self._deploy_if_ready()
+            case WorkerHeartbeat(_, _, rounds, _):
+                slot = self._slots.get(slot_index)
+                if slot is not None and slot.worker is not None and slot.worker.rounds != rounds:
+                    slot.worker.rounds = rounds
+                    slot.worker.progressed_at_ms = self._clock.now_ms()
+            case Delivered(_, subtask, checkpoint_id, payload):
+                self._deliver(subtask, checkpoint_id, payload)
+            case SubtaskChanged():
+                self._emit(report)
+                self._subtask_changed(report)
+            case SubtaskMetrics():
+                self._attempt.metrics[report.chain] = report
+                self._emit(report)
+                self._check_caught_up()
+            case Acknowledged() | Declined():
+                self._emit(report)
+                self._checkpoints.on_report(report)
+
+    def on_worker_lost(self, slot_index: int, attempt: AttemptNumber) -> None:
+        """The control connection of a worker process is gone."""
+        slot = self._slots.get(slot_index)
+        if attempt != self._attempt.number or slot is None or slot.worker is None:
+            return
+        slot.worker = None
+        self._fail_attempt(f"the worker process of slot {slot_index} is gone")
+
+    def _deploy_if_ready(self) -> None:
+        attempt = self._attempt
+        workers = [slot.worker for slot in self._slots.values() if slot.worker is not None]
+        if not attempt.claimed or attempt.deployed or self.status is not JobStatus.INITIALIZING:
+            return
+        if attempt.choice is None:
+            self._choose()
+            return
+        if len(workers) < self.slot_count:
+            return
+        attempt.deployed = True
+        if self._recovery is not None:
+            self._recovery.workers_at_ms = self._clock.now_ms()
+        addresses = []
+        for index in range(self.slot_count):
+            worker = self._slots[index].worker
+            assert worker is not None
+            addresses.append(worker.address)
+        for index in range(self.slot_count):
+            deploy = Deploy(
+                attempt=attempt.number,
+                job_id=self._job_id,
+                slot_addresses=tuple(addresses),
+                storage=self._config.checkpoints.storage,
+                restored_checkpoint=attempt.choice.checkpoint_id,
+                restores=attempt.choice.restores_of_slot(index),
+            )
+            self._cluster.to_worker(index, deploy)
+
+    def _choose(self) -> None:
+        """Choose what to restore; waits for a manifest that is being written right now."""
+        attempt = self._attempt
+        if attempt.choosing:
+            return
+        attempt.choosing = True
+
+        def work() -> RestoreChoice:
+            return choose_restore(
+                self._store,
+                self._job_id,
+                self._plan,
+                self._config,
+                requested=self._restore_from,
+            )
+
+        def done(outcome: RestoreChoice | Exception) -> None:
+            if self._attempt is not attempt or self.status is not JobStatus.INITIALIZING:
+                return
+            if isinstance(outcome, Exception):
+                self._end(JobStatus.FAILED, f"cannot restore: {outcome}")
+                return
+            attempt.choice = outcome
+            self._restore_from = None  # From now on the job's own newest checkpoint counts.
+            now = self._clock.now_ms()
+            for note in outcome.notes:
+                self._emit(Notice(now, note))
+            self._checkpoints.restored(outcome)
+            self._emit(AttemptStarted(now, attempt.number, outcome.checkpoint_id))
+            self._deploy_if_ready()
+
+        self._checkpoints.when_quiet(lambda: self._cluster.io(work, done))
+
+    # A running attempt.
+
+    def _subtask_changed(self, report: SubtaskChanged) -> None:
+        attempt = self._attempt
+        attempt.statuses[report.chain] = report.status
+        attempt.restored_bytes += int(report.details.get("restored_bytes", 0))
+        match report.status:
+            case SubtaskStatus.FAILED:
+                self._fail_attempt(f"{report.chain} failed\n{report.cause.strip()}")
+                return
+            case SubtaskStatus.RUNNING if self.status is JobStatus.INITIALIZING:
+                if self._all(SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED):
+                    self._running()
+        if self.status is not JobStatus.RUNNING:
+            return
+        if self._all(SubtaskStatus.FINISHED):
+            self._end(JobStatus.FINISHED)
+        elif self._all(SubtaskStatus.ENDED) and self._final_id is None:
+            self._checkpoints.trigger_final()
+
+    def _all(self, *statuses: SubtaskStatus) -> bool:
+        reached = self._attempt.statuses
+        return all(reached.get(subtask) in statuses for subtask in self._plan.chain_subtasks)
+
+    def _running(self) -> None:
+        self._change(JobStatus.RUNNING)
+        now = self._clock.now_ms()
+        recovery, attempt = self._recovery, self._attempt
+        if recovery is not None:
+            assert attempt.choice is not None
+            replayed = max(0, recovery.source_records - attempt.choice.source_records)
+            begun = recovery.failed_at_ms + recovery.backoff_ms
+            self._emit(
+                Recovered(
+                    at_ms=now,
+                    attempt=attempt.number,
+                    cause=recovery.cause,
+                    restored_checkpoint=attempt.choice.checkpoint_id,
+                    backoff_ms=recovery.backoff_ms,
+                    redeploy_ms=max(0.0, recovery.workers_at_ms - begun),
+                    restore_ms=float(now - recovery.workers_at_ms),
+                    restored_bytes=attempt.restored_bytes,
+                    replayed_records=replayed,
+                )
+            )
+            self._catching_up = (replayed, now) if replayed else None
+            self._recovery = None
+        jitter = self._random.random()
+        self._checkpoints.start(attempt.number, jitter)
+
+    def _source_records(self) -> int:
+        sources = set(self._plan.source_subtasks)
+        return sum(m.records_out for c, m in self._attempt.metrics.items() if c in sources)
+
+    def _check_caught_up(self) -> None:
+        if self._catching_up is not None and self._source_records() >= self._catching_up[0]:
+            now = self._clock.now_ms()
+            self._emit(CaughtUp(now, self._attempt.number, float(now - self._catching_up[1])))
+            self._catching_up = None
+
+    def _deliver(self, subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes) -> None:
+        if checkpoint_id:
+            if checkpoint_id <= self._delivered_up_to.get(subtask, 0):
+                return  # Delivered by an earlier attempt already.
+            self._delivered_up_to[subtask] = checkpoint_id
+        self._collect(subtask, payload)
+
+    # Failing.
+
+    def _fail_attempt(self, cause: str) -> None:
+        """The attempt cannot go on; restart the job, or fail it for good."""
+        if self.status in (JobStatus.FAILING, JobStatus.RESTARTING):
+            return  # One failure brings others with it.
+        if self.status not in (JobStatus.INITIALIZING, JobStatus.RUNNING):
+            return
+        now = self._clock.now_ms()
+        if self.status is JobStatus.INITIALIZING and not self._attempt.workers_asked:
+            return  # Slots come and go; the attempt waits for them anyway.
+        self._change(JobStatus.FAILING, cause)
+        self._catching_up = None
+        self._checkpoints.stop(FailureReason.JOB_FAILOVER)
+        self._restarts, delay_ms = on_failure(
+            self._restarts,
+            self._config.restart,
+            checkpointing=self._config.checkpoints.interval_ms is not None,
+            now_ms=now,
+            jitter=self._random.random(),
+        )
+        if delay_ms is None:
+            self._end(JobStatus.FAILED, cause)
+            return
+        records = max(self._source_records(), self._recovery.source_records if self._recovery else 0)
+        base = self._attempt.choice.source_records if self._attempt.choice else 0
+        self._recovery = _Recovery(cause, now, float(delay_ms), base + records)
+        self._change(JobStatus.RESTARTING)
+        self._restart_at_ms = now + math.ceil(delay_ms)
+        if delay_ms > 0:
+            for index in self._slots:
+                self._cluster.to_slot(index, StopWorker(self._attempt.number))
+
+    def _fenced(self) -> None:
+        self._superseded()
+
+    def _superseded(self) -> None:
+        self._end(
+            JobStatus.FAILED,
+            f"another driver runs {self._job_id} now: a newer attempt is recorded in the "
+            "checkpoint storage; this one stops without committing anything",
+        )
+
+    def _end(self, status: JobStatus, cause: str = "") -> None:
+        if self.status not in JOB_TRANSITIONS:
+            return
+        self._restart_at_ms = self._slots_deadline_ms = None
+        self.cause = cause if status is JobStatus.FAILED else ""
+        self._checkpoints.stop(FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN)
+        for index, slot in self._slots.items():
+            if slot.worker is not None:
+                self._cluster.to_worker(index, StopProcess(slot.worker.attempt))
+            self._cluster.to_slot(index, ReleaseSlot(status.value))
+        if self.status in (JobStatus.INITIALIZING, JobStatus.RUNNING) and status not in (
+            JOB_TRANSITIONS[self.status]
+        ):
+            self._change(JobStatus.FAILING, cause)
+        self._change(status, cause)
+        self._checkpoints.job_ended(status)
+
+    def _change(self, status: JobStatus, cause: str = "") -> None:
+        assert status in JOB_TRANSITIONS[self.status], f"{self.status} -> {status}"
+        self.status = status
+        self._emit(JobChanged(self._clock.now_ms(), status, cause))
+
+    def _to_all_workers(self, command: SubtaskCommand) -> None:
+        for index in range(self.slot_count):
+            self._cluster.to_worker(index, command)
+
+
+def _spoken(versions: Versions) -> str:
+    return f"Weir {versions.weir}, Python {versions.python}, pyarrow {versions.pyarrow}"
+
+

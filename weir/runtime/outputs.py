@@ -1,0 +1,64 @@
+"""What an operator emits into: the operators chained behind it and the gates of its outgoing edges.
+
+Inside a chain, emitting is a call: the next operator runs at once on the same batch. Watermarks and
+idleness go to everything behind the operator, side outputs included.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weir.operators.base import Operator
+from weir.operators.batch import Batch
+from weir.protocol.elements import Watermark, WatermarkIdle
+from weir.runtime.gates import OutputGate
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where one output (the main one, or one side output) leads."""
+
+    chained: Sequence[tuple[Operator, int]] = ()  # With the input index at the operator.
+    gates: Sequence[OutputGate] = ()
+
+    def emit(self, batch: Batch) -> None:
+        """Hand the batch to all of them."""
+        for operator, input_index in self.chained:
+            operator.on_batch(batch, input_index)
+        for gate in self.gates:
+            gate.emit(batch)
+
+
+@dataclass(slots=True)
+class ChainOutput:
+    """The output of one operator of a chain."""
+
+    main: Targets
+    side: Mapping[str, Targets] = field(default_factory=dict)
+    records: int = 0  # Emitted to the main output.
+
+    def emit(self, batch: Batch) -> None:
+        """Send records on."""
+        if count := len(batch):
+            self.records += count
+            self.main.emit(batch)
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Send records to a side output; without a consumer they are dropped, as in Flink."""
+        if len(batch) and tag in self.side:
+            self.side[tag].emit(batch)
+
+    def emit_watermark(self, timestamp_ms: int) -> None:
+        """Send a watermark to everything behind."""
+        for targets in (self.main, *self.side.values()):
+            for operator, _ in targets.chained:
+                operator.on_watermark(timestamp_ms)
+            for gate in targets.gates:
+                gate.broadcast(Watermark(timestamp_ms))
+
+    def emit_idle(self) -> None:
+        """Say to everything behind that event time should not wait."""
+        for targets in (self.main, *self.side.values()):
+            for operator, _ in targets.chained:
+                operator.on_idle()
+            for gate in targets.gates:
+                gate.broadcast(WatermarkIdle())

@@ -1,0 +1,171 @@
+"""Which channel of an output gate a record goes to.
+
+Every partitioner turns a batch into ``(channel index, batch)`` pairs: each record goes to exactly
+one channel (to all of them under broadcast), and records for one channel keep their order.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from weir.errors import UserError
+from weir.graph.key_groups import key_group, operator_index
+from weir.graph.logical import Edge, Partitioning
+from weir.operators.batch import Batch
+from weir.operators.partition import key_groups_of, partition_indices
+
+
+class Partitioner(Protocol):
+    """Splits a batch over the channels of a gate."""
+
+    def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """Each channel's share, empty shares left out."""
+
+
+def make_partitioner(edge: Edge, channel_count: int, max_parallelism: int, seed: int) -> Partitioner:
+    """The partitioner of an edge; ``seed`` sets where round robin and shuffle begin."""
+    match edge.partitioning:
+        case Partitioning.FORWARD | Partitioning.GLOBAL:
+            return First()
+        case Partitioning.HASH:
+            return ByKey(edge.selector, max_parallelism, channel_count)
+        case Partitioning.REBALANCE | Partitioning.RESCALE:
+            return RoundRobin(channel_count, seed)
+        case Partitioning.SHUFFLE:
+            return Shuffle(channel_count, seed)
+        case Partitioning.BROADCAST:
+            return Broadcast(channel_count)
+        case Partitioning.CUSTOM:
+            return Custom(edge.selector, channel_count)
+
+
+class First:
+    """Everything to channel 0: forward edges have no other, global ones want no other."""
+
+    def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """The whole batch."""
+        yield 0, batch
+
+
+class Broadcast:
+    """Everything to every channel."""
+
+    def __init__(self, channel_count: int) -> None:
+        self._channels = range(channel_count)
+
+    def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """The whole batch, once per channel."""
+        return ((channel, batch) for channel in self._channels)
+
+
+class RoundRobin:
+    """Record by record to the next channel."""
+
+    def __init__(self, channel_count: int, start: int) -> None:
+        self._channel_count = channel_count
+        self._next = start % channel_count
+
+    def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """Every n-th record for each of n channels."""
+        count, n = len(batch), self._channel_count
+        if n == 1:
+            yield 0, batch
+            return
+        for offset in range(min(n, count)):
+            yield (self._next + offset) % n, batch.take(np.arange(offset, count, n))
+        self._next = (self._next + count) % n
+
+
+class Shuffle:
+    """Each record to a channel drawn uniformly."""
+
+    def __init__(self, channel_count: int, seed: int) -> None:
+        self._channel_count = channel_count
+        self._random = np.random.default_rng(seed)
+
+    def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """A random share for each channel."""
+        return _by_target(batch, self._random.integers(self._channel_count, size=len(batch)))
+
+
+class ByKey:
+    """Each record to the subtask that owns its key group."""
+
+    CACHED_KEYS_MAX = 200_000
+
+    def __init__(self, selector: "object", max_parallelism: int, parallelism: int) -> None:
+        self._selector = selector
+        self._max_parallelism = max_parallelism
+        self._parallelism = parallelism
+        # Hashing a key in Python costs a microsecond, looking it up a tenth of that. One dict per
+        # type, since 1, 1.0 and True are one key to a dict but not to the hash.
+        self._targets: dict[type, dict[object, int]] = {str: {}, int: {}, bytes: {}}
+
+    def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """The records of each subtask's key groups."""
+        names = self._selector.column_names  # type: ignore[attr-defined]
+        if self._parallelism == 1 and names is not None:
+            yield 0, batch
+            return
+        if names is not None:
+            columns = batch.columns
+            arrays = [columns.column(name) for name in names]
+            groups = key_groups_of(arrays, self._max_parallelism)
+            shares = partition_indices(groups, self._max_parallelism, self._parallelism)
+            for target, indices in enumerate(shares):
+                if len(indices):
+                    yield target, batch.take(indices)
+            return
+        keys = self._selector.keys_of_rows(batch.rows)  # type: ignore[attr-defined]
+        targets = np.fromiter(map(self._target, keys), dtype=np.int64, count=len(keys))
+        yield from _by_target(batch, targets)
+
+    def _target(self, key: object) -> int:
+        cache = self._targets.get(type(key))
+        if cache is not None and (target := cache.get(key)) is not None:
+            return target
+        target = operator_index(
+            key_group(key, self._max_parallelism),
+            self._max_parallelism,
+            self._parallelism,
+        )
+        if cache is not None:
+            if len(cache) >= self.CACHED_KEYS_MAX:
+                cache.clear()
+            cache[key] = target
+        return target
+
+
+class Custom:
+    """Where the user's partitioner says: ``partition(key, channel count)``."""
+
+    def __init__(self, selector: "object", channel_count: int) -> None:
+        self._selector = selector
+        self._channel_count = channel_count
+
+    def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """The records of each channel.
+
+        Raises:
+            UserError: The partitioner named a channel that is not there.
+        """
+        chosen = [
+            self._selector.partition(row, self._channel_count)  # type: ignore[attr-defined]
+            for row in batch.rows
+        ]
+        if bad := next((t for t in chosen if not 0 <= t < self._channel_count), None):
+            raise UserError(
+                f"the custom partitioner returned {bad}; it must return a number from 0 to "
+                f"{self._channel_count - 1}"
+            )
+        return _by_target(batch, np.array(chosen, dtype=np.int64))
+
+
+def _by_target(batch: Batch, targets: "np.typing.NDArray[np.int64]") -> Iterator[tuple[int, Batch]]:
+    present = np.unique(targets)
+    if len(present) == 1:
+        yield int(present[0]), batch
+        return
+    for target in present.tolist():
+        yield target, batch.take(np.flatnonzero(targets == target))

@@ -1,0 +1,416 @@
+"""One subtask: an operator chain between its input and output gates, and a barrier handler.
+
+``step`` does one slice of work and never blocks. What it does first decides what can hold it up:
+
+1. output waits for credit: nothing else happens (back pressure);
+2. an operator still fires timers or windows: it goes on with that;
+3. a timer of the wall clock is due: it fires;
+4. the source is polled, or the next element of an input is processed.
+
+A snapshot is one uninterrupted step on the loop: pending output is flushed, the barrier is
+forwarded, every operator's state is frozen. Records behind the barrier cannot slip in between,
+because the loop does nothing else meanwhile. Writing the frozen state is the snapshotter's.
+
+At the end of all input the operators see the last watermark and ``finish``; the subtask then stays
+(ENDED) and takes part in checkpoints until one that was taken after every subtask ended has
+completed, so that sinks commit their tail. It gets no barriers any more, so the coordinator's trigger
+itself stands for one.
+
+Source: Flink's StreamTask and SubtaskCheckpointCoordinatorImpl; FLIP-147 for the end of input.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from weir.config import JobConfig
+from weir.ids import AttemptNumber, CheckpointId, SubtaskId
+from weir.operators.base import Clock, Operator, Poll, SourceOperator
+from weir.protocol.alignment import (
+    AbortRecording,
+    Action,
+    BarrierHandler,
+    BlockChannel,
+    CompleteRecording,
+    DeclineCheckpoint,
+    ForwardCancel,
+    StartAlignmentTimer,
+    StartRecording,
+    StopRecording,
+    TakeSnapshot,
+    UnblockChannels,
+)
+from weir.protocol.elements import (
+    MAX_WATERMARK_MS,
+    MIN_WATERMARK_MS,
+    CancelCheckpoint,
+    CheckpointBarrier,
+    Element,
+    EndOfInput,
+    Records,
+    Watermark,
+    WatermarkIdle,
+)
+from weir.protocol.lifecycle import SubtaskStatus
+from weir.protocol.messages import Declined, SubtaskChanged, SubtaskMetrics
+from weir.runtime.alignment_clock import AlignmentClock
+from weir.runtime.gates import InputChannel, InputGates, OutputGate
+from weir.runtime.outputs import ChainOutput
+from weir.runtime.ports import Reporter
+from weir.runtime.snapshotter import OperatorFreeze, Snapshotter
+from weir.state.store import OperatorStateStore
+from weir.testing.faults import reach
+
+
+class Progress(Enum):
+    """What a step did."""
+
+    WORKED = auto()
+    IDLE = auto()  # Nothing to do until something arrives or a timer is due.
+    BACK_PRESSURED = auto()  # Output waits for credit.
+
+
+@dataclass(slots=True)
+class ChainedOperator:
+    """An operator with its name in the job and its state."""
+
+    subtask: SubtaskId
+    operator: Operator
+    state: OperatorStateStore
+
+
+class SliceSize:
+    """How many records are about ``target_ms`` of work, by the subtask's own measured cost."""
+
+    def __init__(self, rows_max: int, target_ms: float) -> None:
+        self._rows_max = rows_max
+        self._target_ns = target_ms * 1e6
+        self._row_ns = 0.0
+        self.rows = min(1_024, rows_max)
+
+    def measured(self, rows: int, elapsed_ns: int) -> None:
+        """Learn from a slice of ``rows`` records that took ``elapsed_ns``."""
+        cost = elapsed_ns / rows
+        # Up at once, down slowly: a slice that is too long hurts latency, one too short only speed.
+        self._row_ns = cost if cost > self._row_ns else 0.8 * self._row_ns + 0.2 * cost
+        self.rows = max(1, min(self._rows_max, int(self._target_ns / max(self._row_ns, 1.0))))
+
+
+class Subtask:
+    """One parallel instance of a chain."""
+
+    def __init__(
+        self,
+        chain: SubtaskId,
+        attempt: AttemptNumber,
+        operators: Sequence[ChainedOperator],
+        inputs: InputGates,
+        input_indexes: Sequence[int],
+        outputs: Sequence[OutputGate],
+        head_output: ChainOutput,
+        handler: BarrierHandler | None,
+        *,
+        config: JobConfig,
+        clock: Clock,
+        reporter: Reporter,
+        snapshotter: Snapshotter,
+    ) -> None:
+        self.chain = chain
+        self.status = SubtaskStatus.INITIALIZING
+        self.inputs = inputs
+        self.outputs = outputs
+        self._attempt = attempt
+        self._operators = operators  # The head first, then in topological order.
+        self._head = operators[0].operator
+        self._source = self._head if isinstance(self._head, SourceOperator) else None
+        self._input_indexes = input_indexes  # Gate index -> the head's input index.
+        self._head_output = head_output
+        self._handler = handler
+        self._checkpointing = config.checkpoints.interval_ms is not None
+        self._clock = clock
+        self._reporter = reporter
+        self._snapshotter = snapshotter
+        self._alignment = AlignmentClock(inputs.gates, clock)
+        self._slice = SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
+        self._rows_max = config.channels.batch_rows_max
+        self._watermark_ms = MIN_WATERMARK_MS
+        self._was_idle = False
+        self._input_done = False  # The last watermark went in; finish() follows.
+        self._trigger: CheckpointBarrier | None = None  # The newest, for when inputs have ended.
+        self._snapshot_id = 0  # Of the newest snapshot taken.
+        self._completed_id = 0
+        self._final_id = 0  # Of the newest snapshot taken after the end.
+        self._records_in = 0
+        self.busy_ns = 0
+        self.back_pressured_ns = 0
+        self._held_since_ns: int | None = None
+        self._alignment_deadlines: dict[CheckpointId, int] = {}
+
+    @property
+    def records_in(self) -> int:
+        """Records taken in; for a source, emitted."""
+        return self._records_in if self._source is None else self._head_output.records
+
+    # Work.
+
+    def step(self) -> Progress:
+        """Do one slice of work.
+
+        Raises:
+            Exception: Whatever user code raises; the attempt cannot go on.
+        """
+        if any(gate.has_overdraft for gate in self.outputs):
+            return Progress.BACK_PRESSURED
+        if self.status is not SubtaskStatus.RUNNING:
+            return Progress.IDLE
+        for chained in self._operators:
+            if chained.operator.has_pending:
+                chained.operator.advance(self._rows_max)
+                return Progress.WORKED
+        if self._input_done:
+            self._finish()
+            return Progress.WORKED
+        if self._fire_timers():
+            return Progress.WORKED
+        if self._source is not None:
+            return self._poll_source(self._source)
+        return self._poll_inputs()
+
+    def next_timer_ms(self) -> int | None:
+        """When the wall clock makes this subtask runnable again, if it does."""
+        timers = [t for c in self._operators if (t := c.operator.next_timer_ms()) is not None]
+        timers += self._alignment_deadlines.values()
+        return min(timers) if timers and self.status is SubtaskStatus.RUNNING else None
+
+    def _fire_timers(self) -> bool:
+        due = self.next_timer_ms()
+        if due is None or due > (now := self._clock.now_ms()):
+            return False
+        for checkpoint_id, deadline in list(self._alignment_deadlines.items()):
+            if deadline <= now and self._handler is not None:
+                del self._alignment_deadlines[checkpoint_id]
+                self._act(self._handler.on_alignment_timeout(checkpoint_id))
+        fired = False
+        for chained in self._operators:
+            operator = chained.operator
+            if operator is self._source:
+                continue  # Polled anyway.
+            timer = operator.next_timer_ms()
+            if timer is not None and timer <= now:
+                operator.on_processing_time(now)
+                fired = True
+        return fired
+
+    def _poll_source(self, source: SourceOperator) -> Progress:
+        wakes = source.next_timer_ms()
+        if wakes is not None and wakes > self._clock.now_ms():
+            return Progress.IDLE
+        started, before = self._clock.monotonic_ns(), self._head_output.records
+        outcome = source.poll(self._slice.rows)
+        emitted = self._head_output.records - before
+        if emitted:
+            self._slice.measured(emitted, self._clock.monotonic_ns() - started)
+        if outcome is Poll.END:
+            self._end_input()
+            return Progress.WORKED
+        return Progress.WORKED if outcome is Poll.MORE or emitted else Progress.IDLE
+
+    def _poll_inputs(self) -> Progress:
+        polled = self.inputs.poll(self._slice.rows)
+        if polled is None:
+            return Progress.IDLE
+        channel, element = polled
+        if type(element) is Records:
+            self._records_in += element.count
+            started = self._clock.monotonic_ns()
+            self._head.on_batch(element.payload, self._input_indexes[channel.gate_index])
+            self._slice.measured(element.count, self._clock.monotonic_ns() - started)
+            channel.idle = False
+        else:
+            self._on_control(channel, element)
+        return Progress.WORKED
+
+    def _on_control(self, channel: InputChannel, element: Element) -> None:
+        assert self._handler is not None
+        match element:
+            case Watermark(timestamp_ms):
+                channel.idle = False
+                channel.watermark_ms = max(channel.watermark_ms, timestamp_ms)
+                self._advance_watermark()
+            case WatermarkIdle():
+                channel.idle = True
+                self._advance_watermark()
+            case CheckpointBarrier():
+                self._alignment.on_barrier(channel, element)
+                reach("barrier.arrived", subtask=str(self.chain), id=element.checkpoint_id)
+                self._act(self._handler.on_barrier(channel.id, element))
+            case CancelCheckpoint():
+                self._act(self._handler.on_cancel(channel.id, element))
+            case EndOfInput():
+                self.inputs.end(channel)
+                self._act(self._handler.on_end_of_input(channel.id))
+                if self.inputs.all_ended:
+                    self._end_input()
+                else:
+                    self._advance_watermark()
+            case _:
+                raise AssertionError(f"{element} is no element of a channel")
+
+    def _advance_watermark(self) -> None:
+        combined = self.inputs.watermark()
+        if combined is None:
+            if not self._was_idle:
+                self._was_idle = True
+                self._head.on_idle()
+            return
+        self._was_idle = False
+        if combined > self._watermark_ms:
+            self._watermark_ms = combined
+            self._head.on_watermark(combined)
+
+    # The end.
+
+    def _end_input(self) -> None:
+        self._input_done = True
+        if self._watermark_ms < MAX_WATERMARK_MS:
+            self._watermark_ms = MAX_WATERMARK_MS
+            self._head.on_watermark(MAX_WATERMARK_MS)
+
+    def _finish(self) -> None:
+        for chained in self._operators:
+            chained.operator.finish()
+        for gate in self.outputs:
+            gate.broadcast(EndOfInput())
+        if not self._checkpointing:
+            self._change(SubtaskStatus.FINISHED)
+            return
+        self._change(SubtaskStatus.ENDED)
+        if self._trigger is not None and self._trigger.checkpoint_id > self._snapshot_id:
+            self._take_snapshot(self._trigger, unaligned=False)
+
+    # Checkpoints.
+
+    def on_trigger(self, barrier: CheckpointBarrier) -> None:
+        """The coordinator triggered a checkpoint: a source injects it, an ended subtask takes it."""
+        if barrier.checkpoint_id <= self._snapshot_id:
+            return
+        self._trigger = barrier
+        if self._source is not None or self.status is SubtaskStatus.ENDED:
+            self._alignment.on_trigger(barrier)
+            self._take_snapshot(barrier, unaligned=False)
+
+    def on_completed(self, checkpoint_id: CheckpointId, *, final: bool) -> None:
+        """A checkpoint is durable: commit up to it. An older one than the last is ignored."""
+        if checkpoint_id <= self._completed_id:
+            return
+        self._completed_id = checkpoint_id
+        for chained in self._operators:
+            chained.operator.on_checkpoint_completed(checkpoint_id)
+        if final and self.status is SubtaskStatus.ENDED and checkpoint_id == self._final_id:
+            self._change(SubtaskStatus.FINISHED)
+
+    def on_aborted(self, checkpoint_id: CheckpointId) -> None:
+        """A checkpoint was given up: stop writing it, release what waits for it."""
+        self._snapshotter.cancel(self.chain, checkpoint_id)
+        if self._handler is not None:
+            self._act(self._handler.on_aborted(checkpoint_id))
+        for chained in self._operators:
+            chained.operator.on_checkpoint_aborted(checkpoint_id)
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case BlockChannel(channel):
+                    self.inputs.block(channel)
+                    self._alignment.blocked(channel)
+                case UnblockChannels(channels):
+                    self._alignment.unblocked(channels)
+                    self.inputs.unblock(channels)
+                case TakeSnapshot(barrier, unaligned):
+                    self._take_snapshot(barrier, unaligned=unaligned)
+                case ForwardCancel(checkpoint_id):
+                    for gate in self.outputs:
+                        gate.broadcast(CancelCheckpoint(checkpoint_id))
+                case DeclineCheckpoint(checkpoint_id, reason):
+                    self._reporter.report(
+                        Declined(self._attempt, checkpoint_id, self.chain, reason)
+                    )
+                case StartAlignmentTimer(checkpoint_id, timeout_ms, triggered_at_ms):
+                    self._alignment_deadlines[checkpoint_id] = triggered_at_ms + timeout_ms
+                case StartRecording() | StopRecording() | CompleteRecording() | AbortRecording():
+                    raise NotImplementedError("unaligned checkpoints are not available yet")
+
+    def _take_snapshot(self, barrier: CheckpointBarrier, *, unaligned: bool) -> None:
+        checkpoint_id = barrier.checkpoint_id
+        started = self._clock.monotonic_ns()
+        reach("snapshot.before", subtask=str(self.chain), id=checkpoint_id)
+        for chained in self._operators:
+            chained.operator.prepare_snapshot(checkpoint_id)
+        for gate in self.outputs:
+            gate.broadcast(barrier)
+        frozen = [
+            OperatorFreeze(
+                chained.subtask,
+                [
+                    *chained.state.freeze(checkpoint_id),
+                    *chained.operator.snapshot(checkpoint_id),
+                ],
+            )
+            for chained in self._operators
+        ]
+        self._snapshot_id = checkpoint_id
+        if self.status is SubtaskStatus.ENDED:
+            self._final_id = checkpoint_id
+        metrics = self._alignment.finish(barrier, unaligned=unaligned, records=self.records_in)
+        sync_ns = self._clock.monotonic_ns() - started
+        reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id)
+        self._snapshotter.write(self.chain, checkpoint_id, frozen, metrics, sync_ns)
+
+    # Reports.
+
+    def hold(self, now_ns: int) -> None:
+        """Back pressure holds the subtask since now, unless it already does."""
+        if self._held_since_ns is None:
+            self._held_since_ns = now_ns
+
+    def release(self, now_ns: int) -> None:
+        """Back pressure does not hold the subtask (any more)."""
+        if self._held_since_ns is not None:
+            self.back_pressured_ns += now_ns - self._held_since_ns
+            self._held_since_ns = None
+
+    def start(self, details: dict[str, object]) -> None:
+        """State is restored: begin to take input."""
+        self._change(SubtaskStatus.RUNNING, details)
+
+    def _change(self, status: SubtaskStatus, details: dict[str, object] | None = None) -> None:
+        self.status = status
+        self._reporter.report(
+            SubtaskChanged(self._attempt, self.chain, status, details=details or {})
+        )
+
+    def metrics(self, elapsed_ns: int) -> SubtaskMetrics:
+        """What the subtask did in the ``elapsed_ns`` since the attempt began."""
+        busy, held = self.busy_ns / 1e6, self.back_pressured_ns / 1e6
+        return SubtaskMetrics(
+            attempt=self._attempt,
+            chain=self.chain,
+            records_in=self.records_in,
+            records_out=sum(gate.records_out for gate in self.outputs),
+            bytes_in=sum(c.bytes_in for c in self.inputs.channels.values()),
+            bytes_out=sum(c.bytes_out for gate in self.outputs for c in gate.channels),
+            busy_ms=busy,
+            idle_ms=max(0.0, elapsed_ns / 1e6 - busy - held),
+            back_pressured_ms=held,
+            watermark_ms=None if self._watermark_ms == MIN_WATERMARK_MS else self._watermark_ms,
+            late_records=sum(c.operator.ctx.late_records for c in self._operators),
+        )
+
+    def close(self, on_error: Callable[[Exception], None]) -> None:
+        """Close every operator; what one of them raises does not keep the others from closing."""
+        for chained in reversed(self._operators):
+            try:
+                chained.operator.close()
+            except Exception as error:
+                on_error(error)
+

@@ -1,0 +1,213 @@
+"""A worker: all subtasks of one slot in one attempt, stepped in turn by one loop.
+
+The worker knows no socket, process or thread. Whatever reaches it comes in through ``handle``,
+whatever leaves goes through its ports, so that a simulation runs this very class.
+
+A subtask that raises ends the attempt: the worker reports it and does nothing more, since every
+record it would process now is replayed by the next attempt anyway.
+"""
+
+import traceback
+from collections.abc import Callable, Sequence
+
+from weir.config import JobConfig
+from weir.errors import ChannelError
+from weir.graph.logical import JobGraph
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
+from weir.operators.base import Clock
+from weir.protocol.deployment import Deploy, StopProcess
+from weir.protocol.elements import Element
+from weir.protocol.lifecycle import SubtaskStatus
+from weir.protocol.messages import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    SubtaskChanged,
+    TriggerCheckpoint,
+)
+from weir.runtime.assembly import build_subtasks
+from weir.runtime.gates import OutputGate
+from weir.runtime.ports import (
+    Call,
+    CommandArrived,
+    ConnectionBroken,
+    CreditGranted,
+    ElementArrived,
+    Inbox,
+    InboxItem,
+    Reporter,
+    SnapshotThread,
+    Transport,
+)
+from weir.runtime.subtask import Progress, Subtask
+
+METRICS_INTERVAL_NS = 500_000_000
+
+
+class Worker:
+    """Runs the subtasks of one slot for one attempt."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        attempt: AttemptNumber,
+        job_id: JobId,
+        slot_index: int,
+        *,
+        inbox: Inbox,
+        transport: Transport,
+        reporter: Reporter,
+        snapshot_thread: SnapshotThread,
+        clock: Clock,
+    ) -> None:
+        self.finished = False  # The process may exit.
+        self.subtasks: Sequence[Subtask] = ()
+        self._plan = ExecutionGraph(graph)
+        self._config = config
+        self._attempt = attempt
+        self._job_id = job_id
+        self._slot_index = slot_index
+        self._inbox = inbox
+        self._transport = transport
+        self._reporter = reporter
+        self._snapshot_thread = snapshot_thread
+        self._clock = clock
+        self._receivers: dict[ChannelId, Subtask] = {}
+        self._senders: dict[ChannelId, tuple[OutputGate, int]] = {}
+        self._early: list[InboxItem] = []  # From peers that were deployed before this worker.
+        self._deployed = False
+        self._failed = False
+        self._started_ns = clock.monotonic_ns()
+        self._metrics_due_ns = self._started_ns + METRICS_INTERVAL_NS
+
+    def handle(self, item: InboxItem) -> None:
+        """Take in one item from outside."""
+        match item:
+            case ElementArrived() | CreditGranted() if not self._deployed:
+                self._early.append(item)
+            case ElementArrived(channel, element):
+                self._deliver(channel, element)
+            case CreditGranted(channel, size):
+                gate, index = self._senders[channel]
+                gate.granted(index, size)
+            case Call(function):
+                function()
+            case CommandArrived(command):
+                self._obey(command)
+            case ConnectionBroken(peer, cause):
+                self._fail_all(ChannelError(f"lost the connection to {peer}: {cause}"))
+
+    def _deliver(self, channel: ChannelId, element: Element) -> None:
+        self._receivers[channel].inputs.deliver(channel, element)
+
+    def _obey(self, command: object) -> None:
+        match command:
+            case Deploy():
+                self._deploy(command)
+            case StopProcess():
+                self.finished = True
+            case _ if self._failed:
+                return  # The attempt is over; nothing may be committed or written any more.
+            case TriggerCheckpoint(_, barrier, _):
+                self._guarded(lambda subtask: subtask.on_trigger(barrier))
+            case CheckpointCompleted(_, checkpoint_id, final):
+                self._guarded(lambda subtask: subtask.on_completed(checkpoint_id, final=final))
+            case CheckpointAborted(_, checkpoint_id, _):
+                self._guarded(lambda subtask: subtask.on_aborted(checkpoint_id))
+            case _:
+                raise AssertionError(f"{command} is no command for a worker")
+
+    def _deploy(self, deploy: Deploy) -> None:
+        try:
+            self.subtasks = build_subtasks(
+                self._plan,
+                self._config,
+                deploy,
+                self._slot_index,
+                inbox=self._inbox,
+                transport=self._transport,
+                reporter=self._reporter,
+                snapshot_thread=self._snapshot_thread,
+                clock=self._clock,
+            )
+        except Exception as error:
+            self._fail_all(error)
+            return
+        for subtask in self.subtasks:
+            for channel_id in subtask.inputs.channels:
+                self._receivers[channel_id] = subtask
+            for gate in subtask.outputs:
+                for index, channel in enumerate(gate.channels):
+                    self._senders[channel.id] = gate, index
+        self._deployed = True
+        for item in self._early:
+            self.handle(item)
+        self._early.clear()
+
+    def run_once(self) -> float | None:
+        """Let every subtask do one slice.
+
+        Returns:
+            Seconds the loop may sleep unless something arrives: 0 to run again at once, None to
+            wait for the inbox alone.
+        """
+        if self._failed:
+            return None
+        worked = False
+        for subtask in self.subtasks:
+            started = self._clock.monotonic_ns()
+            try:
+                progress = subtask.step()
+            except Exception as error:
+                self._fail(subtask.chain, error)
+                return None
+            if progress is Progress.BACK_PRESSURED:
+                subtask.hold(started)
+                continue
+            subtask.release(started)
+            if progress is Progress.WORKED:
+                worked = True
+                subtask.busy_ns += self._clock.monotonic_ns() - started
+        if self._clock.monotonic_ns() >= self._metrics_due_ns:
+            self._report_metrics()
+        return 0.0 if worked else self._sleep()
+
+    def _sleep(self) -> float | None:
+        timers = [t for s in self.subtasks if (t := s.next_timer_ms()) is not None]
+        if not timers:
+            return None
+        return max(0.0, (min(timers) - self._clock.now_ms()) / 1000)
+
+    def _report_metrics(self) -> None:
+        now = self._clock.monotonic_ns()
+        self._metrics_due_ns = now + METRICS_INTERVAL_NS
+        for subtask in self.subtasks:
+            self._reporter.report(subtask.metrics(now - self._started_ns))
+
+    def _guarded(self, action: Callable[[Subtask], None]) -> None:
+        for subtask in self.subtasks:
+            try:
+                action(subtask)
+            except Exception as error:
+                self._fail(subtask.chain, error)
+                return
+
+    def _fail_all(self, error: Exception) -> None:
+        """Fail for a cause that belongs to the slot, not to one subtask."""
+        chains = [c.head for c in self._plan.chains if self._slot_index < c.parallelism]
+        self._fail(SubtaskId(chains[0], self._slot_index), error)
+
+    def _fail(self, chain: SubtaskId, error: Exception) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        cause = "".join(traceback.format_exception(error))
+        self._reporter.report(
+            SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause=cause)
+        )
+
+    def close(self) -> None:
+        """Close every operator; errors are reported, not raised."""
+        for subtask in self.subtasks:
+            subtask.close(lambda error, chain=subtask.chain: self._fail(chain, error))

@@ -1,0 +1,90 @@
+"""The names of everything in checkpoint storage, in one place.
+
+::
+
+    <job>/attempts/<n>                                   one per attempt, created once: the fence
+    <job>/chk-<n>/manifest                               the checkpoint exists when this does
+    <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
+
+A state handle's path is relative to ``<job>/``, so that a job's directory can be moved as a whole.
+Names come from users and are percent-encoded; a name too long for a file system ends in its digest.
+"""
+
+import re
+from hashlib import blake2b
+from urllib.parse import quote, unquote
+
+from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
+
+_NAME_BYTES_MAX = 200  # File systems allow 255; a temporary name adds a prefix and a suffix.
+_MANIFEST = re.compile(r"([^/]+)/chk-(\d+)/manifest")
+_ATTEMPT = re.compile(r"[^/]+/attempts/(\d+)")
+
+
+def job_dir(job: JobId) -> str:
+    """The directory of everything a job stored."""
+    return _escaped(job)
+
+
+def checkpoint_dir(job: JobId, checkpoint: CheckpointId) -> str:
+    """The directory of one checkpoint: deleting it discards the checkpoint."""
+    return f"{job_dir(job)}/chk-{checkpoint}"
+
+
+def manifest_path(job: JobId, checkpoint: CheckpointId) -> str:
+    """The one key for all attempts whose creation decides a checkpoint."""
+    return f"{checkpoint_dir(job, checkpoint)}/manifest"
+
+
+def attempts_dir(job: JobId) -> str:
+    """The directory that holds a file per attempt of a job."""
+    return f"{job_dir(job)}/attempts"
+
+
+def attempt_path(job: JobId, attempt: AttemptNumber) -> str:
+    """The file that the driver of this attempt, and no other, could create."""
+    return f"{attempts_dir(job)}/{attempt}"
+
+
+def attempt_state_dir(job: JobId, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
+    """Where the subtasks of one attempt write their files of a checkpoint."""
+    return f"{checkpoint_dir(job, checkpoint)}/{attempt}"
+
+
+def state_file(
+    checkpoint: CheckpointId, attempt: AttemptNumber, subtask: SubtaskId, name: str
+) -> str:
+    """The path of one state file as its handle has it: relative to the job's directory."""
+    # With no "-" left in the name, the last two of them always bound the index.
+    last = _escaped(name).replace("-", "%2D")
+    file = f"{_escaped(subtask.operator)}-{subtask.index}-{last}"
+    return f"chk-{checkpoint}/{attempt}/{_shortened(file)}"
+
+
+def in_job(job: JobId, relative: str) -> str:
+    """The path in the store of a path that is relative to the job's directory."""
+    return f"{job_dir(job)}/{relative}"
+
+
+def parse_manifest_path(path: str) -> tuple[JobId, CheckpointId] | None:
+    """Whose manifest a path names, or None for any other file."""
+    found = _MANIFEST.fullmatch(path)
+    return (JobId(unquote(found[1])), CheckpointId(int(found[2]))) if found else None
+
+
+def parse_attempt_path(path: str) -> AttemptNumber | None:
+    """Which attempt's file a path names, or None for any other file."""
+    found = _ATTEMPT.fullmatch(path)
+    return AttemptNumber(int(found[1])) if found else None
+
+
+def _escaped(name: str) -> str:
+    # quote leaves dots alone, and "." or ".." would be directories of their own.
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def _shortened(name: str) -> str:
+    if len(name) <= _NAME_BYTES_MAX:
+        return name
+    digest = blake2b(name.encode(), digest_size=16).hexdigest()
+    return f"{name[: _NAME_BYTES_MAX - len(digest) - 1]}~{digest}"

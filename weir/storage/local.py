@@ -1,0 +1,221 @@
+"""Checkpoint storage in a directory, shared by all machines that take part.
+
+A file appears under its name by ``rename`` or ``link`` of a synced temporary file beside it, and its
+directory is synced after that: a crash leaves the old file, the new one or a temporary one, never
+half of one. ``link`` fails where the name exists, which makes it create-if-absent even over NFS,
+where O_EXCL alone would leave an empty file for readers to find.
+"""
+
+import errno
+import getpass
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from weir.errors import StorageError
+from weir.storage.store import (
+    NotFoundError,
+    Written,
+    checked_directory,
+    checked_path,
+    new_checksum,
+)
+
+_TEMPORARY = ".weir-tmp-"  # No reader lists such files; a crash may leave one behind.
+
+
+class LocalStore:
+    """Files below ``root``, which is created with the first write."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(os.path.abspath(root))  # A later chdir must not move the store.
+
+    def __repr__(self) -> str:
+        return f"LocalStore({str(self.root)!r})"
+
+    def put(self, path: str, data: bytes) -> None:
+        with self.open_writer(path) as writer:
+            writer.write(data)
+            writer.close()
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        final = self._file(path)
+        with LocalWriter(self, final) as writer:
+            writer.write(data)
+            return writer.close_if_absent()
+
+    def open_writer(self, path: str) -> "LocalWriter":
+        return LocalWriter(self, self._file(path))
+
+    def read(self, path: str) -> bytes:
+        file = self._file(path)
+        with self.explained("read", file):
+            return file.read_bytes()
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        file = self._file(path)
+        with self.explained("read", file), file.open("rb") as opened:
+            opened.seek(start)
+            return opened.read(length)
+
+    def exists(self, path: str) -> bool:
+        file = self._file(path)
+        with self.explained("read", file):
+            return file.is_file()
+
+    def list(self, directory: str = "") -> list[str]:
+        top = self.root / checked_directory(directory)
+        found: list[str] = []
+
+        def fail(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):  # Deleted meanwhile, or never made.
+                raise error
+
+        with self.explained("list", top):
+            for folder, _, names in os.walk(top, onerror=fail):
+                inside = Path(folder).relative_to(self.root).as_posix()
+                prefix = "" if inside == "." else f"{inside}/"
+                found += [prefix + name for name in names if not name.startswith(_TEMPORARY)]
+        return sorted(found)
+
+    def delete(self, path: str) -> None:
+        file = self._file(path)
+        with self.explained("delete", file):
+            file.unlink(missing_ok=True)
+
+    def delete_prefix(self, directory: str) -> None:
+        top = self.root / checked_directory(directory)
+        with self.explained("delete", top), suppress(FileNotFoundError):
+            shutil.rmtree(top)
+
+    @contextmanager
+    def explained(self, action: str, file: Path) -> Iterator[None]:
+        """Turn what the operating system says into what a reader can do about it."""
+        try:
+            yield
+        except FileNotFoundError as cause:
+            raise NotFoundError(f"the checkpoint storage has no file {file}") from cause
+        except OSError as cause:
+            raise StorageError(
+                f"cannot {action} {file}: {cause.strerror or cause}; {self._advice(cause, file)}"
+            ) from cause
+
+    def _file(self, path: str) -> Path:
+        return self.root / checked_path(path)
+
+    def _advice(self, cause: OSError, file: Path) -> str:
+        match cause.errno:
+            case errno.EACCES | errno.EPERM | errno.EROFS:
+                return (
+                    f"this process runs as {_user()} and {_nearest(file)}; give that user write "
+                    "access, or choose another directory as checkpoint storage"
+                )
+            case errno.ENOSPC | errno.EDQUOT:
+                return f"free some space below {self.root}, or retain fewer checkpoints"
+            case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
+                return "a file stands where a directory is needed; choose an empty directory"
+            case _:
+                return f"check that {self.root} is a directory on a disk that works"
+
+
+class LocalWriter:
+    """Writes a temporary file beside the final one and moves it there when closed."""
+
+    def __init__(self, store: LocalStore, final: Path) -> None:
+        self._store = store
+        self._final = final
+        self._size = 0
+        self._checksum = new_checksum()
+        with store.explained("write", final):
+            _make_directories(final.parent)
+            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=final.parent)
+        self._temporary: Path | None = Path(name)
+        self._file = os.fdopen(handle, "wb", buffering=0)
+
+    def write(self, data: bytes | memoryview) -> int:
+        left = memoryview(data).cast("B")
+        with self._store.explained("write", self._final):
+            while left:  # An unbuffered write may take less than it is given.
+                left = left[self._file.write(left) :]
+        self._checksum.update(data)
+        self._size += (size := memoryview(data).nbytes)
+        return size
+
+    def close(self) -> Written:
+        temporary = self._synced()
+        with self._store.explained("write", self._final):
+            os.replace(temporary, self._final)
+            self._temporary = None
+            _sync_directory(self._final.parent)
+        return Written(self._size, self._checksum.hexdigest())
+
+    def close_if_absent(self) -> bool:
+        """Like ``close``, unless the file exists; whether it was this call that created it."""
+        temporary = self._synced()
+        with self._store.explained("create", self._final):
+            try:
+                os.link(temporary, self._final)
+            except FileExistsError:
+                return False
+            finally:
+                self.abort()
+            _sync_directory(self._final.parent)
+        return True
+
+    def abort(self) -> None:
+        self._file.close()
+        if self._temporary is not None:
+            self._temporary.unlink(missing_ok=True)
+            self._temporary = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.abort()
+
+    def _synced(self) -> Path:
+        if self._temporary is None:
+            raise StorageError(f"{self._final} is closed")
+        with self._store.explained("write", self._final):
+            os.fsync(self._file.fileno())
+            self._file.close()
+        return self._temporary
+
+
+def _make_directories(directory: Path) -> None:
+    missing = []
+    while not directory.exists():
+        missing.append(directory)
+        directory = directory.parent
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)  # Others may be making it at the same time.
+        _sync_directory(new.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _nearest(file: Path) -> str:
+    """Who owns the first directory above ``file`` that exists, for a message."""
+    for directory in file.parents:
+        with suppress(OSError):
+            found = directory.stat()
+            return f"{directory} is {stat.filemode(found.st_mode)} of user id {found.st_uid}"
+    return f"{file.parent} cannot be seen"
+
+
+def _user() -> str:
+    with suppress(KeyError, OSError):  # A container's user id may have no name.
+        return f"{getpass.getuser()} (user id {os.geteuid()})"
+    return f"user id {os.geteuid()}"

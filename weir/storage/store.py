@@ -1,0 +1,141 @@
+"""What checkpoint storage can do, and how to find one by its URI."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Protocol, Self
+from urllib.parse import unquote, urlsplit
+
+from weir.errors import ConfigError, StorageError
+
+CHECKSUM_BYTES = 16  # BLAKE2b-128.
+
+
+class NotFoundError(StorageError):
+    """The storage has no file of this name."""
+
+    retryable = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a finished file holds.
+
+    Units: ``size`` in bytes; ``checksum`` is the hex BLAKE2b-128 of them.
+    """
+
+    size: int
+    checksum: str
+
+
+class StoreWriter(Protocol):
+    """Writes one file piece by piece; the file exists once ``close`` returned, else never."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append ``data``."""
+
+    def close(self) -> Written:
+        """Make the file durable under its name and say what it holds."""
+
+    def abort(self) -> None:
+        """Leave no trace of the file. Harmless after ``close``."""
+
+    def __enter__(self) -> Self:
+        """Leaving the block without ``close`` aborts the file."""
+
+    def __exit__(self, *raised: object) -> None: ...
+
+
+class CheckpointStore(Protocol):
+    """Files by relative path. What a method wrote is durable when it returns.
+
+    A *directory* argument is a path up to a slash: ``j/chk-1`` never means files of ``j/chk-10``;
+    the empty one means everything. Every method raises ``StorageError`` when the storage fails or
+    the path leaves it.
+    """
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file whole, in place of any older one."""
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        """Write a file whole unless it exists; of several callers exactly one gets True."""
+
+    def open_writer(self, path: str) -> StoreWriter:
+        """Write a file piece by piece."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``start``; fewer at the end of the file.
+
+        Raises:
+            NotFoundError: There is no such file.
+        """
+
+    def exists(self, path: str) -> bool:
+        """Whether the file exists."""
+
+    def list(self, directory: str = "") -> list[str]:
+        """The paths of all files below a directory, sorted; none where there is no directory."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file; nothing happens where there is none."""
+
+    def delete_prefix(self, directory: str) -> None:
+        """Delete a directory and everything below it."""
+
+
+def store_for(uri: str | None) -> CheckpointStore:
+    """The store that a setting names: a directory or ``file:`` URI; None keeps it in memory.
+
+    Raises:
+        ConfigError: The scheme is not supported.
+    """
+    # The forms import this module for its protocol, so they can only be imported now.
+    from weir.storage.local import LocalStore
+    from weir.storage.memory import MemoryStore
+
+    if uri is None:
+        return MemoryStore()
+    parts = urlsplit(uri)
+    if not parts.scheme:
+        return LocalStore(uri)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
+        return LocalStore(unquote(parts.path))
+    raise ConfigError(
+        f"checkpoint storage {uri!r} is not supported; give a directory that all machines of the "
+        "cluster share, as a path or as file:///path, or leave it out to keep checkpoints in the "
+        "driver's memory"
+    )
+
+
+def checked_path(path: str) -> str:
+    """``path``, once it is known to name a file inside the store.
+
+    Raises:
+        StorageError: It is empty or absolute, or has a part that is empty, ``.`` or ``..``.
+    """
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\0" in path or "\\" in path:
+        raise StorageError(f"{path!r} is no path inside the checkpoint storage")
+    return str(PurePosixPath(*parts))
+
+
+def checked_directory(directory: str) -> str:
+    """The same for a directory; the empty path is the store itself."""
+    return checked_path(directory.rstrip("/")) if directory else ""
+
+
+def checksum_of(data: bytes | memoryview) -> str:
+    """The hex BLAKE2b-128 of ``data``."""
+    return new_checksum(data).hexdigest()
+
+
+def new_checksum(data: bytes | memoryview = b"") -> "hashlib.blake2b":
+    """A running checksum."""
+    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES)

@@ -1,0 +1,143 @@
+"""Named points in production code at which a test can make a process die, throw, hang or stop.
+
+A point is a call of ``reach``; it does nothing, at the cost of looking at one boolean, unless a
+fault for it was armed. Faults come to a process in the environment variable ``WEIR_FAULTS``, which
+is read once, when this module is first imported: a JSON list of objects with the fields of
+``Fault``. (Nothing else in the runtime reads the environment; this module may, because it must not
+pass through the settings of a job whose very handling it disturbs.)
+
+A fault that fires first writes its marker, ``once_file``. The file is created exclusively, so the
+fault fires once over all processes and restarts, and a test reads in it that the fault did fire,
+where and when. Only then does the fault act.
+
+Standard library only: every floor may import this module.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+VARIABLE = "WEIR_FAULTS"
+HANG_SECONDS = 3_600
+
+Action = Literal["kill", "raise", "hang", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens at a point, and when.
+
+    kill: SIGKILL to this process. stop: SIGSTOP to it. hang: the calling thread stays in one C call
+    for an hour. raise: ``RuntimeError`` in the caller.
+    """
+
+    point: str
+    action: Action
+    match: Mapping[str, Any] = field(default_factory=dict)  # What ``reach`` must have been told.
+    after: int = 1  # Fires at this matching hit of the process, counted from 1.
+    once_file: str | None = None  # The marker; None: once in every process that gets this far.
+
+    def __post_init__(self) -> None:
+        if self.action not in get_args(Action):
+            raise ValueError(
+                f"fault at {self.point}: action {self.action!r} is none of "
+                f"{', '.join(get_args(Action))}"
+            )
+        if self.after < 1:
+            raise ValueError(f"fault at {self.point}: after is {self.after}; hits count from 1")
+
+
+def to_environment(faults: Iterable[Fault]) -> str:
+    """The value of ``WEIR_FAULTS`` that arms ``faults`` in a process started with it."""
+    return json.dumps([asdict(fault) for fault in faults])
+
+
+def from_environment(value: str) -> list[Fault]:
+    """The faults in a value of ``WEIR_FAULTS``.
+
+    Raises:
+        ValueError: The value is no JSON list of faults, or one has an unknown field.
+    """
+    known = {f.name for f in fields(Fault)}
+    specs = json.loads(value)
+    if not isinstance(specs, list) or not all(isinstance(spec, dict) for spec in specs):
+        raise ValueError(f"{VARIABLE} must be a JSON list of objects, not {value!r}")
+    for spec in specs:
+        if unknown := sorted(set(spec) - known):
+            raise ValueError(f"{VARIABLE} has unknown fields: {', '.join(unknown)}")
+        if missing := sorted({"point", "action"} - set(spec)):
+            raise ValueError(f"{VARIABLE} lacks the fields: {', '.join(missing)}")
+    return [Fault(**spec) for spec in specs]
+
+
+def arm(faults: Iterable[Fault]) -> None:
+    """Arm exactly these faults in this process, their hits counted from now."""
+    global _armed
+    _faults[:] = [[fault, 0] for fault in faults]
+    _armed = bool(_faults)
+
+
+def reach(point: str, **where: Any) -> None:
+    """Say that the process got to ``point``; ``where`` tells the occasion, for ``Fault.match``."""
+    if _armed:
+        _reach_armed(point, where)
+
+
+def _reach_armed(point: str, where: Mapping[str, Any]) -> None:
+    for entry in _faults:
+        fault, hits = entry
+        if fault.point != point or not _matches(fault.match, where):
+            continue
+        entry[1] = hits + 1
+        if entry[1] == fault.after and _mark(fault, where):
+            _act(fault, where)
+
+
+def _matches(match: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Compared as text: ids are their numbers, and JSON has no richer types."""
+    return all(key in where and str(where[key]) == str(value) for key, value in match.items())
+
+
+def _mark(fault: Fault, where: Mapping[str, Any]) -> bool:
+    """Whether the fault may fire: nobody else has written its marker."""
+    if fault.once_file is None:
+        return True
+    try:
+        marker = os.open(fault.once_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    content = {
+        "point": fault.point,
+        "action": fault.action,
+        "where": {key: str(value) for key, value in where.items()},
+        "pid": os.getpid(),
+        "monotonic_ns": time.monotonic_ns(),
+        "wall_ms": time.time_ns() // 1_000_000,
+    }
+    with open(marker, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    return True
+
+
+def _act(fault: Fault, where: Mapping[str, Any]) -> None:
+    match fault.action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "hang":
+            time.sleep(HANG_SECONDS)
+        case "raise":
+            raise RuntimeError(f"fault at {fault.point} {dict(where)}")
+
+
+_faults: list[list[Any]] = []  # [Fault, matching hits so far] each.
+_armed = False
+if VARIABLE in os.environ:
+    arm(from_environment(os.environ[VARIABLE]))
