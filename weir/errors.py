@@ -16,6 +16,7 @@
     │   ├── SlotError              the cluster gave fewer slots than needed, or other versions
     │   └── ChannelError           a connection broke, or a peer sent what it may not
     ├── SubtaskError               user code raised inside a subtask; carries the traceback
+    ├── JobFailedError             a job ended FAILED; its message is the cause
     └── InternalError
         └── ProtocolError          only a bug can cause it
 """
@@ -92,6 +93,12 @@ class SubtaskError(WeirError):
 
     owner = "user"
     retryable = True
+
+
+class JobFailedError(WeirError):
+    """A job ended FAILED."""
+
+    owner = "user"
 
 
 class InternalError(WeirError):

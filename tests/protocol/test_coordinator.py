@@ -28,7 +28,13 @@ from tests.builders import (
 from weir.config import Retention
 from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId, OperatorId
-from weir.protocol.coordinator import CoordinatorState, check_invariants, next_due_ms, step
+from weir.protocol.coordinator import (
+    ABORTED_REMEMBERED,
+    CoordinatorState,
+    check_invariants,
+    next_due_ms,
+    step,
+)
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import (
     COUNTING_REASONS,
@@ -260,6 +266,12 @@ def test_a_manifest_of_an_older_attempt_that_fails_does_not_fail_the_new_one() -
     current, commands = run(current, not_written())
     assert [type(c) for c in commands] == [RecordAborted, DiscardPending]
     assert current.failures.in_a_row == 0
+
+
+def test_an_ack_repeated_while_the_manifest_outlives_its_attempt_changes_nothing() -> None:
+    current, _ = run(state(), requested(), *acks(), FAILOVER)
+    again = step(current, ack(handles=(handle(),)), 0)
+    assert (again.state, again.commands, again.result) == (current, (), AckResult.DUPLICATE)
 
 
 def test_an_attempt_does_not_build_on_a_checkpoint_that_completed_after_its_restore() -> None:
@@ -511,6 +523,24 @@ def test_a_failover_is_no_failure_of_the_checkpoint() -> None:
     assert current.failures.in_a_row == 0
 
 
+def test_a_success_makes_earlier_failures_forgotten() -> None:
+    current = state(tolerable_failures=1)
+    for first in (1, 3, 5):
+        current, commands = run(current, requested(f"a{first}"), decline("sink-0", first))
+        assert not [c for c in commands if isinstance(c, FailJob)]
+        current, _ = run(current, requested(f"b{first}"), *acks(first + 1), written(first + 1))
+
+
+def test_what_is_remembered_of_aborted_checkpoints_is_bounded() -> None:
+    """An acknowledgement later than that is ignored: its files are left to the storage's sweep."""
+    current = state(tolerable_failures=10**9)
+    for checkpoint_id in range(1, ABORTED_REMEMBERED + 2):
+        current, _ = run(current, requested(), decline("sink-0", checkpoint_id))
+    assert len(current.aborted_ids) == ABORTED_REMEMBERED
+    forgotten = step(current, ack("source-0", 1, handles=(handle(),)), 0)
+    assert (forgotten.commands, forgotten.result) == ((), AckResult.LATE)
+
+
 # The life of the job
 
 
@@ -563,6 +593,17 @@ def test_restored_checkpoints_are_there_before_the_job_runs_and_ids_go_on_after_
     assert current.completed[-1].parent_id == 4
 
 
+def test_ids_never_go_back_to_what_the_storage_remembers() -> None:
+    fresh = replace(CoordinatorState(), next_id=CheckpointId(9))
+    current, _ = run(fresh, CheckpointsRestored((completed(4),), CheckpointId(5)))
+    assert current.next_id == 9
+
+
+def test_checkpoints_are_taken_again_after_a_stop_that_ended_in_a_failover() -> None:
+    current, _ = run(state(), requested("stop", STOP), *acks(), written(), FAILOVER, started(2))
+    assert step(current, requested(), 0).result is TriggerResult.TRIGGERED
+
+
 @pytest.mark.parametrize(
     ("retention", "status", "is_kept"),
     [
@@ -598,7 +639,7 @@ def test_nothing_periodic_is_triggered_on_the_way_to_a_stop() -> None:
     current, commands = run(current, requested("stop", STOP), now_ms=110)
     assert refused(commands) == [(None, FailureReason.PERIODIC_SCHEDULER_SHUTDOWN)]
     assert triggered(commands) == [2]
-    assert next_due_ms(current) == 600_000
+    assert next_due_ms(current) == 600_100
 
 
 def test_after_a_stop_completed_nothing_more_is_triggered() -> None:

@@ -1,4 +1,4 @@
-"""Barrier handlers that overtake: elements in, actions out; and what snapshot and recording hold."""
+"""Barrier handlers that overtake: what they do, and what snapshot and recording hold together."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -244,6 +244,21 @@ def test_an_announced_newer_barrier_ends_an_older_alignment() -> None:
         forward_cancel(1),
         UnblockChannels((A,)),
         timer(2),
+    ]
+
+
+def test_an_announcement_counts_for_its_own_checkpoint_only() -> None:
+    """A holds a barrier of 1, which is given up; the barrier of 2 is still to come on A, and what
+    arrives before it belongs to the channel state of 2."""
+    handler = TimeoutBarrierHandler([A, B], 50)
+    handler.on_announced(A, barrier(1))
+    assert handler.on_aborted(CheckpointId(1)) == [forward_cancel(1)]
+    assert handler.on_announced(B, barrier(2)) == [timer(2)]
+    assert handler.on_barrier(A, barrier(1)) == []
+    assert handler.on_alignment_timeout(CheckpointId(2)) == [
+        unaligned_snapshot(2),
+        start(2, A, B),
+        stop(2, B),
     ]
 
 

@@ -1,6 +1,6 @@
 """``Configuration``: settings by Flink's keys, as text or as values, in the order they were set."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Self
 
 
@@ -60,7 +60,7 @@ class Configuration:
         """Whether ``key`` was set."""
         return key in self._values
 
-    def key_set(self) -> set[str]:
+    def key_set(self) -> Set[str]:  # The method ``set`` hides the builtin here.
         """All keys."""
         return set(self._values)
 

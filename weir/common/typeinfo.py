@@ -197,7 +197,7 @@ class PickledTypeInfo(TypeInformation):
 
     @property
     def copier(self) -> Copier | None:
-        return _copy_object
+        return copy_object
 
     @property
     def has_pickles(self) -> bool:
@@ -588,6 +588,10 @@ def type_from_wire(wire: Wire) -> TypeInformation:
     match wire:
         case "PICKLED_BYTE_ARRAY":
             return _PICKLED
+        case "DYNAMIC":
+            from weir.common.dynamic import DYNAMIC  # It stands on this module.
+
+            return DYNAMIC
         case str(name) if name in _BASIC:
             return _BASIC[name]
         case ["ROW", list(kinds)]:
@@ -610,7 +614,8 @@ _IMMUTABLE = frozenset(
 )
 
 
-def _copy_object(value: Any) -> Any:
+def copy_object(value: Any) -> Any:
+    """A copy that shares nothing that can be changed."""
     return value if type(value) in _IMMUTABLE else copy.deepcopy(value)
 
 

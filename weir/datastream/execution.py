@@ -70,6 +70,7 @@ class JobExecutionResult:
     name: str
     net_runtime_ms: int
     collected: tuple[Any, ...] = ()  # Of execute_and_collect, in the order of commit.
+    history: Any = None  # weir.runtime.history.JobHistory: checkpoints, recoveries, notices.
 
     def get_job_id(self) -> JobId:
         """The job's id."""

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
-from weir.operators.batch import Batch
+from weir.common.batch import Batch
 
 if TYPE_CHECKING:
     from weir.state.store import OperatorStateStore, SnapshotPart
@@ -148,5 +148,3 @@ class SourceOperator(Operator):
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Never called: a source has no inputs."""
         raise NotImplementedError
-
-

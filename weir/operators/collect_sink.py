@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from weir.common.batch import Batch
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.batch import Batch
-from weir.operators.sinks import Intervals, Sink
+from weir.operators.intervals import Intervals, Sink
 
 AT_ONCE = CheckpointId(0)  # Deliveries that no checkpoint confirms.
 
@@ -24,8 +24,8 @@ AT_ONCE = CheckpointId(0)  # Deliveries that no checkpoint confirms.
 class PrintSink(Sink):
     """Prints every record on the driver, as text made where the record is."""
 
-    def __init__(self, prefix: str = "") -> None:
-        self.prefix = prefix
+    def __init__(self, prefix: str | None = None) -> None:
+        self.prefix = prefix or ""
 
     def create_operator_factory(self) -> Callable[[], Operator]:
         return partial(PrintOperator, self.prefix)
@@ -34,8 +34,8 @@ class PrintSink(Sink):
 class CollectSink(Sink):
     """Gives every record to the driver as a Python object.
 
-    Rows that wait are pickled into snapshots, since nothing else holds any object; whoever can write
-    to the checkpoint storage of a job that collects can run code in it.
+    Rows that wait are pickled into snapshots, since nothing else holds any object; whoever can
+    write to the checkpoint storage of a job that collects can run code in it.
     """
 
     def create_operator_factory(self) -> Callable[[], Operator]:

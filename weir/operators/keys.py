@@ -14,7 +14,7 @@ from weir.common.typeinfo import TypeInformation
 from weir.errors import KeyTypeError, SubtaskError, UserError, WeirError
 from weir.graph import key_groups as scalar
 from weir.ids import KeyGroupRange
-from weir.operators.batch import Batch
+from weir.common.batch import Batch
 from weir.operators.partition import key_groups_of
 from weir.operators.user_code import short_repr
 

@@ -2,12 +2,12 @@
 
 ::
 
-    <path>/part-<operator>-<subtask>-<checkpoint>-<counter>.parquet     committed: all there is to see
+    <path>/part-<operator>-<subtask>-<checkpoint>-<counter>.parquet     committed
     <path>/_pending/<job>/<attempt>/<operator>-<subtask>-<n>.parquet    being written, or waiting
     <path>/_withdrawn/<job>/<attempt>/part-….parquet                    taken back by a rewind
 
-First phase: the barrier of checkpoint n swaps to a new file; the old one is closed and synced on the
-snapshot thread, before the acknowledgement. Second phase: when checkpoint n or a later one
+First phase: the barrier of checkpoint n swaps to a new file; the old one is closed and synced on
+the snapshot thread, before the acknowledgement. Second phase: when checkpoint n or a later one
 completed, a rename gives the file its final name and the directory is synced. ``<checkpoint>`` is
 the one whose barrier closed the file. Which pending files become which final ones is in the
 snapshot, so a restore finishes what a crash left between completion and rename.
@@ -26,17 +26,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weir.common.batch import Batch
 from weir.errors import ConfigError, CorruptStateError, SchemaError, StorageError, UserError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.batch import Batch
-from weir.operators.sinks import Intervals, Sink
+from weir.operators.intervals import Intervals, Sink
 from weir.testing.faults import reach
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 32_768  # Encoding one takes the loop some milliseconds.
 ROW_GROUP_BYTES = 16 << 20
 NO_CHECKPOINT = CheckpointId(0)  # In the names of files that no checkpoint confirms.
+_COMMITTED = re.compile(r"part-.+-(\d+)-(\d+)-(\d+)\.parquet")  # Subtask, checkpoint, counter.
 CREATE_TRIES = 3  # A neighbour may remove the still empty directory in between.
 
 
@@ -191,11 +192,11 @@ class ParquetSinkOperator(Operator):
         """Give files their final names; those that have them already stay as they are."""
         if not commits:
             return
-        where = {"checkpoint": checkpoint_id, "subtask": self.ctx.subtask.index}
-        reach("sink.before_commit", operator=self.ctx.subtask.operator, **where)
+        subtask = str(self.ctx.subtask)
+        reach("sink.before_commit", subtask=subtask, id=checkpoint_id)
         for commit in commits:
             rename_once(self._root / commit.pending, self._root / commit.final)
-            reach("sink.after_rename", operator=self.ctx.subtask.operator, **where)
+            reach("sink.after_rename", subtask=subtask, id=checkpoint_id)
         fsync_directory(self._root)
 
     def _fit(self, columns: pa.RecordBatch) -> pa.RecordBatch:
@@ -273,8 +274,7 @@ class PartFile:
         self._buffered_bytes = 0
         self._sealed = False
         self._failure: Exception | None = None
-        self._file = _create(path)
-        self._writer: pq.ParquetWriter | None = pq.ParquetWriter(self._file, schema)
+        self._writer: pq.ParquetWriter | None = _create(path, schema)
 
     def write(self, columns: pa.RecordBatch) -> None:
         """Add rows."""
@@ -292,7 +292,6 @@ class PartFile:
         if self._buffer:
             self._write_row_group()
         self._writer.close()
-        self._file.close()
         self._writer = None
 
     def seal(self) -> None:
@@ -319,8 +318,9 @@ class PartFile:
         self._sealed = True
 
     def abandon(self) -> None:
-        """Let go of the file without making it whole."""
-        self._file.close()
+        """Let go of the file without what is still in memory."""
+        if self._writer is not None:
+            self._writer.close()
 
     def _write_row_group(self) -> None:
         assert self._writer is not None
@@ -338,6 +338,9 @@ class _SealFiles:
     def write(self, writer: "SnapshotWriter") -> "Sequence[StateHandle]":
         self.seal()
         return ()
+
+    def release(self) -> None:
+        """Nothing is held that later snapshots would have to leave alone."""
 
     def seal(self) -> None:
         for file in self._files:
@@ -369,6 +372,16 @@ def rename_once(pending: Path, final: Path) -> None:
             ) from error
 
 
+def committed_files(directory: Path) -> list[Path]:
+    """The files that are output, ordered so that the rows of one key are in the order they came."""
+    found = [
+        (int(match[2]), int(match[1]), int(match[3]), path)
+        for path in directory.iterdir()
+        if (match := _COMMITTED.fullmatch(path.name))
+    ]
+    return [path for *_, path in sorted(found)]
+
+
 def fsync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
     _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -382,11 +395,14 @@ def _fsync(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
-def _create(path: Path) -> Any:
+def _create(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     for tries_left in reversed(range(CREATE_TRIES)):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return path.open("xb")
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                for directory in path.parents[1:4]:  # Of job, of pending, and the sink's own.
+                    fsync_directory(directory)
+            return pq.ParquetWriter(path, schema)
         except FileNotFoundError:
             if not tries_left:
                 raise

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weir.common.batch import Batch
 from weir.errors import ConfigError, SourceChangedError, UserError
-from weir.operators.batch import Batch
 from weir.operators.splits import Source, SplitReader
 
 DECODE_ROWS = 65_536  # Decoded at a time; what is emitted are slices of it.
@@ -25,8 +25,8 @@ DECODE_ROWS = 65_536  # Decoded at a time; what is emitted are slices of it.
 class ParquetSource(Source):
     """The rows of a Parquet file, of all ``*.parquet`` files below a directory, or of a glob.
 
-    Names that start with ``_`` or ``.`` below a directory are left out, as Spark does. The path must
-    mean the same files on every machine of the cluster.
+    Names that start with ``_`` or ``.`` below a directory are left out, as Spark does. The path
+    must mean the same files on every machine of the cluster.
     """
 
     def __init__(

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.batch import Batch
 from weir.common.typeinfo import TypeInformation, Types
 from weir.errors import ConfigError, SourceChangedError
-from weir.operators.batch import Batch
 from weir.operators.splits import Source, SplitReader, SplitSourceOperator
 
 __all__ = [
@@ -40,7 +40,7 @@ class CollectionSource(Source):
         self.type_info = type_info
 
     def discover(self, parallelism: int) -> list[dict[str, Any]]:
-        return [{"rows": len(self.rows)}]
+        return [{"rows": len(self.rows)}] if self.rows else []
 
     def open(self, split: dict[str, Any], position: Any) -> SplitReader:
         if split["rows"] != len(self.rows):

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from weir.common.batch import Batch
 from weir.common.typeinfo import TypeInformation
 from weir.errors import ConfigError
 from weir.ids import CheckpointId
 from weir.operators.base import OperatorContext, Poll, SourceOperator
-from weir.operators.batch import Batch
 
 
 class SplitReader(ABC):

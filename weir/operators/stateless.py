@@ -19,7 +19,7 @@ import pyarrow as pa
 from weir.common.typeinfo import TypeInformation
 from weir.errors import SchemaError
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.batch import Batch, Timestamps, builtin_name
+from weir.common.batch import Batch, Timestamps, builtin_name
 from weir.operators.functions import (
     BatchProcessFunction,
     FilterFunction,
@@ -160,7 +160,7 @@ class MapOperator(FunctionOperator):
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
-        self._map = function.map if isinstance(function, MapFunction) else function
+        self._call = function.map if isinstance(function, MapFunction) else function
         self._output_type = output_type
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
@@ -168,7 +168,7 @@ class MapOperator(FunctionOperator):
         rows = batch.rows
         left = iter(rows)
         try:
-            mapped = list(map(self._map, left))
+            mapped = list(map(self._call, left))
         except Exception as error:
             raise failure_at(self.ctx.name, rows, left, error) from error
         self.ctx.output.emit(Batch.of_rows(mapped, self._output_type, batch.timestamps))
@@ -179,14 +179,14 @@ class FilterOperator(FunctionOperator):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        self._keeps = function.filter if isinstance(function, FilterFunction) else function
+        self._call = function.filter if isinstance(function, FilterFunction) else function
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Filter a slice."""
         rows = batch.rows
         left = iter(rows)
         try:
-            kept = [i for i, keeps in enumerate(map(self._keeps, left)) if keeps]
+            kept = [i for i, keeps in enumerate(map(self._call, left)) if keeps]
         except Exception as error:
             raise failure_at(self.ctx.name, rows, left, error) from error
         if len(kept) == len(rows):
@@ -200,12 +200,12 @@ class FlatMapOperator(FunctionOperator):
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
-        self._flat_map = function.flat_map if isinstance(function, FlatMapFunction) else function
+        self._call = function.flat_map if isinstance(function, FlatMapFunction) else function
         self._output_type = output_type
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Flat map a slice."""
-        rows, flat_map = batch.rows, self._flat_map
+        rows, flat_map = batch.rows, self._call
         left = iter(rows)
         try:
             if batch.timestamps is None:
@@ -254,9 +254,9 @@ class Collector:
         if self._main:
             rows, times = self._main, self._main_times
             self._main, self._main_times = [], []
-            self._ctx.output.emit(Batch.of_rows(rows, self._output_type, _timestamps(times)))
+            self._ctx.output.emit(Batch.of_rows(rows, self._output_type, timestamps_of(times)))
         for tag, rows, times in self._sides.values():
-            batch = Batch.of_rows(rows, tag.type_info, _timestamps(times))
+            batch = Batch.of_rows(rows, tag.type_info, timestamps_of(times))
             self._ctx.output.emit_side(tag.tag_id, batch)
         self._sides.clear()
 
@@ -278,7 +278,7 @@ class ProcessOperator(FunctionOperator):
         """Process a slice."""
         rows, process, take = batch.rows, self.function.process_element, self._collector.take
         context = _ElementContext(self)
-        times = _times_of(batch)
+        times = times_of(batch)
         left = iter(rows)
         try:
             for row, timestamp in zip(left, times, strict=True):
@@ -483,14 +483,15 @@ def _numpy(array: pa.Array) -> npt.NDArray[Any]:
     return values
 
 
-def _times_of(batch: Batch) -> list[int | None]:
+def times_of(batch: Batch) -> list[int | None]:
+    """The event time of every record, None where the batch has none."""
     if batch.timestamps is None:
         return [None] * len(batch)
     times: list[int | None] = batch.timestamps.tolist()
     return times
 
 
-def _timestamps(times: list[int | None]) -> Timestamps | None:
+def timestamps_of(times: list[int | None]) -> Timestamps | None:
     """One array, unless a record has no time, which leaves the batch without."""
     if not times or None in times:
         return None

@@ -9,7 +9,15 @@ means losing the peer; there is no reconnecting within an attempt.
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, StateHandle, SubtaskId
+from weir.ids import (
+    AttemptNumber,
+    CheckpointId,
+    JobId,
+    KeyGroupRange,
+    OperatorId,
+    StateHandle,
+    SubtaskId,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +176,14 @@ class Deploy:
 
     attempt: AttemptNumber
     job_id: JobId
-    slot_addresses: tuple[Address, ...]  # By slot index, one per slot in use.
+    slot_index: int  # Which slot of the plan this worker is; a spare takes a lost one's place.
+    slot_addresses: tuple[Address, ...]  # By slot of the plan.
     storage: str | None  # None: only inline state.
     restored_checkpoint: CheckpointId | None
+    restored_storage: str | None  # Where its files are, and
+    restored_job: JobId  # whose: another job's for a fork.
     restores: tuple[OperatorRestore, ...]  # Of the subtasks of this slot.
+    max_parallelism: tuple[tuple[OperatorId, int], ...]  # Of every operator.
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,11 +86,7 @@ class AlignmentClock:
                 for c in channels
             ),
             blocked_ms=tuple(
-                (
-                    self._blocked_ns.get(c.id, 0)
-                    + now_ns
-                    - self._blocked_since_ns.get(c.id, now_ns)
-                )
+                (self._blocked_ns.get(c.id, 0) + now_ns - self._blocked_since_ns.get(c.id, now_ns))
                 / 1e6
                 for c in channels
             ),

@@ -1,7 +1,7 @@
 """Builds the subtasks of a slot from the execution graph, and restores their state.
 
-Operators of a chain are opened from the tail to the head, so that one that emits while it opens finds
-everything behind it ready.
+Operators of a chain are opened from the tail to the head, so that one that emits while it opens
+finds everything behind it ready.
 """
 
 import pickle
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weir.config import CheckpointingMode, JobConfig
-from weir.graph.key_groups import default_max_parallelism, key_group_range
-from weir.graph.logical import Edge, Operator as OperatorNode
+from weir.graph.key_groups import key_group_range
+from weir.graph.logical import Edge
 from weir.graph.physical import Chain, ExecutionGraph
 from weir.ids import CheckpointId, OperatorId, SubtaskId
 from weir.operators.base import Clock, Operator, OperatorContext
@@ -23,25 +23,16 @@ from weir.runtime.ports import Inbox, Reporter, SnapshotThread, Transport
 from weir.runtime.snapshotter import Snapshotter
 from weir.runtime.subtask import ChainedOperator, Subtask
 from weir.state.store import OperatorStateStore
-from weir.storage.store import store_for
+from weir.storage.manifest import read_handle
+from weir.storage.store import CheckpointStore, store_for
 from weir.storage.writer import writer_factory
 from weir.testing.faults import reach
-
-
-def max_parallelism_of(operator: OperatorNode, config: JobConfig) -> int:
-    """The number of key groups of an operator: its own, the job's, or Flink's default."""
-    return (
-        operator.max_parallelism
-        or config.max_parallelism
-        or default_max_parallelism(operator.parallelism)
-    )
 
 
 def build_subtasks(
     plan: ExecutionGraph,
     config: JobConfig,
     deploy: Deploy,
-    slot_index: int,
     *,
     inbox: Inbox,
     transport: Transport,
@@ -55,17 +46,22 @@ def build_subtasks(
         CorruptStateError: A state file is not what was written.
         WeirError: An operator cannot be opened with what it is given.
     """
-    store = store_for(deploy.storage)
+    restored = store_for(deploy.restored_storage)
     snapshotter = Snapshotter(
         deploy.attempt,
         writer_factory(
-            store, deploy.job_id, deploy.attempt, config.checkpoints, durable=bool(deploy.storage)
+            store_for(deploy.storage),
+            deploy.job_id,
+            deploy.attempt,
+            config.checkpoints,
+            durable=bool(deploy.storage),
         ),
         snapshot_thread,
         inbox=inbox,
         reporter=reporter,
         clock=clock,
     )
+    slot_index = deploy.slot_index
     restores = {restore.subtask: restore for restore in deploy.restores}
     subtasks = []
     for chain in plan.chains:
@@ -73,7 +69,7 @@ def build_subtasks(
             continue
         started = clock.monotonic_ns()
         subtask, restored_bytes = _build(
-            chain, plan, config, deploy, slot_index, restores, store, snapshotter,
+            chain, plan, config, deploy, slot_index, restores, restored, snapshotter,
             transport=transport, reporter=reporter, clock=clock,
         )  # fmt: skip
         elapsed_ms = (clock.monotonic_ns() - started) / 1e6
@@ -89,7 +85,7 @@ def _build(
     deploy: Deploy,
     slot_index: int,
     restores: dict[SubtaskId, OperatorRestore],
-    store: Any,
+    restored: CheckpointStore,
     snapshotter: Snapshotter,
     *,
     transport: Transport,
@@ -97,11 +93,12 @@ def _build(
     clock: Clock,
 ) -> tuple[Subtask, int]:
     head = SubtaskId(chain.head, slot_index)
+    max_parallelism = dict(deploy.max_parallelism)
     gates: dict[int, OutputGate] = {}
     outputs: list[OutputGate] = []
     for edge, channels in zip(chain.out_edges, plan.outputs[head], strict=True):
-        target_groups = max_parallelism_of(plan.operator(edge.target), config)
-        partitioner = make_partitioner(edge, len(channels), target_groups, seed=slot_index)
+        groups = max_parallelism[edge.target]
+        partitioner = make_partitioner(edge, len(channels), groups, seed=slot_index)
         gates[id(edge)] = OutputGate(channels, partitioner, transport, config.channels)
         outputs.append(gates[id(edge)])
     operators: dict[OperatorId, Operator] = {
@@ -112,7 +109,7 @@ def _build(
     head_output: ChainOutput | None = None
     for uid in reversed(chain.operators):
         node, subtask = plan.operator(uid), SubtaskId(uid, slot_index)
-        groups = max_parallelism_of(node, config)
+        groups = max_parallelism[uid]
         key_groups = key_group_range(groups, node.parallelism, slot_index)
         restore = restores.get(subtask)
         reach("restore.before", subtask=str(subtask))
@@ -120,8 +117,8 @@ def _build(
             key_groups,
             groups,
             keyed=node.keyed,
-            restore=restore.handles if restore else None,
-            read=lambda handle: store.read_handle(deploy.job_id, handle),
+            restored=restore.handles if restore else (),
+            read=lambda handle: read_handle(restored, deploy.restored_job, handle),
         )
         restored_bytes += state.restored_bytes
         head_output = _output(chain, uid, operators, gates)
@@ -154,9 +151,7 @@ def _build(
             [edge.input_index for edge in chain.in_edges],
             outputs,
             head_output,
-            make_handler(
-                tuple(inputs.channels), mode, config.checkpoints.alignment_timeout_ms
-            )
+            make_handler(tuple(inputs.channels), mode, config.checkpoints.alignment_timeout_ms)
             if chain.in_edges
             else None,
             config=config,

@@ -12,18 +12,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from weir.channels.credit import ReceiverCredit, SenderCredit
+from weir.common.batch import Batch, can_concat, concat
 from weir.config import ChannelConfig
 from weir.graph.physical import Channel
 from weir.ids import ChannelId
-from weir.operators.batch import Batch, can_concat, concat
 from weir.protocol.elements import (
     MAX_WATERMARK_MS,
     MIN_WATERMARK_MS,
     Element,
-    EndOfInput,
     Records,
-    Watermark,
-    WatermarkIdle,
 )
 from weir.runtime.partitioners import Partitioner
 from weir.runtime.ports import Transport
@@ -85,6 +82,7 @@ class InputGates:
         channel = self.channels[channel_id]
         if type(element) is Records:
             channel.bytes_in += element.size
+            channel.credit.on_delivered(element.size)
         channel.queue.append(element)
         self._offer(channel)
 
@@ -253,5 +251,3 @@ def _pieces(batch: Batch, rows_max: int, bytes_max: int) -> list[Records]:
     step = max(1, count // pieces)
     cut = [batch.slice(start, min(start + step, count)) for start in range(0, count, step)]
     return [Records(piece, len(piece), piece.size) for piece in cut]
-
-

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from weir.config import JobConfig
-
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
@@ -55,15 +54,16 @@ from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, JobEvent,
 from weir.protocol.lifecycle import JOB_TRANSITIONS, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
+    CheckpointsRestored,
     Declined,
     Report,
     SubtaskChanged,
     SubtaskCommand,
     SubtaskMetrics,
 )
-from weir.protocol.restarts import RestartState, on_failure
+from weir.protocol.restarts import initial, on_failure
 from weir.runtime.checkpoints import CheckpointRunner
-from weir.runtime.recovery import RestoreChoice, choose_restore
+from weir.runtime.recovery import RestoreChoice, RestoreRequest, choose_restore, search
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore
 
@@ -145,7 +145,7 @@ class JobMaster:
         clock: Clock,
         emit: Callable[[JobEvent], None],
         collect: Callable[[SubtaskId, bytes], None],
-        restore_from: str | None = None,
+        restore_from: RestoreRequest | None = None,
         seed: int | None = None,
     ) -> None:
         """Prepare the job; nothing happens before ``start``.
@@ -154,8 +154,8 @@ class JobMaster:
             program: The cloudpickled ``(graph, config)`` for the slots.
             emit: Receives every event of the job, in order.
             collect: Receives committed output meant for the driver, each piece once.
-            restore_from: A checkpoint to begin with (see ``recovery.choose_restore``); None means
-                the newest completed one of this job id, if there is any.
+            restore_from: A checkpoint to begin with; None means the newest completed one of this
+                job id, if there is any.
         """
         self.status = JobStatus.CREATED
         self.cause = ""  # Why the job failed, once it did.
@@ -173,15 +173,17 @@ class JobMaster:
         self._collect = collect
         self._restore_from = restore_from
         self._random = random.Random(seed)
-        self._restarts = RestartState()
-        self._slots: dict[int, _Slot] = {}
+        self._restarts = initial(
+            config.restart, has_checkpoints=config.checkpoints.interval_ms is not None
+        )
+        self._slots: dict[int, _Slot] = {}  # By the index they registered with.
+        self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
         self._attempt = _Attempt(AttemptNumber(0), 0)
         self._restart_at_ms: int | None = None
         self._slots_deadline_ms: int | None = None
         self._recovery: _Recovery | None = None
         self._catching_up: tuple[int, int] | None = None  # (records to reach, since ms)
         self._delivered_up_to: dict[SubtaskId, CheckpointId] = {}
-        self._final_id: CheckpointId | None = None
         self._canceling = False
         self._checkpoints = CheckpointRunner(
             self._plan,
@@ -194,7 +196,7 @@ class JobMaster:
             emit=emit,
             send=self._to_all_workers,
             fail_attempt=self._fail_attempt,
-            fence=self._fenced,
+            fenced=self._superseded,
         )
 
     # Driving.
@@ -212,19 +214,30 @@ class JobMaster:
     def start(self) -> None:
         """Look for earlier attempts of the job, then bring up the first of this driver."""
 
-        def work() -> int:
-            self._checkpoints.load()
+        def work() -> tuple[int, CheckpointsRestored]:
             names = self._store.list(self._layout.attempts)
-            return max((self._layout.attempt_of(name) for name in names), default=0)
+            newest = max(map(self._layout.attempt_of, names), default=0)
+            return newest, search(self._store, self._job_id)
 
-        def done(outcome: int | Exception) -> None:
+        def done(outcome: tuple[int, CheckpointsRestored] | Exception) -> None:
             if isinstance(outcome, Exception):
                 self._end(JobStatus.FAILED, str(outcome))
                 return
-            self._begin_attempt(AttemptNumber(outcome + 1))
+            newest, found = outcome
+            self._checkpoints.loaded(found)
+            self._begin_attempt(AttemptNumber(newest + 1))
 
         self._change(JobStatus.INITIALIZING)
         self._cluster.io(work, done)
+
+    def secret_of(self, attempt: AttemptNumber) -> bytes | None:
+        """The secret of the current attempt; None for any other, which is over."""
+        current = self._attempt
+        return current.secret if current.number == attempt else None
+
+    def slots_ended(self, cause: str) -> None:
+        """The cluster will give no slots any more."""
+        self._end(JobStatus.FAILED, f"the cluster ended all slots: {cause}")
 
     def cancel(self) -> None:
         """Stop the job without a savepoint."""
@@ -238,7 +251,9 @@ class JobMaster:
     def next_due_ms(self) -> int | None:
         """When ``tick`` is due next."""
         candidates = [self._restart_at_ms, self._slots_deadline_ms, self._checkpoints.next_due_ms()]
-        candidates += [s.heard_at_ms + self._config.heartbeat_timeout_ms for s in self._slots.values()]
+        candidates += [
+            s.heard_at_ms + self._config.heartbeat_timeout_ms for s in self._slots.values()
+        ]
         candidates += [
             s.worker.progressed_at_ms + self._config.heartbeat_timeout_ms
             for s in self._slots.values()
@@ -254,7 +269,7 @@ class JobMaster:
         self._check_heartbeats(now)
         if self._slots_deadline_ms is not None and now >= self._slots_deadline_ms:
             self._slots_deadline_ms = None
-            have = sum(1 for index in self._slots if index < self.slot_count)
+            have = len(self._slots)
             if have < self.slot_count:
                 self._end(
                     JobStatus.FAILED,
@@ -277,7 +292,7 @@ class JobMaster:
             if now - slot.heard_at_ms >= timeout:
                 del self._slots[index]
                 self._cluster.replace_slot(index)
-                self._fail_attempt(f"slot {index} was silent for {timeout} ms; it is replaced")
+                self._slot_gone(index, f"slot {index} was silent for {timeout} ms; it is replaced")
             elif slot.worker is not None and now - slot.worker.progressed_at_ms >= timeout:
                 slot.worker = None
                 self._fail_attempt(
@@ -313,8 +328,12 @@ class JobMaster:
         slot = self._slots.get(slot_index)
         if slot is not None and slot.registered.spark_attempt == spark_attempt:
             del self._slots[slot_index]
-            if self.status in JOB_TRANSITIONS:
-                self._fail_attempt(f"slot {slot_index} on {slot.registered.host} was lost")
+            self._slot_gone(slot_index, f"slot {slot_index} on {slot.registered.host} was lost")
+
+    def _slot_gone(self, slot_index: int, cause: str) -> None:
+        """An idle spare may come and go; a slot of the attempt ends it."""
+        if self._attempt.workers_asked and slot_index in self._places:
+            self._fail_attempt(cause)
 
     def _register(self, slot: SlotRegistered) -> None:
         if slot.versions != self._versions:
@@ -329,7 +348,7 @@ class JobMaster:
             if known.registered.spark_attempt >= slot.spark_attempt:
                 return  # An older Spark task of the same slot; its successor is here already.
             del self._slots[slot.slot_index]
-            self._fail_attempt(f"slot {slot.slot_index} was restarted by Spark")
+            self._slot_gone(slot.slot_index, f"slot {slot.slot_index} was restarted by Spark")
         self._slots[slot.slot_index] = _Slot(slot, self._clock.now_ms())
         self._cluster.to_slot(slot.slot_index, SlotAccepted(self._job_id, self._program))
         self._ask_for_workers()
@@ -338,8 +357,8 @@ class JobMaster:
 
     def _begin_attempt(self, number: AttemptNumber) -> None:
         self._attempt = attempt = _Attempt(number, self._clock.now_ms())
-        self._final_id = None
-        if len(self._ready_slots()) < self.slot_count:
+        self._checkpoints.begin_attempt(number)
+        if len(self._slots) < self.slot_count:
             self._slots_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
         for slot in self._slots.values():
             slot.worker = None
@@ -361,8 +380,12 @@ class JobMaster:
 
         self._cluster.io(claim, claimed)
 
-    def _ready_slots(self) -> list[int]:
-        return [index for index in self._slots if index < self.slot_count]
+    def _choose_places(self) -> list[int]:
+        """A registered slot for each slot of the plan: its own, or a spare in its place."""
+        spares = sorted(index for index in self._slots if index >= self.slot_count)
+        return [
+            index if index in self._slots else spares.pop(0) for index in range(self.slot_count)
+        ]
 
     def _ask_for_workers(self) -> None:
         attempt = self._attempt
@@ -370,12 +393,13 @@ class JobMaster:
             attempt.number == 0
             or attempt.workers_asked
             or self.status is not JobStatus.INITIALIZING
-            or len(self._ready_slots()) < self.slot_count
+            or len(self._slots) < self.slot_count
         ):
             return
         attempt.workers_asked = True
         self._slots_deadline_ms = None
-        for index in self._ready_slots():
+        self._places = self._choose_places()
+        for index in self._places:
             self._cluster.to_slot(index, StartWorker(attempt.number, attempt.secret))
 
     def on_worker(self, slot_index: int, report: Report | WorkerReport) -> None:
@@ -418,10 +442,12 @@ class JobMaster:
 
     def _deploy_if_ready(self) -> None:
         attempt = self._attempt
-        workers = [slot.worker for slot in self._slots.values() if slot.worker is not None]
+        places = [self._slots.get(place) for place in self._places]
+        workers = [slot.worker for slot in places if slot is not None and slot.worker is not None]
         if not attempt.claimed or attempt.deployed or self.status is not JobStatus.INITIALIZING:
             return
-        if attempt.choice is None:
+        choice = attempt.choice
+        if choice is None:
             self._choose()
             return
         if len(workers) < self.slot_count:
@@ -429,21 +455,21 @@ class JobMaster:
         attempt.deployed = True
         if self._recovery is not None:
             self._recovery.workers_at_ms = self._clock.now_ms()
-        addresses = []
-        for index in range(self.slot_count):
-            worker = self._slots[index].worker
-            assert worker is not None
-            addresses.append(worker.address)
-        for index in range(self.slot_count):
+        addresses = tuple(worker.address for worker in workers)
+        for index, place in enumerate(self._places):
             deploy = Deploy(
                 attempt=attempt.number,
                 job_id=self._job_id,
-                slot_addresses=tuple(addresses),
+                slot_index=index,
+                slot_addresses=addresses,
                 storage=self._config.checkpoints.storage,
-                restored_checkpoint=attempt.choice.checkpoint_id,
-                restores=attempt.choice.restores_of_slot(index),
+                restored_checkpoint=choice.checkpoint_id,
+                restored_storage=choice.storage or self._config.checkpoints.storage,
+                restored_job=choice.manifest.job_id if choice.manifest else self._job_id,
+                restores=choice.restores_of_slot(index),
+                max_parallelism=tuple(choice.plan.max_parallelism.items()),
             )
-            self._cluster.to_worker(index, deploy)
+            self._cluster.to_worker(place, deploy)
 
     def _choose(self) -> None:
         """Choose what to restore; waits for a manifest that is being written right now."""
@@ -451,6 +477,9 @@ class JobMaster:
         if attempt.choosing:
             return
         attempt.choosing = True
+        # Until this driver completed one of its own, the one asked for counts, not a newer one
+        # that somebody went back behind.
+        requested = None if self._checkpoints.has_completed else self._restore_from
 
         def work() -> RestoreChoice:
             return choose_restore(
@@ -458,7 +487,7 @@ class JobMaster:
                 self._job_id,
                 self._plan,
                 self._config,
-                requested=self._restore_from,
+                requested=requested,
             )
 
         def done(outcome: RestoreChoice | Exception) -> None:
@@ -468,7 +497,6 @@ class JobMaster:
                 self._end(JobStatus.FAILED, f"cannot restore: {outcome}")
                 return
             attempt.choice = outcome
-            self._restore_from = None  # From now on the job's own newest checkpoint counts.
             now = self._clock.now_ms()
             for note in outcome.notes:
                 self._emit(Notice(now, note))
@@ -495,7 +523,7 @@ class JobMaster:
             return
         if self._all(SubtaskStatus.FINISHED):
             self._end(JobStatus.FINISHED)
-        elif self._all(SubtaskStatus.ENDED) and self._final_id is None:
+        elif self._all(SubtaskStatus.ENDED):
             self._checkpoints.trigger_final()
 
     def _all(self, *statuses: SubtaskStatus) -> bool:
@@ -508,7 +536,8 @@ class JobMaster:
         recovery, attempt = self._recovery, self._attempt
         if recovery is not None:
             assert attempt.choice is not None
-            replayed = max(0, recovery.source_records - attempt.choice.source_records)
+            restored = self._checkpoints.source_records(attempt.choice.checkpoint_id)
+            replayed = max(0, recovery.source_records - restored)
             begun = recovery.failed_at_ms + recovery.backoff_ms
             self._emit(
                 Recovered(
@@ -559,27 +588,22 @@ class JobMaster:
         self._change(JobStatus.FAILING, cause)
         self._catching_up = None
         self._checkpoints.stop(FailureReason.JOB_FAILOVER)
-        self._restarts, delay_ms = on_failure(
-            self._restarts,
-            self._config.restart,
-            checkpointing=self._config.checkpoints.interval_ms is not None,
-            now_ms=now,
-            jitter=self._random.random(),
-        )
+        self._restarts, delay_ms = on_failure(self._restarts, now, self._random.random())
         if delay_ms is None:
             self._end(JobStatus.FAILED, cause)
             return
-        records = max(self._source_records(), self._recovery.source_records if self._recovery else 0)
-        base = self._attempt.choice.source_records if self._attempt.choice else 0
-        self._recovery = _Recovery(cause, now, float(delay_ms), base + records)
+        choice = self._attempt.choice
+        reached = self._source_records()
+        if choice is not None:
+            reached += self._checkpoints.source_records(choice.checkpoint_id)
+        if self._recovery is not None:  # This attempt never ran: its predecessor got further.
+            reached = max(reached, self._recovery.source_records)
+        self._recovery = _Recovery(cause, now, float(delay_ms), reached)
         self._change(JobStatus.RESTARTING)
         self._restart_at_ms = now + math.ceil(delay_ms)
         if delay_ms > 0:
             for index in self._slots:
                 self._cluster.to_slot(index, StopWorker(self._attempt.number))
-
-    def _fenced(self) -> None:
-        self._superseded()
 
     def _superseded(self) -> None:
         self._end(
@@ -598,8 +622,9 @@ class JobMaster:
             if slot.worker is not None:
                 self._cluster.to_worker(index, StopProcess(slot.worker.attempt))
             self._cluster.to_slot(index, ReleaseSlot(status.value))
-        if self.status in (JobStatus.INITIALIZING, JobStatus.RUNNING) and status not in (
-            JOB_TRANSITIONS[self.status]
+        if (
+            self.status in (JobStatus.INITIALIZING, JobStatus.RUNNING)
+            and status not in (JOB_TRANSITIONS[self.status])
         ):
             self._change(JobStatus.FAILING, cause)
         self._change(status, cause)
@@ -611,11 +636,9 @@ class JobMaster:
         self._emit(JobChanged(self._clock.now_ms(), status, cause))
 
     def _to_all_workers(self, command: SubtaskCommand) -> None:
-        for index in range(self.slot_count):
-            self._cluster.to_worker(index, command)
+        for place in self._places:
+            self._cluster.to_worker(place, command)
 
 
 def _spoken(versions: Versions) -> str:
     return f"Weir {versions.weir}, Python {versions.python}, pyarrow {versions.pyarrow}"
-
-

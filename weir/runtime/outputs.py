@@ -7,8 +7,8 @@ idleness go to everything behind the operator, side outputs included.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from weir.common.batch import Batch
 from weir.operators.base import Operator
-from weir.operators.batch import Batch
 from weir.protocol.elements import Watermark, WatermarkIdle
 from weir.runtime.gates import OutputGate
 

@@ -9,10 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
+from weir.common.batch import Batch
 from weir.errors import UserError
 from weir.graph.key_groups import key_group, operator_index
 from weir.graph.logical import Edge, Partitioning
-from weir.operators.batch import Batch
 from weir.operators.partition import key_groups_of, partition_indices
 
 
@@ -23,7 +23,9 @@ class Partitioner(Protocol):
         """Each channel's share, empty shares left out."""
 
 
-def make_partitioner(edge: Edge, channel_count: int, max_parallelism: int, seed: int) -> Partitioner:
+def make_partitioner(
+    edge: Edge, channel_count: int, max_parallelism: int, seed: int
+) -> Partitioner:
     """The partitioner of an edge; ``seed`` sets where round robin and shuffle begin."""
     match edge.partitioning:
         case Partitioning.FORWARD | Partitioning.GLOBAL:

@@ -1,8 +1,8 @@
 """What a worker needs from outside: the seams that a simulation replaces.
 
 Everything that reaches a worker's loop from another thread or machine is an item in its *inbox*;
-everything that leaves goes through its *transport* (to other subtasks) or its *reporter* (to the job
-master). The loop thread alone touches subtasks, gates and credit.
+everything that leaves goes through its *transport* (to other subtasks) or its *reporter* (to the
+job master). The loop thread alone touches subtasks, gates and credit.
 """
 
 from collections.abc import Callable

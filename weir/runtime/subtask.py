@@ -13,8 +13,8 @@ because the loop does nothing else meanwhile. Writing the frozen state is the sn
 
 At the end of all input the operators see the last watermark and ``finish``; the subtask then stays
 (ENDED) and takes part in checkpoints until one that was taken after every subtask ended has
-completed, so that sinks commit their tail. It gets no barriers any more, so the coordinator's trigger
-itself stands for one.
+completed, so that sinks commit their tail. It gets no barriers any more, so the coordinator's
+trigger itself stands for one.
 
 Source: Flink's StreamTask and SubtaskCheckpointCoordinatorImpl; FLIP-147 for the end of input.
 """
@@ -291,7 +291,7 @@ class Subtask:
     # Checkpoints.
 
     def on_trigger(self, barrier: CheckpointBarrier) -> None:
-        """The coordinator triggered a checkpoint: a source injects it, an ended subtask takes it."""
+        """A checkpoint was triggered: a source injects its barrier, an ended subtask takes it."""
         if barrier.checkpoint_id <= self._snapshot_id:
             return
         self._trigger = barrier
@@ -413,4 +413,3 @@ class Subtask:
                 chained.operator.close()
             except Exception as error:
                 on_error(error)
-

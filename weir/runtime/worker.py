@@ -9,6 +9,7 @@ record it would process now is replayed by the next attempt anyway.
 
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from weir.config import JobConfig
 from weir.errors import ChannelError
@@ -53,7 +54,6 @@ class Worker:
         config: JobConfig,
         attempt: AttemptNumber,
         job_id: JobId,
-        slot_index: int,
         *,
         inbox: Inbox,
         transport: Transport,
@@ -67,7 +67,7 @@ class Worker:
         self._config = config
         self._attempt = attempt
         self._job_id = job_id
-        self._slot_index = slot_index
+        self._slot_index = 0  # Known once deployed.
         self._inbox = inbox
         self._transport = transport
         self._reporter = reporter
@@ -119,12 +119,12 @@ class Worker:
                 raise AssertionError(f"{command} is no command for a worker")
 
     def _deploy(self, deploy: Deploy) -> None:
+        self._slot_index = deploy.slot_index
         try:
             self.subtasks = build_subtasks(
                 self._plan,
                 self._config,
                 deploy,
-                self._slot_index,
                 inbox=self._inbox,
                 transport=self._transport,
                 reporter=self._reporter,
@@ -210,4 +210,4 @@ class Worker:
     def close(self) -> None:
         """Close every operator; errors are reported, not raised."""
         for subtask in self.subtasks:
-            subtask.close(lambda error, chain=subtask.chain: self._fail(chain, error))
+            subtask.close(partial(self._fail, subtask.chain))

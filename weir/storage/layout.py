@@ -11,6 +11,7 @@ Names come from users and are percent-encoded; a name too long for a file system
 """
 
 import re
+from dataclasses import dataclass
 from hashlib import blake2b
 from urllib.parse import quote, unquote
 
@@ -18,37 +19,43 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
 
 _NAME_BYTES_MAX = 200  # File systems allow 255; a temporary name adds a prefix and a suffix.
 _MANIFEST = re.compile(r"([^/]+)/chk-(\d+)/manifest")
-_ATTEMPT = re.compile(r"[^/]+/attempts/(\d+)")
 
 
-def job_dir(job: JobId) -> str:
-    """The directory of everything a job stored."""
-    return _escaped(job)
+@dataclass(frozen=True, slots=True)
+class JobLayout:
+    """The paths of one job, as the store takes them."""
 
+    job: JobId
 
-def checkpoint_dir(job: JobId, checkpoint: CheckpointId) -> str:
-    """The directory of one checkpoint: deleting it discards the checkpoint."""
-    return f"{job_dir(job)}/chk-{checkpoint}"
+    @property
+    def directory(self) -> str:
+        """Everything the job stored."""
+        return _escaped(self.job)
 
+    @property
+    def attempts(self) -> str:
+        """The directory that holds a file per attempt."""
+        return f"{self.directory}/attempts"
 
-def manifest_path(job: JobId, checkpoint: CheckpointId) -> str:
-    """The one key for all attempts whose creation decides a checkpoint."""
-    return f"{checkpoint_dir(job, checkpoint)}/manifest"
+    def attempt(self, number: AttemptNumber) -> str:
+        """The file that the driver of this attempt, and no other, could create."""
+        return f"{self.attempts}/{number}"
 
+    def attempt_of(self, path: str) -> AttemptNumber:
+        """Which attempt a file below ``attempts`` stands for."""
+        return AttemptNumber(int(path.rpartition("/")[2]))
 
-def attempts_dir(job: JobId) -> str:
-    """The directory that holds a file per attempt of a job."""
-    return f"{job_dir(job)}/attempts"
+    def checkpoint(self, checkpoint: CheckpointId) -> str:
+        """The directory of one checkpoint: deleting it discards the checkpoint."""
+        return f"{self.directory}/chk-{checkpoint}"
 
+    def manifest(self, checkpoint: CheckpointId) -> str:
+        """The one key for all attempts whose creation decides a checkpoint."""
+        return f"{self.checkpoint(checkpoint)}/manifest"
 
-def attempt_path(job: JobId, attempt: AttemptNumber) -> str:
-    """The file that the driver of this attempt, and no other, could create."""
-    return f"{attempts_dir(job)}/{attempt}"
-
-
-def attempt_state_dir(job: JobId, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
-    """Where the subtasks of one attempt write their files of a checkpoint."""
-    return f"{checkpoint_dir(job, checkpoint)}/{attempt}"
+    def attempt_state(self, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
+        """Where the subtasks of one attempt write their files of a checkpoint."""
+        return f"{self.checkpoint(checkpoint)}/{attempt}"
 
 
 def state_file(
@@ -63,19 +70,13 @@ def state_file(
 
 def in_job(job: JobId, relative: str) -> str:
     """The path in the store of a path that is relative to the job's directory."""
-    return f"{job_dir(job)}/{relative}"
+    return f"{_escaped(job)}/{relative}"
 
 
 def parse_manifest_path(path: str) -> tuple[JobId, CheckpointId] | None:
     """Whose manifest a path names, or None for any other file."""
     found = _MANIFEST.fullmatch(path)
     return (JobId(unquote(found[1])), CheckpointId(int(found[2]))) if found else None
-
-
-def parse_attempt_path(path: str) -> AttemptNumber | None:
-    """Which attempt's file a path names, or None for any other file."""
-    found = _ATTEMPT.fullmatch(path)
-    return AttemptNumber(int(found[1])) if found else None
 
 
 def _escaped(name: str) -> str:

@@ -1,9 +1,9 @@
 """Checkpoint storage in a directory, shared by all machines that take part.
 
-A file appears under its name by ``rename`` or ``link`` of a synced temporary file beside it, and its
-directory is synced after that: a crash leaves the old file, the new one or a temporary one, never
-half of one. ``link`` fails where the name exists, which makes it create-if-absent even over NFS,
-where O_EXCL alone would leave an empty file for readers to find.
+A file appears under its name by ``rename`` or ``link`` of a synced temporary file beside it, and
+its directory is synced after that: a crash leaves the old file, the new one or a temporary one,
+never half of one. ``link`` fails where the name exists, which makes it create-if-absent even over
+NFS; opening the final name with O_EXCL would show readers an empty file first.
 """
 
 import errno
@@ -11,7 +11,7 @@ import getpass
 import os
 import shutil
 import stat
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -133,9 +133,11 @@ class LocalWriter:
         self._checksum = new_checksum()
         with store.explained("write", final):
             _make_directories(final.parent)
-            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=final.parent)
-        self._temporary: Path | None = Path(name)
-        self._file = os.fdopen(handle, "wb", buffering=0)
+            # Not tempfile, whose files nobody but their owner may read: the driver and the slots
+            # may run as different users of one group.
+            temporary = final.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
+            self._file = temporary.open("xb", buffering=0)
+        self._temporary: Path | None = temporary
 
     def write(self, data: bytes | memoryview) -> int:
         left = memoryview(data).cast("B")

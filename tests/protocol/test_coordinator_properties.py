@@ -1,0 +1,308 @@
+"""Any interleaving of events: what must hold after every step, and what the commands add up to."""
+
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import (
+    CHAINS,
+    ack,
+    decline,
+    finished,
+    handle,
+    not_written,
+    plan,
+    requested,
+    subtask,
+    written,
+)
+from weir.config import CheckpointConfig, Retention
+from weir.ids import AttemptNumber, CheckpointId
+from weir.protocol.coordinator import (
+    CoordinatorState,
+    Step,
+    check_invariants,
+    next_due_ms,
+    step,
+)
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import FailureReason, JobStatus
+from weir.protocol.messages import (
+    Acknowledged,
+    CheckpointCompleted,
+    CheckpointingStarted,
+    CheckpointingStopped,
+    CoordinatorEvent,
+    DiscardCheckpoint,
+    DiscardHandles,
+    DiscardPending,
+    JobEnded,
+    RecordAborted,
+    RecordCompleted,
+    Tick,
+    TriggerCheckpoint,
+    TriggerFailed,
+    WriteManifest,
+)
+from weir.protocol.pending import AckResult
+from weir.protocol.wire import from_wire, to_wire
+
+configs = st.builds(
+    CheckpointConfig,
+    interval_ms=st.sampled_from([None, 20, 50]),
+    timeout_ms=st.sampled_from([30, 200]),
+    min_pause_ms=st.sampled_from([0, 10, 60]),
+    concurrent_max=st.integers(1, 3),
+    tolerable_failures=st.integers(0, 2),
+    retained_max=st.integers(1, 2),
+    retention=st.sampled_from(Retention),
+)
+kinds = st.sampled_from(
+    [*[CheckpointKind.CHECKPOINT] * 4, CheckpointKind.SAVEPOINT, CheckpointKind.STOP_DRAIN]
+)
+# What happens next, and numbers to choose with where it happens.
+moves = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                *["ack"] * 8,
+                *["all ack"] * 3,
+                *["written"] * 4,
+                *["time"] * 4,
+                *["request"] * 3,
+                "decline",
+                "not written",
+                "trigger failed",
+                "finish",
+                "stop",
+                *["start"] * 2,
+                "repeat",
+                "repeat",
+            ]
+        ),
+        st.integers(0, 1_000_000),
+        kinds,
+    ),
+    min_size=30,  # Left alone, most scripts would be too short to complete anything.
+    max_size=80,
+)
+
+
+@dataclass
+class World:
+    """Peers that send whatever correct ones may, and what the commands told them."""
+
+    state: CoordinatorState
+    now_ms: int = 0
+    sent: list[CoordinatorEvent] = field(default_factory=list)
+    accepted: dict[int, set[str]] = field(default_factory=dict)  # Chains by checkpoint id.
+    triggered: list[int] = field(default_factory=list)
+    manifests: set[int] = field(default_factory=set)  # Asked for and not settled.
+    completed: list[int] = field(default_factory=list)
+    aborted: list[int] = field(default_factory=list)
+    notified: list[int] = field(default_factory=list)
+    discarded: list[int] = field(default_factory=list)
+
+    def send(self, event: CoordinatorEvent) -> Step:
+        before = self.state
+        done = step(before, event, self.now_ms)
+        check_invariants(done.state)
+        if done.result in (AckResult.DUPLICATE, AckResult.LATE, AckResult.STALE_ATTEMPT):
+            assert done.state == before
+            assert all(isinstance(c, DiscardHandles) for c in done.commands)
+        if isinstance(event, Acknowledged) and done.result is AckResult.ACCEPTED:
+            chains = self.accepted.setdefault(event.checkpoint_id, set())
+            assert str(event.chain) not in chains
+            chains.add(str(event.chain))
+        self.state = done.state
+        for command in done.commands:
+            match command:
+                case TriggerCheckpoint(attempt, barrier, sources):
+                    assert attempt == self.state.attempt
+                    assert sources
+                    if barrier.checkpoint_id not in self.triggered:
+                        self.triggered.append(barrier.checkpoint_id)
+                case WriteManifest(pending):
+                    self._check_complete(pending.checkpoint_id, pending.finished)
+                    self.manifests.add(pending.checkpoint_id)
+                case RecordCompleted(checkpoint, _):
+                    assert checkpoint.checkpoint_id in self.manifests
+                    assert isinstance(event, type(written()))
+                    self.manifests.discard(checkpoint.checkpoint_id)
+                    self.completed.append(checkpoint.checkpoint_id)
+                case RecordAborted(pending, reason, _):
+                    if pending.checkpoint_id in self.manifests:
+                        assert reason is FailureReason.FINALIZE_CHECKPOINT_FAILURE
+                    self.manifests.discard(pending.checkpoint_id)
+                    self.aborted.append(pending.checkpoint_id)
+                case CheckpointCompleted(_, checkpoint_id):
+                    assert checkpoint_id in self.completed
+                    self.notified.append(checkpoint_id)
+                    if self.state.latest_completed_id == checkpoint_id:
+                        assert len(self.state.completed) <= self.state.config.retained_max
+                case DiscardHandles(_):
+                    assert isinstance(event, Acknowledged)
+                    assert event.checkpoint_id in self.aborted
+                case DiscardPending(checkpoint_id):
+                    assert checkpoint_id in self.aborted
+                case DiscardCheckpoint(checkpoint):
+                    assert checkpoint.kind is CheckpointKind.CHECKPOINT
+                    assert checkpoint.checkpoint_id in self.completed
+                    self.discarded.append(checkpoint.checkpoint_id)
+                case _:
+                    pass
+        if event not in self.sent:
+            self.sent.append(event)
+        return done
+
+    def _check_complete(self, checkpoint_id: int, ended: frozenset[object]) -> None:
+        chains = self.accepted.get(checkpoint_id, set()) | {str(chain) for chain in ended}
+        assert chains == set(CHAINS)
+
+    def check_books(self) -> None:
+        """Every id was triggered once, in order, and ended at most one way."""
+        assert self.triggered == list(range(1, self.state.next_id))
+        settled = [*self.completed, *self.aborted]
+        assert len(set(settled)) == len(settled)
+        pending = [p.checkpoint_id for p in self.state.pending]
+        assert sorted([*settled, *pending]) == self.triggered
+        assert self.notified == sorted(set(self.notified))
+        assert len(set(self.discarded)) == len(self.discarded)
+        kept = {c.checkpoint_id for c in self.state.completed}
+        assert not kept & set(self.discarded)
+
+    def start(self) -> None:
+        delay_ms = max(self.state.config.interval_ms or 0, self.state.config.min_pause_ms)
+        attempt = AttemptNumber(self.state.attempt + 1)
+        newest = self.state.latest_completed_id
+        self.send(CheckpointingStarted(attempt, plan(), delay_ms, newest))
+
+    def move(self, what: str, number: int, kind: CheckpointKind) -> None:
+        attempt = self.state.attempt
+        live = [p for p in self.state.pending if not p.is_finalizing]
+        pending = live[number % len(live)] if live else None
+        ended = self.state.plan.finished if self.state.plan else frozenset()
+        chain = CHAINS[number % len(CHAINS)]
+        match what:
+            case "time":
+                self.now_ms += number % 70
+                self.send(Tick())
+            case "request":
+                self.send(requested(f"r{number}", kind))
+            case "ack" | "all ack" if pending:
+                for name in CHAINS if what == "all ack" else (chain,):
+                    if subtask(name) not in ended:
+                        self.send(
+                            ack(name, pending.checkpoint_id, attempt=attempt, handles=(handle(),))
+                        )
+            case "decline" if pending:
+                self.send(decline(chain, pending.checkpoint_id, attempt=attempt))
+            case "trigger failed" if pending:
+                self.send(TriggerFailed(pending.checkpoint_id, "away"))
+            case "written" | "not written" if self.manifests:
+                checkpoint_id = min(self.manifests)
+                may_exist = number % 2 == 0
+                self.send(
+                    written(checkpoint_id)
+                    if what == "written"
+                    else not_written(checkpoint_id, may_exist=may_exist)
+                )
+            case "finish" if subtask(chain) not in ended:
+                upstream = {subtask("source-0"), subtask("source-1")}
+                if chain.startswith("source") or upstream <= ended:
+                    self.send(finished(chain, attempt=attempt))
+            case "stop":
+                self.send(CheckpointingStopped(attempt, FailureReason.JOB_FAILOVER))
+            case "start" if self.state.plan is None:
+                self.start()
+            case "repeat" if self.sent:
+                event = self.sent[number % len(self.sent)]
+                if not isinstance(event, Tick):
+                    self.send(event)
+            case _:
+                pass
+
+
+def play(config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]) -> World:
+    world = World(CoordinatorState(config=config))
+    world.start()
+    for what, number, kind in script:
+        world.move(what, number, kind)
+    return world
+
+
+@settings(max_examples=150, deadline=None)
+@given(configs, moves)
+def test_any_interleaving_keeps_the_invariants_and_settles_each_checkpoint_once(
+    config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
+) -> None:
+    world = play(config, script)
+    world.check_books()
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs, moves, st.sampled_from([JobStatus.FINISHED, JobStatus.FAILED]))
+def test_whatever_happened_the_end_leaves_nothing_under_way(
+    config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]], status: JobStatus
+) -> None:
+    world = play(config, script)
+    world.send(JobEnded(status))
+    for checkpoint_id in sorted(world.manifests):
+        world.send(written(checkpoint_id))
+    world.check_books()
+    assert world.state.pending == ()
+    assert world.state.queue == ()
+    assert next_due_ms(world.state) is None
+    if status is JobStatus.FINISHED:
+        assert world.state.completed == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs, moves)
+def test_time_alone_ends_whatever_is_not_acknowledged(
+    config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
+) -> None:
+    """The clock asks for nothing any more, manifests get written, nobody acknowledges."""
+    world = play(replace(config, interval_ms=None), script)
+    for _ in range(1_000):
+        due_ms = next_due_ms(world.state)
+        if due_ms is None and not world.manifests:
+            break
+        if world.manifests:
+            world.send(written(min(world.manifests)))
+            continue
+        assert due_ms is not None
+        world.now_ms = max(world.now_ms, due_ms)
+        world.send(Tick())
+    assert world.state.pending == ()
+    assert world.state.queue == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(configs, moves)
+def test_the_state_survives_being_stored(
+    config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
+) -> None:
+    state = play(config, script).state
+    assert from_wire(CoordinatorState, to_wire(state)) == state
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs, moves)
+def test_a_parent_is_what_the_attempt_last_committed_or_was_restored_from(
+    config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
+) -> None:
+    world = World(CoordinatorState(config=config))
+    world.start()
+    committed: dict[int, CheckpointId | None] = {}  # By attempt, as its subtasks know it.
+    for what, number, kind in script:
+        attempt, told = world.state.attempt, len(world.notified)
+        world.move(what, number, kind)
+        if world.state.attempt != attempt:
+            committed[world.state.attempt] = world.state.base_id
+        if len(world.notified) > told:
+            committed[attempt] = CheckpointId(world.notified[-1])
+        for pending in world.state.pending:
+            if pending.is_finalizing and pending.attempt == world.state.attempt:
+                assert pending.parent_id == committed.get(pending.attempt)

@@ -1,0 +1,278 @@
+"""Two transports over loopback sockets: order, credit, authentication, endings."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from weir.channels.credit import ReceiverCredit, SenderCredit
+from weir.channels.io_thread import IoThread
+from weir.channels.tcp import TcpTransport
+from weir.graph.physical import Channel
+from weir.ids import AttemptNumber, ChannelId, CheckpointId, OperatorId, SubtaskId
+from weir.operators.batch import Batch
+from weir.protocol.deployment import Address
+from weir.protocol.elements import (
+    CheckpointBarrier,
+    Element,
+    EndOfInput,
+    Records,
+    Watermark,
+)
+
+SECRET = b"s" * 32
+DEADLINE_S = 10.0
+
+
+def channel(number: int, sender: int, receiver: int) -> Channel:
+    return Channel(
+        id=ChannelId(number),
+        edge_index=0,
+        sender=SubtaskId(OperatorId("a"), sender),
+        receiver=SubtaskId(OperatorId("b"), receiver),
+        sender_index=0,
+        receiver_index=0,
+    )
+
+
+FORTH, BACK, WITHIN = channel(0, 0, 1), channel(1, 1, 0), channel(2, 0, 0)
+
+
+@dataclass
+class End:
+    """One transport and what it was told."""
+
+    transport: TcpTransport
+    heard: "SimpleQueue[tuple[str, Any, Any]]"
+    crashes: list[BaseException] = field(default_factory=list)
+
+    def next(self, timeout: float = DEADLINE_S) -> tuple[str, Any, Any]:
+        return self.heard.get(timeout=timeout)
+
+    def hears_nothing(self, timeout: float = 0.2) -> bool:
+        try:
+            self.heard.get(timeout=timeout)
+        except Empty:
+            return True
+        return False
+
+
+@contextmanager
+def end(
+    slot_index: int, *, attempt: int = 1, secret: bytes = SECRET, frame_bytes_max: int = 1 << 20
+) -> Iterator[End]:
+    heard: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
+    crashes: list[BaseException] = []
+    io = IoThread(f"io-{slot_index}", crashes.append)
+    transport = TcpTransport(
+        io,
+        [FORTH, BACK, WITHIN],
+        attempt=AttemptNumber(attempt),
+        slot_index=slot_index,
+        secret=secret,
+        host="127.0.0.1",
+        frame_bytes_max=frame_bytes_max,
+        on_element=lambda channel, element: heard.put(("element", channel, element)),
+        on_credit=lambda channel, size: heard.put(("credit", channel, size)),
+        on_broken=lambda peer, cause: heard.put(("broken", peer, cause)),
+    )
+    io.start()
+    try:
+        yield End(transport, heard, crashes)
+    finally:
+        transport.close()
+        io.stop()
+        assert crashes == []
+
+
+@contextmanager
+def pair(**options: Any) -> Iterator[tuple[End, End]]:
+    with ExitStack() as stack:
+        left, right = (stack.enter_context(end(index, **options)) for index in (0, 1))
+        addresses = [left.transport.address, right.transport.address]
+        for each in (left, right):
+            each.transport.connect(addresses)
+        yield left, right
+
+
+def columns(values: list[int]) -> Records:
+    batch = Batch.of_columns(pa.record_batch({"v": pa.array(values, pa.int64())}))
+    return Records(batch, len(values), batch.size)
+
+
+def values_of(records: Records) -> list[int]:
+    batch: Batch = records.payload
+    values: list[int] = batch.columns.column(0).to_pylist()
+    return values
+
+
+def test_elements_arrive_whole_and_in_order() -> None:
+    sent: list[Element] = [columns([1, 2]), Watermark(7), columns([3]), CheckpointBarrier(CheckpointId(1), 5)]
+    with pair() as (left, right):
+        for element in [*sent, EndOfInput()]:
+            left.transport.send(FORTH.id, element)
+        heard = [right.next() for _ in range(5)]
+    assert [kind for kind, _, _ in heard] == ["element"] * 5
+    assert {channel for _, channel, _ in heard} == {FORTH.id}
+    elements = [element for _, _, element in heard]
+    assert values_of(elements[0]) == [1, 2]
+    assert elements[1] == sent[1]
+    assert values_of(elements[2]) == [3]
+    assert elements[3:] == [sent[3], EndOfInput()]
+
+
+def test_rows_and_their_times_survive_the_way() -> None:
+    batch = Batch.of_rows(["a", ("b", 1)], timestamps=np.array([5, 6], dtype=np.int64))
+    with pair() as (left, right):
+        right.transport.send(BACK.id, Records(batch, 2, batch.size))
+        _, where, records = left.next()
+    assert where == BACK.id
+    assert records.payload.rows == ["a", ("b", 1)]
+    assert records.payload.timestamps.tolist() == [5, 6]
+
+
+def test_what_is_sent_before_the_connection_stands_is_not_lost() -> None:
+    with end(0) as left, end(1) as right:
+        left.transport.send(FORTH.id, Watermark(1))
+        right.transport.send(BACK.id, Watermark(2))
+        left.transport.connect([left.transport.address, right.transport.address])
+        assert right.next() == ("element", FORTH.id, Watermark(1))
+        assert left.next() == ("element", BACK.id, Watermark(2))
+
+
+def test_a_channel_within_the_slot_needs_no_socket() -> None:
+    with end(0) as left:
+        element = columns([1])
+        left.transport.send(WITHIN.id, element)
+        left.transport.grant(WITHIN.id, 9)
+        assert left.next() == ("element", WITHIN.id, element)
+        assert left.next() == ("credit", WITHIN.id, 9)
+
+
+def test_credit_bounds_what_is_under_way_and_lets_everything_through() -> None:
+    """The sender waits for credit; both sides count the size that the element states."""
+    window, total = 10_000, 300
+    with pair() as (left, right):
+        held = ReceiverCredit(window)
+        received: list[int] = []
+
+        def receive() -> None:
+            while len(received) < total:
+                _, _, element = right.next()
+                held.on_delivered(element.size)
+                received.extend(values_of(element)[:1])
+                if granted := held.on_consumed(element.size):
+                    right.transport.grant(FORTH.id, granted)
+
+        consumer = threading.Thread(target=receive)
+        consumer.start()
+        credit = SenderCredit(window)
+        for number in range(total):
+            element = columns([number] * 100)
+            while not credit.can_send:
+                kind, _, granted = left.next()
+                assert kind == "credit"
+                credit.grant(granted)
+            credit.consume(element.size)
+            left.transport.send(FORTH.id, element)
+        consumer.join(DEADLINE_S)
+    assert received == list(range(total))
+
+
+def test_a_batch_larger_than_a_frame_and_the_socket_buffer_comes_as_one() -> None:
+    values = list(range(1_000_000))
+    with pair(frame_bytes_max=1 << 16) as (left, right):
+        left.transport.send(FORTH.id, columns(values))
+        _, _, element = right.next()
+    assert values_of(element) == values
+
+
+def test_a_peer_with_another_secret_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    with end(0, secret=b"x" * 32) as stranger, end(1) as right:
+        stranger.transport.send(FORTH.id, Watermark(1))
+        stranger.transport.connect([stranger.transport.address, right.transport.address])
+        kind, peer, cause = stranger.next()
+        assert (kind, peer) == ("broken", "slot 1")
+        assert "authentication" in cause
+        assert right.hears_nothing()
+    assert "does not know this attempt's secret" in caplog.text
+
+
+def test_an_older_attempt_is_refused_even_with_the_right_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with end(0, attempt=1) as old, end(1, attempt=2) as right:
+        old.transport.send(FORTH.id, Watermark(1))
+        old.transport.connect([old.transport.address, right.transport.address])
+        assert old.next()[0] == "broken"
+        assert right.hears_nothing()
+    assert "'attempt-1/slot-0' is no peer that may connect" in caplog.text
+
+
+def test_a_stranger_does_not_disturb_the_slots() -> None:
+    with end(0) as left, end(1) as right:
+        to = right.transport.address
+        with socket.create_connection((to.host, to.port), DEADLINE_S) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            stranger.settimeout(DEADLINE_S)
+            while stranger.recv(4096):
+                pass
+        left.transport.connect([left.transport.address, to])
+        left.transport.send(FORTH.id, Watermark(1))
+        assert right.next() == ("element", FORTH.id, Watermark(1))
+
+
+def test_a_peer_that_nobody_runs_any_more_breaks_the_connection() -> None:
+    with end(1) as gone:
+        address = gone.transport.address
+    with end(0) as left:
+        left.transport.connect([left.transport.address, Address("127.0.0.1", address.port)])
+        kind, peer, cause = left.next()
+    assert (kind, peer) == ("broken", "slot 1")
+    assert "refused" in cause.lower()
+
+
+def test_a_connection_cut_without_goodbye_is_broken() -> None:
+    with pair() as (left, right):
+        left.transport.send(FORTH.id, Watermark(1))
+        right.next()
+        shut(left.transport)
+        kind, peer, cause = right.next()
+    assert (kind, peer) == ("broken", "slot 0")
+    assert cause
+
+
+def test_leaving_in_good_order_breaks_nothing_and_delivers_everything() -> None:
+    with end(1) as right:
+        with end(0) as left:
+            left.transport.connect([left.transport.address, right.transport.address])
+            left.transport.send(FORTH.id, Watermark(1))
+            right.next()
+            values = list(range(200_000))
+            left.transport.send(FORTH.id, columns(values))
+        _, _, element = right.next()
+        assert values_of(element) == values
+        right.transport.send(BACK.id, Watermark(2))
+        assert right.hears_nothing()
+
+
+def shut(transport: TcpTransport) -> None:
+    """Cut its connections as the death of its process would."""
+    event = threading.Event()
+
+    def cut() -> None:
+        for link in transport._links.values():
+            assert link._socket is not None
+            transport._io.remove(link)
+            link.close()
+        event.set()
+
+    transport._io.call(cut)
+    assert event.wait(DEADLINE_S)

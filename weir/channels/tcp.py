@@ -1,0 +1,477 @@
+"""Channels over TCP: one connection between each two slots that share a channel.
+
+The slot with the lower index connects, the other one accepts. Both prove that they know the
+attempt's secret and name their attempt and slot (``auth``); from then on the frames of all channels
+between them share the connection, elements one way and credit the other.
+
+Elements are encoded by the thread that sends them, the loop: an element that cannot be encoded then
+fails the subtask that made it, and the I/O thread is left with system calls, checksums and the
+decoding of what comes in. What waits to be written is bounded by the credit of its channels, for
+which the sender waits before it calls ``send``; what comes in is always read, and bounded by the
+credit that this side has granted.
+
+A side that leaves in good order says goodbye first. A connection that ends in any other way is
+broken, and with it the attempt.
+"""
+
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from weir.channels.auth import Handshake, Role
+from weir.channels.framing import (
+    CONNECTION,
+    BytesLike,
+    ElementDecoder,
+    ElementEncoder,
+    Frame,
+    FrameDecoder,
+    FrameEncoder,
+    FrameType,
+    granted_bytes,
+)
+from weir.channels.io_thread import IoThread
+from weir.errors import ChannelError
+from weir.graph.physical import Channel
+from weir.ids import AttemptNumber, ChannelId
+from weir.protocol.deployment import Address
+from weir.protocol.elements import Element
+
+AUTHENTICATION_TIMEOUT_S = 10.0
+STRANGERS_MAX = 64  # Connections under authentication, beyond one for each peer.
+RECEIVE_BYTES = 1 << 19
+BUFFERS_MAX = 64  # In one system call; Linux takes 1,024.
+
+_GOODBYE = b"goodbye"
+
+log = logging.getLogger(__name__)
+
+
+class TcpTransport:
+    """Carries elements between the slots of one attempt; a ``Transport`` of ``weir.runtime.ports``.
+
+    ``send``, ``grant`` and ``close`` belong to one thread, the loop. The callbacks are called on
+    the I/O thread, for channels within the slot on the loop. Elements for a peer that said goodbye
+    are dropped: the attempt is over for it.
+    """
+
+    def __init__(
+        self,
+        io: IoThread,
+        channels: Iterable[Channel],
+        *,
+        attempt: AttemptNumber,
+        slot_index: int,
+        secret: bytes,
+        host: str,
+        frame_bytes_max: int,
+        on_element: Callable[[ChannelId, Element], None],
+        on_credit: Callable[[ChannelId, int], None],
+        on_broken: Callable[[str, str], None],
+    ) -> None:
+        self._io = io
+        self._attempt = attempt
+        self._slot_index = slot_index
+        self._secret = secret
+        self._on_element = on_element
+        self._on_credit = on_credit
+        self._on_broken = on_broken
+        self._links: dict[int, _Link] = {}  # By the peer's slot index.
+        self._outgoing: dict[ChannelId, tuple[_Link, ElementEncoder]] = {}
+        self._incoming: dict[ChannelId, _Link] = {}
+        for channel in channels:
+            sender, receiver = channel.sender.index, channel.receiver.index
+            if (sender == slot_index) == (receiver == slot_index):
+                continue  # Another slot's affair, or within this one.
+            peer = receiver if sender == slot_index else sender
+            if (link := self._links.get(peer)) is None:
+                link = self._links[peer] = _Link(self, peer, attempt, frame_bytes_max)
+            if sender == slot_index:
+                self._outgoing[channel.id] = link, ElementEncoder(channel.id, link.encoder)
+                link.outgoing.add(channel.id)
+            else:
+                self._incoming[channel.id] = link
+                link.decoders[channel.id] = ElementDecoder(channel.id)
+        self._openings: set[_Opening] = set()
+        self._flushed = threading.Event()
+        self._leaving = False
+        self.buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._listener = _Listener(self, host)
+        self.address = self._listener.address
+        io.call(lambda: io.add(self._listener))
+        io.call(lambda: io.every(1.0, self._close_late_openings))
+
+    # On the loop.
+
+    def send(self, channel: ChannelId, element: Element) -> None:
+        """Queue an element for the receiver of an outgoing channel.
+
+        Raises:
+            ConfigError: One record alone is too large for a frame.
+            SchemaError: A record cannot be pickled.
+        """
+        route = self._outgoing.get(channel)
+        if route is None:
+            self._on_element(channel, element)
+        else:
+            link, encoder = route
+            self._queue(link, encoder.encode(element))
+
+    def grant(self, channel: ChannelId, size: int) -> None:
+        """Allow the sender of an incoming channel this many more bytes."""
+        link = self._incoming.get(channel)
+        if link is None:
+            self._on_credit(channel, size)
+        else:
+            self._queue(link, link.encoder.credit(channel, size))
+
+    def _queue(self, link: "_Link", buffers: list[BytesLike]) -> None:
+        if link.ended:
+            return
+        link.queue.extend(buffers)
+        if not link.flush_due:
+            link.flush_due = True
+            self._io.call(link.flush)
+
+    def connect(self, addresses: Sequence[Address]) -> None:
+        """Connect to the peers, given every slot's address by its index. From any thread."""
+        for peer, link in self._links.items():
+            if peer > self._slot_index:
+                self._io.call(partial(self._connect, link, addresses[peer]))
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Write what is queued, say goodbye and close all sockets; within ``timeout_s``."""
+        for link in self._links.values():
+            self._queue(link, link.encoder.hello(_GOODBYE))
+        self._io.call(self._leave)
+        self._flushed.wait(timeout_s)
+        closed = threading.Event()
+        self._io.call(lambda: self._close_all(closed))
+        closed.wait(timeout_s)
+
+    # On the I/O thread.
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self.on_flushed()
+
+    def on_flushed(self) -> None:
+        """A link wrote everything; the last one ends the wait in ``close``."""
+        if self._leaving and not any(link.is_unsent for link in self._links.values()):
+            self._flushed.set()
+
+    def _close_all(self, closed: threading.Event) -> None:
+        for opening in list(self._openings):
+            self._give_up(opening)
+        for link in self._links.values():
+            link.close()
+        self._io.remove(self._listener)
+        self._listener.socket.close()
+        closed.set()
+
+    def _connect(self, link: "_Link", to: Address) -> None:
+        sock = socket.socket(_family(to.host))
+        sock.setblocking(False)
+        code = sock.connect_ex((to.host, to.port))
+        if code in (0, errno.EINPROGRESS):
+            self._open(sock, Role.CONNECTOR, link)
+        else:
+            sock.close()
+            self.on_link_ended(link, f"cannot reach {to.host}:{to.port}: {os.strerror(code)}")
+
+    def accepted(self, sock: socket.socket) -> None:
+        """A stranger connected."""
+        if len(self._openings) >= len(self._links) + STRANGERS_MAX:
+            log.warning("attempt %d: too many strangers at the door", self._attempt)
+            sock.close()
+            return
+        self._open(sock, Role.ACCEPTOR, None)
+
+    def _open(self, sock: socket.socket, role: Role, link: "_Link | None") -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        identity = _identity(self._attempt, self._slot_index)
+        opening = _Opening(self, sock, Handshake(role, self._secret, identity), link)
+        self._openings.add(opening)
+        self._io.add(opening)
+
+    def refresh(self, endpoint: "_Link | _Opening") -> None:
+        """The endpoint may want to write now, or no longer."""
+        self._io.refresh(endpoint)
+
+    def on_opened(self, opening: "_Opening", rest: bytes) -> None:
+        """The peer proved that it knows the secret; ``rest`` is what it sent since."""
+        link = opening.link or self._link_of(opening.handshake.peer_identity)
+        if link is None or link.is_open or link.ended:
+            who = opening.handshake.peer_identity
+            self.on_refused(opening, f"{who!r} is no peer that may connect")
+            return
+        expected = _identity(self._attempt, link.peer)
+        if opening.handshake.peer_identity != expected:
+            who = opening.handshake.peer_identity
+            self.on_refused(opening, f"{who!r} answered in place of {expected!r}")
+            return
+        self._openings.remove(opening)
+        self._io.remove(opening)
+        link.open(opening.socket, opening.unsent + opening.handshake.outgoing())
+        self._io.add(link)
+        link.receive(memoryview(rest))
+        if link.is_open:
+            link.flush()
+
+    def _link_of(self, identity: str) -> "_Link | None":
+        """The link of a peer that has to connect to this slot; None for anybody else."""
+        peers = [peer for peer in self._links if peer < self._slot_index]
+        return next(
+            (self._links[peer] for peer in peers if _identity(self._attempt, peer) == identity),
+            None,
+        )
+
+    def on_refused(self, opening: "_Opening", cause: str) -> None:
+        """Authentication failed. Only a connection that this side asked for is missed."""
+        self._give_up(opening)
+        if opening.link is not None:
+            self.on_link_ended(opening.link, cause)
+        else:
+            log.warning("attempt %d: refused a connection: %s", self._attempt, cause)
+
+    def _give_up(self, opening: "_Opening") -> None:
+        self._openings.discard(opening)
+        self._io.remove(opening)
+        opening.socket.close()
+
+    def _close_late_openings(self) -> None:
+        now = time.monotonic()
+        for opening in [o for o in self._openings if o.deadline < now]:
+            self.on_refused(opening, f"no authentication in {AUTHENTICATION_TIMEOUT_S:.0f} s")
+
+    def on_link_ended(self, link: "_Link", cause: str) -> None:
+        """A connection is gone; an empty cause says that the peer left in good order."""
+        if link.is_open:
+            self._io.remove(link)
+        link.close()
+        if cause and not self._leaving:
+            self._on_broken(f"slot {link.peer}", cause)
+        self.on_flushed()
+
+    def on_frame(self, link: "_Link", frame: Frame) -> None:
+        """Hand over what a frame carries.
+
+        Raises:
+            ChannelError: The frame is none that this peer may send.
+        """
+        if frame.type is FrameType.CREDIT:
+            if frame.channel not in link.outgoing:
+                raise ChannelError(f"credit for channel {frame.channel}, which does not go there")
+            self._on_credit(frame.channel, granted_bytes(frame))
+        elif frame.channel == CONNECTION:
+            link.said_goodbye = True
+        elif (decoder := link.decoders.get(frame.channel)) is None:
+            raise ChannelError(f"an element on channel {frame.channel}, which is not its own")
+        elif (element := decoder.decode(frame)) is not None:
+            self._on_element(frame.channel, element)
+
+
+class _Listener:
+    """Accepts connections."""
+
+    wants_write = False
+
+    def __init__(self, transport: TcpTransport, host: str) -> None:
+        self._transport = transport
+        self.socket = socket.create_server((host, 0), family=_family(host), backlog=128)
+        self.socket.setblocking(False)
+        self.address = Address(host, self.socket.getsockname()[1])
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def on_ready(self, *, readable: bool, writable: bool) -> None:
+        try:
+            sock, _ = self.socket.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        self._transport.accepted(sock)
+
+
+class _Opening:
+    """A connection whose peer has not proved itself yet."""
+
+    def __init__(
+        self,
+        transport: TcpTransport,
+        sock: socket.socket,
+        handshake: Handshake,
+        link: "_Link | None",
+    ) -> None:
+        self._transport = transport
+        self.socket = sock
+        self.handshake = handshake
+        self.link = link  # None: the peer connected, and says who it is.
+        self.deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
+        self.unsent = handshake.outgoing()
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        return bool(self.unsent)
+
+    def on_ready(self, *, readable: bool, writable: bool) -> None:
+        try:
+            if writable and self.unsent:
+                self.unsent = self.unsent[self.socket.send(self.unsent) :]
+            data = self.socket.recv(4096) if readable else None
+            if data == b"":
+                self.handshake.on_end()
+            rest = self.handshake.receive(data) if data else b""
+        except BlockingIOError:
+            return
+        except (OSError, ChannelError) as error:
+            self._transport.on_refused(self, str(error))
+            return
+        if self.handshake.done:
+            # An acceptor's proof is still unsent: the peer gets it if it is welcome.
+            self._transport.on_opened(self, rest)
+            return
+        self.unsent += self.handshake.outgoing()
+        self._transport.refresh(self)
+
+
+class _Link:
+    """The connection to one peer slot, before, while and after it is open."""
+
+    def __init__(
+        self, transport: TcpTransport, peer: int, attempt: AttemptNumber, frame_bytes_max: int
+    ) -> None:
+        self._transport = transport
+        self.peer = peer
+        self.encoder = FrameEncoder(attempt, frame_bytes_max)  # The loop's.
+        self.queue: deque[BytesLike] = deque()  # The loop appends, the I/O thread takes.
+        self.flush_due = False
+        self.outgoing: set[ChannelId] = set()
+        self.decoders: dict[ChannelId, ElementDecoder] = {}
+        self.said_goodbye = False
+        self.ended = False
+        self._frames = FrameDecoder(attempt, frame_bytes_max)
+        self._socket: socket.socket | None = None
+        self._writing: deque[memoryview] = deque()  # Taken from the queue, not yet written.
+        self._write_error = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames flow."""
+        return self._socket is not None
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether something still waits for a peer that is there."""
+        return self.is_open and bool(self._writing or self.queue)
+
+    def open(self, sock: socket.socket, first: bytes) -> None:
+        """Take over an authenticated socket; ``first`` is what the handshake still has to say."""
+        self._socket = sock
+        if first:
+            self._writing.append(memoryview(first))
+
+    def close(self) -> None:
+        """Close the socket. May be repeated."""
+        self.ended = True
+        self.queue.clear()
+        self._writing.clear()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def fileno(self) -> int:
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        return bool(self._writing)
+
+    def on_ready(self, *, readable: bool, writable: bool) -> None:
+        if readable:
+            self._read()
+        if writable and self.is_open:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what can be written without blocking."""
+        self.flush_due = False  # Before the queue is looked at: who appends now calls again.
+        if self._socket is None:
+            return
+        while self._fill():
+            try:
+                written = self._socket.sendmsg(self._writing)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                # Reading decides: the peer may have said goodbye before it closed.
+                self._write_error = str(error)
+                self.ended = True
+                self.queue.clear()
+                self._writing.clear()
+                break
+            self._written(written)
+        self._transport.refresh(self)
+        if not self._writing:
+            self._transport.on_flushed()
+
+    def _fill(self) -> bool:
+        while self.queue and len(self._writing) < BUFFERS_MAX:
+            self._writing.append(memoryview(self.queue.popleft()).cast("B"))
+        return bool(self._writing)
+
+    def _written(self, count: int) -> None:
+        while count:
+            first = self._writing[0]
+            if count < len(first):
+                self._writing[0] = first[count:]
+                return
+            count -= len(first)
+            self._writing.popleft()
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            count = self._socket.recv_into(self._transport.buffer)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(str(error))
+            return
+        if count:
+            self.receive(self._transport.buffer[:count])
+        elif self.said_goodbye:
+            self._end("")
+        else:
+            self._end(self._write_error or "the peer closed the connection")
+
+    def receive(self, data: memoryview) -> None:
+        """Take in bytes from the peer."""
+        try:
+            for frame in self._frames.feed(data):
+                self._transport.on_frame(self, frame)
+        except ChannelError as error:
+            self._end(str(error))
+
+    def _end(self, cause: str) -> None:
+        self._transport.on_link_ended(self, "" if self.said_goodbye else cause)
+
+
+def _identity(attempt: AttemptNumber, slot_index: int) -> str:
+    return f"attempt-{attempt}/slot-{slot_index}"
+
+
+def _family(host: str) -> socket.AddressFamily:
+    """Hosts are numeric addresses, which name their family by how they are written."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

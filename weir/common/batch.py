@@ -1,0 +1,188 @@
+"""A batch of records with two faces: Python rows and Arrow columns.
+
+Per-record functions read rows, vectorised ones read columns; a batch converts itself when the other
+face is asked for and remembers the result. Rows need a declared type, or rows that carry field
+names, to become columns.
+"""
+
+import pickle
+from collections.abc import Sequence
+from typing import Any, Self
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.common.row import Row, rows_of
+from weir.common.typeinfo import RowTypeInfo, TypeInformation
+from weir.errors import SchemaError
+
+Timestamps = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
+
+
+class Batch:
+    """Records in order, with their event times where those were assigned.
+
+    Shape: ``timestamps`` is None or holds one int64 per record, milliseconds since the epoch.
+    """
+
+    __slots__ = ("_columns", "_rows", "_size", "timestamps", "type")
+
+    def __init__(
+        self,
+        *,
+        rows: list[Any] | None = None,
+        columns: pa.RecordBatch | None = None,
+        type: TypeInformation | None = None,
+        timestamps: Timestamps | None = None,
+    ) -> None:
+        self._rows = rows
+        self._columns = columns
+        self._size = -1
+        self.type = type
+        self.timestamps = timestamps
+
+    @classmethod
+    def of_rows(
+        cls,
+        rows: list[Any],
+        type: TypeInformation | None = None,
+        timestamps: Timestamps | None = None,
+    ) -> Self:
+        """A batch over Python objects; the list is taken over, not copied."""
+        return cls(rows=rows, type=type, timestamps=timestamps)
+
+    @classmethod
+    def of_columns(
+        cls,
+        columns: pa.RecordBatch,
+        type: TypeInformation | None = None,
+        timestamps: Timestamps | None = None,
+    ) -> Self:
+        """A batch over Arrow columns. A ``type`` that is no row type reads the only column."""
+        return cls(columns=columns, type=type, timestamps=timestamps)
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._rows is not None else int(self._columns.num_rows)
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether columns are at hand without conversion."""
+        return self._columns is not None
+
+    @property
+    def rows(self) -> list[Any]:
+        """The records as Python objects; not to be changed."""
+        if self._rows is None:
+            columns = self._columns.columns
+            if self.type is not None and not isinstance(self.type, RowTypeInfo):
+                self._rows = self.type.from_arrow(columns[0])
+            else:
+                values = zip(*(column.to_pylist() for column in columns), strict=True)
+                self._rows = list(rows_of(self._columns.schema.names, values))
+        return self._rows
+
+    @property
+    def columns(self) -> pa.RecordBatch:
+        """The records as Arrow columns.
+
+        Raises:
+            SchemaError: The rows do not fit their type, or no type says what they are.
+        """
+        if self._columns is None:
+            self._columns = _to_columns(self._rows or [], self.type)
+        return self._columns
+
+    @property
+    def size(self) -> int:
+        """Bytes the batch takes, exact for columns and estimated from a sample for rows."""
+        if self._size < 0:
+            if self._columns is not None:
+                self._size = int(self._columns.nbytes)
+            else:
+                assert self._rows is not None
+                sample = self._rows[:: max(1, len(self._rows) // 4)][:5]
+                self._size = _pickled_size(sample) * len(self._rows) // max(1, len(sample))
+        return self._size
+
+    def slice(self, start: int, stop: int) -> "Batch":
+        """Records ``start`` to ``stop`` (excluded), without copying columns."""
+        return Batch(
+            rows=None if self._rows is None else self._rows[start:stop],
+            columns=None if self._columns is None else self._columns.slice(start, stop - start),
+            type=self.type,
+            timestamps=None if self.timestamps is None else self.timestamps[start:stop],
+        )
+
+    def take(self, indices: Indices) -> "Batch":
+        """The records at these positions, in that order."""
+        return Batch(
+            rows=None if self._columns is not None else [self.rows[i] for i in indices.tolist()],
+            columns=None if self._columns is None else self._columns.take(pa.array(indices)),
+            type=self.type,
+            timestamps=None if self.timestamps is None else self.timestamps[indices],
+        )
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} {'columnar' if self.is_columnar else 'row'} records)"
+
+
+def concat(batches: Sequence[Batch]) -> Batch:
+    """All records of batches of one kind (same face, type and schema), in order."""
+    first = batches[0]
+    timestamps = (
+        None
+        if first.timestamps is None
+        else np.concatenate([b.timestamps for b in batches if b.timestamps is not None])
+    )
+    if first.is_columnar:
+        columns = pa.concat_batches([b.columns for b in batches])
+        return Batch.of_columns(columns, first.type, timestamps)
+    return Batch.of_rows([row for b in batches for row in b.rows], first.type, timestamps)
+
+
+def can_concat(one: Batch, other: Batch) -> bool:
+    """Whether ``concat`` may join these two."""
+    return (
+        one.is_columnar == other.is_columnar
+        and one.type is other.type
+        and (one.timestamps is None) == (other.timestamps is None)
+        and (not one.is_columnar or one.columns.schema == other.columns.schema)
+    )
+
+
+def _to_columns(rows: list[Any], type: TypeInformation | None) -> pa.RecordBatch:
+    if type is not None:
+        array = type.to_arrow(rows)
+        if isinstance(type, RowTypeInfo):
+            return pa.RecordBatch.from_struct_array(array)
+        return pa.RecordBatch.from_arrays([array], names=["value"])
+    first = rows[0] if rows else None
+    try:
+        if isinstance(first, Row) and first.field_names is not None:
+            return pa.RecordBatch.from_pylist([row.as_dict() for row in rows])
+        if isinstance(first, dict):
+            return pa.RecordBatch.from_pylist(rows)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, TypeError) as error:
+        raise SchemaError(
+            f"records do not share one schema: {error}; declare output_type on the operator "
+            "that makes them"
+        ) from error
+    raise SchemaError(
+        f"columns were asked of records of type {builtin_name(first)}; declare output_type on the "
+        "operator that makes them, e.g. output_type=Types.ROW_NAMED([...], [...])"
+    )
+
+
+def _pickled_size(sample: list[Any]) -> int:
+    try:
+        return len(pickle.dumps(sample))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return len(cloudpickle.dumps(sample))  # Classes that the script itself defines.
+
+
+def builtin_name(value: object) -> str:
+    """The name of the class of ``value``, for messages."""
+    return value.__class__.__name__

@@ -1,0 +1,28 @@
+"""Sources and sinks: what ``env.from_source`` reads and ``stream.sink_to`` writes.
+
+A source of one's own derives from ``Source`` and ``SplitReader``, a sink from ``Sink``.
+"""
+
+from weir.operators.parquet_source import ParquetSource
+from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink, Sink
+from weir.operators.sources import (
+    CollectionSource,
+    DataGeneratorSource,
+    NumberSequenceSource,
+    Source,
+    SplitReader,
+)
+
+__all__ = [
+    "CollectionSource",
+    "DataGeneratorSource",
+    "NumberSequenceSource",
+    "ParquetSource",
+    "Source",
+    "SplitReader",
+    "BlackHoleSink",
+    "CollectSink",
+    "ParquetSink",
+    "PrintSink",
+    "Sink",
+]

@@ -1,0 +1,668 @@
+"""``DataStream`` and its kin: each method adds one operator and gives the stream it makes.
+
+A stream is one or several *ends* (outputs of operators, each with the way it leaves). Only the
+stream that an operator method returned can name or tune that operator: after ``union``,
+``rebalance`` or ``key_by`` there is no operator to tune.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from weir.common.time import milliseconds_of
+from weir.common.typeinfo import TypeInformation
+from weir.common.watermark import Length, WatermarkStrategy
+from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
+from weir.datastream.transformation import End, OperatorFactory, Transformation
+from weir.errors import GraphError
+from weir.graph.logical import Chaining, Partitioning
+from weir.operators.aggregates import (
+    AggregateSpec,
+    CombineFactory,
+    RunningAggregateFactory,
+    parse_aggregates,
+)
+from weir.operators.functions import (
+    AggregateFunction,
+    BatchProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from weir.operators.keyed import (
+    CountFactory,
+    KeyedFilterFactory,
+    KeyedFlatMapFactory,
+    KeyedMapFactory,
+    KeyedProcessFactory,
+    ReduceFactory,
+    field_reducer,
+)
+from weir.operators.keys import ColumnKeySelector
+from weir.operators.output_tag import OutputTag
+from weir.operators.sinks import CollectSink, PrintSink
+from weir.operators.stateless import (
+    FilterBatchesFactory,
+    FilterFactory,
+    FlatMapBatchesFactory,
+    FlatMapFactory,
+    MapBatchesFactory,
+    MapFactory,
+    ProcessBatchesFactory,
+    ProcessFactory,
+)
+from weir.operators.watermarks import WatermarkFactory
+from weir.operators.window_aggregates import WindowAggregateFactory, WindowCombineFactory
+from weir.operators.window_assigners import TumblingWindows
+from weir.operators.windows import WindowFactory
+
+if TYPE_CHECKING:
+    from weir.datastream.environment import StreamExecutionEnvironment
+
+BatchFunction: TypeAlias = Callable[[Any], Any]
+
+
+class DataStream:
+    """Records on their way from one operator to the next."""
+
+    def __init__(
+        self,
+        environment: "StreamExecutionEnvironment",
+        ends: tuple[End, ...],
+        owner: Transformation | None = None,
+    ) -> None:
+        self._environment = environment
+        self._ends = ends
+        self._owner = owner
+
+    def get_execution_environment(self) -> "StreamExecutionEnvironment":
+        """Where the stream comes from."""
+        return self._environment
+
+    # The operator that made this stream ---------------------------------------------------------
+
+    def get_name(self) -> str:
+        """The name of the operator that made this stream."""
+        return self._operator("get_name").name
+
+    def name(self, name: str) -> Self:
+        """Name the operator, for people."""
+        self._operator("name").name = name
+        return self
+
+    def uid(self, uid: str) -> Self:
+        """Name the operator for its state, so that it finds it again in another program."""
+        self._operator("uid").uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Give the operator a parallelism of its own."""
+        if parallelism < 1:
+            raise GraphError(f"parallelism is {parallelism}; at least 1")
+        self._operator("set_parallelism").parallelism = parallelism
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Give the operator a number of key groups of its own."""
+        self._operator("set_max_parallelism").max_parallelism = max_parallelism
+        return self
+
+    def start_new_chain(self) -> Self:
+        """Do not run the operator in one subtask with its input."""
+        self._operator("start_new_chain").chaining = Chaining.HEAD
+        return self
+
+    def disable_chaining(self) -> Self:
+        """Give the operator subtasks of its own."""
+        self._operator("disable_chaining").chaining = Chaining.NEVER
+        return self
+
+    # Per record ---------------------------------------------------------------------------------
+
+    def map(
+        self,
+        func: MapFunction | Callable[[Any], Any],
+        output_type: TypeInformation | None = None,
+    ) -> "DataStream":
+        """Each record becomes ``func(record)``."""
+        _check(func, MapFunction, "map")
+        return self._then("Map", MapFactory(func, output_type))
+
+    def flat_map(
+        self,
+        func: FlatMapFunction | Callable[[Any], Any],
+        output_type: TypeInformation | None = None,
+    ) -> "DataStream":
+        """Each record becomes all that ``func(record)`` gives; None is nothing."""
+        _check(func, FlatMapFunction, "flat_map")
+        return self._then("Flat Map", FlatMapFactory(func, output_type))
+
+    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> "DataStream":
+        """The records for which ``func`` is true."""
+        _check(func, FilterFunction, "filter")
+        return self._then("Filter", FilterFactory(func))
+
+    def process(
+        self, func: ProcessFunction, output_type: TypeInformation | None = None
+    ) -> "DataStream":
+        """Any number of records from each, also for side outputs."""
+        if isinstance(func, KeyedProcessFunction):
+            raise GraphError(
+                "a KeyedProcessFunction needs a key: call key_by before process, or derive from "
+                "ProcessFunction"
+            )
+        if not isinstance(func, ProcessFunction):
+            raise GraphError(f"process takes a ProcessFunction, not {func!r}")
+        return self._then("Process", ProcessFactory(func, output_type))
+
+    # Per batch ----------------------------------------------------------------------------------
+
+    def map_batches(
+        self, func: BatchFunction, output_type: TypeInformation | None = None
+    ) -> "DataStream":
+        """Each ``pyarrow.RecordBatch`` becomes one with as many rows."""
+        _check(func, MapFunction, "map_batches")
+        return self._then("Map Batches", MapBatchesFactory(func, output_type))
+
+    def filter_batches(self, func: BatchFunction) -> "DataStream":
+        """The rows for which the boolean array ``func(batch)`` is true."""
+        _check(func, FilterFunction, "filter_batches")
+        return self._then("Filter Batches", FilterBatchesFactory(func))
+
+    def flat_map_batches(
+        self, func: BatchFunction, output_type: TypeInformation | None = None
+    ) -> "DataStream":
+        """Each batch becomes a batch, or several, of any length; event time is to be assigned anew."""
+        _check(func, FlatMapFunction, "flat_map_batches")
+        return self._then("Flat Map Batches", FlatMapBatchesFactory(func, output_type))
+
+    def process_batches(
+        self, func: BatchProcessFunction, output_type: TypeInformation | None = None
+    ) -> "DataStream":
+        """Any number of batches from each, also for side outputs."""
+        if not isinstance(func, BatchProcessFunction):
+            raise GraphError(f"process_batches takes a BatchProcessFunction, not {func!r}")
+        return self._then("Process Batches", ProcessBatchesFactory(func, output_type))
+
+    # Event time, keys, other streams ------------------------------------------------------------
+
+    def assign_timestamps_and_watermarks(
+        self, watermark_strategy: WatermarkStrategy
+    ) -> "DataStream":
+        """Give the records event time; replaces the watermarks that came before."""
+        return self._then("Timestamps/Watermarks", WatermarkFactory(watermark_strategy))
+
+    def key_by(
+        self, key_selector: KeyArgument, key_type: TypeInformation | None = None
+    ) -> "KeyedStream":
+        """Bring equal keys together; by a function, or by one or several column names."""
+        ends = tuple(End(end.of, side_tag=end.side_tag) for end in self._ends)
+        return KeyedStream(self._environment, ends, selector_of(key_selector, key_type))
+
+    def union(self, *streams: "DataStream") -> "DataStream":
+        """The records of all these streams, in no order between them."""
+        ends = self._ends
+        for stream in streams:
+            if stream._environment is not self._environment:
+                raise GraphError("streams of two environments cannot be joined by union")
+            ends += stream._ends
+        return DataStream(self._environment, ends)
+
+    def get_side_output(self, output_tag: OutputTag) -> "DataStream":
+        """The side output ``output_tag`` of the operator that made this stream."""
+        return DataStream(
+            self._environment,
+            (End(self._operator("get_side_output"), side_tag=output_tag.tag_id),),
+        )
+
+    # Where records go next ----------------------------------------------------------------------
+
+    def forward(self) -> "DataStream":
+        """To the next operator's subtask of the same number."""
+        return self._parted(Partitioning.FORWARD)
+
+    def rebalance(self) -> "DataStream":
+        """Round robin over all subtasks."""
+        return self._parted(Partitioning.REBALANCE)
+
+    def rescale(self) -> "DataStream":
+        """Round robin over a group of subtasks near by."""
+        return self._parted(Partitioning.RESCALE)
+
+    def shuffle(self) -> "DataStream":
+        """To a subtask drawn at random."""
+        return self._parted(Partitioning.SHUFFLE)
+
+    def broadcast(self) -> "DataStream":
+        """Every record to every subtask."""
+        return self._parted(Partitioning.BROADCAST)
+
+    def global_(self) -> "DataStream":
+        """Every record to the first subtask."""
+        return self._parted(Partitioning.GLOBAL)
+
+    def partition_custom(
+        self,
+        partitioner: Partitioner | Callable[[Any, int], int],
+        key_selector: KeySelector | Callable[[Any], Any],
+    ) -> "DataStream":
+        """To the subtask ``partitioner(key, count)``."""
+        return self._parted(Partitioning.CUSTOM, row_partitioner(partitioner, key_selector))
+
+    # Ends ---------------------------------------------------------------------------------------
+
+    def print(self, sink_identifier: str | None = None) -> "DataStreamSink":
+        """Show every record on the driver's standard output, once its checkpoint completed."""
+        return self._sink("Print to Std. Out", PrintSink(sink_identifier))
+
+    def sink_to(self, sink: Any) -> "DataStreamSink":
+        """Write the records to a sink, an object with ``create_operator_factory()``."""
+        if not hasattr(sink, "create_operator_factory"):
+            raise GraphError(
+                f"{sink!r} is not a sink; use one of weir.datastream.connectors or an object with "
+                "create_operator_factory()"
+            )
+        return self._sink(getattr(sink, "name", None) or type(sink).__name__, sink)
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> Any:
+        """Run the pipeline and give the records of this stream.
+
+        With ``limit`` a list of at most that many, otherwise an iterator to be closed.
+        """
+        self._sink("Collect", CollectSink())
+        collected = self._environment.execute(job_execution_name).collected
+        if limit is not None:
+            return list(collected[:limit])
+        return CloseableIterator(iter(collected))
+
+    # Building -----------------------------------------------------------------------------------
+
+    def _operator(self, method: str) -> Transformation:
+        if self._owner is None:
+            raise GraphError(
+                f"{method}() belongs to an operator, and this stream comes from none (it was made by "
+                "key_by, union, get_side_output or a partitioning); call it right after the operator"
+            )
+        return self._owner
+
+    def _parted(self, partitioning: Partitioning, selector: Any = None) -> "DataStream":
+        return DataStream(
+            self._environment, tuple(end.parted(partitioning, selector) for end in self._ends)
+        )
+
+    def _then(self, name: str, factory: OperatorFactory, *, keyed: bool = False) -> "DataStream":
+        made = self._environment.add(
+            Transformation(name, _Always(factory), inputs=self._ends, keyed=keyed)
+        )
+        return DataStream(self._environment, (End(made),), made)
+
+    def _sink(self, name: str, sink: Any) -> "DataStreamSink":
+        factory = _Always(sink.create_operator_factory())
+        return DataStreamSink(
+            self._environment.add(Transformation(name, factory, inputs=self._ends, is_sink=True))
+        )
+
+
+class DataStreamSink:
+    """The end of a stream."""
+
+    def __init__(self, transformation: Transformation) -> None:
+        self._transformation = transformation
+
+    def name(self, name: str) -> Self:
+        """Name the sink, for people."""
+        self._transformation.name = name
+        return self
+
+    def uid(self, uid: str) -> Self:
+        """Name the sink for its state."""
+        self._transformation.uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Give the sink a parallelism of its own."""
+        if parallelism < 1:
+            raise GraphError(f"parallelism is {parallelism}; at least 1")
+        self._transformation.parallelism = parallelism
+        return self
+
+    def disable_chaining(self) -> Self:
+        """Give the sink subtasks of its own."""
+        self._transformation.chaining = Chaining.NEVER
+        return self
+
+
+class KeyedStream(DataStream):
+    """A stream whose equal keys meet in one subtask, so that operators can keep state per key."""
+
+    def __init__(
+        self, environment: "StreamExecutionEnvironment", raw: tuple[End, ...], selector: Selector
+    ) -> None:
+        super().__init__(
+            environment, tuple(end.parted(Partitioning.HASH, selector) for end in raw)
+        )
+        self._raw = raw
+        self._selector = selector
+
+    def key_by(
+        self, key_selector: KeyArgument, key_type: TypeInformation | None = None
+    ) -> "KeyedStream":
+        """Bring other keys together instead."""
+        return DataStream(self._environment, self._raw).key_by(key_selector, key_type)
+
+    def map(
+        self,
+        func: MapFunction | Callable[[Any], Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Each record becomes ``func(record)``; a MapFunction may keep state per key."""
+        _check(func, MapFunction, "map")
+        return self._keyed("Map", KeyedMapFactory(self._selector, func, output_type))
+
+    def flat_map(
+        self,
+        func: FlatMapFunction | Callable[[Any], Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Like ``DataStream.flat_map``; a FlatMapFunction may keep state per key."""
+        _check(func, FlatMapFunction, "flat_map")
+        return self._keyed("Flat Map", KeyedFlatMapFactory(self._selector, func, output_type))
+
+    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
+        """Like ``DataStream.filter``; a FilterFunction may keep state per key."""
+        _check(func, FilterFunction, "filter")
+        return self._keyed("Filter", KeyedFilterFactory(self._selector, func))
+
+    def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
+        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Any number of records from each, with state and timers per key."""
+        if not isinstance(func, KeyedProcessFunction):
+            raise GraphError(f"process after key_by takes a KeyedProcessFunction, not {func!r}")
+        return self._keyed("Keyed Process", KeyedProcessFactory(self._selector, func, output_type))
+
+    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
+        """Per key, the reduction of all records so far, after every record."""
+        _check(func, ReduceFunction, "reduce")
+        return self._keyed("Reduce", ReduceFactory(self._selector, func))
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """Per key, the running sum of a field.
+
+        Under key columns and with a column name: one row (key columns, sum) per key and slice.
+        Otherwise after every record, in that record's form, as in Flink.
+        """
+        return self._running("sum", position_to_sum)
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """Per key, the smallest value of a field so far; rows as for ``sum``."""
+        return self._running("min", position_to_min)
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """Per key, the largest value of a field so far; rows as for ``sum``."""
+        return self._running("max", position_to_max)
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """Per key, the record with the smallest value of a field so far, after every record."""
+        return self._keyed(
+            "Min By", ReduceFactory(self._selector, field_reducer("min_by", position_to_min_by))
+        )
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """Per key, the record with the largest value of a field so far, after every record."""
+        return self._keyed(
+            "Max By", ReduceFactory(self._selector, field_reducer("max_by", position_to_max_by))
+        )
+
+    def count(self) -> DataStream:
+        """Per key, the number of records so far.
+
+        Under key columns: one row (key columns, ``count``) per key and slice. Otherwise a pair
+        (key, count) after every record.
+        """
+        if isinstance(self._selector, ColumnKeySelector):
+            return self._aggregate("Count", parse_aggregates({"count": ("*", "count")}))
+        return self._keyed("Count", CountFactory(self._selector))
+
+    def aggregate_batches(self, **aggregates: tuple[str, str]) -> DataStream:
+        """Per key, running aggregates over columns: ``total=("amount", "sum"), n=("*", "count")``.
+
+        One row per key and slice: the key columns, then one column per aggregate. The functions
+        are sum, count, min, max and mean. Needs ``key_by`` with column names.
+        """
+        return self._aggregate("Aggregate", parse_aggregates(aggregates))
+
+    def window(self, window_assigner: TumblingWindows) -> "WindowedStream":
+        """Group the records of each key by time."""
+        if not isinstance(window_assigner, TumblingWindows):
+            raise GraphError(
+                f"window takes TumblingEventTimeWindows.of(...) or TumblingProcessingTimeWindows.of"
+                f"(...), not {window_assigner!r}"
+            )
+        return WindowedStream(self, window_assigner)
+
+    def _running(self, kind: str, position: int | str) -> DataStream:
+        if isinstance(self._selector, ColumnKeySelector) and isinstance(position, str):
+            return self._aggregate(kind.title(), parse_aggregates({position: (position, kind)}))
+        reducer = field_reducer(kind, position)
+        return self._keyed(kind.title(), ReduceFactory(self._selector, reducer))
+
+    def _aggregate(self, name: str, specs: tuple[AggregateSpec, ...]) -> DataStream:
+        selector = self._columns()
+        return self._combined(
+            name, CombineFactory(selector, specs), RunningAggregateFactory(selector, specs)
+        )
+
+    def _columns(self) -> ColumnKeySelector:
+        if not isinstance(self._selector, ColumnKeySelector):
+            raise GraphError(
+                "aggregates over columns need key columns: key_by('name') or key_by(['a', 'b'])"
+            )
+        return self._selector
+
+    def _keyed(self, name: str, factory: OperatorFactory) -> DataStream:
+        return self._then(name, factory, keyed=True)
+
+    def _combined(
+        self, name: str, combine: OperatorFactory | None, merge: OperatorFactory
+    ) -> DataStream:
+        """An aggregate whose input is combined before it crosses the exchange."""
+        final = Transformation(name, _Always(merge), inputs=self._ends, keyed=True)
+        if combine is not None:
+            combiner = Transformation(
+                f"{name}: combine",
+                _Always(combine),
+                inputs=self._raw,
+                companion_of=final,
+                role="combine",
+            )
+            self._environment.add(combiner)
+            final.inputs = (End(combiner).parted(Partitioning.HASH, self._selector),)
+        self._environment.add(final)
+        return DataStream(self._environment, (End(final),), final)
+
+
+class WindowedStream:
+    """The records of each key and window."""
+
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: TumblingWindows) -> None:
+        self._keyed_stream = keyed_stream
+        self._windows = window_assigner
+        self._lateness_ms = 0
+        self._late_tag: OutputTag | None = None
+
+    def get_execution_environment(self) -> "StreamExecutionEnvironment":
+        """Where the stream comes from."""
+        return self._keyed_stream.get_execution_environment()
+
+    def allowed_lateness(self, time_ms: Length) -> Self:
+        """Keep a window this long after it fired; a late record fires it again."""
+        lateness_ms = milliseconds_of(time_ms)
+        if lateness_ms < 0:
+            raise GraphError(f"allowed lateness is {lateness_ms} ms; it cannot be negative")
+        self._lateness_ms = lateness_ms
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
+        """Send records that come too late to a side output instead of dropping them."""
+        self._late_tag = output_tag
+        return self
+
+    def reduce(
+        self,
+        reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        window_function: WindowFunction[Any, Any, Any]
+        | ProcessWindowFunction[Any, Any, Any]
+        | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Per window the reduction of its records, through ``window_function`` if there is one."""
+        _check(reduce_function, ReduceFunction, "reduce")
+        return self._then("Window Reduce", reduce_function, None, window_function, output_type)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[Any, Any, Any],
+        window_function: WindowFunction[Any, Any, Any]
+        | ProcessWindowFunction[Any, Any, Any]
+        | None = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Per window the result of an accumulator, through ``window_function`` if there is one."""
+        if not isinstance(aggregate_function, AggregateFunction):
+            raise GraphError(f"aggregate takes an AggregateFunction, not {aggregate_function!r}")
+        return self._then(
+            "Window Aggregate", aggregate_function, accumulator_type, window_function, output_type
+        )
+
+    def apply(
+        self,
+        window_function: WindowFunction[Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """What a function makes of all records of a window."""
+        if not isinstance(window_function, WindowFunction):
+            raise GraphError(f"apply takes a WindowFunction, not {window_function!r}")
+        return self._then("Window Apply", None, None, window_function, output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessWindowFunction[Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """What a function makes of all records of a window, with time and state at hand."""
+        if not isinstance(process_window_function, ProcessWindowFunction):
+            raise GraphError(
+                f"process takes a ProcessWindowFunction, not {process_window_function!r}"
+            )
+        return self._then("Window Process", None, None, process_window_function, output_type)
+
+    def aggregate_batches(self, **aggregates: tuple[str, str]) -> DataStream:
+        """Per key and window, aggregates over columns, as in ``KeyedStream.aggregate_batches``.
+
+        One row when the window ends: the key columns, ``window_start`` and ``window_end`` in
+        milliseconds, then one column per aggregate.
+        """
+        specs = parse_aggregates(aggregates)
+        selector = self._keyed_stream._columns()
+        # Late records leave one by one, as they came, so nothing may be combined before them; and
+        # the windows of processing time are those of the machine that keeps them.
+        combine = (
+            WindowCombineFactory(selector, specs, self._windows)
+            if self._late_tag is None and self._windows.is_event_time
+            else None
+        )
+        merge = WindowAggregateFactory(
+            selector,
+            specs,
+            self._windows,
+            self._lateness_ms,
+            self._late_tag,
+            combined=combine is not None,
+        )
+        return self._keyed_stream._combined("Window Aggregate", combine, merge)
+
+    def _then(
+        self,
+        name: str,
+        gather: Any,
+        accumulator_type: TypeInformation | None,
+        window_function: Any,
+        output_type: TypeInformation | None,
+    ) -> DataStream:
+        if window_function is not None and not isinstance(
+            window_function, WindowFunction | ProcessWindowFunction
+        ):
+            raise GraphError(
+                f"a window function is a WindowFunction or a ProcessWindowFunction, not "
+                f"{window_function!r}"
+            )
+        stream = self._keyed_stream
+        return stream._keyed(
+            name,
+            WindowFactory(
+                selector=stream._selector,
+                windows=self._windows,
+                gather=gather,
+                accumulator_type=accumulator_type,
+                window_function=window_function,
+                lateness_ms=self._lateness_ms,
+                late_tag=self._late_tag,
+                output_type=output_type,
+            ),
+        )
+
+
+class CloseableIterator:
+    """The records of ``execute_and_collect``."""
+
+    def __init__(self, records: Iterator[Any]) -> None:
+        self._records = records
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._records)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def next(self) -> Any:
+        """The next record.
+
+        Raises:
+            StopIteration: There is none.
+        """
+        return next(self._records)
+
+    def close(self) -> None:
+        """Give up what was not read."""
+        self._records = iter(())
+
+
+class _Always:
+    """A factory that does not depend on the parallelism."""
+
+    def __init__(self, factory: OperatorFactory) -> None:
+        self._factory = factory
+
+    def __call__(self, parallelism: int) -> OperatorFactory:
+        return self._factory
+
+
+def _check(func: Any, kind: type, method: str) -> None:
+    if not isinstance(func, kind) and not callable(func):
+        raise GraphError(f"{method} takes a function or a {kind.__name__}, not {func!r}")

@@ -1,0 +1,9 @@
+"""Window assigners under PyFlink's module name."""
+
+from weir.operators.window_assigners import (
+    TimeWindow,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+
+__all__ = ["TimeWindow", "TumblingEventTimeWindows", "TumblingProcessingTimeWindows"]

@@ -1,0 +1,421 @@
+"""Running aggregates over columns, combined before they cross the exchange.
+
+Every aggregate is made of *parts* that merge by themselves: a sum, a count, a smallest or largest
+value, and ``seen``, whether any value was not null; a mean is a sum and a count. A *combiner* beside
+the source turns each slice into one row of parts per key; the *final* operator merges parts into
+its table and emits one row per key and slice with the aggregates so far. Where a slice has hardly
+fewer keys than rows the combiner passes every row on as parts of its own, and looks at the next
+slices no more than now and then.
+
+Parts are int64, float64 or a flag whatever the column was; a column's own type (a timestamp, a
+narrow integer) travels as metadata of its field and comes back in the result. Nulls do not count:
+the sum of nothing is null, as in SQL. Integer sums are 64 bits wide and wrap around, as Flink's do.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.errors import GraphError, SchemaError
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.batch import Batch
+from weir.operators.grouping import Groups, SlotGrouper, group_rows
+from weir.operators.keys import ColumnKeySelector
+
+if TYPE_CHECKING:
+    from weir.state.columnar import ColumnarTable, Slots
+
+Values = npt.NDArray[Any]
+
+FUNCTIONS = ("sum", "count", "min", "max", "mean")
+EVERY_ROW = "*"
+_OWN_TYPE = b"weir.type"
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """One aggregate: ``function`` over ``column``, called ``name``."""
+
+    name: str
+    column: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One mergeable piece of aggregates: sum, count, min, max or seen, of a column."""
+
+    kind: str
+    column: str
+
+
+def parse_aggregates(aggregates: Mapping[str, tuple[str, str]]) -> tuple[AggregateSpec, ...]:
+    """The aggregates of ``total=("amount", "sum"), n=("*", "count")``.
+
+    Raises:
+        GraphError: There are none, or one is not (column, function).
+    """
+    if not aggregates:
+        raise GraphError('name at least one aggregate, e.g. total=("amount", "sum")')
+    specs = []
+    for name, pair in aggregates.items():
+        if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(p, str) for p in pair)):
+            raise GraphError(f'{name} must be a pair (column, function), e.g. {name}=("amount", "sum")')
+        column, function = pair
+        if function not in FUNCTIONS:
+            raise GraphError(f"{name}: no aggregate {function!r}; there are {', '.join(FUNCTIONS)}")
+        if column == EVERY_ROW and function != "count":
+            raise GraphError(f"{name}: {function} needs a column; '*' is for count")
+        specs.append(AggregateSpec(name, column, function))
+    return tuple(specs)
+
+
+def parts_of(specs: Sequence[AggregateSpec]) -> tuple[Part, ...]:
+    """The parts that these aggregates need, each once."""
+    needed: dict[Part, None] = {}
+    for spec in specs:
+        match spec.function:
+            case "count":
+                needed[Part("count", spec.column)] = None
+            case "mean":
+                needed |= {Part("sum", spec.column): None, Part("count", spec.column): None}
+            case kind:
+                needed |= {Part(kind, spec.column): None, Part("seen", spec.column): None}
+    return tuple(needed)
+
+
+@dataclass(frozen=True, slots=True)
+class CombineFactory:
+    """Makes the combiner of a running aggregate."""
+
+    selector: ColumnKeySelector
+    specs: tuple[AggregateSpec, ...]
+
+    def __call__(self) -> Operator:
+        """A new operator."""
+        return CombineOperator(self.selector, parts_of(self.specs))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAggregateFactory:
+    """Makes the final operator of a running aggregate."""
+
+    selector: ColumnKeySelector
+    specs: tuple[AggregateSpec, ...]
+
+    def __call__(self) -> Operator:
+        """A new operator."""
+        return RunningAggregateOperator(self.selector, self.specs)
+
+
+class CombineOperator(Operator):
+    """Each slice as one row of parts per key, or per row where that saves little.
+
+    Shape: n rows -> at most n rows: key columns (and further grouping columns), then one column per
+    part.
+    """
+
+    REDUCTION_MIN = 2  # Grouping costs more than it saves below this many rows per group.
+    SLICES_SKIPPED = 16  # After a slice that was hardly reduced.
+
+    def __init__(self, selector: ColumnKeySelector, parts: tuple[Part, ...]) -> None:
+        self._selector = selector
+        self._parts = parts
+        self._skip = 0
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Combine a slice."""
+        self.ctx.output.emit(Batch.of_columns(self._combined(batch)))
+
+    def group_columns(self, batch: Batch) -> tuple[list[pa.Array], list[str]]:
+        """What rows are grouped by: the key columns."""
+        return self._selector.columns_of(batch), list(self._selector.column_names)
+
+    def _combined(self, batch: Batch) -> pa.RecordBatch:
+        columns, names = self.group_columns(batch)
+        partial = raw_parts(batch.columns, self._parts)
+        groups = self._groups(columns)
+        if groups is not None:
+            columns = [column.take(pa.array(groups.first_rows)) for column in columns]
+            partial = [merge_rows(p, groups) for p in partial]
+        return part_batch(columns, names, partial)
+
+    def _groups(self, columns: list[pa.Array]) -> Groups | None:
+        if self._skip:
+            self._skip -= 1
+            return None
+        groups = group_rows(columns)
+        if len(groups.first_rows) * self.REDUCTION_MIN > len(columns[0]):
+            self._skip = self.SLICES_SKIPPED
+            return None
+        return groups
+
+
+class RunningAggregateOperator(Operator):
+    """Merges parts into a table by key; emits the aggregates of every key of the slice."""
+
+    def __init__(self, selector: ColumnKeySelector, specs: tuple[AggregateSpec, ...]) -> None:
+        self._selector = selector
+        self._specs = specs
+        self._parts = parts_of(specs)
+        self._table: PartTable | None = None
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Merge a slice and emit what changed."""
+        columns = batch.columns
+        keys = self._selector.columns_of(batch)
+        parts = parts_in(columns, self._parts)
+        if self._table is None:
+            self._table = PartTable(self.ctx, "aggregates", [key.type for key in keys], parts)
+        slots, rows = self._table.merge(keys, parts)
+        made = self._table.results(slots, self._specs)
+        shown = [key.take(pa.array(rows)) for key in keys]
+        names = [*self._selector.column_names, *(spec.name for spec in self._specs)]
+        timestamps = None if batch.timestamps is None else batch.timestamps[rows]
+        result = pa.RecordBatch.from_arrays([*shown, *made], names=names)
+        self.ctx.output.emit(Batch.of_columns(result, timestamps=timestamps))
+
+
+@dataclass(frozen=True, slots=True)
+class PartColumn:
+    """The values of one part, one per row, and the type its column had."""
+
+    part: Part
+    values: Values
+    own_type: pa.DataType
+
+
+class PartTable:
+    """Parts by key in the operator's state, and the aggregates they amount to."""
+
+    def __init__(
+        self,
+        ctx: OperatorContext,
+        name: str,
+        key_types: Sequence[pa.DataType],
+        parts: Sequence[PartColumn],
+        extra: Mapping[str, npt.DTypeLike] | None = None,
+    ) -> None:
+        self._own_types = {p.part: p.own_type for p in parts}
+        dtypes: dict[str, npt.DTypeLike] = {_name(p.part): p.values.dtype for p in parts}
+        dtypes |= extra or {}
+        # A tuple key has no Arrow type that hashes as the tuple does, so it is a Python value.
+        key_type = _key_type(key_types[0]) if len(key_types) == 1 else None
+        self.table: ColumnarTable = ctx.state.table(name, key_type, dtypes)
+        self._grouper = SlotGrouper()
+
+    def merge(
+        self, keys: Sequence[pa.Array], parts: Sequence[PartColumn]
+    ) -> "tuple[Slots, npt.NDArray[np.int64]]":
+        """Merge rows of parts into the table.
+
+        Shape: n rows -> the k distinct slots they went to, and for each the first row that did.
+        """
+        slots = self.table.slots_of(keys[0] if len(keys) == 1 else tuples_of(keys))
+        groups = self._grouper.group(slots, self.table.rows)
+        distinct = slots[groups.first_rows]
+        seen_before = {
+            p.part.column: self.table.column(_name(p.part)).gather(distinct) != 0
+            for p in parts
+            if p.part.kind == "seen"
+        }
+        for row_part in parts:
+            if row_part.own_type != self._own_types[row_part.part]:
+                raise SchemaError(
+                    f"the column {row_part.part.column!r} was {self._own_types[row_part.part]} before "
+                    f"and is {row_part.own_type} now; cast it to one type before the aggregate"
+                )
+            part = merge_rows(row_part, groups)
+            column = self.table.column(_name(part.part))
+            current = column.gather(distinct)
+            kind = part.part.kind
+            if kind in ("min", "max"):
+                # A new row of the table is zero, which is no smallest value of anything.
+                merged = np.where(
+                    seen_before[part.part.column],
+                    _MERGE[kind](current, part.values),
+                    part.values,
+                )
+            else:
+                merged = _MERGE[kind](current, part.values)
+            column.scatter(distinct, merged)
+        return distinct, groups.first_rows
+
+    def results(self, slots: "Slots", specs: Sequence[AggregateSpec]) -> list[pa.Array]:
+        """The aggregates of these slots, one column per aggregate."""
+        gathered: dict[Part, Values] = {}
+
+        def values_of(kind: str, column: str) -> Values:
+            part = Part(kind, column)
+            if part not in gathered:
+                gathered[part] = self.table.column(_name(part)).gather(slots)
+            return gathered[part]
+
+        made: list[pa.Array] = []
+        for spec in specs:
+            match spec.function:
+                case "count":
+                    made.append(pa.array(values_of("count", spec.column)))
+                case "mean":
+                    counts = values_of("count", spec.column)
+                    empty = counts == 0
+                    mean = values_of("sum", spec.column) / np.where(empty, 1, counts)
+                    made.append(pa.array(mean, pa.float64(), mask=empty))
+                case kind:
+                    empty = values_of("seen", spec.column) == 0
+                    array = pa.array(values_of(kind, spec.column), mask=empty)
+                    own = self._own_types[Part(kind, spec.column)]
+                    made.append(array if kind == "sum" else _restored(array, own))
+        return made
+
+
+def tuples_of(columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+    """The rows of several columns as tuples."""
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def raw_parts(columns: pa.RecordBatch, parts: Sequence[Part]) -> list[PartColumn]:
+    """Every row as parts of its own.
+
+    Shape: n rows -> per part n values.
+
+    Raises:
+        SchemaError: A column is missing, or of a type that cannot be aggregated so.
+    """
+    count = columns.num_rows
+    read: dict[str, tuple[Values, Values | None, pa.DataType]] = {}
+    made = []
+    for part in parts:
+        if part.column == EVERY_ROW:
+            made.append(PartColumn(part, np.ones(count, np.int64), pa.int64()))
+            continue
+        if part.kind in ("count", "seen"):
+            dtype: Any = np.int64 if part.kind == "count" else np.uint8
+            valid = _valid(_column(columns, part.column))
+            ones = np.ones(count, dtype) if valid is None else valid.astype(dtype)
+            made.append(PartColumn(part, ones, pa.int64()))
+            continue
+        if part.column not in read:
+            read[part.column] = _numbers(columns, part.column)
+        values, valid, own_type = read[part.column]
+        if part.kind == "sum" and pa.types.is_temporal(own_type):
+            raise SchemaError(f"{part.column!r} is {own_type}, which cannot be summed or averaged")
+        if valid is not None:
+            values = np.where(valid, values, _identity(part.kind, values.dtype))
+        made.append(PartColumn(part, values, own_type))
+    return made
+
+
+def part_batch(
+    columns: Sequence[pa.Array], names: Sequence[str], parts: Sequence[PartColumn]
+) -> pa.RecordBatch:
+    """Grouping columns and parts as they cross the exchange."""
+    fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
+    fields += [
+        pa.field(
+            _name(p.part),
+            pa.from_numpy_dtype(p.values.dtype),
+            metadata={_OWN_TYPE: pa.schema([("", p.own_type)]).serialize().to_pybytes()},
+        )
+        for p in parts
+    ]
+    return pa.RecordBatch.from_arrays(
+        [*columns, *(pa.array(p.values) for p in parts)], schema=pa.schema(fields)
+    )
+
+
+def parts_in(columns: pa.RecordBatch, parts: Sequence[Part]) -> list[PartColumn]:
+    """The parts of a batch that ``part_batch`` made."""
+    schema = columns.schema
+    found = []
+    for part in parts:
+        field = schema.field(_name(part))
+        stored = pa.ipc.read_schema(pa.py_buffer(field.metadata[_OWN_TYPE]))
+        found.append(PartColumn(part, columns.column(_name(part)).to_numpy(), stored.field(0).type))
+    return found
+
+
+def merge_rows(rows: PartColumn, groups: Groups) -> PartColumn:
+    """One value per group of rows."""
+    if groups.is_identity:
+        return rows
+    kind = rows.part.kind
+    merged = np.full(len(groups.first_rows), _identity(kind, rows.values.dtype), rows.values.dtype)
+    _MERGE[kind].at(merged, groups.codes, rows.values)
+    return PartColumn(rows.part, merged, rows.own_type)
+
+
+_MERGE: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "count": np.add,
+    "seen": np.maximum,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+def _identity(kind: str, dtype: np.dtype[Any]) -> Any:
+    if kind not in ("min", "max"):
+        return 0
+    if dtype.kind == "f":
+        return np.inf if kind == "min" else -np.inf
+    limits = np.iinfo(dtype)
+    return limits.max if kind == "min" else limits.min
+
+
+def _name(part: Part) -> str:
+    return f"{part.kind}({part.column})"
+
+
+def _key_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _column(columns: pa.RecordBatch, name: str) -> pa.Array:
+    if name not in columns.schema.names:
+        raise SchemaError(
+            f"an aggregate names the column {name!r}, which the records do not have; they have "
+            f"{', '.join(columns.schema.names)}"
+        )
+    return columns.column(name)
+
+
+def _valid(array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    if not array.null_count:
+        return None
+    valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _numbers(
+    columns: pa.RecordBatch, name: str
+) -> tuple[Values, npt.NDArray[np.bool_] | None, pa.DataType]:
+    array = _column(columns, name)
+    kind = array.type
+    if pa.types.is_floating(kind):
+        stored = pa.float64()
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        stored = pa.int64()
+    elif pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+        stored = pa.int64()
+    else:
+        raise SchemaError(
+            f"{name!r} is {kind}, which cannot be aggregated in columns; cast it to float64 or int64 "
+            "before, or reduce per record"
+        )
+    valid = _valid(array)
+    array = array.cast(stored)
+    values = array.to_numpy() if valid is None else array.fill_null(0).to_numpy()
+    return values, valid, kind
+
+
+def _restored(array: pa.Array, own: pa.DataType) -> pa.Array:
+    """A smallest or largest value in the type its column had."""
+    if pa.types.is_temporal(own):
+        narrow = pa.int32() if own.bit_width == 32 else pa.int64()
+        return array.cast(narrow).view(own)
+    return array.cast(own)

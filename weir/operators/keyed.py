@@ -1,0 +1,502 @@
+"""Operators that work under a key, record by record: functions with state, reductions, timers.
+
+The keys of a slice are computed once, all together, with their key groups; a record of a foreign
+key group is refused, because it means that the key function gave another key where the record was
+sent. Timers fire in slices: what fired has left the state, so a snapshot between two slices holds
+exactly what is still to fire, and the watermark is passed on after the last firing.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weir.common.dynamic import DYNAMIC
+from weir.common.row import Row
+from weir.common.typeinfo import TypeInformation, Types
+from weir.errors import GraphError
+from weir.operators.base import Operator, OperatorContext
+from weir.common.batch import Batch, builtin_name
+from weir.operators.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ReduceFunction,
+    TimeDomain,
+    TimerService,
+)
+from weir.operators.keys import RowKeySelector, check_ownership, key_groups_of_keys
+from weir.operators.stateless import (
+    Collector,
+    FilterOperator,
+    FlatMapOperator,
+    FunctionOperator,
+    MapOperator,
+    times_of,
+)
+from weir.operators.user_code import failure_at, failure_in, short_repr
+from weir.protocol.elements import MIN_WATERMARK_MS
+from weir.state.descriptors import ValueStateDescriptor
+from weir.state.timers import KeyedTimers, Timer
+
+if TYPE_CHECKING:
+    from weir.state.backend import KeyedStateBackend
+
+_UNREAD = object()
+_EQUAL_MEANS_SAME = ({int}, {str}, {bytes})  # Kinds of keys that a dict tells apart as Weir does.
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedMapFactory:
+    """Makes map operators whose function has keyed state."""
+
+    selector: RowKeySelector
+    function: MapFunction
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> Operator:
+        """A new operator with a function of its own."""
+        return KeyedMapOperator(self.selector, copy.deepcopy(self.function), self.output_type)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedFilterFactory:
+    """Makes filter operators whose function has keyed state."""
+
+    selector: RowKeySelector
+    function: FilterFunction
+
+    def __call__(self) -> Operator:
+        """A new operator with a function of its own."""
+        return KeyedFilterOperator(self.selector, copy.deepcopy(self.function))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedFlatMapFactory:
+    """Makes flat map operators whose function has keyed state."""
+
+    selector: RowKeySelector
+    function: FlatMapFunction
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> Operator:
+        """A new operator with a function of its own."""
+        return KeyedFlatMapOperator(self.selector, copy.deepcopy(self.function), self.output_type)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedProcessFactory:
+    """Makes operators around a keyed process function."""
+
+    selector: RowKeySelector
+    function: KeyedProcessFunction
+    output_type: TypeInformation | None = None
+
+    def __call__(self) -> Operator:
+        """A new operator with a function of its own."""
+        return KeyedProcessOperator(self.selector, copy.deepcopy(self.function), self.output_type)
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceFactory:
+    """Makes operators that emit each key's reduction after every record."""
+
+    selector: RowKeySelector
+    function: ReduceFunction | Callable[[Any, Any], Any]
+    value_type: TypeInformation | None = None  # None: values say themselves what they are.
+
+    def __call__(self) -> Operator:
+        """A new operator with a function of its own."""
+        return ReduceOperator(self.selector, copy.deepcopy(self.function), self.value_type)
+
+
+@dataclass(frozen=True, slots=True)
+class CountFactory:
+    """Makes operators that emit each key with its number of records after every record."""
+
+    selector: RowKeySelector
+
+    def __call__(self) -> Operator:
+        """A new operator."""
+        return CountOperator(self.selector)
+
+
+class KeyedInput:
+    """The keys of one slice after the other, and the state backend they are set in."""
+
+    def __init__(self, ctx: OperatorContext, selector: RowKeySelector) -> None:
+        self._ctx = ctx
+        self._selector = selector
+        self.backend: KeyedStateBackend = ctx.state.keyed
+        self._left: Iterator[tuple[Any, int]] = iter(())
+
+    def keys_of(self, batch: Batch) -> tuple[list[Any], list[int]]:
+        """Key and key group of every record.
+
+        Raises:
+            UserError: A key belongs to another subtask, or the key function failed.
+            KeyTypeError: A key has no canonical encoding.
+        """
+        keys = self._selector.keys_of(batch)
+        groups = key_groups_of_keys(keys, self._ctx.max_parallelism)
+        check_ownership(self._ctx.name, keys, groups, self._ctx.key_groups)
+        return keys, groups.tolist()
+
+    def begin(self, batch: Batch) -> None:
+        """Get the keys of a slice ready for ``under_key``."""
+        self._left = zip(*self.keys_of(batch), strict=True)
+
+    def under_key(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``function`` for record after record of the slice, each under its own key."""
+        set_key = self.backend.set_current_key_and_group
+
+        def call(row: Any) -> Any:
+            set_key(*next(self._left))
+            return function(row)
+
+        return call
+
+
+class _UnderKey(FunctionOperator):
+    """Gives a stateless operator's function the state of each record's key."""
+
+    keyed = True
+
+    def __init__(self, selector: RowKeySelector, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._selector = selector
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function, with state."""
+        super().open(ctx)
+        self._input = KeyedInput(ctx, self._selector)
+        self._call = self._input.under_key(self._call)
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Process a slice."""
+        self._input.begin(batch)
+        super().on_batch(batch, input_index)
+
+
+class KeyedMapOperator(_UnderKey, MapOperator):
+    """Each record into one, with state."""
+
+
+class KeyedFilterOperator(_UnderKey, FilterOperator):
+    """Some of the records, by state."""
+
+
+class KeyedFlatMapOperator(_UnderKey, FlatMapOperator):
+    """Each record into any number of them, with state."""
+
+
+class ReduceOperator(FunctionOperator):
+    """Each key's reduction of all its records so far, after every record."""
+
+    keyed = True
+
+    def __init__(
+        self, selector: RowKeySelector, function: Any, value_type: TypeInformation | None
+    ) -> None:
+        super().__init__(function)
+        self._selector = selector
+        self._value_type = value_type
+        self._call = function.reduce if isinstance(function, ReduceFunction) else function
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function and the state."""
+        super().open(ctx)
+        self._input = KeyedInput(ctx, self._selector)
+        descriptor = ValueStateDescriptor("reduced", self._value_type or DYNAMIC)
+        self._reduced = ctx.state.keyed.get_state(descriptor)
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Reduce a slice; state is read and written once per key where keys can share a dict."""
+        keys, groups = self._input.keys_of(batch)
+        rows = batch.rows
+        left = iter(rows)
+        run = self._by_key if set(map(type, keys)) in _EQUAL_MEANS_SAME else self._one_by_one
+        try:
+            reduced = run(keys, groups, left)
+        except Exception as error:
+            raise failure_at(self.ctx.name, rows, left, error) from error
+        self.ctx.output.emit(Batch.of_rows(reduced, self._value_type, batch.timestamps))
+
+    def _by_key(self, keys: list[Any], groups: list[int], left: Iterator[Any]) -> list[Any]:
+        reduce, state, set_key = self._call, self._reduced, self._input.backend.set_current_key_and_group
+        current: dict[Any, Any] = {}
+        group_of = dict(zip(keys, groups, strict=True))
+        out: list[Any] = []
+        for key, row in zip(keys, left, strict=True):
+            known = current.get(key, _UNREAD)
+            if known is _UNREAD:
+                set_key(key, group_of[key])
+                known = state.value()
+            value = row if known is None else reduce(known, row)
+            current[key] = value
+            out.append(value)
+        for key, value in current.items():
+            set_key(key, group_of[key])
+            state.update(value)
+        return out
+
+    def _one_by_one(self, keys: list[Any], groups: list[int], left: Iterator[Any]) -> list[Any]:
+        reduce, state, set_key = self._call, self._reduced, self._input.backend.set_current_key_and_group
+        out: list[Any] = []
+        for key, group, row in zip(keys, groups, left, strict=True):
+            set_key(key, group)
+            known = state.value()
+            value = row if known is None else reduce(known, row)
+            state.update(value)
+            out.append(value)
+        return out
+
+
+class CountOperator(Operator):
+    """Each key with the number of its records so far, after every record."""
+
+    def __init__(self, selector: RowKeySelector) -> None:
+        self._selector = selector
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the state."""
+        super().open(ctx)
+        self._input = KeyedInput(ctx, self._selector)
+        self._count = ctx.state.keyed.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Count a slice."""
+        set_key, state = self._input.backend.set_current_key_and_group, self._count
+        out: list[Any] = []
+        for key, group in zip(*self._input.keys_of(batch), strict=True):
+            set_key(key, group)
+            count = (state.value() or 0) + 1
+            state.update(count)
+            out.append((key, count))
+        self.ctx.output.emit(Batch.of_rows(out, None, batch.timestamps))
+
+
+class TimerOperator(FunctionOperator):
+    """Fires the timers of both time domains in slices; ``fire`` says what one does.
+
+    A function that keeps registering timers that are already due fires for ever, a slice at a time.
+    """
+
+    keyed = True
+
+    def __init__(
+        self, selector: RowKeySelector, function: Any, output_type: TypeInformation | None
+    ) -> None:
+        super().__init__(function)
+        self._selector = selector
+        self._output_type = output_type
+        self.watermark = MIN_WATERMARK_MS
+        self._firing_event_time = False  # The watermark is still to be passed on.
+        self._firing_until_ms: int | None = None  # Processing time, while timers up to it are due.
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function, and whatever fires."""
+        self.collector = Collector(ctx, self._output_type)
+        self.timers: KeyedTimers = ctx.state.timers
+        super().open(ctx)
+        self._input = KeyedInput(ctx, self._selector)
+
+    def fire(self, timer: Timer, domain: TimeDomain) -> None:
+        """One timer fires, under its key."""
+        raise NotImplementedError
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        """Note the watermark; pass it on at once if nothing fires."""
+        self.watermark = max(self.watermark, timestamp_ms)
+        next_ms = self.timers.event_time.next_ms()
+        if next_ms is not None and next_ms <= self.watermark:
+            self._firing_event_time = True
+        elif not self._firing_event_time:
+            self.ctx.output.emit_watermark(self.watermark)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether timers are due."""
+        return self._firing_event_time or self._firing_until_ms is not None
+
+    def advance(self, records_max: int) -> None:
+        """Fire some timers; after the last one the watermark is passed on."""
+        if self._firing_event_time:
+            if self._fire_due(TimeDomain.EVENT_TIME, self.watermark, records_max):
+                self._firing_event_time = False
+                self.ctx.output.emit_watermark(self.watermark)
+        elif self._firing_until_ms is not None and self._fire_due(
+            TimeDomain.PROCESSING_TIME, self._firing_until_ms, records_max
+        ):
+            self._firing_until_ms = None
+
+    def next_timer_ms(self) -> int | None:
+        """The next timer of processing time."""
+        return None if self._firing_until_ms is not None else self.timers.processing_time.next_ms()
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Fire what is due by now, in ``advance``."""
+        next_ms = self.timers.processing_time.next_ms()
+        if next_ms is not None and next_ms <= now_ms:
+            self._firing_until_ms = now_ms
+
+    def _fire_due(self, domain: TimeDomain, until_ms: int, records_max: int) -> bool:
+        """Fire at most ``records_max`` timers; whether no other is due."""
+        queue = self.timers.queues[domain.value]
+        set_key = self._input.backend.set_current_key
+        due = queue.pop_due(until_ms, records_max)
+        for timer in due:
+            set_key(timer.key)
+            self.fire(timer, domain)
+        self.collector.flush()
+        next_ms = queue.next_ms()
+        return next_ms is None or next_ms > until_ms
+
+
+class KeyedProcessOperator(TimerOperator):
+    """A keyed process function with its timers."""
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function."""
+        super().open(ctx)
+        self._context = _KeyedContext(self)
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Process a slice, each record under its key."""
+        keys, groups = self._input.keys_of(batch)
+        rows, process, take = batch.rows, self.function.process_element, self.collector.take
+        set_key, context = self._input.backend.set_current_key_and_group, self._context
+        left = iter(rows)
+        try:
+            for row, key, group, timestamp in zip(left, keys, groups, times_of(batch), strict=True):
+                set_key(key, group)
+                context.key, context.now, context.group = key, timestamp, group
+                if (made := process(row, context)) is not None:
+                    take(made, timestamp)
+        except Exception as error:
+            raise failure_at(self.ctx.name, rows, left, error) from error
+        self.collector.flush()
+
+    def fire(self, timer: Timer, domain: TimeDomain) -> None:
+        """Call ``on_timer``; what it makes in event time has the timer's time."""
+        timestamp = timer.timestamp_ms
+        context = self._context
+        context.key, context.now, context.domain = timer.key, timestamp, domain
+        context.group = self._input.backend.current_group
+        try:
+            if (made := self.function.on_timer(timestamp, context)) is not None:
+                self.collector.take(
+                    made, timestamp if domain is TimeDomain.EVENT_TIME else None
+                )
+        except Exception as error:
+            where = f"in the timer {timestamp} of the key {short_repr(timer.key)}"
+            raise failure_in(self.ctx.name, where, error) from error
+
+
+class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):
+    """The context of records and timers and the timer service, in one; reused for all of them."""
+
+    def __init__(self, operator: TimerOperator) -> None:
+        self._operator = operator
+        self._event_time = operator.timers.event_time
+        self._processing_time = operator.timers.processing_time
+        self.key: Any = None
+        self.group = 0
+        self.now: int | None = None
+        self.domain = TimeDomain.EVENT_TIME
+
+    def timer_service(self) -> TimerService:
+        return self
+
+    def timestamp(self) -> int | None:
+        return self.now
+
+    def get_current_key(self) -> Any:
+        return self.key
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+    def current_processing_time(self) -> int:
+        return self._operator.ctx.clock.now_ms()
+
+    def current_watermark(self) -> int:
+        return self._operator.watermark
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self._processing_time.register(timestamp, self.key, group=self.group)
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self._event_time.register(timestamp, self.key, group=self.group)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._processing_time.delete(timestamp, self.key, group=self.group)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._event_time.delete(timestamp, self.key, group=self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldReducer:
+    """Two records into one by a field: ``sum``, ``min`` and ``max`` replace that field in the first
+    record, ``min_by`` and ``max_by`` choose one of the records, the first when they are equal.
+
+    A record is a tuple, Row, list or dict; any other value is its own field 0.
+    """
+
+    kind: str
+    field: int | str
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        """The reduction of both."""
+        if not isinstance(one, tuple | list | dict):
+            if self.field != 0:
+                raise GraphError(
+                    f"{self.kind}({self.field!r}) needs records with fields, but a record is "
+                    f"{short_repr(one)}; for plain values leave the field out"
+                )
+            return self._value(one, other) if self.kind in _VALUES else self._choose(one, other, one, other)
+        try:
+            a, b = one[self.field], other[self.field]  # type: ignore[index,call-overload]
+        except (IndexError, KeyError, TypeError) as error:
+            raise GraphError(
+                f"{self.kind}({self.field!r}) found no such field in the {builtin_name(one)} "
+                f"{short_repr(one)}"
+            ) from error
+        if self.kind not in _VALUES:
+            return self._choose(one, other, a, b)
+        value = self._value(a, b)
+        if isinstance(one, dict):
+            return {**one, self.field: value}
+        changed = list(one)
+        if isinstance(self.field, str):
+            changed[one.field_names.index(self.field)] = value
+        else:
+            changed[self.field] = value
+        return changed if isinstance(one, list) else tuple.__new__(type(one), changed)
+
+    def _value(self, a: Any, b: Any) -> Any:
+        return _VALUES[self.kind](a, b)
+
+    def _choose(self, one: Any, other: Any, a: Any, b: Any) -> Any:
+        better = b < a if self.kind == "min_by" else b > a
+        return other if better else one
+
+
+_VALUES: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: a + b,
+    "min": lambda a, b: b if b < a else a,
+    "max": lambda a, b: b if b > a else a,
+}
+
+
+def field_reducer(kind: str, field: int | str) -> FieldReducer:
+    """The reduction of that kind over a field, by position or name.
+
+    Raises:
+        GraphError: The field is neither.
+    """
+    if isinstance(field, bool) or not isinstance(field, int | str):
+        raise GraphError(f"{kind} takes the position or the name of a field, not {field!r}")
+    return FieldReducer(kind, field)

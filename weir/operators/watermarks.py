@@ -1,0 +1,149 @@
+"""Gives records event time and tells how far it has come.
+
+After each slice the operator emits a watermark if the highest timestamp rose: minus the allowed
+disorder, minus one millisecond. Watermarks from before it are ignored, but for the last one of all,
+by which a source says that it ended. Without records for the idle timeout it says that it is idle,
+and takes that back with the next record.
+
+Source: Flink, TimestampsAndWatermarksOperator.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from weir.common.watermark import WatermarkStrategy
+from weir.errors import SchemaError
+from weir.operators.base import Operator, OperatorContext
+from weir.common.batch import Batch, Timestamps
+from weir.operators.user_code import failure_at
+from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkFactory:
+    """Makes operators that assign timestamps and watermarks."""
+
+    strategy: WatermarkStrategy
+
+    def __call__(self) -> "WatermarkOperator":
+        """A new operator."""
+        return WatermarkOperator(self.strategy)
+
+
+class WatermarkOperator(Operator):
+    """Assigns event time by one strategy."""
+
+    def __init__(self, strategy: WatermarkStrategy) -> None:
+        self._strategy = strategy
+        self._emitted = MIN_WATERMARK_MS
+        self._idle = False
+        self._last_record_ms = 0
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Start waiting for records."""
+        super().open(ctx)
+        self._last_record_ms = ctx.clock.now_ms()
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Pass the records on with their time, then the watermark that follows from them."""
+        if not len(batch):
+            return
+        timestamps = self._timestamps(batch)
+        self.ctx.output.emit(_with_timestamps(batch, timestamps))
+        if self._strategy.idle_timeout_ms is not None:
+            self._last_record_ms = self.ctx.clock.now_ms()
+        if self._strategy.bound_ms is None or timestamps is None:
+            return
+        watermark = int(timestamps.max()) - self._strategy.bound_ms - 1
+        if watermark > self._emitted:
+            self._emitted = watermark
+            self.ctx.output.emit_watermark(watermark)
+        elif self._idle and self._emitted > MIN_WATERMARK_MS:
+            self.ctx.output.emit_watermark(self._emitted)
+        self._idle = False
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        """Only the end of event time is passed on."""
+        if timestamp_ms == MAX_WATERMARK_MS:
+            self._emitted = timestamp_ms
+            self.ctx.output.emit_watermark(timestamp_ms)
+
+    def on_idle(self) -> None:
+        """Nothing comes in, so nothing goes out."""
+        self._become_idle()
+
+    def next_timer_ms(self) -> int | None:
+        """When the stream will count as idle."""
+        timeout_ms = self._strategy.idle_timeout_ms
+        if timeout_ms is None or self._idle or self._emitted == MAX_WATERMARK_MS:
+            return None
+        return self._last_record_ms + timeout_ms
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Become idle if it is time."""
+        due_ms = self.next_timer_ms()
+        if due_ms is not None and due_ms <= now_ms:
+            self._become_idle()
+
+    def _become_idle(self) -> None:
+        if not self._idle:
+            self._idle = True
+            self.ctx.output.emit_idle()
+
+    def _timestamps(self, batch: Batch) -> Timestamps | None:
+        if self._strategy.column is not None:
+            return column_timestamps(batch.columns, self._strategy.column)
+        assign = self._strategy.assign
+        if assign is None:
+            return batch.timestamps
+        before = (
+            [MIN_WATERMARK_MS] * len(batch)
+            if batch.timestamps is None
+            else batch.timestamps.tolist()
+        )
+        left = iter(batch.rows)
+        try:
+            assigned = list(map(assign, left, before))
+            return np.array(assigned, np.int64)
+        except Exception as error:
+            raise failure_at(self.ctx.name, batch.rows, left, error) from error
+
+
+def column_timestamps(columns: pa.RecordBatch, name: str) -> Timestamps:
+    """A column as milliseconds since the epoch.
+
+    Raises:
+        SchemaError: There is no such column, it holds nulls, or it is neither a timestamp nor an
+            integer column.
+    """
+    if name not in columns.schema.names:
+        raise SchemaError(
+            f"the timestamp column {name!r} is missing; the records have "
+            f"{', '.join(columns.schema.names)}"
+        )
+    column = columns.column(name)
+    if column.null_count:
+        raise SchemaError(
+            f"the timestamp column {name!r} holds {column.null_count} nulls; filter them out before"
+        )
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.date64()).cast(pa.int64())
+    elif not pa.types.is_integer(column.type):
+        raise SchemaError(
+            f"the timestamp column {name!r} is {column.type}; it must be an Arrow timestamp, a date or "
+            "integer milliseconds"
+        )
+    timestamps: Timestamps = column.cast(pa.int64()).to_numpy()
+    return timestamps
+
+
+def _with_timestamps(batch: Batch, timestamps: Timestamps | None) -> Batch:
+    if timestamps is batch.timestamps:
+        return batch
+    if batch.is_columnar:
+        return Batch.of_columns(batch.columns, batch.type, timestamps)
+    return Batch.of_rows(batch.rows, batch.type, timestamps)

@@ -1,0 +1,73 @@
+"""Which window a record belongs to.
+
+A tumbling window covers ``[start, end)`` on a fixed grid; ``offset`` shifts the grid. Its last
+moment, ``end - 1``, is what watermarks are compared with.
+
+Source: Flink, TimeWindow and TumblingEventTimeWindows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weir.common.time import milliseconds_of
+from weir.common.watermark import Length
+from weir.errors import GraphError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimeWindow:
+    """From ``start`` (included) to ``end`` (excluded), milliseconds since the epoch."""
+
+    start: int
+    end: int
+
+    def max_timestamp(self) -> int:
+        """The last millisecond that belongs to the window."""
+        return self.end - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TumblingWindows:
+    """Windows of one size, one after the other without a gap."""
+
+    size_ms: int
+    offset_ms: int
+    is_event_time: bool
+
+    def start_of(self, timestamp: int) -> int:
+        """The start of the window around ``timestamp``."""
+        return timestamp - (timestamp - self.offset_ms) % self.size_ms
+
+    def starts_of(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The same for a whole column."""
+        return timestamps - (timestamps - self.offset_ms) % self.size_ms
+
+
+class TumblingEventTimeWindows:
+    """Tumbling windows by the records' own time."""
+
+    @staticmethod
+    def of(size: Length, offset: Length = 0) -> TumblingWindows:
+        """Windows of ``size``, shifted by ``offset``."""
+        return _tumbling(size, offset, is_event_time=True)
+
+
+class TumblingProcessingTimeWindows:
+    """Tumbling windows by the clock of the machine that sees the record."""
+
+    @staticmethod
+    def of(size: Length, offset: Length = 0) -> TumblingWindows:
+        """Windows of ``size``, shifted by ``offset``."""
+        return _tumbling(size, offset, is_event_time=False)
+
+
+def _tumbling(size: Length, offset: Length, *, is_event_time: bool) -> TumblingWindows:
+    size_ms, offset_ms = milliseconds_of(size), milliseconds_of(offset)
+    if size_ms < 1 or abs(offset_ms) >= size_ms:
+        raise GraphError(
+            f"a window of {size_ms} ms with an offset of {offset_ms} ms: the size must be positive "
+            "and the offset smaller than it"
+        )
+    return TumblingWindows(size_ms, offset_ms, is_event_time)

@@ -1,0 +1,422 @@
+"""The shell around the checkpoint coordinator in library mode: it does what the machine says.
+
+The coordinator (``weir.protocol.coordinator``) decides; this file keeps the acknowledgements until
+the manifest is written from them, does the I/O, and feeds the outcomes back as events. The
+checkpoint storage is the truth: a new driver of the job starts from what it finds there.
+
+A manifest and the claim of an attempt fence each other. A driver writes the manifest, then looks
+whether a newer attempt of another driver is recorded; a new driver records its attempt, then looks
+for manifests. Whatever the order, either the old driver sees the new attempt and commits nothing,
+or the new one sees the manifest and restores from it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias, assert_never
+
+from weir.config import JobConfig
+from weir.errors import StorageError
+from weir.graph.physical import ExecutionGraph
+from weir.ids import (
+    AttemptNumber,
+    CheckpointId,
+    JobId,
+    OperatorId,
+    StateHandle,
+    SubtaskId,
+)
+from weir.operators.base import Clock
+from weir.protocol import coordinator
+from weir.protocol.coordinator import CoordinatorState
+from weir.protocol.deployment import Versions
+from weir.protocol.events import (
+    CheckpointsDiscarded,
+    CheckpointSettled,
+    CheckpointTriggered,
+    JobEvent,
+    Notice,
+)
+from weir.protocol.lifecycle import FailureReason, JobStatus
+from weir.protocol.messages import (
+    Acknowledged,
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointingStarted,
+    CheckpointingStopped,
+    CheckpointRefused,
+    CheckpointRequested,
+    CheckpointsRestored,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    Declined,
+    DiscardCheckpoint,
+    DiscardHandles,
+    DiscardPending,
+    FailJob,
+    JobEnded,
+    ManifestFailed,
+    ManifestWritten,
+    OperatorAck,
+    RecordAborted,
+    RecordCompleted,
+    SubtaskCommand,
+    Tick,
+    TriggerCheckpoint,
+    WriteManifest,
+)
+from weir.protocol.pending import CheckpointPlan, PendingCheckpoint
+from weir.runtime.recovery import RestoreChoice
+from weir.storage.layout import JobLayout, in_job
+from weir.storage.manifest import Manifest, OperatorSummary, Tombstone, dump
+from weir.storage.store import CheckpointStore
+from weir.testing.faults import reach
+
+FINAL_RETRY_MS = 100
+
+Io: TypeAlias = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+
+
+class Fenced(StorageError):
+    """Another driver has taken the job over."""
+
+    retryable = False
+
+
+class CheckpointRunner:
+    """Runs the coordinator of one job."""
+
+    def __init__(
+        self,
+        plan: ExecutionGraph,
+        config: JobConfig,
+        job_id: JobId,
+        *,
+        store: CheckpointStore,
+        versions: Versions,
+        io: Io,
+        clock: Clock,
+        emit: Callable[[JobEvent], None],
+        send: Callable[[SubtaskCommand], None],
+        fail_attempt: Callable[[str], None],
+        fenced: Callable[[], None],
+    ) -> None:
+        self._plan = plan
+        self._config = config
+        self._job_id = job_id
+        self._layout = JobLayout(job_id)
+        self._store = store
+        self._versions = versions
+        self._io = io
+        self._clock = clock
+        self._emit = emit
+        self._send = send
+        self._fail_attempt = fail_attempt
+        self._fenced = fenced
+        self._state = CoordinatorState(config=config.checkpoints)
+        self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}
+        self._sizes: dict[CheckpointId, tuple[int, int]] = {}
+        self._source_records: dict[CheckpointId, int] = {}
+        self._base_records = 0  # Source records at the restored checkpoint.
+        self._max_parallelism: Mapping[OperatorId, int] = {}
+        self._newest_attempt = AttemptNumber(0)
+        self._restored_from: CheckpointId | None = None
+        self._io_count = 0
+        self.has_completed = False  # Whether this driver completed a checkpoint.
+        self._when_quiet: deque[Callable[[], None]] = deque()
+        self._final_id: CheckpointId | None = None
+        self._final_due_ms: int | None = None
+        self._final_count = 0
+
+    # Driving.
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether storage is being written or deleted."""
+        return self._io_count > 0
+
+    def next_due_ms(self) -> int | None:
+        """When ``tick`` is due next."""
+        due = [coordinator.next_due_ms(self._state), self._final_due_ms]
+        return min((d for d in due if d is not None), default=None)
+
+    def tick(self) -> None:
+        """Trigger and expire what is due."""
+        now = self._clock.now_ms()
+        if self._final_due_ms is not None and now >= self._final_due_ms:
+            self._final_due_ms = None
+            self.trigger_final()
+        due = coordinator.next_due_ms(self._state)
+        if due is not None and now >= due:
+            self._step(Tick())
+
+    def loaded(self, found: CheckpointsRestored) -> None:
+        """The storage was searched: go on from what it holds."""
+        self._step(found)
+
+    def restored(self, choice: RestoreChoice) -> None:
+        """The next attempt starts from this."""
+        self._base_records = self.source_records(choice.checkpoint_id)
+        self._max_parallelism = choice.plan.max_parallelism
+        self._restored_from = choice.checkpoint_id
+
+    def begin_attempt(self, attempt: AttemptNumber) -> None:
+        """An attempt of this driver comes up; older ones of others are fenced by it."""
+        self._newest_attempt = attempt
+
+    def start(self, attempt: AttemptNumber, jitter: float) -> None:
+        """All subtasks run: checkpoints may be taken.
+
+        Units: ``jitter`` in [0, 1) sets the delay of the first one between pause and interval.
+        """
+        pause = self._config.checkpoints.min_pause_ms
+        interval = max(self._config.checkpoints.interval_ms or pause, pause)
+        self._step(
+            CheckpointingStarted(
+                attempt,
+                CheckpointPlan.of(self._plan),
+                first_delay_ms=pause + int(jitter * (interval - pause)),
+                restored_from=self._restored_from,
+            )
+        )
+
+    def stop(self, reason: FailureReason) -> None:
+        """The attempt is over: give up what is under way."""
+        self._final_due_ms = None
+        if self._state.attempt:
+            self._step(CheckpointingStopped(self._state.attempt, reason))
+
+    def job_ended(self, status: JobStatus) -> None:
+        """The job is over: keep or delete its checkpoints."""
+        self._step(JobEnded(status))
+
+    def on_report(self, report: Acknowledged | Declined) -> None:
+        """A chain acknowledged or declined."""
+        if isinstance(report, Acknowledged) and self._is_open(report):
+            filed = self._acks.setdefault(report.checkpoint_id, {})
+            filed.update((ack.subtask, ack) for ack in report.operators)
+        self._step(report)
+
+    def _is_open(self, report: Acknowledged) -> bool:
+        pending = self._state.find_pending(report.checkpoint_id)
+        return pending is not None and pending.attempt == report.attempt
+
+    def trigger_final(self) -> None:
+        """Every subtask ended: take the checkpoint that commits the tail of the output."""
+        self._final_count += 1
+        self._step(CheckpointRequested(f"final-{self._final_count}"))
+
+    def when_quiet(self, action: Callable[[], None]) -> None:
+        """Call ``action`` once no manifest is being written: now, or after the one that is."""
+        self._when_quiet.append(action)
+        self._check_quiet()
+
+    def _check_quiet(self) -> None:
+        while self._when_quiet and not any(p.is_finalizing for p in self._state.pending):
+            self._when_quiet.popleft()()
+
+    def source_records(self, checkpoint_id: CheckpointId | None) -> int:
+        """Records the job's sources had emitted at a checkpoint of this driver; else 0."""
+        return 0 if checkpoint_id is None else self._source_records.get(checkpoint_id, 0)
+
+    # The machine.
+
+    def _step(self, event: CoordinatorEvent) -> None:
+        step = coordinator.step(self._state, event, self._clock.now_ms())
+        self._state = step.state
+        for command in step.commands:
+            self._carry_out(command)
+        self._check_quiet()
+
+    def _carry_out(self, command: CoordinatorCommand) -> None:
+        now = self._clock.now_ms()
+        match command:
+            case TriggerCheckpoint():
+                self._announce(command, now)
+                self._send(command)
+            case CheckpointCompleted(checkpoint_id=checkpoint_id):
+                self._send(replace(command, final=checkpoint_id == self._final_id))
+            case CheckpointAborted():
+                self._send(command)
+            case WriteManifest(pending):
+                self._write_manifest(pending)
+            case RecordCompleted(completed, request):
+                self.has_completed = True
+                if (request.request_id or "").startswith("final-"):
+                    self._final_id = completed.checkpoint_id
+                self._acks.pop(completed.checkpoint_id, None)
+                size, written = self._sizes.pop(completed.checkpoint_id, (0, 0))
+                self._emit(
+                    CheckpointSettled(
+                        now,
+                        completed.checkpoint_id,
+                        completed.completed_at_ms - completed.triggered_at_ms,
+                        state_size=size,
+                        written_size=written,
+                    )
+                )
+            case RecordAborted(pending, reason, cause):
+                duration = now - pending.barrier.triggered_at_ms
+                self._emit(CheckpointSettled(now, pending.checkpoint_id, duration, reason, cause))
+                self._retry_final(pending.request.request_id, now)
+            case CheckpointRefused(request, reason):
+                self._retry_final(request.request_id, now)
+                if request.request_id is not None:
+                    self._emit(Notice(now, f"checkpoint refused: {reason}"))
+            case DiscardHandles(handles):
+                self._delete(self._paths(handles))
+            case DiscardPending(checkpoint_id):
+                self._discard_pending(checkpoint_id)
+            case DiscardCheckpoint(completed):
+                self._discard(completed.checkpoint_id)
+            case FailJob(_, cause):
+                self._fail_attempt(cause)
+            case _:
+                assert_never(command)
+
+    def _announce(self, command: TriggerCheckpoint, now: int) -> None:
+        pending = self._state.find_pending(command.barrier.checkpoint_id)
+        if pending is not None:
+            self._emit(
+                CheckpointTriggered(
+                    now,
+                    pending.checkpoint_id,
+                    pending.kind,
+                    tuple(sorted(pending.missing)),
+                )
+            )
+
+    def _retry_final(self, request_id: str | None, now: int) -> None:
+        if (request_id or "").startswith("final-") and self._state.plan is not None:
+            self._final_due_ms = now + FINAL_RETRY_MS
+
+    # Storage.
+
+    def _write_manifest(self, pending: PendingCheckpoint) -> None:
+        acks = self._acks.get(pending.checkpoint_id, {})
+        sources = set(self._plan.source_subtasks)
+        self._source_records[pending.checkpoint_id] = self._base_records + sum(
+            ack.metrics.records for subtask, ack in acks.items() if subtask in sources
+        )
+        self._sizes[pending.checkpoint_id] = (
+            sum(ack.metrics.state_size for ack in acks.values()),
+            sum(ack.metrics.written_size for ack in acks.values()),
+        )
+        manifest = self._manifest(pending, acks)
+        path = self._layout.manifest(pending.checkpoint_id)
+
+        def work() -> None:
+            reach("manifest.before", id=pending.checkpoint_id)
+            if not self._store.create_if_absent(path, dump(manifest)):
+                raise Fenced(f"{path} was written by another driver of the job")
+            self._check_fence()
+            reach("manifest.written", id=pending.checkpoint_id)
+
+        def done(outcome: Exception | None) -> None:
+            match outcome:
+                case None:
+                    self._step(ManifestWritten(pending.checkpoint_id))
+                case Fenced():
+                    failed = ManifestFailed(pending.checkpoint_id, str(outcome), may_exist=True)
+                    self._step(failed)
+                    self._fenced()
+                case error:
+                    self._give_up(pending.checkpoint_id, path, dump(manifest), str(error))
+
+        self._run(work, done)
+
+    def _check_fence(self) -> None:
+        names = self._store.list(self._layout.attempts)
+        newest = max(map(self._layout.attempt_of, names), default=0)
+        if newest > self._newest_attempt:
+            raise Fenced(f"attempt {newest} of the job belongs to another driver")
+
+    def _give_up(self, checkpoint_id: CheckpointId, path: str, manifest: bytes, cause: str) -> None:
+        """Writing failed: take the key with a tombstone, so that the manifest cannot appear."""
+
+        def work() -> CoordinatorEvent:
+            tombstone = Tombstone(
+                job_id=self._job_id,
+                checkpoint_id=checkpoint_id,
+                attempt=self._state.attempt,
+                given_up_ms=self._clock.now_ms(),
+                reason=cause,
+            )
+            if self._store.create_if_absent(path, dump(tombstone)):
+                return ManifestFailed(checkpoint_id, cause)
+            if self._store.read(path) == manifest:
+                return ManifestWritten(checkpoint_id)  # It was written after all.
+            return ManifestFailed(checkpoint_id, cause, may_exist=True)
+
+        def done(outcome: CoordinatorEvent | Exception) -> None:
+            if isinstance(outcome, Exception):
+                outcome = ManifestFailed(checkpoint_id, cause, may_exist=True)
+            self._step(outcome)
+
+        self._run(work, done)
+
+    def _manifest(self, pending: PendingCheckpoint, acks: dict[SubtaskId, OperatorAck]) -> Manifest:
+        return Manifest(
+            job_id=self._job_id,
+            job_name=self._plan.graph.name,
+            checkpoint_id=pending.checkpoint_id,
+            parent_id=pending.parent_id,
+            kind=pending.kind,
+            attempt=pending.attempt,
+            triggered_ms=pending.barrier.triggered_at_ms,
+            completed_ms=self._clock.now_ms(),
+            versions=self._versions,
+            operators=tuple(
+                OperatorSummary(op.uid, op.name, op.parallelism, self._max_parallelism[op.uid])
+                for op in self._plan.graph.operators
+            ),
+            acks=tuple(ack for _, ack in sorted(acks.items())),
+        )
+
+    def _discard_pending(self, checkpoint_id: CheckpointId) -> None:
+        self._acks.pop(checkpoint_id, None)
+        self._sizes.pop(checkpoint_id, None)
+        attempt = self._state.attempt
+        directory = self._layout.attempt_state(checkpoint_id, attempt)
+        self._run(lambda: self._store.delete_prefix(directory), self._deleted)
+
+    def _discard(self, checkpoint_id: CheckpointId) -> None:
+        self._source_records.pop(checkpoint_id, None)
+
+        def work() -> None:
+            # The manifest first: without it the rest is no checkpoint that somebody could restore.
+            self._store.delete(self._layout.manifest(checkpoint_id))
+            self._store.delete_prefix(self._layout.checkpoint(checkpoint_id))
+
+        def done(outcome: Exception | None) -> None:
+            if outcome is None:
+                now = self._clock.now_ms()
+                self._emit(CheckpointsDiscarded(now, (checkpoint_id,)))
+            self._deleted(outcome)
+
+        self._run(work, done)
+
+    def _paths(self, handles: tuple[StateHandle, ...]) -> list[str]:
+        return [in_job(self._job_id, h.path) for h in handles if h.path is not None]
+
+    def _delete(self, paths: list[str]) -> None:
+        def work() -> None:
+            for path in paths:
+                self._store.delete(path)
+
+        if paths:
+            self._run(work, self._deleted)
+
+    def _deleted(self, outcome: Exception | None) -> None:
+        if outcome is not None:
+            now = self._clock.now_ms()
+            self._emit(Notice(now, f"old state could not be deleted and stays: {outcome}"))
+
+    def _run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._io_count += 1
+
+        def finished(outcome: Any) -> None:
+            self._io_count -= 1
+            done(outcome)
+
+        self._io(work, finished)

@@ -1,0 +1,52 @@
+"""A pipeline as bytes for the slots: its graph and settings, and where its modules are.
+
+The graph is pickled by cloudpickle: what the script defines travels by value, what it imports
+by name. Directories on the driver's module path that exist on the slot's machine too are put on
+its path, so that modules beside the script are found wherever the file system is shared.
+"""
+
+import os
+import sys
+from typing import Any
+
+import cloudpickle
+
+from weir.config import JobConfig
+from weir.errors import UserError
+from weir.graph.logical import JobGraph
+
+
+class _Program:
+    """Unpickles to ``(graph, config)`` once the module path is set."""
+
+    def __init__(self, paths: list[str], body: bytes) -> None:
+        self._paths = paths
+        self._body = body
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load_program, (self._paths, self._body)
+
+
+def dump_program(graph: JobGraph, config: JobConfig) -> bytes:
+    """The bytes for the slots.
+
+    Raises:
+        UserError: Something that a function of the pipeline holds cannot be sent to a slot.
+    """
+    try:
+        body = cloudpickle.dumps((graph, config))
+    except Exception as error:
+        raise UserError(
+            f"the pipeline cannot be sent to the slots: {error}; open connections, locks and the "
+            "like in open(), not when the function is made"
+        ) from error
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    data: bytes = cloudpickle.dumps(_Program(paths, body))
+    return data
+
+
+def load_program(paths: list[str], body: bytes) -> tuple[JobGraph, JobConfig]:
+    """Set the module path and unpickle the pipeline."""
+    sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
+    program: tuple[JobGraph, JobConfig] = cloudpickle.loads(body)
+    return program

@@ -1,0 +1,176 @@
+"""Runs a graph on Spark: what ``env.execute()`` comes to.
+
+Where the script runs inside a Spark application already (``spark-submit``, a notebook), its session
+is used; otherwise a local one is started with one core per slot and stopped at the end.
+"""
+
+import logging
+import os
+import pickle
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+
+from weir.config import JobConfig
+from weir.datastream.execution import ExecutionOptions, JobExecutionResult
+from weir.errors import ConfigError, JobFailedError
+from weir.graph.logical import JobGraph
+from weir.graph.physical import ExecutionGraph
+from weir.ids import JobId, SubtaskId
+from weir.protocol.deployment import Versions
+from weir.protocol.events import JobEvent
+from weir.protocol.lifecycle import JobStatus
+from weir.runtime.history import JobHistory
+from weir.runtime.process import SystemClock
+from weir.runtime.recovery import RestoreRequest, latest_job
+from weir.spark.job_master import run_job
+from weir.spark.program import dump_program
+from weir.storage.store import CheckpointStore, store_for
+
+logger = logging.getLogger(__name__)
+
+TASK_FAILURES_MAX = (
+    1_000  # A slot that is lost comes back; the restart strategy decides, not Spark.
+)
+LOOPBACK = "127.0.0.1"
+_LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
+
+Listener = Callable[[JobEvent], None]
+_listeners: list[Listener] = []
+
+
+def listen(listener: Listener) -> None:
+    """Have every event of the jobs that this process runs from now on."""
+    _listeners.append(listener)
+
+
+def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> JobExecutionResult:
+    """Run a job to its end.
+
+    Raises:
+        JobFailedError: The job failed; its cause is the message.
+        UserError: The job cannot be started as it is; nothing ran.
+    """
+    store = store_for(config.checkpoints.storage)
+    job_id, request = _identity(graph.name, config, options.restore, store)
+    program = dump_program(graph, config)
+    started = time.monotonic()
+    history = JobHistory()
+    collected: list[Any] = []
+    listeners: Sequence[Listener] = (history.on_event, *_listeners)
+
+    def emit(event: JobEvent) -> None:
+        for listener in listeners:
+            listener(event)
+
+    def collect(subtask: SubtaskId, payload: bytes) -> None:
+        collected.extend(pickle.loads(payload))
+
+    needed = ExecutionGraph(graph).slot_count + config.spare_slots
+    spark, owned = _session(options.master, needed, graph.name)
+    try:
+        job = run_job(
+            spark,
+            graph,
+            config,
+            job_id,
+            program=program,
+            store=store,
+            versions=own_versions(),
+            clock=SystemClock(),
+            emit=emit,
+            collect=collect,
+            restore_from=request,
+            slot_count=needed,
+            host=_reachable_host(spark),
+        )
+    finally:
+        if owned:
+            spark.stop()
+    if job.status is JobStatus.FAILED:
+        raise JobFailedError(f"job {job_id} failed: {job.cause}")
+    return JobExecutionResult(
+        job_id=job_id,
+        name=graph.name,
+        net_runtime_ms=int((time.monotonic() - started) * 1000),
+        collected=tuple(collected),
+        history=history,
+    )
+
+
+def own_versions() -> Versions:
+    """What the driver runs, and every slot must run too."""
+    return Versions(
+        weir=version("weir-streaming"),
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        pyarrow=version("pyarrow"),
+    )
+
+
+def _identity(
+    name: str, config: JobConfig, restore: str | None, store: CheckpointStore
+) -> tuple[JobId, RestoreRequest | None]:
+    """The job's id, and the checkpoint that was asked for by its path."""
+    fresh = JobId(f"{re.sub(r'[^a-zA-Z0-9_]+', '-', name).strip('-')}-{secrets.token_hex(4)}")
+    if restore is None:
+        return fresh, None
+    storage = config.checkpoints.storage
+    if restore == "latest":
+        if storage is None:
+            raise ConfigError(
+                "restoring the latest checkpoint needs the storage it was written to; give "
+                "--storage, or env.get_checkpoint_config().set_checkpoint_storage(...)"
+            )
+        return latest_job(store, name), None
+    request = RestoreRequest.parse(restore)
+    same = storage is not None and os.path.realpath(request.storage) == os.path.realpath(storage)
+    return (request.job_id if same else fresh), request
+
+
+def _session(master: str | None, slots: int, name: str) -> tuple[SparkContext, bool]:
+    """The running Spark context, or a new one of our own."""
+    active = SparkContext._active_spark_context
+    if active is not None:
+        return active, False
+    conf = SparkConf()
+    master = _with_retries(master or conf.get("spark.master") or f"local[{slots}]")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    conf.setMaster(master).setAppName(name)
+    settings = {
+        "spark.task.maxFailures": str(TASK_FAILURES_MAX),
+        "spark.speculation": "false",
+        "spark.python.worker.reuse": "false",
+        "spark.ui.enabled": "false",
+        "spark.locality.wait": "0s",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.executor.processTreeMetrics.enabled": "false",
+    }
+    if _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    for key, value in settings.items():
+        conf.setIfMissing(key, value)
+    spark = SparkContext(conf=conf)
+    spark.setLogLevel("FATAL" if _LOCAL.fullmatch(master) else "WARN")
+    return spark, True
+
+
+def _with_retries(master: str) -> str:
+    """``local[n]`` never retries a task unless told to."""
+    found = _LOCAL.fullmatch(master)
+    if found is None:
+        return master
+    cores = found["cores"] or "1"
+    return f"local[{cores},{TASK_FAILURES_MAX}]"
+
+
+def _reachable_host(spark: SparkContext) -> str:
+    """Where executors reach the driver: the address that Spark itself uses for that."""
+    return spark.getConf().get("spark.driver.host") or LOOPBACK

@@ -1,0 +1,434 @@
+"""Keyed state in columns, for aggregates that are computed over whole slices.
+
+Every key has a dense row number, its *slot*; a value column is one NumPy array indexed by slot. So
+a slice costs one look-up of its keys and a gather and a scatter per column.
+
+Freezing is copy on write by chunk, turned round: the live array stays where it is, contiguous for
+the gather, and the first write into a chunk that a view still needs saves the old chunk for the
+view. The snapshot thread takes chunks under the same lock, and a chunk it has taken needs no saving
+any more. Keys and their groups are only ever appended, and growing makes new arrays, so of those a
+view simply keeps the arrays and their length.
+
+Row 0 belongs to the null key and is empty where there is none.
+"""
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any, Protocol, TypeAlias
+
+import hirola
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.errors import ConfigError, ProtocolError
+from weir.graph.key_groups import Key, key_group
+from weir.ids import CheckpointId, KeyGroupRange
+from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key
+
+Slots: TypeAlias = npt.NDArray[np.int64]
+Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
+
+CHUNK_ROWS = 65_536
+_ROWS_MIN = 1_024
+_NULL_SLOT = 0
+
+
+class Column:
+    """One value per slot; the zero of its type until it is set."""
+
+    def __init__(self, dtype: npt.DTypeLike, chunk_rows: int) -> None:
+        self.dtype = np.dtype(dtype)
+        self._values: npt.NDArray[Any] = np.zeros(_ROWS_MIN, self.dtype)
+        self._chunk_rows = chunk_rows
+        self._views: list[FrozenColumn] = []
+        # Chunks that views gave back. Memory fresh from the system would cost more than the copy.
+        self._spares: list[npt.NDArray[Any]] = []
+
+    def gather(self, slots: Slots) -> npt.NDArray[Any]:
+        """The values of these slots.
+
+        Shape: n slots -> n values, a copy.
+        """
+        return self._values.take(slots)
+
+    def scatter(self, slots: Slots, values: npt.ArrayLike) -> None:
+        """Set the values of these slots; of a repeated slot the last one counts.
+
+        Shape: n slots, n values or one for all.
+        """
+        for view in self._views:
+            view.save_before_write(slots)
+        self._values[slots] = values
+
+    def grow(self, rows: int) -> None:
+        """Make room for ``rows`` slots."""
+        if rows > len(self._values):
+            grown = np.zeros(max(rows, 2 * len(self._values)), self.dtype)
+            grown[: len(self._values)] = self._values
+            self._values = grown
+            self._views.clear()  # They keep the old array, which nobody writes any more.
+
+    def freeze(self, rows: int) -> "FrozenColumn":
+        """A view of the first ``rows`` values as they are now."""
+        view = FrozenColumn(self._values, rows, self._chunk_rows, self._spares)
+        self._views.append(view)
+        return view
+
+    def release(self, view: "FrozenColumn") -> None:
+        """Save nothing more for this view."""
+        if view in self._views:
+            self._views.remove(view)
+        view.give_back()
+
+
+class FrozenColumn:
+    """The values of a column as they were at a barrier."""
+
+    def __init__(
+        self,
+        live: npt.NDArray[Any],
+        rows: int,
+        chunk_rows: int,
+        spares: list[npt.NDArray[Any]],
+    ) -> None:
+        chunks = -(-rows // chunk_rows)
+        self._live = live
+        self._rows = rows
+        self._chunk_rows = chunk_rows
+        self._spares = spares  # Shared with the column: both threads only append and pop.
+        self._needed = np.ones(chunks, np.bool_)  # The chunk is still read from the live array.
+        self._saved: dict[int, npt.NDArray[Any]] = {}
+        self._lock = Lock()
+
+    def save_before_write(self, slots: Slots) -> None:
+        """Keep what the view needs of the chunks that hold ``slots``; on the loop thread."""
+        if not self._needed.any():
+            return
+        touched = np.zeros(self._live.size // self._chunk_rows + 1, np.bool_)
+        touched[slots // self._chunk_rows] = True
+        touched = touched[: len(self._needed)]
+        for chunk in np.flatnonzero(touched & self._needed).tolist():
+            with self._lock:
+                if self._needed[chunk]:
+                    spare = self._spares.pop() if self._spares else self._new_chunk()
+                    span = self._span(chunk)
+                    spare[: span.stop - span.start] = self._live[span]
+                    self._saved[chunk] = spare
+                    self._needed[chunk] = False
+
+    def take(self) -> npt.NDArray[Any]:
+        """All values, once; on the snapshot thread.
+
+        Shape: one value per row at the time of the freeze.
+        """
+        values = np.empty(self._rows, self._live.dtype)
+        for chunk in range(len(self._needed)):
+            span = self._span(chunk)
+            with self._lock:  # Held for one chunk's copy: some tens of microseconds.
+                saved = self._saved.pop(chunk, None)
+                if saved is None:
+                    values[span] = self._live[span]
+                    self._needed[chunk] = False
+            if saved is not None:
+                values[span] = saved[: span.stop - span.start]
+                self._spares.append(saved)
+        return values
+
+    def give_back(self) -> None:
+        """Return the memory that nobody took."""
+        with self._lock:
+            self._spares += self._saved.values()
+            self._saved.clear()
+            self._needed[:] = False
+
+    def _new_chunk(self) -> npt.NDArray[Any]:
+        return np.empty(self._chunk_rows, self._live.dtype)
+
+    def _span(self, chunk: int) -> slice:
+        start = chunk * self._chunk_rows
+        return slice(start, min(start + self._chunk_rows, self._rows))
+
+
+class _Index(Protocol):
+    """Keys without null, numbered from 0 in the order they first came."""
+
+    def add(self, keys: Any) -> Slots:
+        """The numbers of keys; new ones get the next numbers."""
+
+    def take(self, numbers: Slots) -> pa.Array | list[Key]:
+        """The keys with these numbers."""
+
+    def stored(self) -> "tuple[npt.NDArray[np.int64] | list[SlotKey], int]":
+        """Something append-only that holds the keys in order, and their number."""
+
+    def __len__(self) -> int: ...
+
+
+class _IntIndex:
+    """Integers, in a hash table over NumPy arrays."""
+
+    def __init__(self) -> None:
+        # It would warn when nearly full; it never gets there.
+        self._table = hirola.HashTable(4 * _ROWS_MIN, np.int64, almost_full=None)
+
+    def add(self, keys: npt.NDArray[np.int64]) -> Slots:
+        wanted = 2 * (len(self._table) + len(keys))  # Half empty, as if all of them were new.
+        if wanted > self._table.max:
+            self._table = self._table.resize(max(wanted, 2 * self._table.max))
+        added: Slots = self._table.add(keys)
+        return added
+
+    def take(self, numbers: Slots) -> pa.Array:
+        return pa.array(self._table.keys[numbers], pa.int64())
+
+    def stored(self) -> tuple[npt.NDArray[np.int64], int]:
+        return self._table.keys, len(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+class _ObjectIndex:
+    """Keys of any other type, in a dictionary."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[SlotKey, int] = {}
+        self._keys: list[SlotKey] = []
+
+    def add(self, keys: Sequence[Key]) -> Slots:
+        numbers, known = self._numbers, self._keys
+        found = np.empty(len(keys), np.int64)
+        for row, key in enumerate(keys):
+            slot = key if type(key) is str else slot_key(key)
+            number = numbers.get(slot)
+            if number is None:
+                number = numbers[slot] = len(known)
+                known.append(slot)
+            found[row] = number
+        return found
+
+    def take(self, numbers: Slots) -> list[Key]:
+        return [key_of_slot(self._keys[number]) for number in numbers.tolist()]
+
+    def stored(self) -> tuple[list[SlotKey], int]:
+        return self._keys, len(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class ColumnarTable:
+    """Value columns over the keys of one operator subtask."""
+
+    def __init__(
+        self,
+        name: str,
+        key_type: pa.DataType | None,
+        columns: Mapping[str, npt.DTypeLike],
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> None:
+        """An empty table; with ``key_type`` None keys are Python values of any key type.
+
+        Raises:
+            ConfigError: A column is of a type that has no fixed size.
+        """
+        for column, dtype in columns.items():
+            if np.dtype(dtype).kind not in "biufmM":
+                raise ConfigError(
+                    f"column {column!r} of table {name!r} is of {np.dtype(dtype)}; columns hold "
+                    "numbers, bools or times"
+                )
+        self.name = name
+        self.key_type = key_type
+        self.key_groups = key_groups
+        self.max_parallelism = max_parallelism
+        self.columns = {key: Column(dtype, chunk_rows) for key, dtype in columns.items()}
+        self._is_int = (
+            key_type is not None
+            and pa.types.is_integer(key_type)
+            and not pa.types.is_uint64(key_type)
+        )
+        self._index: _Index = _IntIndex() if self._is_int else _ObjectIndex()
+        self._has_null = False
+        self._groups: npt.NDArray[np.uint16] = np.zeros(_ROWS_MIN, np.uint16)
+        self._groups[_NULL_SLOT] = key_group(None, max_parallelism)
+
+    def __len__(self) -> int:
+        """How many keys there are."""
+        return len(self._index) + self._has_null
+
+    @property
+    def rows(self) -> int:
+        """One more than the highest slot given out so far: a slot at or above it is new."""
+        return len(self._index) + 1
+
+    def slots_of(self, keys: Keys) -> Slots:
+        """The slots of keys; a key not seen before gets a new one, whose values are zero.
+
+        Shape: n keys -> n slots.
+
+        Raises:
+            KeyTypeError: A key has no canonical encoding.
+            ProtocolError: A key belongs to another subtask.
+        """
+        if isinstance(keys, pa.ChunkedArray):
+            keys = keys.combine_chunks()
+        if isinstance(keys, np.ndarray):
+            return self._slots_of_int(keys) if self._is_int else self._slots_of(pa.array(keys))
+        if isinstance(keys, pa.Array):
+            return self._slots_of(keys)
+        return self._slots_of_python(keys)
+
+    def column(self, name: str) -> Column:
+        """The value column of this name."""
+        return self.columns[name]
+
+    def keys_of(self, slots: Slots) -> pa.Array | list[Key]:
+        """The keys of slots: an Arrow column, or a list where ``key_type`` is None.
+
+        Shape: n slots -> n keys.
+        """
+        null = slots == _NULL_SLOT
+        numbers = slots - 1
+        if not null.any():
+            return self._typed(self._index.take(numbers))
+        keys: list[Key] = [None] * len(slots)
+        taken = self._index.take(numbers[~null])
+        values = taken if isinstance(taken, list) else taken.to_pylist()
+        for row, key in zip(np.flatnonzero(~null).tolist(), values, strict=True):
+            keys[row] = key
+        return self._typed(keys)
+
+    def freeze(self, checkpoint_id: CheckpointId) -> "FrozenColumns":
+        """A view of the table as it is now.
+
+        Units: O(columns x chunks), whatever the number of keys.
+        """
+        return FrozenColumns(checkpoint_id, self)
+
+    def view_parts(self) -> tuple[Any, int, npt.NDArray[np.uint16], bool]:
+        """Stored keys, rows, key groups and whether row 0 counts: all append-only."""
+        keys, _ = self._index.stored()
+        return keys, self.rows, self._groups, self._has_null
+
+    def _typed(self, keys: pa.Array | list[Key]) -> pa.Array | list[Key]:
+        if self.key_type is None:
+            return keys
+        if isinstance(keys, pa.Array):
+            return keys.cast(self.key_type)
+        return pa.array(keys, self.key_type)
+
+    def _slots_of(self, keys: pa.Array) -> Slots:
+        if pa.types.is_dictionary(keys.type):
+            return self._slots_of_dictionary(keys)
+        if self._is_int:
+            if not keys.null_count:
+                return self._slots_of_int(keys.cast(pa.int64()).to_numpy())
+            slots = np.full(len(keys), _NULL_SLOT, np.int64)
+            valid = keys.is_valid().to_numpy(zero_copy_only=False)
+            slots[valid] = self._slots_of_int(keys.drop_null().cast(pa.int64()).to_numpy())
+            self._note_null()
+            return slots
+        try:
+            return self._slots_of_dictionary(keys.dictionary_encode())
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            return self._slots_of_python(keys.to_pylist())
+
+    def _slots_of_dictionary(self, keys: pa.DictionaryArray) -> Slots:
+        """Look up every distinct value once."""
+        slots = np.append(self._slots_of_values(keys.dictionary), _NULL_SLOT)
+        if not keys.null_count:
+            indices = keys.indices
+        else:
+            self._note_null()
+            indices = keys.indices.cast(pa.int64()).fill_null(len(slots) - 1)
+        found: Slots = slots[indices.to_numpy()]
+        return found
+
+    def _slots_of_values(self, values: pa.Array) -> Slots:
+        if self._is_int:
+            return self._slots_of(values)
+        before = len(self._index)
+        numbers = self._index.add(values.to_pylist())
+        if len(self._index) > before:
+            new_rows, first_at = np.unique(numbers, return_index=True)
+            at = first_at[new_rows >= before]
+            self._appended(key_groups_of([values.take(pa.array(at))], self.max_parallelism))
+        return numbers + 1
+
+    def _slots_of_int(self, keys: npt.NDArray[Any]) -> Slots:
+        before = len(self._index)
+        numbers = self._index.add(np.ascontiguousarray(keys, np.int64))
+        if len(self._index) > before:
+            new = self._index.take(np.arange(before, len(self._index)))
+            self._appended(key_groups_of([new], self.max_parallelism))
+        return numbers + 1
+
+    def _slots_of_python(self, keys: Sequence[Key]) -> Slots:
+        if self._is_int:
+            return self._slots_of(pa.array(keys, pa.int64()))
+        slots = np.full(len(keys), _NULL_SLOT, np.int64)
+        valid = [row for row, key in enumerate(keys) if key is not None]
+        if len(valid) < len(keys):
+            self._note_null()
+        before = len(self._index)
+        slots[valid] = self._index.add([keys[row] for row in valid]) + 1
+        if len(self._index) > before:
+            new = self._index.take(np.arange(before, len(self._index)))
+            groups = [key_group(key, self.max_parallelism) for key in new]
+            self._appended(np.array(groups, np.uint16))
+        return slots
+
+    def _note_null(self) -> None:
+        if not self._has_null:
+            self._check(self._groups[:1])
+            self._has_null = True
+
+    def _appended(self, groups: npt.NDArray[np.uint16]) -> None:
+        """Make room for the keys that the index has just taken in, and note their groups."""
+        self._check(groups)
+        rows = self.rows
+        if rows > len(self._groups):
+            grown = np.zeros(max(rows, 2 * len(self._groups)), np.uint16)
+            grown[: len(self._groups)] = self._groups
+            self._groups = grown
+        self._groups[rows - len(groups) : rows] = groups
+        for column in self.columns.values():
+            column.grow(rows)
+
+    def _check(self, groups: npt.NDArray[np.uint16]) -> None:
+        owned = self.key_groups
+        if len(groups) and not (owned.first <= groups.min() and groups.max() <= owned.last):
+            raise ProtocolError(
+                f"table {self.name!r} got keys of key groups {groups.min()} to {groups.max()}, its "
+                f"subtask owns {owned.first} to {owned.last}"
+            )
+
+
+class FrozenColumns:
+    """A columnar table as it was at a barrier; safe to read from another thread."""
+
+    def __init__(self, checkpoint_id: CheckpointId, table: ColumnarTable) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.name = table.name
+        self.key_type = table.key_type
+        self.key_groups = table.key_groups
+        self.max_parallelism = table.max_parallelism
+        self.keys, self.rows, self.groups, self.has_null = table.view_parts()
+        self.columns = {name: column.freeze(self.rows) for name, column in table.columns.items()}
+        self._table: ColumnarTable | None = table
+
+    def __len__(self) -> int:
+        return self.rows - 1 + self.has_null
+
+    def release(self) -> None:
+        """End the sharing; on the loop thread, and without effect when repeated."""
+        if self._table is not None:
+            for name, view in self.columns.items():
+                self._table.columns[name].release(view)
+            self._table = None
+            self.columns = {}

@@ -1,0 +1,243 @@
+"""The states a function works with: value, list, map, reducing and aggregating, per current key.
+
+Names and meaning are PyFlink's. They are thin: a look-up in the dictionary of the current key's
+group, and before a write the question whether a frozen view shares that dictionary.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from weir.errors import UserError
+
+if TYPE_CHECKING:
+    from weir.state.backend import Cursor, StateTable
+
+
+class State:
+    """A state of the current key."""
+
+    __slots__ = ("_cursor", "_marked", "_mutable", "_table", "_tables")
+
+    def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
+        self._table = table
+        self._cursor = cursor
+        # Kept at hand because they never change identity.
+        self._tables = table.tables
+        self._marked = table.marked
+        self._mutable = table.is_mutable
+
+    def clear(self) -> None:
+        """Forget what is kept for the current key."""
+        cursor = self._cursor
+        try:
+            self._table.remove(cursor.group, cursor.slot)
+        except IndexError:
+            raise no_key() from None
+
+    def _shared(self) -> Any:
+        """What is kept, only to be looked at."""
+        cursor = self._cursor
+        try:
+            return self._tables[cursor.group].get(cursor.slot)
+        except IndexError:
+            raise no_key() from None
+
+    def _own(self) -> Any:
+        """What is kept, free to be changed or handed out."""
+        cursor = self._cursor
+        try:
+            return self._table.own(cursor.group, cursor.slot)
+        except IndexError:
+            raise no_key() from None
+
+    def _put(self, value: Any) -> None:
+        cursor = self._cursor
+        try:
+            self._table.put(cursor.group, cursor.slot, value)
+        except IndexError:
+            raise no_key() from None
+
+
+class ValueState(State):
+    """One value."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        """The value, or None."""
+        if self._mutable:
+            return self._own()
+        cursor = self._cursor
+        try:
+            return self._tables[cursor.group].get(cursor.slot)
+        except IndexError:
+            raise no_key() from None
+
+    def update(self, value: Any) -> None:
+        """Set the value; None clears it."""
+        if value is None:
+            self.clear()
+        elif self._mutable:
+            self._put(value)
+        else:
+            cursor = self._cursor
+            group = cursor.group
+            try:
+                if self._marked[group]:
+                    self._table.unshare(group)
+                self._tables[group][cursor.slot] = value
+            except IndexError:
+                raise no_key() from None
+
+
+class ListState(State):
+    """A list."""
+
+    __slots__ = ()
+
+    def get(self) -> list[Any]:
+        """The elements, in a list of the caller's own."""
+        return list(self._own() or ())
+
+    def add(self, value: Any) -> None:
+        """Append an element."""
+        kept = self._own()
+        if kept is None:
+            self._put([value])
+        else:
+            kept.append(value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append several elements."""
+        self._extend(list(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace all elements; without any the state is cleared."""
+        if new := list(values):
+            self._put(new)
+        else:
+            self.clear()
+
+    def _extend(self, new: list[Any]) -> None:
+        kept = self._own()
+        if kept is not None:
+            kept.extend(new)
+        elif new:
+            self._put(new)
+
+
+class MapState(State):
+    """A dictionary. What iterates over it is not disturbed by changes made meanwhile."""
+
+    __slots__ = ("_values_mutable",)
+
+    def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
+        super().__init__(table, cursor)
+        self._values_mutable: bool = table.type_info.value_type.is_mutable  # type: ignore[attr-defined]
+
+    def get(self, key: Any) -> Any:
+        """The value under ``key``, or None."""
+        kept = self._seen()
+        return None if kept is None else kept.get(key)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value under ``key``."""
+        kept = self._own()
+        if kept is None:
+            self._put({key: value})
+        else:
+            kept[key] = value
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        """Set several values."""
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        """Forget the value under ``key``, if there is one."""
+        if self.contains(key):
+            kept = self._own()
+            del kept[key]
+            if not kept:
+                self.clear()
+
+    def contains(self, key: Any) -> bool:
+        """Whether there is a value under ``key``."""
+        return key in (self._shared() or ())
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and values."""
+        return iter(list((self._seen() or {}).items()))
+
+    def keys(self) -> Iterator[Any]:
+        """All keys."""
+        return iter(list(self._shared() or ()))
+
+    def values(self) -> Iterator[Any]:
+        """All values."""
+        return iter(list((self._seen() or {}).values()))
+
+    def is_empty(self) -> bool:
+        """Whether there is no value at all."""
+        return not self._shared()
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.keys()
+
+    def _seen(self) -> Any:
+        # Reading copies nothing unless the values themselves could be changed by the reader.
+        return self._own() if self._values_mutable else self._shared()
+
+
+class ReducingState(State):
+    """A value into which every added one is reduced."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self, table: "StateTable", cursor: "Cursor", reduce: Callable[[Any, Any], Any]
+    ) -> None:
+        super().__init__(table, cursor)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        """The reduced value, or None."""
+        return self._own()
+
+    def add(self, value: Any) -> None:
+        """Reduce one more value into it."""
+        kept = self._own()
+        self._put(value if kept is None else self._reduce(kept, value))
+
+
+class AggregatingState(State):
+    """An accumulator into which every added value is folded."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, table: "StateTable", cursor: "Cursor", function: Any) -> None:
+        super().__init__(table, cursor)
+        self._function = function
+
+    def get(self) -> Any:
+        """The result over all added values, or None where there are none."""
+        kept = self._own()
+        return None if kept is None else self._function.get_result(kept)
+
+    def add(self, value: Any) -> None:
+        """Fold one more value into it."""
+        kept = self._own()
+        if kept is None:
+            kept = self._function.create_accumulator()
+        self._put(self._function.add(value, kept))
+
+
+def no_key() -> UserError:
+    """What to raise when state is used while no key is current."""
+    return UserError(
+        "keyed state was used without a current key; use it while a record or timer is processed, "
+        "not in open() or close()"
+    )

@@ -1,0 +1,495 @@
+"""Frozen keyed state to stored snapshot and back.
+
+Every state, every table and the timers are one Arrow IPC file each, readable without Weir: the rows
+are sorted by the column ``key_group``, beside it stand ``key`` and the value columns. The schema's
+metadata says what the file is; a reader needs nothing else. ``key`` is typed where all keys are of
+one simple type, else it holds canonical bytes (see ``weir.graph.key_groups``).
+
+======== ==================================================================
+kind     columns beside ``key_group`` and ``key``
+======== ==================================================================
+value    ``value``; also of reducing and aggregating state; list and map
+         state hold a list or a map there
+timers   ``domain``, ``timestamp_ms``, ``namespace`` (canonical bytes)
+table    one per value column
+======== ==================================================================
+
+Writing happens beside the running loop. Python objects are converted at most 8,192 at a time, about
+a millisecond, and after each piece the thread sleeps for an instant: without that it would take the
+interpreter lock straight back, and the loop would wait out the switch interval of 5 ms again and
+again.
+"""
+
+import io
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.common.typeinfo import TypeInformation, type_from_wire
+from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaError
+from weir.ids import KeyGroupRange, StateHandle
+from weir.state.backend import FrozenKeyedState, FrozenTable, KeyedStateBackend
+from weir.state.codec import (
+    SlotKey,
+    key_of_slot,
+    load_keys,
+    store_keys,
+    stored_key_type,
+)
+from weir.state.columnar import ColumnarTable, FrozenColumns
+from weir.state.timers import FrozenTimers, KeyedTimers
+from weir.storage.store import StoreWriter
+from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
+
+FORMAT_VERSION = 1
+PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
+PIECE_ROWS = 65_536  # Of pure columns, which are copied without the lock.
+YIELD_S = 1e-4
+
+Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
+Groups: TypeAlias = npt.NDArray[np.uint16]
+
+
+class KeyedPart:
+    """A frozen view of keyed state as a part of a snapshot."""
+
+    def __init__(self, frozen: Frozen) -> None:
+        self._frozen = frozen
+
+    def write(self, writer: StoredSnapshotWriter) -> tuple[StateHandle, ...]:
+        """Store the view; on the snapshot thread."""
+        return write_snapshot(self._frozen, writer)
+
+    def release(self) -> None:
+        """The view is stored or given up; on the loop thread."""
+        self._frozen.release()
+
+
+class RestoreTarget(Protocol):
+    """Where restored keyed state goes."""
+
+    keyed: KeyedStateBackend
+    timers: KeyedTimers
+
+    def table(
+        self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
+    ) -> ColumnarTable:
+        """The table of this name, made if it is not there yet."""
+
+
+def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateHandle, ...]:
+    """Store a frozen view: one handle per state that holds anything.
+
+    Raises:
+        SnapshotCancelled: ``writer.cancelled`` became true; what is half written is gone.
+        SchemaError: A value does not fit the type its state declares.
+        StorageError: The storage failed.
+    """
+    handles: list[StateHandle] = []
+    for name, content in _contents(frozen):
+        try:
+            handles.append(_write_file(name, content, frozen.key_groups, writer))
+        except SchemaError as cause:
+            raise SchemaError(f"{name}: {cause}") from cause
+    return tuple(handles)
+
+
+def restore(
+    data: bytes,
+    key_groups: KeyGroupRange,
+    target: RestoreTarget,
+    *,
+    allow_pickled_state: bool = False,
+) -> None:
+    """Add the rows of ``key_groups`` in a stored piece of keyed state to ``target``.
+
+    Raises:
+        CorruptStateError: The data is not what ``write_snapshot`` stored.
+        RestoreError: It does not fit the job, or holds pickles and those are not allowed.
+    """
+    try:
+        with pa.ipc.open_file(pa.py_buffer(data)) as reader:
+            about = _About.read(reader.schema)
+            if about.max_parallelism != target.keyed.max_parallelism:
+                raise RestoreError(
+                    f"{about.kind} {about.name!r} was stored with max parallelism "
+                    f"{about.max_parallelism}, the job has {target.keyed.max_parallelism}; set "
+                    "the old one, which alone tells where keys belong"
+                )
+            batches = _owned_batches(reader, key_groups)
+            match about.kind:
+                case "timers":
+                    _restore_timers(about, batches, target)
+                case "table":
+                    _restore_table(about, batches, target)
+                case "value" | "list" | "map" | "reducing" | "aggregating":
+                    _restore_state(about, batches, target, allow_pickled_state)
+                case unknown:
+                    raise ValueError(f"it is of unknown kind {unknown!r}")
+    except (pa.ArrowException, ValueError, KeyError, TypeError, SchemaError, KeyTypeError) as cause:
+        raise CorruptStateError(
+            f"a piece of keyed state cannot be read: {cause}; restore from another checkpoint"
+        ) from cause
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What the metadata of a file says."""
+
+    kind: str
+    name: str
+    max_parallelism: int
+    canonical_keys: bool
+    type: Any = None  # The wire form of the value's type.
+
+    def metadata(self) -> dict[str, str]:
+        return {
+            "weir.version": str(FORMAT_VERSION),
+            "weir.kind": self.kind,
+            "weir.name": self.name,
+            "weir.max_parallelism": str(self.max_parallelism),
+            "weir.key": "canonical" if self.canonical_keys else "typed",
+            "weir.type": json.dumps(self.type),
+        }
+
+    @classmethod
+    def read(cls, schema: pa.Schema) -> "_About":
+        found = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+        version = int(found["weir.version"])
+        if version > FORMAT_VERSION:
+            raise RestoreError(
+                f"keyed state has format version {version}, this Weir reads up to version "
+                f"{FORMAT_VERSION}; restore it with the version of Weir that wrote it"
+            )
+        return cls(
+            found["weir.kind"],
+            found["weir.name"],
+            int(found["weir.max_parallelism"]),
+            found["weir.key"] == "canonical",
+            json.loads(found["weir.type"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What goes into one file."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+def _contents(frozen: Frozen) -> Iterator[tuple[str, _Content]]:
+    match frozen:
+        case FrozenKeyedState():
+            for state in frozen.states:
+                if len(state):
+                    yield f"state.{state.name}", _state(frozen, state)
+        case FrozenTimers():
+            if any(map(len, (table for tables in frozen.timers.values() for table in tables))):
+                yield "timers", _timers(frozen)
+        case FrozenColumns():
+            if len(frozen):
+                yield f"table.{frozen.name}", _table(frozen)
+
+
+# Writing.
+
+
+def _state(frozen: FrozenKeyedState, state: FrozenTable) -> _Content:
+    key_kind = stored_key_type(_pieces(state.tables))
+    about = _About(
+        state.kind,
+        state.name,
+        frozen.max_parallelism,
+        key_kind is None,
+        state.type_info.to_wire(),
+    )
+    schema = _schema(about, key_kind, {"value": state.type_info.arrow_type})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for groups, rows in _rows(
+            state.tables, frozen.key_groups.first, sized=state.kind in ("list", "map")
+        ):
+            slots, values = zip(*rows, strict=True)
+            arrays = [groups, store_keys(slots, key_kind), state.type_info.to_arrow(values)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return _Content(schema, batches())
+
+
+def _timers(frozen: FrozenTimers) -> _Content:
+    key_kind = stored_key_type(
+        [timer[1] for timer in piece]
+        for tables in frozen.timers.values()
+        for piece in _pieces(tables)
+    )
+    about = _About("timers", "timers", frozen.max_parallelism, key_kind is None)
+    columns = {"domain": pa.string(), "timestamp_ms": pa.int64(), "namespace": pa.binary()}
+    schema = _schema(about, key_kind, columns)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for domain, tables in frozen.timers.items():
+            for groups, rows in _rows(tables, frozen.key_groups.first):
+                times, slots, namespaces = zip(*(timer for timer, _ in rows), strict=True)
+                arrays = [
+                    groups,
+                    store_keys(slots, key_kind),
+                    pa.array([domain] * len(times), pa.string()),
+                    pa.array(times, pa.int64()),
+                    store_keys(namespaces, None),
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return _Content(schema, batches())
+
+
+def _table(frozen: FrozenColumns) -> _Content:
+    first = 0 if frozen.has_null else 1  # Row 0 is the null key's.
+    groups = frozen.groups[: frozen.rows]
+    order = np.argsort(groups[first:], kind="stable") + first
+    values = {name: column.take() for name, column in frozen.columns.items()}
+    keys = frozen.keys
+    columns = {name: pa.from_numpy_dtype(column.dtype) for name, column in values.items()}
+
+    if isinstance(keys, np.ndarray):
+        key_kind = pa.int64()
+
+        def stored_keys(rows: npt.NDArray[np.int64]) -> pa.Array:
+            null = rows == 0
+            return pa.array(keys[np.maximum(rows - 1, 0)], pa.int64(), mask=null)
+
+        piece_rows = PIECE_ROWS
+    else:
+
+        def slots(rows: npt.NDArray[np.int64]) -> list[SlotKey]:
+            return [keys[row - 1] if row else None for row in rows.tolist()]
+
+        spans = range(0, len(order), PIECE_OBJECTS)
+        key_kind = stored_key_type(slots(order[at : at + PIECE_OBJECTS]) for at in spans)
+
+        def stored_keys(rows: npt.NDArray[np.int64]) -> pa.Array:
+            return store_keys(slots(rows), key_kind)
+
+        piece_rows = PIECE_OBJECTS
+
+    about = _About(
+        "table",
+        frozen.name,
+        frozen.max_parallelism,
+        key_kind is None,
+        {
+            "key": None if frozen.key_type is None else _arrow_to_wire(frozen.key_type),
+            "columns": {name: column.dtype.str for name, column in values.items()},
+        },
+    )
+    schema = _schema(about, key_kind, columns)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for at in range(0, len(order), piece_rows):
+            rows = order[at : at + piece_rows]
+            arrays = [pa.array(groups[rows]), stored_keys(rows)]
+            arrays += [pa.array(column[rows]) for column in values.values()]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return _Content(schema, batches())
+
+
+def _schema(
+    about: _About, key_kind: pa.DataType | None, columns: Mapping[str, pa.DataType]
+) -> pa.Schema:
+    fields = [
+        pa.field("key_group", pa.uint16(), nullable=False),
+        pa.field("key", pa.binary() if key_kind is None else key_kind),
+        *(pa.field(name, kind) for name, kind in columns.items()),
+    ]
+    return pa.schema(fields, metadata=about.metadata())
+
+
+def _pieces(tables: Iterable[Mapping[Any, Any]]) -> Iterator[list[Any]]:
+    """All keys of frozen dictionaries, some at a time."""
+    for table in tables:
+        left = iter(table)
+        while piece := list(islice(left, PIECE_OBJECTS)):
+            yield piece
+
+
+def _rows(
+    tables: Sequence[Mapping[Any, Any]], first: int, *, sized: bool = False
+) -> Iterator[tuple[pa.Array, list[tuple[Any, Any]]]]:
+    """All entries of the dictionaries of key groups ``first`` and on, with their key groups.
+
+    Small groups share a piece. ``sized`` values count for as many objects as they hold.
+    """
+    groups: list[int] = []
+    rows: list[tuple[Any, Any]] = []
+    weight = 0
+    for group, table in enumerate(tables, first):
+        left = iter(table.items())
+        while piece := list(islice(left, PIECE_OBJECTS // 8)):
+            rows += piece
+            groups += [group] * len(piece)
+            weight += sum(len(v) for _, v in piece) if sized else len(piece)
+            if weight >= PIECE_OBJECTS - PIECE_OBJECTS // 8:
+                yield pa.array(groups, pa.uint16()), rows
+                groups, rows, weight = [], [], 0
+    if rows:
+        yield pa.array(groups, pa.uint16()), rows
+
+
+def _write_file(
+    name: str, content: _Content, key_groups: KeyGroupRange, writer: StoredSnapshotWriter
+) -> StateHandle:
+    with _Sink(f"keyed/{name}", writer) as sink:
+        with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), content.schema) as stream:
+            for batch in content.batches:
+                if writer.cancelled():
+                    raise SnapshotCancelled(f"stopped writing {name}")
+                stream.write_batch(batch)
+                time.sleep(YIELD_S)
+        return sink.finish(name, key_groups)
+
+
+class _Sink(io.RawIOBase):
+    """Takes a file's bytes: in memory while they may travel inline, from then on to the storage."""
+
+    def __init__(self, path_name: str, writer: StoredSnapshotWriter) -> None:
+        super().__init__()
+        self._path_name = path_name
+        self._writer = writer
+        self._held: bytearray | None = bytearray()
+        self._file: StoreWriter | None = None
+        self._path = ""
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self._position += size
+        if self._file is not None:
+            self._file.write(data)
+        elif self._held is not None:
+            self._held += data
+            limit = self._writer.inline_max
+            if limit is not None and len(self._held) >= limit:
+                self._path = self._writer.path(self._path_name)
+                self._file = self._writer.open(self._path)
+                self._file.write(bytes(self._held))
+                self._held = None
+        return size
+
+    def finish(self, name: str, key_groups: KeyGroupRange) -> StateHandle:
+        """The handle of everything written."""
+        if self._file is None:
+            return self._writer.put("keyed", name, bytes(self._held or b""), key_groups=key_groups)
+        written = self._file.close()
+        return StateHandle(
+            kind="keyed",
+            name=name,
+            size=written.size,
+            checksum=written.checksum,
+            path=self._path,
+            key_groups=key_groups,
+        )
+
+    def __exit__(self, *raised: Any) -> None:
+        if self._file is not None:
+            self._file.abort()  # Without effect once it is finished.
+        super().__exit__(*raised)
+
+
+# Reading.
+
+
+def _owned_batches(
+    reader: pa.RecordBatchFileReader, key_groups: KeyGroupRange
+) -> Iterator[tuple[Groups, pa.RecordBatch]]:
+    for index in range(reader.num_record_batches):
+        batch = reader.get_batch(index)
+        groups: Groups = batch.column("key_group").to_numpy()
+        owned = (groups >= key_groups.first) & (groups <= key_groups.last)
+        if owned.all():
+            yield groups, batch
+        elif owned.any():
+            yield groups[owned], batch.filter(pa.array(owned))
+
+
+def _restore_state(
+    about: _About,
+    batches: Iterator[tuple[Groups, pa.RecordBatch]],
+    target: RestoreTarget,
+    allow_pickled_state: bool,
+) -> None:
+    type_info: TypeInformation = type_from_wire(about.type)
+    if type_info.has_pickles and not allow_pickled_state:
+        raise RestoreError(
+            f"state {about.name!r} holds pickles, which run code when they are read; if you trust "
+            "the checkpoint, restore it with --allow-pickled-state"
+        )
+    table = target.keyed.restored_table(about.name, about.kind, type_info)
+    first = target.keyed.key_groups.first
+    for groups, batch in batches:
+        slots = load_keys(batch.column("key"), canonical=about.canonical_keys)
+        values = type_info.from_arrow(batch.column("value"))
+        for group, start, end in _runs(groups):
+            pairs = zip(slots[start:end], values[start:end], strict=True)
+            table.tables[group - first].update(pairs)
+
+
+def _restore_timers(
+    about: _About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
+) -> None:
+    for groups, batch in batches:
+        slots = load_keys(batch.column("key"), canonical=about.canonical_keys)
+        spaces = load_keys(batch.column("namespace"), canonical=True)
+        times = batch.column("timestamp_ms").to_pylist()
+        domains = batch.column("domain").to_pylist()
+        rows = zip(groups.tolist(), domains, times, slots, spaces, strict=True)
+        for group, domain, timestamp, slot, space in rows:
+            target.timers.queues[domain].restore(group, [(timestamp, slot, space)])
+
+
+def _restore_table(
+    about: _About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
+) -> None:
+    dtypes = {name: np.dtype(dtype) for name, dtype in about.type["columns"].items()}
+    wire = about.type["key"]
+    key_type = None if wire is None else _arrow_from_wire(wire)
+    table = target.table(about.name, key_type, dtypes)
+    for _, batch in batches:
+        keys = batch.column("key")
+        if about.canonical_keys:
+            slots = table.slots_of([key_of_slot(s) for s in load_keys(keys, canonical=True)])
+        else:
+            slots = table.slots_of(keys)
+        for name in dtypes:
+            values = batch.column(name).to_numpy(zero_copy_only=False)
+            table.column(name).scatter(slots, values)
+
+
+def _runs(groups: Groups) -> Iterator[tuple[int, int, int]]:
+    """Runs of one key group: group, start, end."""
+    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    for start, end in pairwise(bounds):
+        if end > start:
+            yield int(groups[start]), start, end
+
+
+def _arrow_to_wire(kind: pa.DataType) -> str:
+    encoded: str = pa.schema([pa.field("key", kind)]).serialize().to_pybytes().hex()
+    return encoded
+
+
+def _arrow_from_wire(wire: str) -> pa.DataType:
+    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(wire))).field(0).type

@@ -1,0 +1,196 @@
+"""Timers of keyed state: fire once at a time, per key and namespace.
+
+Which timers exist is kept per key group, in dictionaries frozen by marking as all keyed state is.
+When they are due is a heap beside them, whose entries are believed only while the dictionary still
+holds their number; deleting a timer therefore costs one look-up. The heap is not part of a
+snapshot: restoring builds it anew. Timers of one instant fire in the order of their registration.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weir.errors import ProtocolError
+from weir.graph.key_groups import Key, key_group
+from weir.ids import CheckpointId, KeyGroupRange
+from weir.state.codec import SlotKey, key_of_slot, slot_key
+
+TimerId: TypeAlias = tuple[int, SlotKey, SlotKey]  # Timestamp, key, namespace.
+
+_STALE_MIN = 1_024  # Fewer dead heap entries than this are not worth a rebuild.
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer that fired, or will."""
+
+    timestamp_ms: int
+    key: Key
+    namespace: Key = None  # Tells the timers of one key apart: a window, say.
+
+
+class TimerQueue:
+    """The timers of one time domain."""
+
+    def __init__(self, key_groups: KeyGroupRange, max_parallelism: int) -> None:
+        self._key_groups = key_groups
+        self._max_parallelism = max_parallelism
+        self._tables: list[dict[TimerId, int]] = [{} for _ in range(len(key_groups))]
+        self._marked = bytearray(len(key_groups))
+        self._heap: list[tuple[int, int, int, TimerId]] = []  # Timestamp, number, group, timer.
+        self._number = 0
+        self._count = 0
+        self._frozen = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def register(
+        self, timestamp_ms: int, key: Key, namespace: Key = None, *, group: int | None = None
+    ) -> bool:
+        """Fire at ``timestamp_ms``; whether there was no such timer yet.
+
+        ``group`` spares the hashing where the caller knows the key's group.
+
+        Raises:
+            ProtocolError: The key belongs to another subtask.
+        """
+        index = self._index(key, group)
+        return self._add(index, (timestamp_ms, slot_key(key), slot_key(namespace)))
+
+    def delete(
+        self, timestamp_ms: int, key: Key, namespace: Key = None, *, group: int | None = None
+    ) -> bool:
+        """Do not fire; whether there was such a timer."""
+        index = self._index(key, group)
+        timer = (timestamp_ms, slot_key(key), slot_key(namespace))
+        if timer not in self._tables[index]:
+            return False
+        del self._writable(index)[timer]
+        self._count -= 1
+        if len(self._heap) > 2 * self._count + _STALE_MIN:
+            self._rebuild()
+        return True
+
+    def next_ms(self) -> int | None:
+        """When the next timer is due, or None where there is no timer."""
+        self._drop_stale()
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int, limit: int) -> list[Timer]:
+        """At most ``limit`` timers due at or before ``now_ms``, earliest first; they are gone then.
+
+        Fewer than ``limit`` means that no further timer is due.
+        """
+        due: list[Timer] = []
+        while len(due) < limit:
+            self._drop_stale()
+            if not self._heap or self._heap[0][0] > now_ms:
+                break
+            _, _, index, timer = heapq.heappop(self._heap)
+            del self._writable(index)[timer]
+            self._count -= 1
+            due.append(Timer(timer[0], key_of_slot(timer[1]), key_of_slot(timer[2])))
+        return due
+
+    def freeze(self) -> tuple[dict[TimerId, int], ...]:
+        """All timers, one dictionary per key group; they never change."""
+        self._frozen += 1
+        self._marked[:] = b"\1" * len(self._tables)
+        return tuple(self._tables)
+
+    def release(self) -> None:
+        """A frozen view is not needed any more."""
+        self._frozen -= 1
+        if not self._frozen:
+            self._marked[:] = bytes(len(self._tables))
+
+    def restore(self, group: int, timers: Iterable[TimerId]) -> None:
+        """Add the timers of one key group."""
+        for timer in timers:
+            self._add(group - self._key_groups.first, timer)
+
+    def _index(self, key: Key, group: int | None) -> int:
+        group = key_group(key, self._max_parallelism) if group is None else group
+        if group not in self._key_groups:
+            raise ProtocolError(f"a timer for key {key!r} of key group {group} is not for here")
+        return group - self._key_groups.first
+
+    def _add(self, index: int, timer: TimerId) -> bool:
+        if timer in self._tables[index]:
+            return False
+        self._number += 1
+        self._writable(index)[timer] = self._number
+        heapq.heappush(self._heap, (timer[0], self._number, index, timer))
+        self._count += 1
+        return True
+
+    def _writable(self, index: int) -> dict[TimerId, int]:
+        if self._marked[index]:
+            self._tables[index] = self._tables[index].copy()
+            self._marked[index] = 0
+        return self._tables[index]
+
+    def _drop_stale(self) -> None:
+        heap, tables = self._heap, self._tables
+        while heap and tables[heap[0][2]].get(heap[0][3]) != heap[0][1]:
+            heapq.heappop(heap)
+
+    def _rebuild(self) -> None:
+        self._heap = [
+            (timer[0], number, index, timer)
+            for index, table in enumerate(self._tables)
+            for timer, number in table.items()
+        ]
+        heapq.heapify(self._heap)
+
+
+class KeyedTimers:
+    """The timers of one keyed operator subtask, in event time and in processing time."""
+
+    def __init__(self, key_groups: KeyGroupRange, max_parallelism: int) -> None:
+        self.key_groups = key_groups
+        self.max_parallelism = max_parallelism
+        self.event_time = TimerQueue(key_groups, max_parallelism)
+        self.processing_time = TimerQueue(key_groups, max_parallelism)
+        # By domain, under the names that snapshots use.
+        self.queues = {"event_time": self.event_time, "processing_time": self.processing_time}
+
+    def freeze(self, checkpoint_id: CheckpointId) -> "FrozenTimers":
+        """A view of all timers as they are now.
+
+        Units: O(key groups), whatever the number of timers.
+        """
+
+        def release() -> None:
+            for queue in self.queues.values():
+                queue.release()
+
+        frozen = {domain: queue.freeze() for domain, queue in self.queues.items()}
+        return FrozenTimers(checkpoint_id, self.key_groups, self.max_parallelism, frozen, release)
+
+
+class FrozenTimers:
+    """All timers as they were at a barrier; safe to read from another thread."""
+
+    def __init__(
+        self,
+        checkpoint_id: CheckpointId,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+        timers: dict[str, tuple[dict[TimerId, int], ...]],
+        release: Callable[[], None],
+    ) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.key_groups = key_groups
+        self.max_parallelism = max_parallelism
+        self.timers = timers  # By domain; one dictionary per key group of the range, in order.
+        self._release: Callable[[], None] | None = release
+
+    def release(self) -> None:
+        """End the sharing; on the loop thread, and without effect when repeated."""
+        if self._release is not None:
+            self._release()
+            self._release = None
+            self.timers = {}

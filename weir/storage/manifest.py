@@ -1,0 +1,242 @@
+"""The manifest: what a completed checkpoint consists of, as one checked JSON file.
+
+::
+
+    {"format": "weir-checkpoint", "version": 1, "checksum": <BLAKE2b-128 of the body>,
+     "manifest": {...} or "tombstone": {...}}
+
+The checksum is over the body's JSON without spaces and with sorted keys, so a damaged manifest is
+known before anything in it is believed. A reader refuses a version newer than its own, by number. A
+*tombstone* under the same name says that the checkpoint was given up and will never complete.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from weir.errors import CorruptStateError, ProtocolError, RestoreError, WeirError
+from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle
+from weir.protocol.deployment import Versions
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.messages import OperatorAck
+from weir.protocol.wire import from_wire, to_wire
+from weir.storage.layout import JobLayout, in_job, parse_manifest_path
+from weir.storage.store import CheckpointStore, NotFoundError, checksum_of, new_checksum
+
+FORMAT = "weir-checkpoint"
+VERSION = 1
+
+_VERIFY_PIECE_BYTES = 4 << 20
+_FALL_BACK = "restore from another checkpoint of the job (`weir checkpoints URI` lists them)"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSummary:
+    """What a restore must know of an operator to match and rescale it."""
+
+    uid: OperatorId
+    name: str
+    parallelism: int
+    max_parallelism: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything that one completed checkpoint consists of."""
+
+    job_id: JobId
+    job_name: str
+    checkpoint_id: CheckpointId
+    parent_id: CheckpointId | None  # The completed checkpoint its attempt had gone on from.
+    kind: CheckpointKind
+    attempt: AttemptNumber
+    triggered_ms: int
+    completed_ms: int
+    versions: Versions
+    operators: tuple[OperatorSummary, ...]
+    acks: tuple[OperatorAck, ...]  # One per operator subtask: its state handles and measurements.
+
+    @property
+    def handles(self) -> tuple[StateHandle, ...]:
+        """Every piece of state in the checkpoint."""
+        return tuple(handle for ack in self.acks for handle in ack.handles)
+
+    @property
+    def state_size(self) -> int:
+        """Bytes of all pieces together."""
+        return sum(handle.size for handle in self.handles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """Says, in the manifest's place, that a checkpoint was given up for ever."""
+
+    job_id: JobId
+    checkpoint_id: CheckpointId
+    attempt: AttemptNumber
+    given_up_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint found in storage, or the reason why its manifest cannot be used."""
+
+    checkpoint_id: CheckpointId
+    manifest: Manifest | Tombstone | None
+    error: WeirError | None = None
+
+
+def dump(manifest: Manifest | Tombstone) -> bytes:
+    """The manifest as the bytes to store."""
+    form = "manifest" if isinstance(manifest, Manifest) else "tombstone"
+    body = to_wire(manifest)
+    whole = {
+        "format": FORMAT,
+        "version": VERSION,
+        "checksum": checksum_of(_canonical(body)),
+        form: body,
+    }
+    return json.dumps(whole, indent=1).encode()
+
+
+def load(data: bytes, path: str = "manifest") -> Manifest | Tombstone:
+    """Read what ``dump`` wrote; ``path`` names the file in errors.
+
+    Raises:
+        CorruptStateError: The bytes are damaged.
+        RestoreError: A newer version of Weir wrote them.
+    """
+    try:
+        whole = json.loads(data)
+        if whole["format"] != FORMAT:
+            raise ValueError(f"its format is {whole['format']!r}")
+        version = int(whole["version"])
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+        raise _corrupt(path, f"it is no manifest ({cause})") from cause
+    if version > VERSION:
+        raise RestoreError(
+            f"{path} has manifest version {version}, this Weir reads up to version {VERSION}; "
+            "restore it with the version of Weir that wrote it, or a newer one"
+        )
+    try:
+        form = "tombstone" if "tombstone" in whole else "manifest"
+        body = whole[form]
+        if checksum_of(_canonical(body)) != whole["checksum"]:
+            raise ValueError("its checksum does not match")
+        return from_wire(Tombstone, body) if form == "tombstone" else from_wire(Manifest, body)
+    except (ValueError, KeyError, TypeError, ProtocolError) as cause:
+        raise _corrupt(path, f"it is damaged ({cause})") from cause
+
+
+def list_checkpoints(store: CheckpointStore, job: JobId) -> list[StoredCheckpoint]:
+    """Every checkpoint of a job that has a manifest, newest first, damaged ones included."""
+    found = [parse_manifest_path(path) for path in store.list(JobLayout(job).directory)]
+    ids = sorted((key[1] for key in found if key is not None), reverse=True)
+    return [_stored(store, job, checkpoint) for checkpoint in ids]
+
+
+def find_jobs(store: CheckpointStore, name: str) -> list[JobId]:
+    """The jobs of this name that have a completed checkpoint, the latest completion first.
+
+    A job none of whose manifests can be read has no name and is not found.
+    """
+    ids: dict[JobId, list[CheckpointId]] = {}
+    for path in store.list():
+        if key := parse_manifest_path(path):
+            ids.setdefault(key[0], []).append(key[1])
+    completed: list[tuple[int, JobId]] = []
+    for job, checkpoints in ids.items():
+        for checkpoint in sorted(checkpoints, reverse=True):
+            manifest = _stored(store, job, checkpoint).manifest
+            if isinstance(manifest, Manifest):
+                if manifest.job_name == name:
+                    completed.append((manifest.completed_ms, job))
+                break
+    return [job for _, job in sorted(completed, reverse=True)]
+
+
+def read_handle(store: CheckpointStore, job: JobId, handle: StateHandle) -> bytes:
+    """The bytes behind a handle, once size and checksum were found right.
+
+    Raises:
+        CorruptStateError: They are damaged or missing.
+        StorageError: The storage failed.
+    """
+    if handle.inline is not None:
+        data, path = handle.inline, f"inline state {handle.name}"
+    else:
+        path = _path(job, handle)
+        try:
+            data = store.read(path)
+        except NotFoundError as cause:
+            raise _corrupt(path, "it is missing") from cause
+    if problem := _difference(handle, len(data), checksum_of(data)):
+        raise _corrupt(path, problem)
+    return data
+
+
+def verify(store: CheckpointStore, manifest: Manifest) -> None:
+    """Read every file of a checkpoint and compare it with its handle.
+
+    Raises:
+        CorruptStateError: Some are damaged or missing; all of them are named.
+        StorageError: The storage failed.
+    """
+    problems = []
+    for handle in manifest.handles:
+        if handle.inline is not None:
+            size, checksum = len(handle.inline), checksum_of(handle.inline)
+            path = f"inline state {handle.name}"
+        else:
+            path = _path(manifest.job_id, handle)
+            try:
+                size, checksum = _measured(store, path)
+            except NotFoundError:
+                problems.append(f"{path}: it is missing")
+                continue
+        if problem := _difference(handle, size, checksum):
+            problems.append(f"{path}: {problem}")
+    if problems:
+        raise CorruptStateError(
+            f"checkpoint {manifest.checkpoint_id} of job {manifest.job_id} is not whole: "
+            f"{'; '.join(problems)}; {_FALL_BACK}"
+        )
+
+
+def _stored(store: CheckpointStore, job: JobId, checkpoint: CheckpointId) -> StoredCheckpoint:
+    path = JobLayout(job).manifest(checkpoint)
+    try:
+        return StoredCheckpoint(checkpoint, load(store.read(path), path))
+    except (CorruptStateError, RestoreError, NotFoundError) as error:
+        return StoredCheckpoint(checkpoint, None, error)
+
+
+def _path(job: JobId, handle: StateHandle) -> str:
+    if handle.path is None:
+        raise CorruptStateError(f"state {handle.name} has neither a path nor bytes; {_FALL_BACK}")
+    return in_job(job, handle.path)
+
+
+def _measured(store: CheckpointStore, path: str) -> tuple[int, str]:
+    size, checksum = 0, new_checksum()
+    while piece := store.read_range(path, size, _VERIFY_PIECE_BYTES):
+        checksum.update(piece)
+        size += len(piece)
+    if not size and not store.exists(path):
+        raise NotFoundError(f"the checkpoint storage has no file {path}")
+    return size, checksum.hexdigest()
+
+
+def _difference(handle: StateHandle, size: int, checksum: str) -> str:
+    if size != handle.size:
+        return f"it has {size} bytes instead of {handle.size}"
+    return "" if checksum == handle.checksum else "its checksum does not match"
+
+
+def _corrupt(path: str, problem: str) -> CorruptStateError:
+    return CorruptStateError(f"{path} cannot be used: {problem}; {_FALL_BACK}")
+
+
+def _canonical(body: Any) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
