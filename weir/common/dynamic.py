@@ -33,7 +33,9 @@ class DynamicTypeInfo(TypeInformation):
         return pa.string()
 
     def to_arrow(self, values: Sequence[Any]) -> pa.Array:
-        return pa.array([None if v is None else json.dumps(_tagged(v)) for v in values], pa.string())
+        return pa.array(
+            [None if v is None else json.dumps(_tagged(v)) for v in values], pa.string()
+        )
 
     def from_arrow(self, array: pa.Array) -> list[Any]:
         return [None if text is None else _untagged(json.loads(text)) for text in array.to_pylist()]
@@ -65,8 +67,8 @@ def _tagged(value: Any) -> Any:
         tag, write = _WRITERS[kind]
         return {tag: write(value)}
     raise SchemaError(
-        f"a value of type {kind.__module__}.{kind.__qualname__} is kept in state, and no type says how "
-        "to store it; declare output_type on the operator before, use built-in values, or allow "
+        f"a value of type {kind.__module__}.{kind.__qualname__} is kept in state, and no type "
+        "says how to store it; declare output_type on the operator before, use built-in values, or allow "
         "pickles with Types.PICKLED_BYTE_ARRAY()"
     )
 

@@ -1,0 +1,93 @@
+"""The user's API: a pipeline is built here and handed to whatever runs it.
+
+Names and meaning are PyFlink's ``pyflink.datastream``; beside every per-record operator stands one
+over ``pyarrow.RecordBatch``. Building a pipeline runs nothing of it.
+"""
+
+from weir.config import RestartConfig, RestartStrategyKind
+from weir.datastream.checkpoint_config import (
+    CheckpointConfig,
+    CheckpointingMode,
+    ExternalizedCheckpointRetention,
+)
+from weir.datastream.environment import StreamExecutionEnvironment
+from weir.datastream.execution import ExecutionOptions, JobExecutionResult
+from weir.datastream.functions import (
+    AggregateFunction,
+    BatchProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    RuntimeContext,
+    TimeDomain,
+    TimerService,
+    WindowFunction,
+)
+from weir.datastream.output_tag import OutputTag
+from weir.datastream.stream import (
+    CloseableIterator,
+    DataStream,
+    DataStreamSink,
+    KeyedStream,
+    WindowedStream,
+)
+from weir.datastream.window import (
+    TimeWindow,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from weir.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+
+__all__ = [
+    "StreamExecutionEnvironment",
+    "DataStream",
+    "KeyedStream",
+    "WindowedStream",
+    "DataStreamSink",
+    "CloseableIterator",
+    "CheckpointConfig",
+    "CheckpointingMode",
+    "ExternalizedCheckpointRetention",
+    "RestartConfig",
+    "RestartStrategyKind",
+    "ExecutionOptions",
+    "JobExecutionResult",
+    "Function",
+    "MapFunction",
+    "FlatMapFunction",
+    "FilterFunction",
+    "ReduceFunction",
+    "AggregateFunction",
+    "KeySelector",
+    "Partitioner",
+    "ProcessFunction",
+    "KeyedProcessFunction",
+    "BatchProcessFunction",
+    "WindowFunction",
+    "ProcessWindowFunction",
+    "RuntimeContext",
+    "TimerService",
+    "TimeDomain",
+    "OutputTag",
+    "TimeWindow",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "ValueStateDescriptor",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "ReducingStateDescriptor",
+    "AggregatingStateDescriptor",
+]

@@ -1,4 +1,4 @@
-"""``env.get_checkpoint_config()``: PyFlink's setters over the frozen ``weir.config.CheckpointConfig``.
+"""``env.get_checkpoint_config()``: PyFlink's setters over Weir's frozen checkpoint settings.
 
 Every setter makes a new checked config, so a contradiction is refused where it is made.
 """

@@ -153,7 +153,13 @@ class StreamExecutionEnvironment:
             )
         if type_info is not None:
             raise GraphError("give the type to the source itself, not to from_source")
-        reading = self.add(Transformation(source_name, source.create_operator_factory))
+        reading = self.add(
+            Transformation(
+                source_name,
+                source.create_operator_factory,
+                output_type=getattr(source, "type_info", None),
+            )
+        )
         if watermark_strategy == WatermarkStrategy.no_watermarks():
             return DataStream(self, (End(reading),), reading)
         timing = self.add(
@@ -163,20 +169,23 @@ class StreamExecutionEnvironment:
                 inputs=(End(reading),),
                 companion_of=reading,
                 role="watermarks",
+                output_type=reading.output_type,
             )
         )
         return DataStream(self, (End(timing),), reading)
 
     # Running ----------------------------------------------------------------------------------
 
-    def execute(self, job_name: str | None = None) -> JobExecutionResult:
-        """Run what was built, until it ends.
+    def execute(
+        self, job_name: str | None = None, *, collect_limit: int | None = None
+    ) -> JobExecutionResult:
+        """Run what was built, until it ends; or until ``collect_limit`` records were collected.
 
         Raises:
             GraphError: The pipeline cannot run; its author can repair it.
             WeirError: The job failed for good; carries the cause.
         """
-        options = self._options()
+        options = replace(self._options(), collect_limit=collect_limit)
         config = options.over(self._config(job_name))
         graph = build_graph(self._transformations, config, chaining=self._chaining)
         self._transformations = []
@@ -190,7 +199,9 @@ class StreamExecutionEnvironment:
     def get_execution_plan(self) -> str:
         """The graph as JSON, in the form of Flink's plans."""
         graph = self.get_job_graph()
-        nodes = [_node(op, [e for e in graph.edges if e.target == op.uid]) for op in graph.operators]
+        nodes = [
+            _node(op, [e for e in graph.edges if e.target == op.uid]) for op in graph.operators
+        ]
         return json.dumps({"name": graph.name, "nodes": nodes}, indent=2)
 
     def add(self, transformation: Transformation) -> Transformation:

@@ -32,6 +32,8 @@ class ExecutionOptions:
     restore: str | None = None  # A checkpoint's URI, or "latest".
     parameters: Mapping[str, str] = field(default_factory=dict)
     allow_non_restored_state: bool | None = None
+    # The job may be ended once a collecting sink delivered this many records; None: never.
+    collect_limit: int | None = None
 
     def over(self, config: JobConfig) -> JobConfig:
         """The script's settings with these laid over them.
@@ -69,7 +71,7 @@ class JobExecutionResult:
     job_id: JobId
     name: str
     net_runtime_ms: int
-    collected: tuple[Any, ...] = ()  # Of execute_and_collect, in the order of commit.
+    collected: tuple[Any, ...] = ()  # What execute_and_collect's sink delivered, in order.
     history: Any = None  # weir.runtime.history.JobHistory: checkpoints, recoveries, notices.
 
     def get_job_id(self) -> JobId:

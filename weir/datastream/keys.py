@@ -26,8 +26,8 @@ def selector_of(key: KeyArgument, key_type: TypeInformation | None = None) -> Se
     names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         raise GraphError(
-            f"key_by cannot use {key!r}; give it a function, a KeySelector, a column name or a list "
-            "of column names"
+            f"key_by cannot use {key!r}; give it a function, a KeySelector, a column name or a "
+            "list of column names"
         )
     if len(set(names)) != len(names):
         raise GraphError(f"key_by names a column twice: {', '.join(names)}")

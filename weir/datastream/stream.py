@@ -15,12 +15,14 @@ from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selecto
 from weir.datastream.transformation import End, OperatorFactory, Transformation
 from weir.errors import GraphError
 from weir.graph.logical import Chaining, Partitioning
+from weir.ids import OperatorId
 from weir.operators.aggregates import (
     AggregateSpec,
     CombineFactory,
     RunningAggregateFactory,
     parse_aggregates,
 )
+from weir.operators.collect_sink import CollectSink, PrintSink
 from weir.operators.functions import (
     AggregateFunction,
     BatchProcessFunction,
@@ -46,7 +48,6 @@ from weir.operators.keyed import (
 )
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.output_tag import OutputTag
-from weir.operators.sinks import CollectSink, PrintSink
 from weir.operators.stateless import (
     FilterBatchesFactory,
     FilterFactory,
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from weir.datastream.environment import StreamExecutionEnvironment
 
 BatchFunction: TypeAlias = Callable[[Any], Any]
+
+COLLECT_UID = OperatorId("execute-and-collect")
 
 
 class DataStream:
@@ -132,7 +135,7 @@ class DataStream:
     ) -> "DataStream":
         """Each record becomes ``func(record)``."""
         _check(func, MapFunction, "map")
-        return self._then("Map", MapFactory(func, output_type))
+        return self._then("Map", MapFactory(func, output_type), output_type)
 
     def flat_map(
         self,
@@ -141,12 +144,12 @@ class DataStream:
     ) -> "DataStream":
         """Each record becomes all that ``func(record)`` gives; None is nothing."""
         _check(func, FlatMapFunction, "flat_map")
-        return self._then("Flat Map", FlatMapFactory(func, output_type))
+        return self._then("Flat Map", FlatMapFactory(func, output_type), output_type)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool]) -> "DataStream":
         """The records for which ``func`` is true."""
         _check(func, FilterFunction, "filter")
-        return self._then("Filter", FilterFactory(func))
+        return self._then("Filter", FilterFactory(func), self._type())
 
     def process(
         self, func: ProcessFunction, output_type: TypeInformation | None = None
@@ -159,7 +162,7 @@ class DataStream:
             )
         if not isinstance(func, ProcessFunction):
             raise GraphError(f"process takes a ProcessFunction, not {func!r}")
-        return self._then("Process", ProcessFactory(func, output_type))
+        return self._then("Process", ProcessFactory(func, output_type), output_type)
 
     # Per batch ----------------------------------------------------------------------------------
 
@@ -168,19 +171,20 @@ class DataStream:
     ) -> "DataStream":
         """Each ``pyarrow.RecordBatch`` becomes one with as many rows."""
         _check(func, MapFunction, "map_batches")
-        return self._then("Map Batches", MapBatchesFactory(func, output_type))
+        return self._then("Map Batches", MapBatchesFactory(func, output_type), output_type)
 
     def filter_batches(self, func: BatchFunction) -> "DataStream":
         """The rows for which the boolean array ``func(batch)`` is true."""
         _check(func, FilterFunction, "filter_batches")
-        return self._then("Filter Batches", FilterBatchesFactory(func))
+        return self._then("Filter Batches", FilterBatchesFactory(func), self._type())
 
     def flat_map_batches(
         self, func: BatchFunction, output_type: TypeInformation | None = None
     ) -> "DataStream":
-        """Each batch becomes a batch, or several, of any length; event time is to be assigned anew."""
+        """Each batch becomes any number of rows; event time is to be assigned anew."""
         _check(func, FlatMapFunction, "flat_map_batches")
-        return self._then("Flat Map Batches", FlatMapBatchesFactory(func, output_type))
+        factory = FlatMapBatchesFactory(func, output_type)
+        return self._then("Flat Map Batches", factory, output_type)
 
     def process_batches(
         self, func: BatchProcessFunction, output_type: TypeInformation | None = None
@@ -188,7 +192,8 @@ class DataStream:
         """Any number of batches from each, also for side outputs."""
         if not isinstance(func, BatchProcessFunction):
             raise GraphError(f"process_batches takes a BatchProcessFunction, not {func!r}")
-        return self._then("Process Batches", ProcessBatchesFactory(func, output_type))
+        factory = ProcessBatchesFactory(func, output_type)
+        return self._then("Process Batches", factory, output_type)
 
     # Event time, keys, other streams ------------------------------------------------------------
 
@@ -196,7 +201,8 @@ class DataStream:
         self, watermark_strategy: WatermarkStrategy
     ) -> "DataStream":
         """Give the records event time; replaces the watermarks that came before."""
-        return self._then("Timestamps/Watermarks", WatermarkFactory(watermark_strategy))
+        factory = WatermarkFactory(watermark_strategy)
+        return self._then("Timestamps/Watermarks", factory, self._type())
 
     def key_by(
         self, key_selector: KeyArgument, key_type: TypeInformation | None = None
@@ -259,7 +265,7 @@ class DataStream:
 
     def print(self, sink_identifier: str | None = None) -> "DataStreamSink":
         """Show every record on the driver's standard output, once its checkpoint completed."""
-        return self._sink("Print to Std. Out", PrintSink(sink_identifier))
+        return self._sink("Print to Std. Out", PrintSink(sink_identifier or ""))
 
     def sink_to(self, sink: Any) -> "DataStreamSink":
         """Write the records to a sink, an object with ``create_operator_factory()``."""
@@ -277,19 +283,20 @@ class DataStream:
 
         With ``limit`` a list of at most that many, otherwise an iterator to be closed.
         """
-        self._sink("Collect", CollectSink())
-        collected = self._environment.execute(job_execution_name).collected
+        self._sink("Collect", CollectSink()).uid(COLLECT_UID)
+        result = self._environment.execute(job_execution_name, collect_limit=limit)
         if limit is not None:
-            return list(collected[:limit])
-        return CloseableIterator(iter(collected))
+            return list(result.collected[:limit])
+        return CloseableIterator(iter(result.collected))
 
     # Building -----------------------------------------------------------------------------------
 
     def _operator(self, method: str) -> Transformation:
         if self._owner is None:
             raise GraphError(
-                f"{method}() belongs to an operator, and this stream comes from none (it was made by "
-                "key_by, union, get_side_output or a partitioning); call it right after the operator"
+                f"{method}() belongs to an operator, and this stream comes from none (it was made "
+                "by key_by, union, get_side_output or a partitioning); call it right after the "
+                "operator"
             )
         return self._owner
 
@@ -298,9 +305,23 @@ class DataStream:
             self._environment, tuple(end.parted(partitioning, selector) for end in self._ends)
         )
 
-    def _then(self, name: str, factory: OperatorFactory, *, keyed: bool = False) -> "DataStream":
+    def _type(self) -> TypeInformation | None:
+        """The declared type of the records, if all of them have the same."""
+        types = [end.of.output_type if end.side_tag is None else None for end in self._ends]
+        return types[0] if types.count(types[0]) == len(types) else None
+
+    def _then(
+        self,
+        name: str,
+        factory: OperatorFactory,
+        output_type: TypeInformation | None = None,
+        *,
+        keyed: bool = False,
+    ) -> "DataStream":
         made = self._environment.add(
-            Transformation(name, _Always(factory), inputs=self._ends, keyed=keyed)
+            Transformation(
+                name, _Always(factory), inputs=self._ends, keyed=keyed, output_type=output_type
+            )
         )
         return DataStream(self._environment, (End(made),), made)
 
@@ -346,9 +367,7 @@ class KeyedStream(DataStream):
     def __init__(
         self, environment: "StreamExecutionEnvironment", raw: tuple[End, ...], selector: Selector
     ) -> None:
-        super().__init__(
-            environment, tuple(end.parted(Partitioning.HASH, selector) for end in raw)
-        )
+        super().__init__(environment, tuple(end.parted(Partitioning.HASH, selector) for end in raw))
         self._raw = raw
         self._selector = selector
 
@@ -364,8 +383,9 @@ class KeyedStream(DataStream):
         output_type: TypeInformation | None = None,
     ) -> DataStream:
         """Each record becomes ``func(record)``; a MapFunction may keep state per key."""
-        _check(func, MapFunction, "map")
-        return self._keyed("Map", KeyedMapFactory(self._selector, func, output_type))
+        if not isinstance(func, MapFunction):
+            return super().map(func, output_type)  # A plain function cannot ask for state.
+        return self._keyed("Map", KeyedMapFactory(self._selector, func, output_type), output_type)
 
     def flat_map(
         self,
@@ -373,13 +393,17 @@ class KeyedStream(DataStream):
         output_type: TypeInformation | None = None,
     ) -> DataStream:
         """Like ``DataStream.flat_map``; a FlatMapFunction may keep state per key."""
-        _check(func, FlatMapFunction, "flat_map")
-        return self._keyed("Flat Map", KeyedFlatMapFactory(self._selector, func, output_type))
+        if not isinstance(func, FlatMapFunction):
+            return super().flat_map(func, output_type)
+        return self._keyed(
+            "Flat Map", KeyedFlatMapFactory(self._selector, func, output_type), output_type
+        )
 
     def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
         """Like ``DataStream.filter``; a FilterFunction may keep state per key."""
-        _check(func, FilterFunction, "filter")
-        return self._keyed("Filter", KeyedFilterFactory(self._selector, func))
+        if not isinstance(func, FilterFunction):
+            return super().filter(func)
+        return self._keyed("Filter", KeyedFilterFactory(self._selector, func), self._type())
 
     def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
@@ -387,12 +411,13 @@ class KeyedStream(DataStream):
         """Any number of records from each, with state and timers per key."""
         if not isinstance(func, KeyedProcessFunction):
             raise GraphError(f"process after key_by takes a KeyedProcessFunction, not {func!r}")
-        return self._keyed("Keyed Process", KeyedProcessFactory(self._selector, func, output_type))
+        factory = KeyedProcessFactory(self._selector, func, output_type)
+        return self._keyed("Keyed Process", factory, output_type)
 
     def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
         """Per key, the reduction of all records so far, after every record."""
         _check(func, ReduceFunction, "reduce")
-        return self._keyed("Reduce", ReduceFactory(self._selector, func))
+        return self._reduce("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
         """Per key, the running sum of a field.
@@ -412,15 +437,11 @@ class KeyedStream(DataStream):
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
         """Per key, the record with the smallest value of a field so far, after every record."""
-        return self._keyed(
-            "Min By", ReduceFactory(self._selector, field_reducer("min_by", position_to_min_by))
-        )
+        return self._reduce("Min By", field_reducer("min_by", position_to_min_by))
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
         """Per key, the record with the largest value of a field so far, after every record."""
-        return self._keyed(
-            "Max By", ReduceFactory(self._selector, field_reducer("max_by", position_to_max_by))
-        )
+        return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
 
     def count(self) -> DataStream:
         """Per key, the number of records so far.
@@ -452,8 +473,7 @@ class KeyedStream(DataStream):
     def _running(self, kind: str, position: int | str) -> DataStream:
         if isinstance(self._selector, ColumnKeySelector) and isinstance(position, str):
             return self._aggregate(kind.title(), parse_aggregates({position: (position, kind)}))
-        reducer = field_reducer(kind, position)
-        return self._keyed(kind.title(), ReduceFactory(self._selector, reducer))
+        return self._reduce(kind.title(), field_reducer(kind, position))
 
     def _aggregate(self, name: str, specs: tuple[AggregateSpec, ...]) -> DataStream:
         selector = self._columns()
@@ -468,8 +488,16 @@ class KeyedStream(DataStream):
             )
         return self._selector
 
-    def _keyed(self, name: str, factory: OperatorFactory) -> DataStream:
-        return self._then(name, factory, keyed=True)
+    def _keyed(
+        self, name: str, factory: OperatorFactory, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        return self._then(name, factory, output_type, keyed=True)
+
+    def _reduce(
+        self, name: str, function: ReduceFunction | Callable[[Any, Any], Any]
+    ) -> DataStream:
+        kind = self._type()
+        return self._keyed(name, ReduceFactory(self._selector, function, kind), kind)
 
     def _combined(
         self, name: str, combine: OperatorFactory | None, merge: OperatorFactory
@@ -619,6 +647,7 @@ class WindowedStream:
                 late_tag=self._late_tag,
                 output_type=output_type,
             ),
+            output_type,
         )
 
 

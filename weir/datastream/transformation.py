@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from weir.common.typeinfo import TypeInformation
 from weir.config import JobConfig
 from weir.errors import GraphError
 from weir.graph.key_groups import default_max_parallelism
@@ -50,6 +51,7 @@ class Transformation:
     chaining: Chaining = Chaining.ALWAYS
     is_sink: bool = False
     keyed: bool = False
+    output_type: TypeInformation | None = None  # Of the main output, where it is declared.
     # An operator that another one brings along: it takes its uid from that one ("sum-1-combine")
     # and its parallelism from its input, so that the two are chained.
     companion_of: "Transformation | None" = None
@@ -67,8 +69,8 @@ def build_graph(
     """The checked graph of all transformations.
 
     Raises:
-        GraphError: As ``JobGraph``, which names what does not fit; or an operator's parallelism lies
-            above its max parallelism.
+        GraphError: As ``JobGraph``, which names what does not fit; or an operator's parallelism
+            lies above its max parallelism.
     """
     members = list(transformations)
     if not members:

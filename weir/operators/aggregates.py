@@ -1,9 +1,9 @@
 """Running aggregates over columns, combined before they cross the exchange.
 
 Every aggregate is made of *parts* that merge by themselves: a sum, a count, a smallest or largest
-value, and ``seen``, whether any value was not null; a mean is a sum and a count. A *combiner* beside
-the source turns each slice into one row of parts per key; the *final* operator merges parts into
-its table and emits one row per key and slice with the aggregates so far. Where a slice has hardly
+value, and ``seen``, whether any value was not null; a mean is a sum and a count. A *combiner*
+before the exchange turns each slice into one row of parts per key; the *final* operator merges
+parts into its table and emits one row per key and slice with the aggregates so far. Where a slice has hardly
 fewer keys than rows the combiner passes every row on as parts of its own, and looks at the next
 slices no more than now and then.
 
@@ -63,8 +63,12 @@ def parse_aggregates(aggregates: Mapping[str, tuple[str, str]]) -> tuple[Aggrega
         raise GraphError('name at least one aggregate, e.g. total=("amount", "sum")')
     specs = []
     for name, pair in aggregates.items():
-        if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(p, str) for p in pair)):
-            raise GraphError(f'{name} must be a pair (column, function), e.g. {name}=("amount", "sum")')
+        if not (
+            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
+        ):
+            raise GraphError(
+                f'{name} must be a pair (column, function), e.g. {name}=("amount", "sum")'
+            )
         column, function = pair
         if function not in FUNCTIONS:
             raise GraphError(f"{name}: no aggregate {function!r}; there are {', '.join(FUNCTIONS)}")
@@ -226,8 +230,8 @@ class PartTable:
         for row_part in parts:
             if row_part.own_type != self._own_types[row_part.part]:
                 raise SchemaError(
-                    f"the column {row_part.part.column!r} was {self._own_types[row_part.part]} before "
-                    f"and is {row_part.own_type} now; cast it to one type before the aggregate"
+                    f"the column {row_part.part.column!r} was {self._own_types[row_part.part]} and "
+                    f"is {row_part.own_type} now; cast it to one type before the aggregate"
                 )
             part = merge_rows(row_part, groups)
             column = self.table.column(_name(part.part))
@@ -357,6 +361,7 @@ _MERGE: dict[str, np.ufunc] = {
     "max": np.maximum,
 }
 
+
 def _identity(kind: str, dtype: np.dtype[Any]) -> Any:
     if kind not in ("min", "max"):
         return 0
@@ -404,8 +409,8 @@ def _numbers(
         stored = pa.int64()
     else:
         raise SchemaError(
-            f"{name!r} is {kind}, which cannot be aggregated in columns; cast it to float64 or int64 "
-            "before, or reduce per record"
+            f"{name!r} is {kind}, which cannot be aggregated in columns; cast it to float64 or "
+            "int64 before, or reduce per record"
         )
     valid = _valid(array)
     array = array.cast(stored)

@@ -42,6 +42,11 @@ class CollectSink(Sink):
         return CollectOperator
 
 
+def is_print(factory: Any) -> bool:
+    """Whether an operator's factory makes printing operators: what they deliver is lines."""
+    return isinstance(factory, partial) and factory.func is PrintOperator
+
+
 class DeliverOperator(Operator):
     """Keeps rows back until a checkpoint covers them, then delivers them."""
 

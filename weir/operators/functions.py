@@ -103,7 +103,7 @@ class RuntimeContext:
         return self._ctx.state.keyed
 
 
-class Function(ABC):
+class Function:
     """Base of all user functions."""
 
     def open(self, runtime_context: RuntimeContext) -> None:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weir.common.batch import Batch, builtin_name
 from weir.common.dynamic import DYNAMIC
-from weir.common.row import Row
 from weir.common.typeinfo import TypeInformation, Types
 from weir.errors import GraphError
 from weir.operators.base import Operator, OperatorContext
-from weir.common.batch import Batch, builtin_name
 from weir.operators.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -28,6 +27,7 @@ from weir.operators.functions import (
 )
 from weir.operators.keys import RowKeySelector, check_ownership, key_groups_of_keys
 from weir.operators.stateless import (
+    CallOperator,
     Collector,
     FilterOperator,
     FlatMapOperator,
@@ -158,7 +158,7 @@ class KeyedInput:
         return call
 
 
-class _UnderKey(FunctionOperator):
+class _UnderKey(CallOperator):
     """Gives a stateless operator's function the state of each record's key."""
 
     keyed = True
@@ -171,7 +171,7 @@ class _UnderKey(FunctionOperator):
         """Open the function, with state."""
         super().open(ctx)
         self._input = KeyedInput(ctx, self._selector)
-        self._call = self._input.under_key(self._call)
+        self.call = self._input.under_key(self.call)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice."""
@@ -224,7 +224,8 @@ class ReduceOperator(FunctionOperator):
         self.ctx.output.emit(Batch.of_rows(reduced, self._value_type, batch.timestamps))
 
     def _by_key(self, keys: list[Any], groups: list[int], left: Iterator[Any]) -> list[Any]:
-        reduce, state, set_key = self._call, self._reduced, self._input.backend.set_current_key_and_group
+        reduce, state = self._call, self._reduced
+        set_key = self._input.backend.set_current_key_and_group
         current: dict[Any, Any] = {}
         group_of = dict(zip(keys, groups, strict=True))
         out: list[Any] = []
@@ -242,7 +243,8 @@ class ReduceOperator(FunctionOperator):
         return out
 
     def _one_by_one(self, keys: list[Any], groups: list[int], left: Iterator[Any]) -> list[Any]:
-        reduce, state, set_key = self._call, self._reduced, self._input.backend.set_current_key_and_group
+        reduce, state = self._call, self._reduced
+        set_key = self._input.backend.set_current_key_and_group
         out: list[Any] = []
         for key, group, row in zip(keys, groups, left, strict=True):
             set_key(key, group)
@@ -386,9 +388,7 @@ class KeyedProcessOperator(TimerOperator):
         context.group = self._input.backend.current_group
         try:
             if (made := self.function.on_timer(timestamp, context)) is not None:
-                self.collector.take(
-                    made, timestamp if domain is TimeDomain.EVENT_TIME else None
-                )
+                self.collector.take(made, timestamp if domain is TimeDomain.EVENT_TIME else None)
         except Exception as error:
             where = f"in the timer {timestamp} of the key {short_repr(timer.key)}"
             raise failure_in(self.ctx.name, where, error) from error
@@ -456,32 +456,31 @@ class FieldReducer:
                     f"{self.kind}({self.field!r}) needs records with fields, but a record is "
                     f"{short_repr(one)}; for plain values leave the field out"
                 )
-            return self._value(one, other) if self.kind in _VALUES else self._choose(one, other, one, other)
+            return self._reduced(one, other, one, other)
         try:
-            a, b = one[self.field], other[self.field]  # type: ignore[index,call-overload]
+            a, b = one[self.field], other[self.field]  # type: ignore[index]
         except (IndexError, KeyError, TypeError) as error:
             raise GraphError(
                 f"{self.kind}({self.field!r}) found no such field in the {builtin_name(one)} "
                 f"{short_repr(one)}"
             ) from error
+        value = self._reduced(one, other, a, b)
         if self.kind not in _VALUES:
-            return self._choose(one, other, a, b)
-        value = self._value(a, b)
+            return value
         if isinstance(one, dict):
             return {**one, self.field: value}
         changed = list(one)
         if isinstance(self.field, str):
-            changed[one.field_names.index(self.field)] = value
+            changed[one.field_names.index(self.field)] = value  # type: ignore[union-attr]
         else:
             changed[self.field] = value
         return changed if isinstance(one, list) else tuple.__new__(type(one), changed)
 
-    def _value(self, a: Any, b: Any) -> Any:
-        return _VALUES[self.kind](a, b)
-
-    def _choose(self, one: Any, other: Any, a: Any, b: Any) -> Any:
-        better = b < a if self.kind == "min_by" else b > a
-        return other if better else one
+    def _reduced(self, one: Any, other: Any, a: Any, b: Any) -> Any:
+        """The value of both fields, or the record that is chosen."""
+        if self.kind in _VALUES:
+            return _VALUES[self.kind](a, b)
+        return other if (b < a if self.kind == "min_by" else b > a) else one
 
 
 _VALUES: dict[str, Callable[[Any, Any], Any]] = {

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import itemgetter, length_hint
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.batch import Batch
 from weir.common.row import Row
 from weir.common.typeinfo import TypeInformation
 from weir.errors import KeyTypeError, SubtaskError, UserError, WeirError
 from weir.graph import key_groups as scalar
 from weir.ids import KeyGroupRange
-from weir.common.batch import Batch
 from weir.operators.partition import key_groups_of
 from weir.operators.user_code import short_repr
 
@@ -56,7 +56,7 @@ class FunctionKeySelector:
         except WeirError:
             raise
         except Exception as error:
-            record = rows[len(rows) - left.__length_hint__() - 1]
+            record = rows[len(rows) - length_hint(left) - 1]
             raise SubtaskError(
                 f"the key function of key_by failed on the record {short_repr(record)}: "
                 f"{type(error).__name__}: {error}"
@@ -84,7 +84,7 @@ class ColumnKeySelector:
         try:
             return list(map(itemgetter(*self.column_names), left))
         except (KeyError, TypeError, IndexError) as error:
-            record = rows[len(rows) - left.__length_hint__() - 1]
+            record = rows[len(rows) - length_hint(left) - 1]
             raise UserError(
                 f"key_by({', '.join(map(repr, self.column_names))}) found no such field in the "
                 f"record {short_repr(record)}; give key_by a function, or records with names"
@@ -107,8 +107,8 @@ class ColumnKeySelector:
         names = columns.schema.names
         if missing := [name for name in self.column_names if name not in names]:
             raise UserError(
-                f"key_by names the column {', '.join(missing)}, which the records do not have; they "
-                f"have {', '.join(names)}"
+                f"key_by names the column {', '.join(missing)}, which the records do not have; "
+                f"they have {', '.join(names)}"
             )
         return [columns.column(name) for name in self.column_names]
 
@@ -140,8 +140,8 @@ def check_ownership(name: str, keys: Sequence[Any], groups: KeyGroups, own: KeyG
         return
     stray = np.flatnonzero((groups < own.first) | (groups > own.last))[0]
     raise UserError(
-        f"{name!r} received a record with the key {short_repr(keys[stray])}, which belongs to another "
-        "subtask: the key function gave another key when the record was sent. A key must depend on "
+        f"{name!r} received a record with the key {short_repr(keys[stray])}, which "
+        "belongs to another subtask: the key function gave another key when the record was sent. A key must depend on "
         "the record alone, not on time, randomness, hash() of text or state outside the record."
     )
 
@@ -191,4 +191,3 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, Row | list):
         return tuple(map(_hashable, value))
     return value
-

@@ -41,7 +41,8 @@ from weir.testing.faults import reach
 
 if TYPE_CHECKING:
     from weir.ids import StateHandle
-    from weir.state.store import SnapshotPart, SnapshotWriter
+    from weir.state.store import SnapshotPart
+    from weir.storage.writer import StoredSnapshotWriter
 
 ROW_GROUP_ROWS = 32_768  # Encoding one takes the loop some milliseconds.
 ROW_GROUP_BYTES = 16 << 20
@@ -335,7 +336,7 @@ class _SealFiles:
     def __init__(self, files: list[PartFile]) -> None:
         self._files = files
 
-    def write(self, writer: "SnapshotWriter") -> "Sequence[StateHandle]":
+    def write(self, writer: "StoredSnapshotWriter") -> "Sequence[StateHandle]":
         self.seal()
         return ()
 

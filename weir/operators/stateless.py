@@ -7,7 +7,8 @@ output has no event time until it is assigned again.
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.batch import Batch, Timestamps, builtin_name
 from weir.common.typeinfo import TypeInformation
 from weir.errors import SchemaError
 from weir.operators.base import Operator, OperatorContext
-from weir.common.batch import Batch, Timestamps, builtin_name
 from weir.operators.functions import (
     BatchProcessFunction,
     FilterFunction,
@@ -155,70 +156,69 @@ class FunctionOperator(Operator):
             self.function.close()
 
 
-class MapOperator(FunctionOperator):
+class CallOperator(FunctionOperator):
+    """Calls a function of one record, for each record of a slice in order."""
+
+    call: Callable[[Any], Any]
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Process a slice."""
+        rows = batch.rows
+        left = iter(rows)
+        try:
+            made = self.apply(batch, left)
+        except Exception as error:
+            raise failure_at(self.ctx.name, rows, left, error) from error
+        self.ctx.output.emit(made)  # Outside: what fails behind this operator is not its failure.
+
+    @abstractmethod
+    def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
+        """What the slice becomes; ``left`` gives its rows."""
+
+
+class MapOperator(CallOperator):
     """Each record into one."""
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
-        self._call = function.map if isinstance(function, MapFunction) else function
+        self.call = function.map if isinstance(function, MapFunction) else function
         self._output_type = output_type
 
-    def on_batch(self, batch: Batch, input_index: int) -> None:
-        """Map a slice."""
-        rows = batch.rows
-        left = iter(rows)
-        try:
-            mapped = list(map(self._call, left))
-        except Exception as error:
-            raise failure_at(self.ctx.name, rows, left, error) from error
-        self.ctx.output.emit(Batch.of_rows(mapped, self._output_type, batch.timestamps))
+    def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
+        """As many records, with their times."""
+        return Batch.of_rows(list(map(self.call, left)), self._output_type, batch.timestamps)
 
 
-class FilterOperator(FunctionOperator):
+class FilterOperator(CallOperator):
     """Some of the records."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        self._call = function.filter if isinstance(function, FilterFunction) else function
+        self.call = function.filter if isinstance(function, FilterFunction) else function
 
-    def on_batch(self, batch: Batch, input_index: int) -> None:
-        """Filter a slice."""
-        rows = batch.rows
-        left = iter(rows)
-        try:
-            kept = [i for i, keeps in enumerate(map(self._call, left)) if keeps]
-        except Exception as error:
-            raise failure_at(self.ctx.name, rows, left, error) from error
-        if len(kept) == len(rows):
-            self.ctx.output.emit(batch)
-        elif kept:
-            self.ctx.output.emit(batch.take(np.array(kept, np.int64)))
+    def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
+        """The batch itself where all of it stays."""
+        kept = [i for i, keeps in enumerate(map(self.call, left)) if keeps]
+        return batch if len(kept) == len(batch) else batch.take(np.array(kept, np.int64))
 
 
-class FlatMapOperator(FunctionOperator):
+class FlatMapOperator(CallOperator):
     """Each record into any number of them."""
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
-        self._call = function.flat_map if isinstance(function, FlatMapFunction) else function
+        self.call = function.flat_map if isinstance(function, FlatMapFunction) else function
         self._output_type = output_type
 
-    def on_batch(self, batch: Batch, input_index: int) -> None:
-        """Flat map a slice."""
-        rows, flat_map = batch.rows, self._call
-        left = iter(rows)
-        try:
-            if batch.timestamps is None:
-                made = [value for row in left for value in flat_map(row) or ()]
-                timestamps = None
-            else:
-                parts = [list(flat_map(row) or ()) for row in left]
-                made = list(chain.from_iterable(parts))
-                timestamps = np.repeat(batch.timestamps, list(map(len, parts)))
-        except Exception as error:
-            raise failure_at(self.ctx.name, rows, left, error) from error
-        if made:
-            self.ctx.output.emit(Batch.of_rows(made, self._output_type, timestamps))
+    def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
+        """Any number of records, each with the time of the one it came from."""
+        flat_map = self.call
+        if batch.timestamps is None:
+            made = [value for row in left for value in flat_map(row) or ()]
+            return Batch.of_rows(made, self._output_type)
+        parts = [list(flat_map(row) or ()) for row in left]
+        timestamps = np.repeat(batch.timestamps, list(map(len, parts)))
+        return Batch.of_rows(list(chain.from_iterable(parts)), self._output_type, timestamps)
 
 
 class Collector:
@@ -333,8 +333,8 @@ class _ElementContext(ProcessFunction.Context, TimerService):
 
     def _refusal(self) -> Exception:
         return SchemaError(
-            f"{self._operator.ctx.name!r} uses a timer on a stream without a key; call key_by before "
-            "process and derive from KeyedProcessFunction"
+            f"{self._operator.ctx.name!r} uses a timer on a stream without a key; call key_by "
+            "before process and derive from KeyedProcessFunction"
         )
 
 
@@ -378,13 +378,13 @@ class FilterBatchesOperator(FunctionOperator):
         if isinstance(mask, pa.Array | pa.ChunkedArray):
             mask = mask.fill_null(False) if mask.null_count else mask
             mask = mask.to_numpy() if isinstance(mask, pa.ChunkedArray) else _numpy(mask)
-        mask = np.asarray(mask)
-        if mask.dtype != np.bool_ or mask.shape != (count,):
+        chosen: npt.NDArray[np.bool_] = np.asarray(mask)
+        if chosen.dtype != np.bool_ or chosen.shape != (count,):
             raise SchemaError(
                 f"{self.ctx.name!r} must return one boolean per row: {count} of them, but returned "
-                f"{mask.dtype} of shape {mask.shape}"
+                f"{chosen.dtype} of shape {chosen.shape}"
             )
-        return mask
+        return chosen
 
 
 class FlatMapBatchesOperator(FunctionOperator):

@@ -21,7 +21,9 @@ def short_repr(record: object) -> str:
     return _SHORT.repr(record)
 
 
-def failure_at(name: str, records: Sequence[Any], left: Iterator[Any], error: Exception) -> Exception:
+def failure_at(
+    name: str, records: Sequence[Any], left: Iterator[Any], error: Exception
+) -> Exception:
     """What to raise when user code of operator ``name`` failed on the record last taken.
 
     ``left`` is a list iterator over ``records``. An error that Weir raised on purpose stays itself.

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from weir.common.batch import Batch, Timestamps
 from weir.common.watermark import WatermarkStrategy
 from weir.errors import SchemaError
 from weir.operators.base import Operator, OperatorContext
-from weir.common.batch import Batch, Timestamps
 from weir.operators.user_code import failure_at
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
@@ -134,8 +134,8 @@ def column_timestamps(columns: pa.RecordBatch, name: str) -> Timestamps:
         column = column.cast(pa.date64()).cast(pa.int64())
     elif not pa.types.is_integer(column.type):
         raise SchemaError(
-            f"the timestamp column {name!r} is {column.type}; it must be an Arrow timestamp, a date or "
-            "integer milliseconds"
+            f"the timestamp column {name!r} is {column.type}; it must be an Arrow timestamp, a "
+            "date or integer milliseconds"
         )
     timestamps: Timestamps = column.cast(pa.int64()).to_numpy()
     return timestamps

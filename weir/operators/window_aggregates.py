@@ -1,10 +1,10 @@
 """Aggregates over columns per key and window.
 
-Every open window has a table of its own, by key: few windows are open at a time, a fired window goes
-by dropping its table, and the key group of a row is the key's, whatever the window. A row of a
+Every open window has a table of its own, by key: few windows are open at a time, a fired window
+goes by dropping its table, and the key group of a row is the key's, whatever the window. A row of a
 table is *due* (a flag column) when it has something to emit: from its first record until it fires,
-and again after a late but allowed record. Firing goes through a window a slice of rows at a time and
-clears the flags, so a snapshot in between holds exactly what is still to be emitted.
+and again after a late but allowed record. Firing goes through a window a slice of rows at a time
+and clears the flags, so a snapshot in between holds exactly what is still to be emitted.
 
 Whether a record is late is decided here and nowhere else, per window, by this operator's watermark:
 a window whose last moment plus the allowed lateness has passed takes nothing more. The combiner
@@ -109,6 +109,7 @@ class WindowAggregateOperator(Operator):
         self._watermark = MIN_WATERMARK_MS
         self._open: dict[int, PartTable] = {}  # By the start of the window.
         self._schema: pa.Schema | None = None  # Of the keys and parts; known with the first record.
+        self._fired: set[int] = set()  # Kept for late records; nothing of them is due.
         self._due: list[_Firing] = []
         self._watermark_held = False  # To be passed on after the last firing.
 
@@ -244,8 +245,12 @@ class WindowAggregateOperator(Operator):
         """Let the windows fire whose last moment is at or before ``until_ms``, in their order."""
         waiting = {firing.start for firing in self._due}
         for start in sorted(self._open):
-            if self._last_moment(start) <= until_ms and start not in waiting:
+            if self._last_moment(start) > until_ms or start in waiting:
+                continue
+            if start not in self._fired:
                 self._due.append(_Firing(start))
+            elif self._is_over(start):
+                self._drop(start)
 
     def _fire(self, firing: "_Firing", records_max: int) -> bool:
         """Emit the next due rows of a window; whether it is done."""
@@ -258,10 +263,15 @@ class WindowAggregateOperator(Operator):
         firing.next_row = last_row
         if last_row < window.table.rows:
             return False
+        self._fired.add(start)
         if not self._windows.is_event_time or self._is_over(start):
-            del self._open[start]
-            self.ctx.state.drop_table(_table_name(start))
+            self._drop(start)
         return True
+
+    def _drop(self, start: int) -> None:
+        del self._open[start]
+        self._fired.discard(start)
+        self.ctx.state.drop_table(_table_name(start))
 
     def _emit(self, start: int, window: PartTable, slots: npt.NDArray[np.int64]) -> None:
         if not len(slots):

@@ -96,9 +96,13 @@ class SlotAccepted:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Run a fresh worker process for this attempt; kill any older one first."""
+    """Run a fresh worker process for this attempt; kill any older one first.
+
+    ``plan_slot`` is the slot of the plan that it becomes: a spare takes a lost one's place.
+    """
 
     attempt: AttemptNumber
+    plan_slot: int
     secret: bytes = field(repr=False)  # Authenticates all connections of the attempt.
 
 
@@ -125,7 +129,7 @@ class WorkerReady:
     """A worker process runs and listens."""
 
     attempt: AttemptNumber
-    slot_index: int
+    slot_index: int  # Of the plan.
     pid: int
     address: Address
 
@@ -176,7 +180,6 @@ class Deploy:
 
     attempt: AttemptNumber
     job_id: JobId
-    slot_index: int  # Which slot of the plan this worker is; a spare takes a lost one's place.
     slot_addresses: tuple[Address, ...]  # By slot of the plan.
     storage: str | None  # None: only inline state.
     restored_checkpoint: CheckpointId | None

@@ -26,6 +26,27 @@ class JobChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotChanged:
+    """A slot registered, or is gone."""
+
+    at_ms: int
+    slot_index: int
+    host: str
+    pid: int
+    registered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """A worker process of the current attempt runs; ``slot_index`` is the slot of the plan."""
+
+    at_ms: int
+    attempt: AttemptNumber
+    slot_index: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """The graph is being deployed; ``restored_checkpoint`` None means from the beginning."""
 
@@ -104,6 +125,8 @@ class Notice:
 
 JobEvent: TypeAlias = (
     JobChanged
+    | SlotChanged
+    | WorkerStarted
     | AttemptStarted
     | CheckpointTriggered
     | CheckpointSettled

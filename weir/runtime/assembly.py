@@ -33,12 +33,14 @@ def build_subtasks(
     plan: ExecutionGraph,
     config: JobConfig,
     deploy: Deploy,
+    slot_index: int,
     *,
     inbox: Inbox,
     transport: Transport,
     reporter: Reporter,
     snapshot_thread: SnapshotThread,
     clock: Clock,
+    open_store: Callable[[str | None], CheckpointStore] = store_for,
 ) -> list[Subtask]:
     """Every chain's subtask of this slot, restored, opened and running.
 
@@ -46,11 +48,11 @@ def build_subtasks(
         CorruptStateError: A state file is not what was written.
         WeirError: An operator cannot be opened with what it is given.
     """
-    restored = store_for(deploy.restored_storage)
+    restored = open_store(deploy.restored_storage)
     snapshotter = Snapshotter(
         deploy.attempt,
         writer_factory(
-            store_for(deploy.storage),
+            open_store(deploy.storage),
             deploy.job_id,
             deploy.attempt,
             config.checkpoints,
@@ -61,7 +63,6 @@ def build_subtasks(
         reporter=reporter,
         clock=clock,
     )
-    slot_index = deploy.slot_index
     restores = {restore.subtask: restore for restore in deploy.restores}
     subtasks = []
     for chain in plan.chains:

@@ -19,6 +19,8 @@ from weir.protocol.events import (
     JobEvent,
     Notice,
     Recovered,
+    SlotChanged,
+    WorkerStarted,
 )
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import (
@@ -103,7 +105,7 @@ class JobHistory:
                 self.subtasks[event.chain] = event.status
             case SubtaskMetrics():
                 self.metrics[event.chain] = event
-            case CheckpointsDiscarded() | Declined():
+            case CheckpointsDiscarded() | Declined() | SlotChanged() | WorkerStarted():
                 pass  # What they lead to has events of its own.
 
     def _settle(self, event: CheckpointSettled) -> None:

@@ -50,7 +50,16 @@ from weir.protocol.deployment import (
     WorkerReady,
     WorkerReport,
 )
-from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, JobEvent, Notice, Recovered
+from weir.protocol.events import (
+    AttemptStarted,
+    CaughtUp,
+    JobChanged,
+    JobEvent,
+    Notice,
+    Recovered,
+    SlotChanged,
+    WorkerStarted,
+)
 from weir.protocol.lifecycle import JOB_TRANSITIONS, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
@@ -89,7 +98,6 @@ class Cluster(Protocol):
 
 @dataclass(slots=True)
 class _Worker:
-    attempt: AttemptNumber
     address: Address
     pid: int
     rounds: int = -1
@@ -100,7 +108,6 @@ class _Worker:
 class _Slot:
     registered: SlotRegistered
     heard_at_ms: int
-    worker: _Worker | None = None
 
 
 @dataclass(slots=True)
@@ -178,13 +185,14 @@ class JobMaster:
         )
         self._slots: dict[int, _Slot] = {}  # By the index they registered with.
         self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
+        self._workers: dict[int, _Worker] = {}  # By slot of the plan, of this attempt.
         self._attempt = _Attempt(AttemptNumber(0), 0)
         self._restart_at_ms: int | None = None
         self._slots_deadline_ms: int | None = None
+        self._workers_deadline_ms: int | None = None
         self._recovery: _Recovery | None = None
         self._catching_up: tuple[int, int] | None = None  # (records to reach, since ms)
         self._delivered_up_to: dict[SubtaskId, CheckpointId] = {}
-        self._canceling = False
         self._checkpoints = CheckpointRunner(
             self._plan,
             config,
@@ -242,22 +250,22 @@ class JobMaster:
     def cancel(self) -> None:
         """Stop the job without a savepoint."""
         if self.status in JOB_TRANSITIONS:
-            self._canceling = True
-            if self.status is not JobStatus.CANCELLING:
-                self._change(JobStatus.CANCELLING)
-            self._checkpoints.stop(FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN)
-            self._end(JobStatus.CANCELED, "cancelled")
+            self._change(JobStatus.CANCELLING)
+            self._end(JobStatus.CANCELED)
 
     def next_due_ms(self) -> int | None:
         """When ``tick`` is due next."""
-        candidates = [self._restart_at_ms, self._slots_deadline_ms, self._checkpoints.next_due_ms()]
+        candidates = [
+            self._restart_at_ms,
+            self._slots_deadline_ms,
+            self._workers_deadline_ms,
+            self._checkpoints.next_due_ms(),
+        ]
         candidates += [
             s.heard_at_ms + self._config.heartbeat_timeout_ms for s in self._slots.values()
         ]
         candidates += [
-            s.worker.progressed_at_ms + self._config.heartbeat_timeout_ms
-            for s in self._slots.values()
-            if s.worker is not None
+            w.progressed_at_ms + self._config.heartbeat_timeout_ms for w in self._workers.values()
         ]
         return min((c for c in candidates if c is not None), default=None)
 
@@ -280,6 +288,11 @@ class JobMaster:
                     "slots_timeout_ms",
                 )
                 return
+        if self._workers_deadline_ms is not None and now >= self._workers_deadline_ms:
+            self._workers_deadline_ms = None
+            self._fail_attempt(
+                f"not every slot had a worker process within {self._config.heartbeat_timeout_ms} ms"
+            )
         if self._restart_at_ms is not None and now >= self._restart_at_ms:
             self._restart_at_ms = None
             self._change(JobStatus.INITIALIZING)
@@ -290,11 +303,11 @@ class JobMaster:
         timeout = self._config.heartbeat_timeout_ms
         for index, slot in list(self._slots.items()):
             if now - slot.heard_at_ms >= timeout:
-                del self._slots[index]
                 self._cluster.replace_slot(index)
                 self._slot_gone(index, f"slot {index} was silent for {timeout} ms; it is replaced")
-            elif slot.worker is not None and now - slot.worker.progressed_at_ms >= timeout:
-                slot.worker = None
+        for index, worker in list(self._workers.items()):
+            if now - worker.progressed_at_ms >= timeout:
+                del self._workers[index]
                 self._fail_attempt(
                     f"the worker process of slot {index} made no progress for {timeout} ms; "
                     "it hangs in user code or is stopped, and is replaced"
@@ -313,9 +326,6 @@ class JobMaster:
             case SlotFailed(slot_index, cause):
                 self._end(JobStatus.FAILED, f"slot {slot_index} cannot run the pipeline: {cause}")
             case WorkerExited(slot_index, attempt, pid, exit_code, stderr_tail):
-                slot = self._slots.get(slot_index)
-                if slot is not None and slot.worker is not None and slot.worker.pid == pid:
-                    slot.worker = None
                 if attempt == self._attempt.number:
                     how = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit {exit_code}"
                     tail = f"\n{stderr_tail.strip()}" if stderr_tail.strip() else ""
@@ -327,11 +337,12 @@ class JobMaster:
         """The connection to a slot is gone."""
         slot = self._slots.get(slot_index)
         if slot is not None and slot.registered.spark_attempt == spark_attempt:
-            del self._slots[slot_index]
             self._slot_gone(slot_index, f"slot {slot_index} on {slot.registered.host} was lost")
 
     def _slot_gone(self, slot_index: int, cause: str) -> None:
         """An idle spare may come and go; a slot of the attempt ends it."""
+        slot = self._slots.pop(slot_index).registered
+        self._emit(SlotChanged(self._clock.now_ms(), slot_index, slot.host, slot.pid, False))
         if self._attempt.workers_asked and slot_index in self._places:
             self._fail_attempt(cause)
 
@@ -347,9 +358,10 @@ class JobMaster:
         if known is not None:
             if known.registered.spark_attempt >= slot.spark_attempt:
                 return  # An older Spark task of the same slot; its successor is here already.
-            del self._slots[slot.slot_index]
             self._slot_gone(slot.slot_index, f"slot {slot.slot_index} was restarted by Spark")
-        self._slots[slot.slot_index] = _Slot(slot, self._clock.now_ms())
+        now = self._clock.now_ms()
+        self._slots[slot.slot_index] = _Slot(slot, now)
+        self._emit(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))
         self._cluster.to_slot(slot.slot_index, SlotAccepted(self._job_id, self._program))
         self._ask_for_workers()
 
@@ -360,8 +372,7 @@ class JobMaster:
         self._checkpoints.begin_attempt(number)
         if len(self._slots) < self.slot_count:
             self._slots_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
-        for slot in self._slots.values():
-            slot.worker = None
+        self._workers.clear()
         self._ask_for_workers()
 
         def claim() -> bool:
@@ -398,9 +409,10 @@ class JobMaster:
             return
         attempt.workers_asked = True
         self._slots_deadline_ms = None
+        self._workers_deadline_ms = self._clock.now_ms() + self._config.heartbeat_timeout_ms
         self._places = self._choose_places()
-        for index in self._places:
-            self._cluster.to_slot(index, StartWorker(attempt.number, attempt.secret))
+        for plan_slot, place in enumerate(self._places):
+            self._cluster.to_slot(place, StartWorker(attempt.number, plan_slot, attempt.secret))
 
     def on_worker(self, slot_index: int, report: Report | WorkerReport) -> None:
         """A worker process says something."""
@@ -408,17 +420,15 @@ class JobMaster:
             return  # A worker of an older attempt that has not heard yet.
         match report:
             case WorkerReady(_, _, pid, address):
-                slot = self._slots.get(slot_index)
-                if slot is None:
-                    return
                 now = self._clock.now_ms()
-                slot.worker = _Worker(report.attempt, address, pid, progressed_at_ms=now)
+                self._workers[slot_index] = _Worker(address, pid, progressed_at_ms=now)
+                self._emit(WorkerStarted(now, report.attempt, slot_index, pid))
                 self._deploy_if_ready()
             case WorkerHeartbeat(_, _, rounds, _):
-                slot = self._slots.get(slot_index)
-                if slot is not None and slot.worker is not None and slot.worker.rounds != rounds:
-                    slot.worker.rounds = rounds
-                    slot.worker.progressed_at_ms = self._clock.now_ms()
+                worker = self._workers.get(slot_index)
+                if worker is not None and worker.rounds != rounds:
+                    worker.rounds = rounds
+                    worker.progressed_at_ms = self._clock.now_ms()
             case Delivered(_, subtask, checkpoint_id, payload):
                 self._deliver(subtask, checkpoint_id, payload)
             case SubtaskChanged():
@@ -434,33 +444,29 @@ class JobMaster:
 
     def on_worker_lost(self, slot_index: int, attempt: AttemptNumber) -> None:
         """The control connection of a worker process is gone."""
-        slot = self._slots.get(slot_index)
-        if attempt != self._attempt.number or slot is None or slot.worker is None:
+        if attempt != self._attempt.number or self._workers.pop(slot_index, None) is None:
             return
-        slot.worker = None
         self._fail_attempt(f"the worker process of slot {slot_index} is gone")
 
     def _deploy_if_ready(self) -> None:
         attempt = self._attempt
-        places = [self._slots.get(place) for place in self._places]
-        workers = [slot.worker for slot in places if slot is not None and slot.worker is not None]
         if not attempt.claimed or attempt.deployed or self.status is not JobStatus.INITIALIZING:
             return
         choice = attempt.choice
         if choice is None:
             self._choose()
             return
-        if len(workers) < self.slot_count:
+        if len(self._workers) < self.slot_count:
             return
         attempt.deployed = True
+        self._workers_deadline_ms = None
         if self._recovery is not None:
             self._recovery.workers_at_ms = self._clock.now_ms()
-        addresses = tuple(worker.address for worker in workers)
-        for index, place in enumerate(self._places):
+        addresses = tuple(self._workers[index].address for index in range(self.slot_count))
+        for index in range(self.slot_count):
             deploy = Deploy(
                 attempt=attempt.number,
                 job_id=self._job_id,
-                slot_index=index,
                 slot_addresses=addresses,
                 storage=self._config.checkpoints.storage,
                 restored_checkpoint=choice.checkpoint_id,
@@ -469,7 +475,7 @@ class JobMaster:
                 restores=choice.restores_of_slot(index),
                 max_parallelism=tuple(choice.plan.max_parallelism.items()),
             )
-            self._cluster.to_worker(place, deploy)
+            self._cluster.to_worker(index, deploy)
 
     def _choose(self) -> None:
         """Choose what to restore; waits for a manifest that is being written right now."""
@@ -615,12 +621,11 @@ class JobMaster:
     def _end(self, status: JobStatus, cause: str = "") -> None:
         if self.status not in JOB_TRANSITIONS:
             return
-        self._restart_at_ms = self._slots_deadline_ms = None
+        self._restart_at_ms = self._slots_deadline_ms = self._workers_deadline_ms = None
         self.cause = cause if status is JobStatus.FAILED else ""
-        self._checkpoints.stop(FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN)
-        for index, slot in self._slots.items():
-            if slot.worker is not None:
-                self._cluster.to_worker(index, StopProcess(slot.worker.attempt))
+        for index in self._workers:
+            self._cluster.to_worker(index, StopProcess(self._attempt.number))
+        for index in self._slots:
             self._cluster.to_slot(index, ReleaseSlot(status.value))
         if (
             self.status in (JobStatus.INITIALIZING, JobStatus.RUNNING)
@@ -636,8 +641,8 @@ class JobMaster:
         self._emit(JobChanged(self._clock.now_ms(), status, cause))
 
     def _to_all_workers(self, command: SubtaskCommand) -> None:
-        for place in self._places:
-            self._cluster.to_worker(place, command)
+        for index in self._workers:
+            self._cluster.to_worker(index, command)
 
 
 def _spoken(versions: Versions) -> str:

@@ -27,8 +27,10 @@ import selectors
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeAlias
 
@@ -154,8 +156,6 @@ class TemplateLink:
 
 def main(link_fd: int, lifeline_fd: int, worker: str) -> None:
     """Load the program from standard input, then serve the supervisor until it hangs up."""
-    import time
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal's Ctrl-C is the driver's to handle.
     lifeline = socket.socket(fileno=lifeline_fd)
     die_with(lifeline)
@@ -216,6 +216,7 @@ class Template:
             self._link.send(WorkerStarted(run.attempt, os.getpid(), forked=False))
             self._become_worker(run, lifeline_fd, stderr_fd)
         try:
+            sys.stdout.flush()  # Or the child would print it once more.
             pid = os.fork()
         except OSError as error:
             self._link.send(ForkFailed(run.attempt, f"cannot fork a worker process: {error}"))
@@ -239,7 +240,6 @@ class Template:
             self._selector.close()
             for sock in (self._link.socket, self._wake_reader, self._wake_writer, self._lifeline):
                 sock.close()
-            gc.unfreeze()
             self._process.main(
                 self._graph, self._config, run, self._worker_class, lifeline=lifeline
             )
@@ -250,9 +250,15 @@ class Template:
             os._exit(1)
 
     def _reap(self) -> None:
+        # One by one: other children are user code's own.
         for pid in list(self._children):
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                pass
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            with suppress(ProcessLookupError):  # As long as it is not reaped the group is its own.
+                os.killpg(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            self._children.remove(pid)
+            self._link.send(WorkerEnded(pid, os.waitstatus_to_exitcode(status)))
 
 
 def thread_count() -> int:
@@ -261,14 +267,28 @@ def thread_count() -> int:
 
 
 def _read_program() -> bytes:
-    """Standard input is a file that is shared with other templates, so its position is not ours."""
-    return os.pread(0, os.fstat(0).st_size, 0)
+    """Read standard input, then close it: workers have none.
+
+    The file is shared with other templates of the slot, so its position is nobody's.
+    """
+    program = os.pread(0, os.fstat(0).st_size, 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return program
 
 
 def _lead_group(pid: int) -> None:
-    """Make a process lead its own group; parent and child both do, so that neither has to wait."""
-    os.setpgid(pid, 0 if pid == 0 else pid)
+    """Make a process (0: this one) lead its own group.
+
+    Parent and child both do it, so that neither relies on the other to have been quick.
+    """
+    with suppress(ProcessLookupError):  # The child is gone already.
+        os.setpgid(pid, pid)
 
 
 if __name__ == "__main__":
+    # Not this copy of the module, which is __main__: its classes would be foreign to the others.
+    from weir.runtime.template import main
+
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -41,6 +41,7 @@ from weir.runtime.ports import (
     Transport,
 )
 from weir.runtime.subtask import Progress, Subtask
+from weir.storage.store import CheckpointStore, store_for
 
 METRICS_INTERVAL_NS = 500_000_000
 
@@ -54,12 +55,14 @@ class Worker:
         config: JobConfig,
         attempt: AttemptNumber,
         job_id: JobId,
+        slot_index: int,
         *,
         inbox: Inbox,
         transport: Transport,
         reporter: Reporter,
         snapshot_thread: SnapshotThread,
         clock: Clock,
+        open_store: Callable[[str | None], CheckpointStore] = store_for,
     ) -> None:
         self.finished = False  # The process may exit.
         self.subtasks: Sequence[Subtask] = ()
@@ -67,12 +70,13 @@ class Worker:
         self._config = config
         self._attempt = attempt
         self._job_id = job_id
-        self._slot_index = 0  # Known once deployed.
+        self._slot_index = slot_index  # Of the plan.
         self._inbox = inbox
         self._transport = transport
         self._reporter = reporter
         self._snapshot_thread = snapshot_thread
         self._clock = clock
+        self._open_store = open_store
         self._receivers: dict[ChannelId, Subtask] = {}
         self._senders: dict[ChannelId, tuple[OutputGate, int]] = {}
         self._early: list[InboxItem] = []  # From peers that were deployed before this worker.
@@ -119,17 +123,18 @@ class Worker:
                 raise AssertionError(f"{command} is no command for a worker")
 
     def _deploy(self, deploy: Deploy) -> None:
-        self._slot_index = deploy.slot_index
         try:
             self.subtasks = build_subtasks(
                 self._plan,
                 self._config,
                 deploy,
+                self._slot_index,
                 inbox=self._inbox,
                 transport=self._transport,
                 reporter=self._reporter,
                 snapshot_thread=self._snapshot_thread,
                 clock=self._clock,
+                open_store=self._open_store,
             )
         except Exception as error:
             self._fail_all(error)

@@ -142,8 +142,8 @@ class SparkCluster:
 
     # The loop.
 
-    def run(self, job: JobMaster, clock: Clock) -> None:
-        """Run the job to its end, then end the slots."""
+    def run(self, job: JobMaster, clock: Clock, is_enough: Callable[[], bool]) -> None:
+        """Run the job to its end, or until there is enough output; then end the slots."""
         self._job = job
         self._stage = threading.Thread(target=self._run_stage, name="weir-slots", daemon=True)
         self._stage.start()
@@ -151,6 +151,8 @@ class SparkCluster:
         while not job.is_over:
             try:
                 self._round(job, clock)
+                if is_enough():
+                    job.cancel()
             except KeyboardInterrupt:
                 job.cancel()
         self._release(clock)
@@ -338,6 +340,7 @@ def run_job(
     clock: Clock,
     emit: Callable[[JobEvent], None],
     collect: Callable[[SubtaskId, bytes], None],
+    is_enough: Callable[[], bool],
     restore_from: RestoreRequest | None,
     slot_count: int,
     host: str,
@@ -362,7 +365,7 @@ def run_job(
             collect=collect,
             restore_from=restore_from,
         )
-        cluster.run(job, clock)
+        cluster.run(job, clock, is_enough)
         return job
     finally:
         cluster.close()

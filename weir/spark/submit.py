@@ -6,14 +6,12 @@ is used; otherwise a local one is started with one core per slot and stopped at 
 
 import logging
 import os
-import pickle
 import re
 import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
@@ -22,10 +20,11 @@ from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.errors import ConfigError, JobFailedError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
-from weir.ids import JobId, SubtaskId
+from weir.ids import JobId
 from weir.protocol.deployment import Versions
 from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
+from weir.runtime.deliveries import Deliveries
 from weir.runtime.history import JobHistory
 from weir.runtime.process import SystemClock
 from weir.runtime.recovery import RestoreRequest, latest_job
@@ -63,16 +62,14 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     program = dump_program(graph, config)
     started = time.monotonic()
     history = JobHistory()
-    collected: list[Any] = []
+    deliveries = Deliveries(graph, print)
     listeners: Sequence[Listener] = (history.on_event, *_listeners)
 
     def emit(event: JobEvent) -> None:
         for listener in listeners:
             listener(event)
 
-    def collect(subtask: SubtaskId, payload: bytes) -> None:
-        collected.extend(pickle.loads(payload))
-
+    limit = options.collect_limit
     needed = ExecutionGraph(graph).slot_count + config.spare_slots
     spark, owned = _session(options.master, needed, graph.name)
     try:
@@ -86,7 +83,8 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
             versions=own_versions(),
             clock=SystemClock(),
             emit=emit,
-            collect=collect,
+            collect=deliveries.collect,
+            is_enough=lambda: limit is not None and deliveries.count() >= limit,
             restore_from=request,
             slot_count=needed,
             host=_reachable_host(spark),
@@ -100,7 +98,7 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         job_id=job_id,
         name=graph.name,
         net_runtime_ms=int((time.monotonic() - started) * 1000),
-        collected=tuple(collected),
+        collected=deliveries.collected,
         history=history,
     )
 

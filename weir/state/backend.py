@@ -1,11 +1,9 @@
-"""Keyed state as dictionaries, one per state and key group, frozen by marking them.
+"""Keyed state as dictionaries, one per state and key group, frozen by sharing them (``shared``).
 
-Freezing hands the very dictionaries to the snapshot and marks every group; the first write to a
-marked group replaces the live dictionary by a copy, so what was frozen never changes again. Values
-that can be changed in place need more: a shallow copy of the dictionary still shares them. While
-any frozen view is alive, such a value is copied the first time it is handed out or changed, once
-per key and freeze. An object that user code kept from before the barrier is beyond this: state must
-be asked for anew for each record, as functions do anyway.
+A value that can be changed in place is copied the first time it is handed out or changed after a
+freeze, once per key and freeze, while the frozen view lives. An object that user code kept from
+before the barrier is beyond this: state must be asked for anew for each record, as functions do
+anyway.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +32,8 @@ from weir.state.keyed import (
     ValueState,
     no_key,
 )
+from weir.state.shared import FrozenTables, SharedTables
 
-Table = dict[SlotKey, Any]
 S = TypeVar("S", bound=State)
 
 _NO_KEY = 1 << 62  # Larger than any list of groups, so that an access without a key fails there.
@@ -51,93 +49,43 @@ class Cursor:
         self.slot: SlotKey = None
 
 
-class StateTable:
-    """The values of one state, in one dictionary per key group, with copy on write."""
+class StateTable(SharedTables[SlotKey]):
+    """The values of one state."""
 
-    __slots__ = ("_copier", "_frozen", "_owned", "kind", "marked", "name", "tables", "type_info")
+    __slots__ = ("_copier", "kind", "name", "type_info")
 
     def __init__(self, name: str, kind: str, type_info: TypeInformation, groups: int) -> None:
+        super().__init__(groups, values_mutable=type_info.is_mutable)
         self.name = name
         self.kind = kind
         self.type_info = type_info
-        self.tables: list[Table] = [{} for _ in range(groups)]
-        self.marked = bytearray(groups)  # 1: the dictionary belongs to a frozen view as well.
         self._copier = type_info.copier
-        # Of mutable values, while a view is alive: the keys whose value no view shares.
-        self._owned: list[set[SlotKey]] | None = None
-        self._frozen = 0  # Views alive.
 
     @property
     def is_mutable(self) -> bool:
         """Whether its values can be changed in place."""
         return self._copier is not None
 
-    def unshare(self, group: int) -> None:
-        """Give the live state a dictionary of its own; the old one is the frozen view's."""
-        self.tables[group] = self.tables[group].copy()
-        self.marked[group] = 0
-
     def own(self, group: int, slot: SlotKey) -> Any:
-        """The value, in a form that no frozen view shares; None where there is none."""
-        table = self.tables[group]
-        value = table.get(slot)
-        if self._owned is None or self._copier is None or value is None:
+        """The value, in a form that no view shares; None where there is none."""
+        value = self.tables[group].get(slot)
+        if not self.views or self._copier is None or value is None:
             return value
-        owned = self._owned[group]
-        if slot not in owned:
+        log = self.views[-1].logs[group]
+        if log is None or slot not in log:  # Not replaced since the newest view was made.
             value = self._copier(value)
             self.put(group, slot, value)
         return value
 
-    def put(self, group: int, slot: SlotKey, value: Any) -> None:
-        """Set the value, which is the live state's own from now on."""
-        if self.marked[group]:
-            self.unshare(group)
-        self.tables[group][slot] = value
-        if self._owned is not None:
-            self._owned[group].add(slot)
-
-    def remove(self, group: int, slot: SlotKey) -> None:
-        """Forget the value, if there is one."""
-        if slot in self.tables[group]:
-            if self.marked[group]:
-                self.unshare(group)
-            del self.tables[group][slot]
-
-    def freeze(self) -> "FrozenTable":
-        """Share everything with a view that never changes."""
-        groups = len(self.tables)
-        self._frozen += 1
-        self.marked[:] = b"\1" * groups
-        if self._copier is not None:
-            self._owned = [set() for _ in range(groups)]
-        return FrozenTable(self.name, self.kind, self.type_info, tuple(self.tables))
-
-    def release(self) -> None:
-        """A view is not needed any more; with the last one, nothing is shared."""
-        self._frozen -= 1
-        if not self._frozen:
-            self.marked[:] = bytes(len(self.tables))
-            self._owned = None
-
-    def __len__(self) -> int:
-        return sum(map(len, self.tables))
-
 
 @dataclass(frozen=True, slots=True)
-class FrozenTable:
-    """The values of one state as they were at a barrier.
-
-    Shape: one dictionary per key group of the range, in order.
-    """
+class FrozenState:
+    """The values of one state as they were at a barrier."""
 
     name: str
     kind: str
     type_info: TypeInformation
-    tables: tuple[Table, ...]
-
-    def __len__(self) -> int:
-        return sum(map(len, self.tables))
+    tables: FrozenTables[SlotKey]
 
 
 class FrozenKeyedState:
@@ -148,7 +96,7 @@ class FrozenKeyedState:
         checkpoint_id: CheckpointId,
         key_groups: KeyGroupRange,
         max_parallelism: int,
-        states: tuple[FrozenTable, ...],
+        states: tuple[FrozenState, ...],
         release: Callable[[], None],
     ) -> None:
         self.checkpoint_id = checkpoint_id
@@ -244,13 +192,13 @@ class KeyedStateBackend:
 
         Units: O(states x key groups), whatever the number of keys.
         """
-        tables = tuple(self._tables.values())
+        shared = [(table, table.freeze()) for table in self._tables.values()]
 
         def release() -> None:
-            for table in tables:
-                table.release()
+            for table, view in shared:
+                table.release(view)
 
-        frozen = tuple(table.freeze() for table in tables)
+        frozen = tuple(FrozenState(t.name, t.kind, t.type_info, view) for t, view in shared)
         return FrozenKeyedState(
             checkpoint_id, self.key_groups, self.max_parallelism, frozen, release
         )

@@ -1,7 +1,7 @@
 """The states a function works with: value, list, map, reducing and aggregating, per current key.
 
 Names and meaning are PyFlink's. They are thin: a look-up in the dictionary of the current key's
-group, and before a write the question whether a frozen view shares that dictionary.
+group, and before a write the question whether a frozen view wants to know what was there.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 class State:
     """A state of the current key."""
 
-    __slots__ = ("_cursor", "_marked", "_mutable", "_table", "_tables")
+    __slots__ = ("_cursor", "_mutable", "_table", "_tables")
 
     def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
         self._table = table
         self._cursor = cursor
-        # Kept at hand because they never change identity.
         self._tables = table.tables
-        self._marked = table.marked
         self._mutable = table.is_mutable
 
     def clear(self) -> None:
@@ -81,11 +79,10 @@ class ValueState(State):
             self._put(value)
         else:
             cursor = self._cursor
-            group = cursor.group
             try:
-                if self._marked[group]:
-                    self._table.unshare(group)
-                self._tables[group][cursor.slot] = value
+                if self._table.views:
+                    self._table.log(cursor.group, cursor.slot)
+                self._tables[cursor.group][cursor.slot] = value
             except IndexError:
                 raise no_key() from None
 

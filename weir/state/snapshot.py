@@ -23,7 +23,7 @@ again.
 import io
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, Protocol, TypeAlias
@@ -35,7 +35,7 @@ import pyarrow as pa
 from weir.common.typeinfo import TypeInformation, type_from_wire
 from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaError
 from weir.ids import KeyGroupRange, StateHandle
-from weir.state.backend import FrozenKeyedState, FrozenTable, KeyedStateBackend
+from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend
 from weir.state.codec import (
     SlotKey,
     key_of_slot,
@@ -44,6 +44,7 @@ from weir.state.codec import (
     stored_key_type,
 )
 from weir.state.columnar import ColumnarTable, FrozenColumns
+from weir.state.shared import FrozenTables
 from weir.state.timers import FrozenTimers, KeyedTimers
 from weir.storage.store import StoreWriter
 from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
@@ -51,6 +52,7 @@ from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
 FORMAT_VERSION = 1
 PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
 PIECE_ROWS = 65_536  # Of pure columns, which are copied without the lock.
+SINK_BYTES = 1 << 20
 YIELD_S = 1e-4
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
@@ -189,10 +191,10 @@ def _contents(frozen: Frozen) -> Iterator[tuple[str, _Content]]:
     match frozen:
         case FrozenKeyedState():
             for state in frozen.states:
-                if len(state):
+                if len(state.tables):
                     yield f"state.{state.name}", _state(frozen, state)
         case FrozenTimers():
-            if any(map(len, (table for tables in frozen.timers.values() for table in tables))):
+            if any(map(len, frozen.timers.values())):
                 yield "timers", _timers(frozen)
         case FrozenColumns():
             if len(frozen):
@@ -202,7 +204,7 @@ def _contents(frozen: Frozen) -> Iterator[tuple[str, _Content]]:
 # Writing.
 
 
-def _state(frozen: FrozenKeyedState, state: FrozenTable) -> _Content:
+def _state(frozen: FrozenKeyedState, state: FrozenState) -> _Content:
     key_kind = stored_key_type(_pieces(state.tables))
     about = _About(
         state.kind,
@@ -214,10 +216,8 @@ def _state(frozen: FrozenKeyedState, state: FrozenTable) -> _Content:
     schema = _schema(about, key_kind, {"value": state.type_info.arrow_type})
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for groups, rows in _rows(
-            state.tables, frozen.key_groups.first, sized=state.kind in ("list", "map")
-        ):
-            slots, values = zip(*rows, strict=True)
+        sized = state.kind in ("list", "map")
+        for groups, slots, values in _rows(state.tables, frozen.key_groups.first, sized=sized):
             arrays = [groups, store_keys(slots, key_kind), state.type_info.to_arrow(values)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -236,8 +236,8 @@ def _timers(frozen: FrozenTimers) -> _Content:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for domain, tables in frozen.timers.items():
-            for groups, rows in _rows(tables, frozen.key_groups.first):
-                times, slots, namespaces = zip(*(timer for timer, _ in rows), strict=True)
+            for groups, timers, _ in _rows(tables, frozen.key_groups.first):
+                times, slots, namespaces = zip(*timers, strict=True)
                 arrays = [
                     groups,
                     store_keys(slots, key_kind),
@@ -312,47 +312,61 @@ def _schema(
     return pa.schema(fields, metadata=about.metadata())
 
 
-def _pieces(tables: Iterable[Mapping[Any, Any]]) -> Iterator[list[Any]]:
+def _pieces(tables: FrozenTables[Any]) -> Iterator[list[Any]]:
     """All keys of frozen dictionaries, some at a time."""
-    for table in tables:
-        left = iter(table)
+    for group in tables.groups:
+        left = iter(tables.group(group))
         while piece := list(islice(left, PIECE_OBJECTS)):
             yield piece
 
 
 def _rows(
-    tables: Sequence[Mapping[Any, Any]], first: int, *, sized: bool = False
-) -> Iterator[tuple[pa.Array, list[tuple[Any, Any]]]]:
-    """All entries of the dictionaries of key groups ``first`` and on, with their key groups.
+    tables: FrozenTables[Any], first: int, *, sized: bool = False
+) -> Iterator[tuple[pa.Array, list[Any], list[Any]]]:
+    """Key groups, keys and values of all entries of the dictionaries of groups ``first`` and on.
 
     Small groups share a piece. ``sized`` values count for as many objects as they hold.
     """
     groups: list[int] = []
-    rows: list[tuple[Any, Any]] = []
+    counts: list[int] = []
+    keys: list[Any] = []
+    values: list[Any] = []
     weight = 0
-    for group, table in enumerate(tables, first):
-        left = iter(table.items())
+    for index in tables.groups:
+        table = tables.group(index, last=True)
+        # Keys and values apart: a tuple for each pair would cost more than the rest.
+        left, left_values = iter(table), iter(table.values())
         while piece := list(islice(left, PIECE_OBJECTS // 8)):
-            rows += piece
-            groups += [group] * len(piece)
-            weight += sum(len(v) for _, v in piece) if sized else len(piece)
+            piece_values = list(islice(left_values, PIECE_OBJECTS // 8))
+            groups.append(first + index)
+            counts.append(len(piece))
+            keys += piece
+            values += piece_values
+            weight += sum(map(len, piece_values)) if sized else len(piece)
             if weight >= PIECE_OBJECTS - PIECE_OBJECTS // 8:
-                yield pa.array(groups, pa.uint16()), rows
-                groups, rows, weight = [], [], 0
-    if rows:
-        yield pa.array(groups, pa.uint16()), rows
+                yield _repeated(groups, counts), keys, values
+                groups, counts, keys, values, weight = [], [], [], [], 0
+    if keys:
+        yield _repeated(groups, counts), keys, values
+
+
+def _repeated(groups: list[int], counts: list[int]) -> pa.Array:
+    return pa.array(np.repeat(np.array(groups, np.uint16), counts))
 
 
 def _write_file(
     name: str, content: _Content, key_groups: KeyGroupRange, writer: StoredSnapshotWriter
 ) -> StateHandle:
     with _Sink(f"keyed/{name}", writer) as sink:
-        with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), content.schema) as stream:
+        # Arrow writes many small buffers, and each call of Python waits for the interpreter lock.
+        buffered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SINK_BYTES)
+        with pa.ipc.new_file(buffered, content.schema) as stream:
             for batch in content.batches:
                 if writer.cancelled():
                     raise SnapshotCancelled(f"stopped writing {name}")
                 stream.write_batch(batch)
                 time.sleep(YIELD_S)
+        buffered.flush()
         return sink.finish(name, key_groups)
 
 

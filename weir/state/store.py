@@ -113,6 +113,10 @@ class OperatorStateStore:
         self._check_keyed()
         return self._table(name, key_type, columns)
 
+    def drop_table(self, name: str) -> None:
+        """Forget a columnar state altogether; snapshots already frozen keep it."""
+        self._tables.pop(name, None)
+
     def list_state(self, name: str, mode: Mode = "split") -> OperatorListState:
         """The list of this name: on rescale its items are dealt out, or everybody gets all."""
         state = self._lists.get(name)

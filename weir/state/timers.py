@@ -1,6 +1,6 @@
 """Timers of keyed state: fire once at a time, per key and namespace.
 
-Which timers exist is kept per key group, in dictionaries frozen by marking as all keyed state is.
+Which timers exist is kept per key group, in dictionaries that frozen views share (``shared``).
 When they are due is a heap beside them, whose entries are believed only while the dictionary still
 holds their number; deleting a timer therefore costs one look-up. The heap is not part of a
 snapshot: restoring builds it anew. Timers of one instant fire in the order of their registration.
@@ -15,6 +15,7 @@ from weir.errors import ProtocolError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
 from weir.state.codec import SlotKey, key_of_slot, slot_key
+from weir.state.shared import FrozenTables, SharedTables
 
 TimerId: TypeAlias = tuple[int, SlotKey, SlotKey]  # Timestamp, key, namespace.
 
@@ -36,12 +37,10 @@ class TimerQueue:
     def __init__(self, key_groups: KeyGroupRange, max_parallelism: int) -> None:
         self._key_groups = key_groups
         self._max_parallelism = max_parallelism
-        self._tables: list[dict[TimerId, int]] = [{} for _ in range(len(key_groups))]
-        self._marked = bytearray(len(key_groups))
+        self._numbers = SharedTables[TimerId](len(key_groups))  # The number tells what is stale.
         self._heap: list[tuple[int, int, int, TimerId]] = []  # Timestamp, number, group, timer.
         self._number = 0
         self._count = 0
-        self._frozen = 0
 
     def __len__(self) -> int:
         return self._count
@@ -65,9 +64,9 @@ class TimerQueue:
         """Do not fire; whether there was such a timer."""
         index = self._index(key, group)
         timer = (timestamp_ms, slot_key(key), slot_key(namespace))
-        if timer not in self._tables[index]:
+        if timer not in self._numbers.tables[index]:
             return False
-        del self._writable(index)[timer]
+        self._numbers.remove(index, timer)
         self._count -= 1
         if len(self._heap) > 2 * self._count + _STALE_MIN:
             self._rebuild()
@@ -89,22 +88,18 @@ class TimerQueue:
             if not self._heap or self._heap[0][0] > now_ms:
                 break
             _, _, index, timer = heapq.heappop(self._heap)
-            del self._writable(index)[timer]
+            self._numbers.remove(index, timer)
             self._count -= 1
             due.append(Timer(timer[0], key_of_slot(timer[1]), key_of_slot(timer[2])))
         return due
 
-    def freeze(self) -> tuple[dict[TimerId, int], ...]:
-        """All timers, one dictionary per key group; they never change."""
-        self._frozen += 1
-        self._marked[:] = b"\1" * len(self._tables)
-        return tuple(self._tables)
+    def freeze(self) -> FrozenTables[TimerId]:
+        """All timers as they are now."""
+        return self._numbers.freeze()
 
-    def release(self) -> None:
+    def release(self, view: FrozenTables[TimerId]) -> None:
         """A frozen view is not needed any more."""
-        self._frozen -= 1
-        if not self._frozen:
-            self._marked[:] = bytes(len(self._tables))
+        self._numbers.release(view)
 
     def restore(self, group: int, timers: Iterable[TimerId]) -> None:
         """Add the timers of one key group."""
@@ -118,29 +113,23 @@ class TimerQueue:
         return group - self._key_groups.first
 
     def _add(self, index: int, timer: TimerId) -> bool:
-        if timer in self._tables[index]:
+        if timer in self._numbers.tables[index]:
             return False
         self._number += 1
-        self._writable(index)[timer] = self._number
+        self._numbers.put(index, timer, self._number)
         heapq.heappush(self._heap, (timer[0], self._number, index, timer))
         self._count += 1
         return True
 
-    def _writable(self, index: int) -> dict[TimerId, int]:
-        if self._marked[index]:
-            self._tables[index] = self._tables[index].copy()
-            self._marked[index] = 0
-        return self._tables[index]
-
     def _drop_stale(self) -> None:
-        heap, tables = self._heap, self._tables
+        heap, tables = self._heap, self._numbers.tables
         while heap and tables[heap[0][2]].get(heap[0][3]) != heap[0][1]:
             heapq.heappop(heap)
 
     def _rebuild(self) -> None:
         self._heap = [
             (timer[0], number, index, timer)
-            for index, table in enumerate(self._tables)
+            for index, table in enumerate(self._numbers.tables)
             for timer, number in table.items()
         ]
         heapq.heapify(self._heap)
@@ -164,8 +153,8 @@ class KeyedTimers:
         """
 
         def release() -> None:
-            for queue in self.queues.values():
-                queue.release()
+            for domain, view in frozen.items():
+                self.queues[domain].release(view)
 
         frozen = {domain: queue.freeze() for domain, queue in self.queues.items()}
         return FrozenTimers(checkpoint_id, self.key_groups, self.max_parallelism, frozen, release)
@@ -179,13 +168,13 @@ class FrozenTimers:
         checkpoint_id: CheckpointId,
         key_groups: KeyGroupRange,
         max_parallelism: int,
-        timers: dict[str, tuple[dict[TimerId, int], ...]],
+        timers: dict[str, FrozenTables[TimerId]],
         release: Callable[[], None],
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
-        self.timers = timers  # By domain; one dictionary per key group of the range, in order.
+        self.timers = timers  # By domain.
         self._release: Callable[[], None] | None = release
 
     def release(self) -> None:

@@ -1,0 +1,504 @@
+"""The executor's side of a slot: the supervisor, which runs as a Spark task.
+
+The supervisor registers with the job master, keeps a warm template (``weir.runtime.template``) and
+runs one worker process per attempt. It has one thread and one selectors loop, and imports neither
+NumPy nor Arrow nor user code, so nothing that a pipeline does can reach it. It ends when the job
+master releases the slot or is gone, and leaves nothing behind: no process, descriptor or file.
+
+Processes are never addressed by a number that somebody else may have taken over meanwhile: a worker
+is killed by ending its lifeline, on which the kernel kills its whole process group, and signalled
+through a descriptor.
+"""
+
+import os
+import platform
+import selectors
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import metadata
+from typing import IO, Any
+
+from weir.errors import ProtocolError, SlotError
+from weir.ids import AttemptNumber, JobId
+from weir.protocol.deployment import (
+    Address,
+    ReleaseSlot,
+    SlotAccepted,
+    SlotFailed,
+    SlotHeartbeat,
+    SlotRegistered,
+    StartWorker,
+    StopWorker,
+    Versions,
+    WorkerExited,
+)
+from weir.runtime.control import ControlConnection
+from weir.runtime.template import (
+    WORKER,
+    ForkFailed,
+    ProgramFailed,
+    RunWorker,
+    TemplateMessage,
+    TemplateReady,
+    WorkerEnded,
+    WorkerStarted,
+)
+
+HEARTBEAT_INTERVAL_S = 1.0
+AUTHENTICATION_TIMEOUT_S = 10.0
+RELEASE_TIMEOUT_S = 2.0
+STDERR_TAIL_BYTES = 8 << 10
+_STDERR = 2
+
+
+def slot_task(
+    master_host: str, master_port: int, secret: bytes
+) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
+    """The function for ``RDD.mapPartitionsWithIndex``: partition *i* is slot *i*."""
+
+    def serve(slot_index: int, partition: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        spark_attempt = 0 if context is None else context.taskAttemptId()
+        run_slot(slot_index, master_host, master_port, secret, spark_attempt)
+        return iter(())
+
+    return serve
+
+
+def run_slot(
+    slot_index: int,
+    master_host: str,
+    master_port: int,
+    secret: bytes,
+    spark_attempt: int,
+    *,
+    worker: str = WORKER,
+) -> None:
+    """Serve as a slot until the job master releases it or is gone.
+
+    ``worker`` names the class whose instances the worker processes run, as ``module:name``.
+
+    Raises:
+        ChannelError: The job master cannot be reached, or does not know the job's secret.
+        SlotError: It does not answer.
+    """
+    connection = ControlConnection.connect(
+        Address(master_host, master_port), secret, f"slot-{slot_index}"
+    )
+    _Supervisor(connection, slot_index, spark_attempt, worker).run()
+
+
+def installed_versions() -> Versions:
+    """What is installed here, found without importing it."""
+    return Versions(
+        weir=metadata.version("weir-streaming"),
+        python=".".join(platform.python_version_tuple()[:2]),
+        pyarrow=metadata.version("pyarrow"),
+    )
+
+
+class _Supervisor:
+    def __init__(
+        self, connection: ControlConnection, slot_index: int, spark_attempt: int, worker: str
+    ) -> None:
+        self._connection = connection
+        self._slot_index = slot_index
+        self._worker_class = worker
+        # The address by which the driver's machine is reached is one by which slots are reached.
+        self._host: str = connection.socket.getsockname()[0]
+        self._master = Address(*connection.socket.getpeername()[:2])
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(connection, selectors.EVENT_READ, self._on_master)
+        self._job_id: JobId | None = None
+        self._program: IO[bytes] | None = None
+        self._template: _Template | None = None
+        self._workers: list[_Worker] = []  # The last one is wanted, all before it are dying.
+        self._wanted: StartWorker | None = None  # Waits for the template.
+        self._failure = ""  # Why this slot cannot serve.
+        self._released = False
+        self._connect_deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
+        self._heartbeat_due = 0.0
+        connection.send(
+            SlotRegistered(slot_index, spark_attempt, self._host, os.getpid(), installed_versions())
+        )
+
+    def run(self) -> None:
+        try:
+            while not self._released:
+                self._round()
+        finally:
+            self._release()
+
+    def _round(self) -> None:
+        wanted = selectors.EVENT_READ
+        if self._connection.wants_write:
+            wanted |= selectors.EVENT_WRITE
+        if self._selector.get_key(self._connection).events != wanted:
+            self._selector.modify(self._connection, wanted, self._on_master)
+        self._select(min([self._heartbeat_due, *self._kill_times()]))
+        now = time.monotonic()
+        if now >= self._heartbeat_due:
+            self._heartbeat_due = now + HEARTBEAT_INTERVAL_S
+            self._connection.send(SlotHeartbeat(self._slot_index))
+            if not self._connection.authenticated and now > self._connect_deadline:
+                raise SlotError(
+                    f"the job master did not answer within {AUTHENTICATION_TIMEOUT_S:.0f} s"
+                )
+        for worker in self._workers:
+            if worker.kill_at is not None and now >= worker.kill_at:
+                worker.kill()
+
+    def _select(self, until: float) -> None:
+        for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
+            # Not if something before it in this round has closed it.
+            if self._selector.get_map().get(key.fd) is key:
+                key.data()
+
+    def _kill_times(self) -> list[float]:
+        return [worker.kill_at for worker in self._workers if worker.kill_at is not None]
+
+    # The job master.
+
+    def _on_master(self) -> None:
+        self._connection.pump_out()
+        for message in self._connection.pump_in():
+            match message:
+                case SlotAccepted(job_id, program):
+                    self._accept(job_id, program)
+                case StartWorker():
+                    self._start_worker(message)
+                case StopWorker(attempt, grace_ms):
+                    self._stop_worker(attempt, grace_ms / 1000)
+                case ReleaseSlot():
+                    self._released = True
+                case _:
+                    raise ProtocolError(f"{type(message).__name__} is no command for a slot")
+        if self._connection.ended:
+            self._released = True
+
+    def _accept(self, job_id: JobId, program: bytes) -> None:
+        if self._program is not None:
+            raise ProtocolError("the slot was accepted twice")
+        self._job_id = job_id
+        self._program = tempfile.TemporaryFile(prefix="weir-program-")  # Without a name from now.
+        self._program.write(program)
+        self._program.flush()
+        self._start_template()
+
+    def _start_worker(self, command: StartWorker) -> None:
+        for worker in self._workers:
+            worker.kill()
+        self._wanted = command
+        if self._failure:
+            self._fail(self._failure)
+        self._run_wanted()
+
+    def _stop_worker(self, attempt: AttemptNumber, grace_s: float) -> None:
+        if self._wanted is not None and self._wanted.attempt == attempt:
+            self._wanted = None
+        for worker in self._workers:
+            if worker.attempt == attempt:
+                worker.stop(time.monotonic() + grace_s)
+
+    def _fail(self, cause: str) -> None:
+        """Say that this slot cannot serve; the job master decides what becomes of it."""
+        self._failure = cause
+        self._wanted = None
+        self._connection.send(SlotFailed(self._slot_index, cause))
+
+    # The template.
+
+    def _start_template(self) -> None:
+        assert self._program is not None
+        try:
+            self._template = template = _Template(self._program, self._worker_class)
+        except OSError as error:
+            self._fail(f"cannot start a process on {self._host}: {error}")
+            return
+        self._selector.register(template.link, selectors.EVENT_READ, self._on_template)
+        self._watch_stderr(template.stderr)
+
+    def _on_template(self) -> None:
+        if (template := self._template) is None:
+            return
+        for message in template.link.receive():
+            self._on_template_message(template, message)
+        if template.link.ended and self._template is template:
+            self._on_template_ended(template)
+
+    def _on_template_message(self, template: "_Template", message: TemplateMessage) -> None:
+        match message:
+            case TemplateReady():
+                template.ready = True
+                self._run_wanted()
+            case ProgramFailed(cause):
+                self._fail(f"the pipeline cannot be loaded on {self._host}:\n{cause}")
+            case WorkerStarted(attempt, pid, forked):
+                worker = self._unstarted(attempt)
+                worker.on_started(pid)
+                if not forked:
+                    self._detach(template)
+                    worker.template = template
+                    self._start_template()
+            case WorkerEnded(pid, exit_code):
+                worker = next(w for w in self._workers if w.pid == pid)
+                self._on_worker_ended(worker, exit_code)
+            case ForkFailed(attempt, cause):
+                self._on_worker_ended(self._unstarted(attempt), 1, cause)
+            case RunWorker():
+                raise ProtocolError("the template sent a command")
+
+    def _unstarted(self, attempt: AttemptNumber) -> "_Worker":
+        return next(w for w in self._workers if w.attempt == attempt and w.pid is None)
+
+    def _on_template_ended(self, template: "_Template") -> None:
+        """Its children cannot be reaped any more, so they go as well."""
+        self._detach(template)
+        exit_code = template.end()
+        cause = f"the template process of this slot died with exit code {exit_code}"
+        for worker in [w for w in self._workers if w.template is None]:
+            worker.kill()
+            self._on_worker_ended(worker, -signal.SIGKILL, cause)
+        if template.ready:
+            self._start_template()
+        elif not self._failure:
+            self._fail(f"{cause} while it loaded the pipeline\n{template.stderr.tail}")
+
+    def _detach(self, template: "_Template") -> None:
+        """Stop listening to a template that ended, or became a worker."""
+        self._template = None
+        self._selector.unregister(template.link)
+        template.link.close()
+        self._drop_stderr(template.stderr)
+
+    # The workers.
+
+    def _run_wanted(self) -> None:
+        command, template = self._wanted, self._template
+        if command is None or template is None or not template.ready:
+            return
+        assert self._job_id is not None
+        run = RunWorker(
+            command.attempt,
+            command.secret,
+            self._job_id,
+            self._slot_index,
+            self._host,
+            self._master,
+        )
+        worker = _Worker(command.attempt)
+        try:
+            worker.hand_over(template.link, run)
+        except OSError:  # The template is gone; the next one gets the command.
+            worker.close()
+            return
+        self._wanted = None
+        self._workers.append(worker)
+        self._selector.register(
+            worker.lifeline, selectors.EVENT_READ, lambda: self._on_lifeline(worker)
+        )
+        self._watch_stderr(worker.stderr)
+
+    def _on_lifeline(self, worker: "_Worker") -> None:
+        """The process holds its end no longer; one that was forked is reported once reaped."""
+        self._selector.unregister(worker.lifeline)
+        if worker.template is not None:
+            worker.kill()
+            self._on_worker_ended(worker, worker.template.end())
+
+    def _on_worker_ended(self, worker: "_Worker", exit_code: int, cause: str = "") -> None:
+        self._workers.remove(worker)
+        with suppress(KeyError):  # Its end was seen before.
+            self._selector.unregister(worker.lifeline)
+        self._drop_stderr(worker.stderr)
+        worker.close()
+        tail = "\n".join(text for text in (worker.stderr.tail, cause) if text)
+        self._connection.send(
+            WorkerExited(self._slot_index, worker.attempt, worker.pid or 0, exit_code, tail)
+        )
+
+    def _watch_stderr(self, stderr: "_Stderr") -> None:
+        def pump() -> None:
+            if not stderr.pump():
+                self._selector.unregister(stderr)
+
+        self._selector.register(stderr, selectors.EVENT_READ, pump)
+
+    def _drop_stderr(self, stderr: "_Stderr") -> None:
+        """Take what is still there; the pipe itself may be held open by anybody."""
+        stderr.pump()
+        with suppress(KeyError):  # It ended before.
+            self._selector.unregister(stderr)
+        stderr.close()
+
+    # The end.
+
+    def _release(self) -> None:
+        """Kill everything, reap it, close everything."""
+        deadline = time.monotonic() + RELEASE_TIMEOUT_S
+        self._wanted = None
+        for worker in self._workers:
+            worker.kill()
+        # The connection may be the reason to leave, and must not keep the loop awake.
+        self._selector.unregister(self._connection)
+        while self._workers and time.monotonic() < deadline:
+            self._select(deadline)
+        for worker in self._workers:
+            worker.close()
+        if (template := self._template) is not None:
+            self._detach(template)
+            template.end()
+        if self._program is not None:
+            self._program.close()
+        self._selector.close()
+        if not self._connection.ended:
+            self._connection.pump_out()
+        self._connection.close()
+
+
+class _Template:
+    """A template process, and the ends of it that the supervisor holds."""
+
+    def __init__(self, program: IO[bytes], worker: str) -> None:
+        self.ready = False
+        self.stderr = _Stderr()
+        ours, theirs = socket.socketpair()
+        self.lifeline, their_lifeline = socket.socketpair()
+        self.link = TemplateLink(ours)
+        fds = theirs.fileno(), their_lifeline.fileno()
+        command = [sys.executable, "-P", "-m", "weir.runtime.template", *map(str, fds), worker]
+        # Spark puts the user's files on the path of this process only.
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=program,
+                stdout=_STDERR,  # Standard output of a Spark task belongs to Spark.
+                stderr=self.stderr.write_fd,
+                pass_fds=fds,
+                env={**SINGLE_THREADED, **os.environ, "PYTHONPATH": path},
+                process_group=0,
+            )
+        except OSError:
+            self.link.close()
+            self.lifeline.close()
+            self.stderr.close()
+            raise
+        finally:
+            theirs.close()
+            their_lifeline.close()
+            self.stderr.close_write()
+
+    def end(self) -> int:
+        """Close all ends, by which the process is killed if it has not ended; its exit code."""
+        self.link.close()
+        try:
+            exit_code = self.process.wait(0.5)  # It leaves by itself when nobody talks to it.
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            exit_code = self.process.wait()
+        self.lifeline.close()
+        return exit_code
+
+
+class _Worker:
+    """A worker process, from the moment it was asked for."""
+
+    def __init__(self, attempt: AttemptNumber) -> None:
+        self.attempt = attempt
+        self.pid: int | None = None
+        self.template: _Template | None = None  # The one that became this worker.
+        self.kill_at: float | None = None
+        self.lifeline, self._their_lifeline = socket.socketpair()
+        self.stderr = _Stderr()
+        self._pidfd: int | None = None
+
+    def hand_over(self, link: TemplateLink, run: RunWorker) -> None:
+        """Ask the template to run it, and let go of the ends that are the worker's."""
+        try:
+            link.send(run, (self._their_lifeline.fileno(), self.stderr.write_fd))
+        finally:
+            self._their_lifeline.close()
+            self.stderr.close_write()
+
+    def on_started(self, pid: int) -> None:
+        """It runs."""
+        self.pid = pid
+        with suppress(ProcessLookupError):  # It has ended, and even been reaped.
+            self._pidfd = os.pidfd_open(pid)
+        if self.kill_at is not None:
+            self._signal(signal.SIGTERM)
+
+    def stop(self, kill_at: float) -> None:
+        """Ask it to stop, and kill it at ``kill_at`` (monotonic) if it has not."""
+        self.kill_at = kill_at
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill its process group, now or as soon as it exists. May be repeated."""
+        self.kill_at = None
+        with suppress(OSError):  # It is down already.
+            self.lifeline.shutdown(socket.SHUT_RDWR)
+        self._signal(signal.SIGKILL)  # In case that user code closed the descriptor.
+
+    def close(self) -> None:
+        """Let go of everything; a process that still runs is killed by it."""
+        self.kill()
+        self.lifeline.close()
+        self.stderr.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        if self.template is not None:
+            self.template.end()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._pidfd is not None:
+            with suppress(ProcessLookupError):  # It has ended.
+                signal.pidfd_send_signal(self._pidfd, number)
+
+
+class _Stderr:
+    """A pipe for the standard error of a process: passed on, and its end kept."""
+
+    def __init__(self) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        self._kept = b""
+
+    def fileno(self) -> int:
+        return self._read_fd
+
+    @property
+    def tail(self) -> str:
+        """The last it wrote."""
+        return self._kept.decode(errors="replace")
+
+    def pump(self) -> bool:
+        """Pass on what is there; False: no more will come."""
+        try:
+            data = os.read(self._read_fd, 1 << 16)  # A pipe holds no more.
+        except BlockingIOError:
+            return True
+        if data:
+            os.write(_STDERR, data)
+            self._kept = (self._kept + data)[-STDERR_TAIL_BYTES:]
+        return bool(data)
+
+    def close_write(self) -> None:
+        """Close the process's end here. May be repeated."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
+            self.write_fd = -1
+
+    def close(self) -> None:
+        """Close both ends. May be repeated."""
+        self.close_write()
+        if self._read_fd >= 0:
+            os.close(self._read_fd)
+            self._read_fd = -1
