@@ -114,7 +114,12 @@ def values_of(records: Records) -> list[int]:
 
 
 def test_elements_arrive_whole_and_in_order() -> None:
-    sent: list[Element] = [columns([1, 2]), Watermark(7), columns([3]), CheckpointBarrier(CheckpointId(1), 5)]
+    sent: list[Element] = [
+        columns([1, 2]),
+        Watermark(7),
+        columns([3]),
+        CheckpointBarrier(CheckpointId(1), 5),
+    ]
     with pair() as (left, right):
         for element in [*sent, EndOfInput()]:
             left.transport.send(FORTH.id, element)

@@ -68,8 +68,8 @@ def _tagged(value: Any) -> Any:
         return {tag: write(value)}
     raise SchemaError(
         f"a value of type {kind.__module__}.{kind.__qualname__} is kept in state, and no type "
-        "says how to store it; declare output_type on the operator before, use built-in values, or allow "
-        "pickles with Types.PICKLED_BYTE_ARRAY()"
+        "says how to store it; declare output_type on the operator before, use built-in values, or "
+        "allow pickles with Types.PICKLED_BYTE_ARRAY()"
     )
 
 

@@ -3,9 +3,9 @@
 Every aggregate is made of *parts* that merge by themselves: a sum, a count, a smallest or largest
 value, and ``seen``, whether any value was not null; a mean is a sum and a count. A *combiner*
 before the exchange turns each slice into one row of parts per key; the *final* operator merges
-parts into its table and emits one row per key and slice with the aggregates so far. Where a slice has hardly
-fewer keys than rows the combiner passes every row on as parts of its own, and looks at the next
-slices no more than now and then.
+parts into its table and emits one row per key and slice with the aggregates so far. Where a slice
+has hardly fewer keys than rows, the combiner passes every row on as parts of its own, and does not
+even try for the next few slices.
 
 Parts are int64, float64 or a flag whatever the column was; a column's own type (a timestamp, a
 narrow integer) travels as metadata of its field and comes back in the result. Nulls do not count:
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.errors import GraphError, SchemaError
+from weir.errors import GraphError, RestoreError, SchemaError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.batch import Batch
 from weir.operators.grouping import Groups, SlotGrouper, group_rows
@@ -210,6 +210,7 @@ class PartTable:
         # A tuple key has no Arrow type that hashes as the tuple does, so it is a Python value.
         key_type = _key_type(key_types[0]) if len(key_types) == 1 else None
         self.table: ColumnarTable = ctx.state.table(name, key_type, dtypes)
+        _check_restored(ctx.name, self.table, dtypes)
         self._grouper = SlotGrouper()
 
     def merge(
@@ -275,6 +276,18 @@ class PartTable:
                     own = self._own_types[Part(kind, spec.column)]
                     made.append(array if kind == "sum" else _restored(array, own))
         return made
+
+
+def _check_restored(
+    name: str, table: "ColumnarTable", dtypes: Mapping[str, npt.DTypeLike]
+) -> None:
+    found = {column: values.dtype for column, values in table.columns.items()}
+    if found != {column: np.dtype(dtype) for column, dtype in dtypes.items()}:
+        raise RestoreError(
+            f"{name!r} aggregates {', '.join(dtypes)}, but the checkpoint holds "
+            f"{', '.join(f'{column} as {dtype}' for column, dtype in found.items())}; keep aggregates "
+            "and column types, or give the operator a new uid"
+        )
 
 
 def tuples_of(columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:

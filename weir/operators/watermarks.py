@@ -17,7 +17,7 @@ from weir.common.batch import Batch, Timestamps
 from weir.common.watermark import WatermarkStrategy
 from weir.errors import SchemaError
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.user_code import failure_at
+from weir.operators.user_code import failure_at, short_repr
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
 
@@ -106,9 +106,16 @@ class WatermarkOperator(Operator):
         left = iter(batch.rows)
         try:
             assigned = list(map(assign, left, before))
-            return np.array(assigned, np.int64)
         except Exception as error:
             raise failure_at(self.ctx.name, batch.rows, left, error) from error
+        try:
+            return np.array(assigned, np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            wrong = next(i for i, timestamp in enumerate(assigned) if type(timestamp) is not int)
+            raise SchemaError(
+                f"the timestamp assigner of {self.ctx.name!r} returned {assigned[wrong]!r} for the "
+                f"record {short_repr(batch.rows[wrong])}; it must return integer milliseconds"
+            ) from error
 
 
 def column_timestamps(columns: pa.RecordBatch, name: str) -> Timestamps:

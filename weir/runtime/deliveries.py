@@ -1,12 +1,11 @@
 """Committed output that reaches the driver: what sinks print, and what they collect."""
 
 import pickle
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from weir.graph.logical import JobGraph
-from weir.ids import OperatorId, SubtaskId
+from weir.ids import SubtaskId
 from weir.operators.collect_sink import is_print
 
 
@@ -17,7 +16,7 @@ class Deliveries:
         """``write`` gets every printed line."""
         self._printing = {op.uid for op in graph.operators if is_print(op.factory)}
         self._write = write
-        self._collected: dict[OperatorId, list[Any]] = defaultdict(list)
+        self.collected: list[Any] = []  # In the order of delivery.
 
     def collect(self, subtask: SubtaskId, payload: bytes) -> None:
         """Take in one delivery.
@@ -29,13 +28,4 @@ class Deliveries:
             for line in rows:
                 self._write(line)
         else:
-            self._collected[subtask.operator] += rows
-
-    @property
-    def collected(self) -> Mapping[OperatorId, Sequence[Any]]:
-        """What collecting sinks delivered, by their uid, in the order of delivery."""
-        return dict(self._collected)
-
-    def count(self) -> int:
-        """How many records were collected."""
-        return sum(map(len, self._collected.values()))
+            self.collected += rows

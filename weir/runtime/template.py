@@ -60,7 +60,7 @@ class RunWorker:
     attempt: AttemptNumber
     secret: bytes = field(repr=False)
     job_id: JobId
-    slot_index: int
+    slot_index: int  # In the plan, which is not the supervisor's own where a spare steps in.
     host: str  # To listen on for data connections.
     master: Address
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from secrets import token_bytes
 from typing import Any
 
@@ -223,12 +222,7 @@ class SparkCluster:
 
     def _run_stage(self) -> None:
         count = self._slot_count
-        task = partial(
-            slot_task,
-            host=self._address.host,
-            port=self._address.port,
-            secret=self._secret,
-        )
+        task: Any = slot_task(self._address.host, self._address.port, self._secret)
         try:
             self._spark.setJobGroup(self._group, "Weir slots", interruptOnCancel=True)
             self._spark.parallelize(range(count), count).mapPartitionsWithIndex(task).count()

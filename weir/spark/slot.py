@@ -14,6 +14,9 @@ import os
 import platform
 import selectors
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -37,10 +40,12 @@ from weir.protocol.deployment import (
 )
 from weir.runtime.control import ControlConnection
 from weir.runtime.template import (
+    SINGLE_THREADED,
     WORKER,
     ForkFailed,
     ProgramFailed,
     RunWorker,
+    TemplateLink,
     TemplateMessage,
     TemplateReady,
     WorkerEnded,
@@ -185,7 +190,7 @@ class _Supervisor:
         if self._program is not None:
             raise ProtocolError("the slot was accepted twice")
         self._job_id = job_id
-        self._program = tempfile.TemporaryFile(prefix="weir-program-")  # Without a name from now.
+        self._program = tempfile.TemporaryFile()  # noqa: SIM115  # Has no name, ends with us.
         self._program.write(program)
         self._program.flush()
         self._start_template()
@@ -287,7 +292,7 @@ class _Supervisor:
             command.attempt,
             command.secret,
             self._job_id,
-            self._slot_index,
+            command.plan_slot,
             self._host,
             self._master,
         )
@@ -398,7 +403,7 @@ class _Template:
         """Close all ends, by which the process is killed if it has not ended; its exit code."""
         self.link.close()
         try:
-            exit_code = self.process.wait(0.5)  # It leaves by itself when nobody talks to it.
+            exit_code: int = self.process.wait(0.5)  # It leaves by itself when nobody talks to it.
         except subprocess.TimeoutExpired:
             self.process.kill()
             exit_code = self.process.wait()

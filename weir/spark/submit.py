@@ -11,7 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 
@@ -21,7 +21,6 @@ from weir.errors import ConfigError, JobFailedError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import JobId
-from weir.protocol.deployment import Versions
 from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.runtime.deliveries import Deliveries
@@ -30,6 +29,7 @@ from weir.runtime.process import SystemClock
 from weir.runtime.recovery import RestoreRequest, latest_job
 from weir.spark.job_master import run_job
 from weir.spark.program import dump_program
+from weir.spark.slot import installed_versions
 from weir.storage.store import CheckpointStore, store_for
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ TASK_FAILURES_MAX = (
     1_000  # A slot that is lost comes back; the restart strategy decides, not Spark.
 )
 LOOPBACK = "127.0.0.1"
+LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
 
@@ -48,6 +49,11 @@ _listeners: list[Listener] = []
 def listen(listener: Listener) -> None:
     """Have every event of the jobs that this process runs from now on."""
     _listeners.append(listener)
+
+
+def unlisten(listener: Listener) -> None:
+    """End what ``listen`` began."""
+    _listeners.remove(listener)
 
 
 def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> JobExecutionResult:
@@ -80,11 +86,11 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
             job_id,
             program=program,
             store=store,
-            versions=own_versions(),
+            versions=installed_versions(),
             clock=SystemClock(),
             emit=emit,
             collect=deliveries.collect,
-            is_enough=lambda: limit is not None and deliveries.count() >= limit,
+            is_enough=lambda: limit is not None and len(deliveries.collected) >= limit,
             restore_from=request,
             slot_count=needed,
             host=_reachable_host(spark),
@@ -98,17 +104,8 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         job_id=job_id,
         name=graph.name,
         net_runtime_ms=int((time.monotonic() - started) * 1000),
-        collected=deliveries.collected,
+        collected=tuple(deliveries.collected),
         history=history,
-    )
-
-
-def own_versions() -> Versions:
-    """What the driver runs, and every slot must run too."""
-    return Versions(
-        weir=version("weir-streaming"),
-        python=f"{sys.version_info.major}.{sys.version_info.minor}",
-        pyarrow=version("pyarrow"),
     )
 
 
@@ -152,12 +149,15 @@ def _session(master: str | None, slots: int, name: str) -> tuple[SparkContext, b
         "spark.executor.processTreeMetrics.enabled": "false",
     }
     if _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
-        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+        settings |= {
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
+        }
     for key, value in settings.items():
         conf.setIfMissing(key, value)
-    spark = SparkContext(conf=conf)
-    spark.setLogLevel("FATAL" if _LOCAL.fullmatch(master) else "WARN")
-    return spark, True
+    return SparkContext(conf=conf), True
 
 
 def _with_retries(master: str) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.errors import ConfigError, ProtocolError
+from weir.errors import ConfigError, ProtocolError, RestoreError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
 from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key
@@ -266,6 +266,21 @@ class ColumnarTable:
         """One more than the highest slot given out so far: a slot at or above it is new."""
         return len(self._index) + 1
 
+    def expect(self, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]) -> None:
+        """Check that a table that exists, restored perhaps, is the one now asked for.
+
+        Raises:
+            RestoreError: Its key type or columns differ.
+        """
+        mine = {name: column.dtype for name, column in self.columns.items()}
+        wanted = {name: np.dtype(dtype) for name, dtype in columns.items()}
+        if key_type != self.key_type or wanted != mine:
+            raise RestoreError(
+                f"table {self.name!r} has keys of {self.key_type} and columns {_listed(mine)}, but "
+                f"the program asks for keys of {key_type} and columns {_listed(wanted)}; keep the "
+                "old types, or use a new name"
+            )
+
     def slots_of(self, keys: Keys) -> Slots:
         """The slots of keys; a key not seen before gets a new one, whose values are zero.
 
@@ -432,3 +447,7 @@ class FrozenColumns:
                 self._table.columns[name].release(view)
             self._table = None
             self.columns = {}
+
+
+def _listed(columns: Mapping[str, np.dtype[Any]]) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in columns.items()) or "none"

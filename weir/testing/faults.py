@@ -17,7 +17,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -78,7 +79,20 @@ def arm(faults: Iterable[Fault]) -> None:
     """Arm exactly these faults in this process, their hits counted from now."""
     global _armed
     _faults[:] = [[fault, 0] for fault in faults]
-    _armed = bool(_faults)
+    _armed = bool(_faults) or _listener is not None
+
+
+@contextmanager
+def listening(listener: Callable[[str, Mapping[str, Any]], None]) -> Iterator[None]:
+    """Within it ``listener`` hears of every point that is reached; it may raise."""
+    global _armed, _listener
+    before = _listener
+    _listener, _armed = listener, True
+    try:
+        yield
+    finally:
+        _listener = before
+        _armed = bool(_faults) or before is not None
 
 
 def reach(point: str, **where: Any) -> None:
@@ -88,6 +102,8 @@ def reach(point: str, **where: Any) -> None:
 
 
 def _reach_armed(point: str, where: Mapping[str, Any]) -> None:
+    if _listener is not None:
+        _listener(point, where)
     for entry in _faults:
         fault, hits = entry
         if fault.point != point or not _matches(fault.match, where):
@@ -138,6 +154,7 @@ def _act(fault: Fault, where: Mapping[str, Any]) -> None:
 
 
 _faults: list[list[Any]] = []  # [Fault, matching hits so far] each.
+_listener: Callable[[str, Mapping[str, Any]], None] | None = None
 _armed = False
 if VARIABLE in os.environ:
     arm(from_environment(os.environ[VARIABLE]))

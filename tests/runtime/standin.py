@@ -1,0 +1,113 @@
+"""A stand-in for the worker: what runs in the worker processes of these tests.
+
+What it does is said by the job's parameter ``behaviour``; it reports what reached it, so that the
+test sees it at the other end of the control connection.
+"""
+
+import subprocess
+import threading
+import time
+from typing import Any
+
+from weir.config import JobConfig
+from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, JobId, OperatorId, SubtaskId
+from weir.operators.base import Clock
+from weir.protocol.deployment import Deploy, StopProcess
+from weir.protocol.elements import Watermark
+from weir.protocol.lifecycle import SubtaskStatus
+from weir.protocol.messages import SubtaskChanged
+from weir.runtime.ports import (
+    CommandArrived,
+    ConnectionBroken,
+    ElementArrived,
+    Inbox,
+    InboxItem,
+    Reporter,
+    SnapshotThread,
+    Transport,
+)
+
+STAND_IN = "tests.runtime.standin:StandInWorker"
+
+
+def exchange_graph(parallelism: int = 2) -> JobGraph:
+    """A source and a sink, every subtask joined to every other."""
+    a, b = OperatorId("a"), OperatorId("b")
+    return JobGraph(
+        "exchange",
+        (
+            Operator(a, "a", parallelism, factory=None, is_source=True),
+            Operator(b, "b", parallelism, factory=None),
+        ),
+        (Edge(a, b, Partitioning.HASH),),
+    )
+
+
+class StandInWorker:
+    """Sends a watermark over every outgoing channel once deployed; reports what arrives."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        attempt: AttemptNumber,
+        job_id: JobId,
+        slot_index: int,
+        *,
+        inbox: Inbox,
+        transport: Transport,
+        reporter: Reporter,
+        snapshot_thread: SnapshotThread,
+        clock: Clock,
+    ) -> None:
+        self.finished = False
+        self._plan = ExecutionGraph(graph)
+        self._behaviour = config.parameters.get("behaviour", "")
+        self._attempt = attempt
+        self._slot_index = slot_index
+        self._transport = transport
+        self._reporter = reporter
+
+    def handle(self, item: InboxItem) -> None:
+        match item:
+            case CommandArrived(Deploy()):
+                self._deploy()
+            case CommandArrived(StopProcess()):
+                self.finished = self._behaviour != "deaf"
+            case ElementArrived(channel, Watermark(timestamp_ms)):
+                self._tell({"channel": channel, "watermark": timestamp_ms})
+            case ConnectionBroken(peer, _):
+                self._tell({"broken": peer})
+            case _:
+                raise AssertionError(f"nobody sends {item} here")
+
+    def _deploy(self) -> None:
+        match self._behaviour:
+            case "raise":
+                raise RuntimeError("the stand-in was told to raise")
+            case "hold_the_interpreter":
+                pow(3, 10**10)  # Takes hours, in one call into C.
+            case "start_a_process":
+                self._tell({"child": subprocess.Popen(["sleep", "600"]).pid})
+        for channel in self._plan.channels:
+            if channel.sender.index == self._slot_index:
+                self._transport.send(channel.id, Watermark(100 + self._slot_index))
+
+    def run_once(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self._tell({"closed": True})
+
+    def _tell(self, details: dict[str, Any]) -> None:
+        chain = SubtaskId(OperatorId("a"), self._slot_index)
+        self._reporter.report(
+            SubtaskChanged(self._attempt, chain, SubtaskStatus.RUNNING, details=details)
+        )
+
+
+def start_a_thread() -> None:
+    """For programs that start a thread while they are loaded."""
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()

@@ -1,0 +1,195 @@
+"""Manifests: written whole, read with suspicion."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from weir.errors import CorruptStateError, RestoreError
+from weir.ids import (
+    AttemptNumber,
+    CheckpointId,
+    JobId,
+    KeyGroupRange,
+    OperatorId,
+    StateHandle,
+    SubtaskId,
+)
+from weir.protocol.deployment import Versions
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics
+from weir.storage.layout import JobLayout, in_job
+from weir.storage.manifest import (
+    Manifest,
+    OperatorSummary,
+    Tombstone,
+    dump,
+    find_jobs,
+    list_checkpoints,
+    load,
+    read_handle,
+    verify,
+)
+from weir.storage.memory import MemoryStore
+from weir.storage.store import checksum_of
+
+JOB = JobId("job-1")
+
+
+def inline(data: bytes = b"small", name: str = "position") -> StateHandle:
+    return StateHandle("operator", name, len(data), checksum_of(data), inline=data, mode="split")
+
+
+def stored(store: MemoryStore, data: bytes, path: str = "chk-1/1/sum-0-x") -> StateHandle:
+    store.put(in_job(JOB, path), data)
+    groups = KeyGroupRange(0, 63)
+    return StateHandle("keyed", "x", len(data), checksum_of(data), path=path, key_groups=groups)
+
+
+def manifest(*handles: StateHandle, **changes: Any) -> Manifest:
+    gate = GateAlignment(0, ("a-0", "a-1"), (0.5, None), (1.25, 0.0), (100, 0))
+    metrics = SnapshotMetrics(start_delay_ms=0.1, state_size=10, gates=(gate,))
+    made = Manifest(
+        job_id=JOB,
+        job_name="flights",
+        checkpoint_id=CheckpointId(1),
+        parent_id=None,
+        kind=CheckpointKind.CHECKPOINT,
+        attempt=AttemptNumber(1),
+        triggered_ms=1_700_000_000_000,
+        completed_ms=1_700_000_000_100,
+        versions=Versions("0.1.0", "3.11", "20.0.0"),
+        operators=(OperatorSummary(OperatorId("sum"), "Sum", 2, 128),),
+        acks=(OperatorAck(SubtaskId(OperatorId("sum"), 0), handles, metrics),),
+    )
+    return replace(made, **changes)
+
+
+TOMBSTONE = Tombstone(
+    job_id=JOB,
+    checkpoint_id=CheckpointId(2),
+    attempt=AttemptNumber(1),
+    given_up_ms=5,
+    reason="checkpoint_expired",
+)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        manifest(inline(b"\0\xff"), parent_id=CheckpointId(4)),
+        manifest(StateHandle("keyed", "x", 3, "00", path="p", key_groups=KeyGroupRange(1, 2))),
+        TOMBSTONE,
+    ],
+    ids=["inline", "file", "tombstone"],
+)
+def test_a_manifest_comes_back_as_it_was(written: Manifest | Tombstone) -> None:
+    assert load(dump(written)) == written
+
+
+def test_any_changed_byte_of_a_manifest_is_noticed() -> None:
+    whole = dump(manifest(inline()))
+    for at in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x01
+        try:
+            read = load(bytes(damaged), "job-1/chk-1/manifest")
+        except (CorruptStateError, RestoreError) as error:
+            assert "job-1/chk-1/manifest" in str(error)  # noqa: PT017
+        else:  # White space between the fields carries nothing.
+            assert read == manifest(inline())
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"null", b'{"format": "x", "version": 1}', b"\xff\xfe"]
+)
+def test_what_is_no_manifest_is_called_so_by_name(data: bytes) -> None:
+    with pytest.raises(CorruptStateError, match=r"chk-3/manifest cannot.*weir checkpoints"):
+        load(data, "j/chk-3/manifest")
+
+
+def test_a_truncated_manifest_is_corrupt() -> None:
+    with pytest.raises(CorruptStateError):
+        load(dump(manifest())[:-20])
+
+
+def test_a_newer_version_is_refused_by_number() -> None:
+    newer = {**json.loads(dump(manifest())), "version": 2}
+    with pytest.raises(RestoreError, match="version 2"):
+        load(json.dumps(newer).encode())
+
+
+def test_totals_are_over_all_handles() -> None:
+    made = manifest(inline(b"abc"), inline(b"de", "other"))
+    assert made.state_size == 5
+    assert [handle.name for handle in made.handles] == ["position", "other"]
+
+
+def put(store: MemoryStore, made: Manifest | Tombstone) -> None:
+    store.put(JobLayout(made.job_id).manifest(made.checkpoint_id), dump(made))
+
+
+def test_checkpoints_are_listed_newest_first_damaged_ones_included() -> None:
+    store = MemoryStore()
+    for number in (2, 10, 9):
+        put(store, manifest(checkpoint_id=CheckpointId(number)))
+    put(store, replace(TOMBSTONE, checkpoint_id=CheckpointId(11)))
+    store.put(JobLayout(JOB).manifest(CheckpointId(9)), b"damaged")
+    store.put("job-1/chk-12/1/sum-0-x", b"no manifest yet")
+    found = list_checkpoints(store, JOB)
+    assert [each.checkpoint_id for each in found] == [11, 10, 9, 2]
+    assert isinstance(found[0].manifest, Tombstone)
+    assert isinstance(found[1].manifest, Manifest)
+    assert found[2].manifest is None
+    assert isinstance(found[2].error, CorruptStateError)
+
+
+def test_jobs_are_found_by_name_the_latest_first() -> None:
+    store = MemoryStore()
+    put(store, manifest(job_id=JobId("old"), completed_ms=100))
+    put(store, manifest(job_id=JobId("new"), completed_ms=200))
+    put(store, manifest(job_id=JobId("other"), job_name="else", completed_ms=300))
+    put(store, replace(TOMBSTONE, job_id=JobId("new")))
+    store.put(JobLayout(JobId("broken")).manifest(CheckpointId(1)), b"?")
+    assert find_jobs(store, "flights") == ["new", "old"]
+    assert find_jobs(store, "unknown") == []
+
+
+def test_a_handle_is_read_from_where_it_lies() -> None:
+    store = MemoryStore()
+    assert read_handle(store, JOB, inline(b"abc")) == b"abc"
+    assert read_handle(store, JOB, stored(store, b"x" * 100)) == b"x" * 100
+
+
+def test_a_damaged_or_missing_state_file_is_named() -> None:
+    store = MemoryStore()
+    handle = stored(store, b"x" * 100)
+    store.put("job-1/chk-1/1/sum-0-x", b"x" * 99 + b"y")
+    with pytest.raises(CorruptStateError, match=r"sum-0-x.*checksum"):
+        read_handle(store, JOB, handle)
+    store.put("job-1/chk-1/1/sum-0-x", b"x" * 99)
+    with pytest.raises(CorruptStateError, match=r"99 bytes instead of 100"):
+        read_handle(store, JOB, handle)
+    store.delete("job-1/chk-1/1/sum-0-x")
+    with pytest.raises(CorruptStateError, match=r"sum-0-x.*missing"):
+        read_handle(store, JOB, handle)
+    with pytest.raises(CorruptStateError, match="position"):
+        read_handle(store, JOB, replace(inline(), inline=b"smalX"))
+    with pytest.raises(CorruptStateError, match="neither"):
+        read_handle(store, JOB, replace(inline(), inline=None))
+
+
+def test_verifying_names_every_file_that_is_not_whole() -> None:
+    store = MemoryStore()
+    good, bad = stored(store, b"good", "chk-1/1/a"), stored(store, b"badd", "chk-1/1/b")
+    gone, empty = stored(store, b"gone", "chk-1/1/c"), stored(store, b"", "chk-1/1/d")
+    verify(store, manifest(good, bad, gone, empty, inline()))
+    store.put("job-1/chk-1/1/b", b"BADD")
+    store.delete("job-1/chk-1/1/c")
+    store.delete("job-1/chk-1/1/d")
+    with pytest.raises(CorruptStateError) as caught:
+        verify(store, manifest(good, bad, gone, empty, inline()))
+    for name in ("chk-1/1/b: its checksum", "chk-1/1/c: it is missing", "chk-1/1/d: it is missing"):
+        assert name in str(caught.value)
+    assert "chk-1/1/a" not in str(caught.value)

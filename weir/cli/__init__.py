@@ -1,0 +1,16 @@
+"""Weir's command line: run a pipeline and watch it, list checkpoints, look into one.
+
+::
+
+    arguments     what may be given, checked before anything heavy is imported
+    run           a script as Python would run it, under the options that were given
+    job_view      the fold of a job's events into what a reader wants to see (pure)
+    plain         the same as lines of text, for logs (pure)
+    table         the same as a table, for a terminal (pure)
+    progress      the thread that shows either, so that the job never waits for a terminal
+    place         what a URI of checkpoint storage names
+    checkpoints   the jobs and checkpoints in a storage
+    inspect       one checkpoint: who saved what, how long it took, what is in it
+
+Results go to standard output, progress and errors to standard error.
+"""

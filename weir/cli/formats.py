@@ -1,0 +1,80 @@
+"""Sizes, durations and times as people read them."""
+
+from datetime import datetime
+
+from weir.protocol.elements import MAX_WATERMARK_MS
+
+_NEAR_MS = 24 * 3_600_000  # An event time this close to now is told as a lag.
+
+
+def size(count: int) -> str:
+    """Bytes, in thousands.
+
+    Units: ``count`` in bytes.
+    """
+    if count < 1_000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1_000
+        if value < 999.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1_000:.1f} TB"
+
+
+def duration(ms: float) -> str:
+    """A duration with two or three figures that matter."""
+    if ms < 1:
+        return "0 ms" if ms <= 0 else "<1 ms"
+    if ms < 999.5:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1_000
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def rate(per_second: float) -> str:
+    """A number of records per second."""
+    if per_second < 9.95:
+        return f"{per_second:.1f}/s" if per_second else "0/s"
+    if per_second < 99_950:
+        return f"{per_second:,.0f}/s"
+    if per_second < 999_500:
+        return f"{per_second / 1e3:.0f}k/s"
+    return f"{per_second / 1e6:.1f}M/s"
+
+
+def share(part: float) -> str:
+    """A share between 0 and 1 as per cent."""
+    return f"{part * 100:.0f} %"
+
+
+def moment(ms: int) -> str:
+    """A point in time, in the zone of this machine."""
+    try:
+        at = datetime.fromtimestamp(ms / 1_000).astimezone()
+    except (OverflowError, ValueError, OSError):  # Event times can be anything.
+        return f"{ms} ms"
+    return at.isoformat(sep=" ", timespec="seconds")
+
+
+def watermark(ms: int | None, now_ms: float) -> str:
+    """How far event time has come: behind the clock where it is near it, else the time itself."""
+    if ms is None:
+        return "-"
+    if ms >= MAX_WATERMARK_MS:
+        return "end"
+    lag = now_ms - ms
+    if 0 <= lag < _NEAR_MS:
+        return f"-{duration(lag)}"
+    return moment(ms)
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """``1 recovery``, ``2 recoveries``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
