@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -352,6 +353,7 @@ class FreezingKeyedState(RuleBasedStateMachine):
 
 
 TestFreezingKeyedState = FreezingKeyedState.TestCase
+TestFreezingKeyedState.settings = settings(deadline=None)
 
 
 def test_a_group_that_was_written_is_not_logged_any_more() -> None:

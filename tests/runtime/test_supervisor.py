@@ -22,7 +22,7 @@ from tests.runtime.fake_master import (
     program,
     supervisor,
 )
-from tests.runtime.standin import start_a_thread
+from tests.runtime.standin import exchange_graph, start_a_thread
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import (
     SlotFailed,
@@ -32,6 +32,7 @@ from weir.protocol.deployment import (
     WorkerExited,
     WorkerReady,
 )
+from weir.protocol.messages import SubtaskChanged
 from weir.spark.slot import installed_versions
 
 
@@ -56,7 +57,8 @@ def test_a_supervisor_says_who_and_what_it_is(master: FakeMaster) -> None:
 
 def test_a_supervisor_with_another_secret_is_refused(master: FakeMaster) -> None:
     with supervisor(master, secret=b"x" * 32) as process:
-        await_true(lambda: master.pump(0.01) or master.refusals, DEADLINE_S)
+        while not master.refusals:
+            master.pump(DEADLINE_S)
         assert process.wait(DEADLINE_S) == 1
     assert master.refusals == ["the peer does not know this attempt's secret"]
     assert master.unseen == []
@@ -164,8 +166,6 @@ def test_what_user_code_started_goes_with_its_worker(master: FakeMaster) -> None
 
 
 def child_of(master: FakeMaster) -> int:
-    from weir.protocol.messages import SubtaskChanged
-
     while True:
         _, told = master.expect(SubtaskChanged)
         if "child" in told.details:
@@ -221,8 +221,6 @@ def _call_then_give(function: Any, result: Any) -> Any:
 
 def test_a_program_that_starts_threads_runs_in_the_template_itself(master: FakeMaster) -> None:
     """Forking it would copy locks that other threads hold; a new template takes its place."""
-    from tests.runtime.standin import exchange_graph
-
     loaded = program(Loads(start_a_thread, exchange_graph(1)))
     with supervisor(master) as process:
         slot = master.accept_slot(loaded)

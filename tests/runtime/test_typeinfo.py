@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.common.row import Row
@@ -69,6 +69,7 @@ def _composite(
 types = st.recursive(st.sampled_from(BASIC), _composite, max_leaves=5)
 
 
+@settings(deadline=None)
 @given(types.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.lists(st.none() | pair[1]))))
 def test_values_of_every_type_come_back(case: tuple[TypeInformation, list[Any]]) -> None:
     kind, values = case
@@ -81,12 +82,14 @@ def test_values_of_every_type_come_back(case: tuple[TypeInformation, list[Any]])
     assert [type(v) for v in kind.from_arrow(array)] == [type(v) for v in values]
 
 
+@settings(deadline=None)
 @given(types.map(lambda pair: pair[0]))
 def test_a_type_comes_back_from_its_wire_form(kind: TypeInformation) -> None:
     assert type_from_wire(kind.to_wire()) == kind
     assert pickle.loads(pickle.dumps(kind)) == kind
 
 
+@settings(deadline=None)
 @given(types.flatmap(lambda pair: st.tuples(st.just(pair[0]), pair[1])))
 def test_a_copy_is_equal_and_shares_nothing_that_can_change(
     case: tuple[TypeInformation, Any],

@@ -1,7 +1,8 @@
 """Jobs on real Spark whose output can be counted, faults armed in their workers, and killers.
 
-Every input record is ``(source, index)``. An exactly-once run gives each of them once, per source
-and subtask in order; ``Count`` reports lost, duplicated and out of order apart.
+Every input record is ``(source, index, subtask that read it)``, and every output row has the subtask
+that wrote it behind that. An exactly-once run gives each input once, and in order between each two
+subtasks; ``Count`` reports lost, duplicated and out of order apart.
 """
 
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weir.common import WatermarkStrategy
-from weir.datastream import StreamExecutionEnvironment
+from weir.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
 from weir.datastream.connectors import DataGeneratorSource
 from weir.protocol.events import CheckpointSettled, JobEvent, SlotChanged, WorkerStarted
 from weir.spark import submit
@@ -34,40 +35,21 @@ class Count:
 
 
 def count(rows: Iterable[Sequence[Any]], per_source: int) -> Count:
-    """Compare ``(source, index, subtask, ...)`` rows with each source's 0 to ``per_source`` - 1."""
+    """Compare output rows with each source's indexes from 0 to ``per_source`` - 1."""
     rows = list(rows)
     seen = Counter((row[0], row[1]) for row in rows)
     expected = {(source, index) for source in SOURCES for index in range(per_source)}
-    last: dict[tuple[Any, Any], int] = defaultdict(lambda: -1)
+    last: dict[tuple[Any, ...], int] = defaultdict(lambda: -1)
     out_of_order = 0
-    for source, index, subtask, *_ in rows:
-        out_of_order += index < last[source, subtask]
-        last[source, subtask] = max(last[source, subtask], index)
+    for source, index, reader, writer, *_ in rows:
+        channel = source, reader, writer
+        out_of_order += index < last[channel]
+        last[channel] = max(last[channel], index)
     return Count(
         lost=len(expected - seen.keys()),
         duplicated=sum(n - 1 for n in seen.values()),
         out_of_order=out_of_order,
     )
-
-
-class Armed:
-    """A function that arms faults in every process that unpickles it: the slots', not the driver."""
-
-    def __init__(self, function: Callable[..., Any], armed: Sequence[Fault]) -> None:
-        self._function = function
-        self._armed = tuple(armed)
-
-    def __call__(self, *args: Any) -> Any:
-        return self._function(*args)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arm, (self._function, [asdict(fault) for fault in self._armed])
-
-
-def _arm(function: Callable[..., Any], specs: list[dict[str, Any]]) -> "Armed":
-    found = [Fault(**spec) for spec in specs]
-    faults.arm(found)
-    return Armed(function, found)
 
 
 def once(point: str, action: str, marker: Path, after: int = 1, **match: Any) -> Fault:
@@ -118,6 +100,28 @@ class Listening:
             submit.unlisten(listener)
 
 
+class Reading(MapFunction):
+    """Notes which subtask read a record; arms faults where it is unpickled: in the slots."""
+
+    def __init__(self, armed: Sequence[Fault] = ()) -> None:
+        self._armed = tuple(armed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _armed_reading, ([asdict(fault) for fault in self._armed],)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._subtask = runtime_context.get_index_of_this_subtask()
+
+    def map(self, value: tuple[str, int]) -> tuple[str, int, int]:
+        return *value, self._subtask
+
+
+def _armed_reading(specs: list[dict[str, Any]]) -> Reading:
+    armed = [Fault(**spec) for spec in specs]
+    faults.arm(armed)
+    return Reading(armed)
+
+
 class Tagging:
     """``(source, index)`` of a generated index; picklable by name."""
 
@@ -128,7 +132,7 @@ class Tagging:
         return self.source, index
 
 
-def key_of(record: tuple[str, int]) -> int:
+def key_of(record: tuple[str, int, int]) -> int:
     """Spreads the records of both sources over 64 keys."""
     return record[1] % 64
 
@@ -155,7 +159,7 @@ def tagged_union(
             DataGeneratorSource(Tagging(source), per_source, rate),
             WatermarkStrategy.no_watermarks(),
             source,
-        ).map(Armed(tuple, armed))
+        ).map(Reading(armed))
         for source in SOURCES
     ]
     return streams[0].union(*streams[1:])

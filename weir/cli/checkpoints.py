@@ -8,10 +8,10 @@ from rich.console import Console
 
 from weir.cli import formats
 from weir.cli.output import console, print_json, table
-from weir.cli.place import Place, find_place
+from weir.cli.place import Place, find_place, jobs_in
 from weir.errors import CorruptStateError, RestoreError, StorageError
 from weir.ids import CheckpointId, JobId
-from weir.storage.layout import JobLayout, parse_attempt_path, parse_manifest_path
+from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, StoredCheckpoint, list_checkpoints, verify
 from weir.storage.store import CheckpointStore
 
@@ -52,10 +52,7 @@ def list_jobs(place: Place, *, read_files: bool) -> list[ListedJob]:
         RestoreError: There is none.
         StorageError: The storage cannot be listed.
     """
-    names = place.store.list() if place.job is None else ()
-    keys = {key[0] for name in names if (key := parse_manifest_path(name))}
-    started = {key[0] for name in names if (key := parse_attempt_path(name))}
-    wanted = keys | started if place.job is None else {place.job}
+    wanted = jobs_in(place.store) if place.job is None else {place.job}
     jobs = [_job(place.store, job, read_files=read_files) for job in wanted]
     if not jobs:
         raise RestoreError(

@@ -10,6 +10,7 @@ from weir.ids import CheckpointId, JobId
 from weir.runtime.recovery import RestoreRequest
 from weir.storage.store import CheckpointStore, store_for
 
+# What lies in a job's directory; also of jobs that have no checkpoint yet.
 _IN_JOB = re.compile(r"chk-\d+/.+|attempts/\d+")
 _CHECKPOINT = re.compile(r"(?:.*/)?chk-\d+")
 
@@ -27,6 +28,12 @@ class Place:
 def absolute(uri: str) -> str:
     """A path as seen from anywhere; a URI with a scheme is that already."""
     return uri.rstrip("/") if urlsplit(uri).scheme else os.path.abspath(uri)
+
+
+def jobs_in(store: CheckpointStore) -> set[JobId]:
+    """Every job that ever ran on this storage and left something."""
+    parts = (name.partition("/") for name in store.list())
+    return {JobId(unquote(job)) for job, _, inside in parts if _IN_JOB.fullmatch(inside)}
 
 
 def find_place(uri: str) -> Place:

@@ -111,7 +111,7 @@ class WatermarkOperator(Operator):
         try:
             return np.array(assigned, np.int64)
         except (TypeError, ValueError, OverflowError) as error:
-            wrong = next(i for i, timestamp in enumerate(assigned) if type(timestamp) is not int)
+            wrong = next((i for i, at in enumerate(assigned) if type(at) is not int), 0)
             raise SchemaError(
                 f"the timestamp assigner of {self.ctx.name!r} returned {assigned[wrong]!r} for the "
                 f"record {short_repr(batch.rows[wrong])}; it must return integer milliseconds"

@@ -77,6 +77,9 @@ from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore
 
 
+EXIT_REPORT_MS = 200  # From a worker's connection lost to its supervisor's word on how it ended.
+
+
 class Cluster(Protocol):
     """What the job master can do to the world; none of it blocks or raises."""
 
@@ -102,6 +105,13 @@ class _Worker:
     pid: int
     rounds: int = -1
     progressed_at_ms: int = 0
+    lost_at_ms: int | None = None
+
+    def due_ms(self, timeout_ms: int) -> int:
+        """When the attempt fails unless something is heard of or about the worker."""
+        if self.lost_at_ms is not None:
+            return self.lost_at_ms + EXIT_REPORT_MS
+        return self.progressed_at_ms + timeout_ms
 
 
 @dataclass(slots=True)
@@ -134,6 +144,7 @@ class _Attempt:
     statuses: dict[SubtaskId, SubtaskStatus] = field(default_factory=dict)
     restored_bytes: int = 0
     metrics: dict[SubtaskId, SubtaskMetrics] = field(default_factory=dict)
+    suspicion: tuple[str, int] | None = None  # A failure without its cause, and when to act on it.
 
 
 class JobMaster:
@@ -259,14 +270,13 @@ class JobMaster:
             self._restart_at_ms,
             self._slots_deadline_ms,
             self._workers_deadline_ms,
+            self._attempt.suspicion and self._attempt.suspicion[1],
             self._checkpoints.next_due_ms(),
         ]
         candidates += [
             s.heard_at_ms + self._config.heartbeat_timeout_ms for s in self._slots.values()
         ]
-        candidates += [
-            w.progressed_at_ms + self._config.heartbeat_timeout_ms for w in self._workers.values()
-        ]
+        candidates += [w.due_ms(self._config.heartbeat_timeout_ms) for w in self._workers.values()]
         return min((c for c in candidates if c is not None), default=None)
 
     def tick(self) -> None:
@@ -288,6 +298,10 @@ class JobMaster:
                     "slots_timeout_ms",
                 )
                 return
+        if self._attempt.suspicion is not None and now >= self._attempt.suspicion[1]:
+            cause, _ = self._attempt.suspicion
+            self._attempt.suspicion = None
+            self._fail_attempt(cause)
         if self._workers_deadline_ms is not None and now >= self._workers_deadline_ms:
             self._workers_deadline_ms = None
             self._fail_attempt(
@@ -306,8 +320,12 @@ class JobMaster:
                 self._cluster.replace_slot(index)
                 self._slot_gone(index, f"slot {index} was silent for {timeout} ms; it is replaced")
         for index, worker in list(self._workers.items()):
-            if now - worker.progressed_at_ms >= timeout:
-                del self._workers[index]
+            if now < worker.due_ms(timeout):
+                continue
+            del self._workers[index]
+            if worker.lost_at_ms is not None:
+                self._fail_attempt(f"the worker process of slot {index} is gone")
+            else:
                 self._fail_attempt(
                     f"the worker process of slot {index} made no progress for {timeout} ms; "
                     "it hangs in user code or is stopped, and is replaced"
@@ -444,9 +462,9 @@ class JobMaster:
 
     def on_worker_lost(self, slot_index: int, attempt: AttemptNumber) -> None:
         """The control connection of a worker process is gone."""
-        if attempt != self._attempt.number or self._workers.pop(slot_index, None) is None:
-            return
-        self._fail_attempt(f"the worker process of slot {slot_index} is gone")
+        worker = self._workers.get(slot_index)
+        if attempt == self._attempt.number and worker is not None:
+            worker.lost_at_ms = self._clock.now_ms()  # Its supervisor is about to say why.
 
     def _deploy_if_ready(self) -> None:
         attempt = self._attempt
@@ -519,6 +537,11 @@ class JobMaster:
         attempt.statuses[report.chain] = report.status
         attempt.restored_bytes += int(report.details.get("restored_bytes", 0))
         match report.status:
+            case SubtaskStatus.FAILED if "lost_peer" in report.details:
+                # A consequence: whoever ended the peer is about to say why.
+                cause = f"{report.chain} failed\n{report.cause.strip()}"
+                attempt.suspicion = cause, self._clock.now_ms() + EXIT_REPORT_MS
+                return
             case SubtaskStatus.FAILED:
                 self._fail_attempt(f"{report.chain} failed\n{report.cause.strip()}")
                 return
@@ -565,7 +588,7 @@ class JobMaster:
 
     def _source_records(self) -> int:
         sources = set(self._plan.source_subtasks)
-        return sum(m.records_out for c, m in self._attempt.metrics.items() if c in sources)
+        return sum(m.records_in for c, m in self._attempt.metrics.items() if c in sources)
 
     def _check_caught_up(self) -> None:
         if self._catching_up is not None and self._source_records() >= self._catching_up[0]:

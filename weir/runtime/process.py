@@ -127,17 +127,20 @@ class SnapshotWorker:
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._work: SimpleQueue[Callable[[], Any]] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="weir-snapshots", daemon=True).start()
 
     def submit(self, work: Callable[[], Any]) -> None:
         """Queue work, whose outcome it hands back itself; if it raises, the loop raises."""
         self._work.put(work)
 
+    def stop(self) -> None:
+        """End the thread after the work that is queued; does not wait for it."""
+        self._work.put(None)
+
     def _run(self) -> None:
         name_thread("weir-snapshots")
-        while True:
-            work = self._work.get()
+        while (work := self._work.get()) is not None:
             try:
                 work()
             except BaseException as error:
@@ -252,6 +255,7 @@ class WorkerProcess:
             on_broken=lambda peer, cause: inbox.put(ConnectionBroken(peer, cause)),
         )
         self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
+        self._snapshots = SnapshotWorker(inbox)
         self._worker = worker_class(
             graph,
             config,
@@ -261,7 +265,7 @@ class WorkerProcess:
             inbox=inbox,
             transport=self._transport,
             reporter=self._master,
-            snapshot_thread=SnapshotWorker(inbox),
+            snapshot_thread=self._snapshots,
             clock=SystemClock(),
         )
 
@@ -279,6 +283,7 @@ class WorkerProcess:
             WorkerReady(run.attempt, run.slot_index, os.getpid(), self._transport.address)
         )
         self._loop()
+        self._snapshots.stop()
         self._worker.close()
         self._transport.close(FLUSH_TIMEOUT_S)
         self._master.flush(FLUSH_TIMEOUT_S)

@@ -346,8 +346,9 @@ class Subtask:
         reach("snapshot.before", subtask=str(self.chain), id=checkpoint_id)
         for chained in self._operators:
             chained.operator.prepare_snapshot(checkpoint_id)
-        for gate in self.outputs:
-            gate.broadcast(barrier)
+        if self.status is not SubtaskStatus.ENDED:  # Nothing follows the end of a channel.
+            for gate in self.outputs:
+                gate.broadcast(barrier)
         frozen = [
             OperatorFreeze(
                 chained.subtask,

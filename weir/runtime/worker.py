@@ -10,6 +10,7 @@ record it would process now is replayed by the next attempt anyway.
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from weir.config import JobConfig
 from weir.errors import ChannelError
@@ -100,7 +101,8 @@ class Worker:
             case CommandArrived(command):
                 self._obey(command)
             case ConnectionBroken(peer, cause):
-                self._fail_all(ChannelError(f"lost the connection to {peer}: {cause}"))
+                error = ChannelError(f"lost the connection to {peer}: {cause}")
+                self._fail_all(error, {"lost_peer": peer})
 
     def _deliver(self, channel: ChannelId, element: Element) -> None:
         self._receivers[channel].inputs.deliver(channel, element)
@@ -198,18 +200,20 @@ class Worker:
                 self._fail(subtask.chain, error)
                 return
 
-    def _fail_all(self, error: Exception) -> None:
+    def _fail_all(self, error: Exception, details: dict[str, Any] | None = None) -> None:
         """Fail for a cause that belongs to the slot, not to one subtask."""
         chains = [c.head for c in self._plan.chains if self._slot_index < c.parallelism]
-        self._fail(SubtaskId(chains[0], self._slot_index), error)
+        self._fail(SubtaskId(chains[0], self._slot_index), error, details)
 
-    def _fail(self, chain: SubtaskId, error: Exception) -> None:
+    def _fail(
+        self, chain: SubtaskId, error: Exception, details: dict[str, Any] | None = None
+    ) -> None:
         if self._failed:
             return
         self._failed = True
         cause = "".join(traceback.format_exception(error))
         self._reporter.report(
-            SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause=cause)
+            SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause, details or {})
         )
 
     def close(self) -> None:

@@ -420,6 +420,8 @@ class _Sink(io.RawIOBase):
     def __exit__(self, *raised: Any) -> None:
         if self._file is not None:
             self._file.abort()  # Without effect once it is finished.
+        # Arrow flushes what it still holds when it is collected; by then nobody wants it.
+        self._file = self._held = None
         super().__exit__(*raised)
 
 

@@ -6,6 +6,7 @@ between two statements, and what it sent before may arrive or not. ``ProcessKill
 nothing that runs afterwards belongs to the dead.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from weir.protocol.messages import (
 )
 from weir.runtime.in_process import InProcessCluster, InProcessSlot, InProcessWorker
 from weir.runtime.ports import CommandArrived, ElementArrived, InboxItem
+from weir.storage.layout import parse_manifest_path
 from weir.storage.memory import MemoryStore
 
 
@@ -207,7 +209,7 @@ class SimulatedCluster(InProcessCluster):
 
     def write(self, process: InProcessWorker, work: Callable[[], Any]) -> None:
         """Run a worker's snapshot thread, unless the process is stopped."""
-        if process.stopped:
+        if process.alive and process.stopped:
             process.snapshots.send(lambda: self.write(process, work))
             return
         self.world.process = process
@@ -232,11 +234,23 @@ class SimulatedCluster(InProcessCluster):
 
 
 class FaultyStore(MemoryStore):
-    """Checkpoint storage that outlives drivers, fails on command and remembers lineages."""
+    """Checkpoint storage that outlives drivers and fails on command.
+
+    It remembers of every manifest that was ever written which attempt wrote it and which checkpoint
+    it builds on.
+    """
 
     def __init__(self, reach: Callable[[str], None]) -> None:
         super().__init__()
+        self.parents: dict[int, int | None] = {}
+        self.attempt_of: dict[int, int] = {}
         self._reach = reach
+
+    @property
+    def manifests(self) -> set[int]:
+        """The completed checkpoints that are there now."""
+        found = {key[1] for path in super().list() if (key := parse_manifest_path(path))}
+        return found & self.parents.keys()
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file; it may fail, or be written and fail."""
@@ -248,6 +262,11 @@ class FaultyStore(MemoryStore):
         """Create a file; it may fail, or be created and fail."""
         self._reach("create.before")
         created = super().create_if_absent(path, data)
+        if created and (key := parse_manifest_path(path)):
+            manifest = json.loads(data).get("manifest")
+            if manifest is not None:
+                self.parents[key[1]] = manifest["parent_id"]
+                self.attempt_of[key[1]] = manifest["attempt"]
         self._reach("create.after")
         return created
 
@@ -261,6 +280,10 @@ class FaultyStore(MemoryStore):
         self._reach("delete")
         super().delete_prefix(directory)
 
+    def peek(self, path: str) -> bytes:
+        """Read a file behind everybody's back."""
+        return super().read(path)
+
     def damage(self, path: str, data: bytes | None) -> None:
         """Change or lose a file behind everybody's back."""
         if data is None:
@@ -269,6 +292,6 @@ class FaultyStore(MemoryStore):
             super().put(path, data)
 
     @staticmethod
-    def failure() -> StorageError:
+    def failure(text: str) -> StorageError:
         """What a failing storage raises."""
-        return StorageError("the simulated storage failed once")
+        return StorageError(f"the storage failed: {text}")

@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 from weir.common.batch import Batch
 from weir.common.typeinfo import Types
-from weir.errors import InternalError
 from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
 from weir.ids import CheckpointId, OperatorId, StateHandle
 from weir.operators.base import Operator as RunningOperator
@@ -48,6 +47,10 @@ class Committed:
     checkpoints: set[int] = field(default_factory=set)  # By which it was committed.
 
 
+class InvariantBroken(BaseException):
+    """The simulation saw what must never be. No ``Exception``: nothing recovers from it."""
+
+
 class OutputLog:
     """The world outside: what sinks staged and committed, by name. Committing twice is harmless.
 
@@ -68,13 +71,13 @@ class OutputLog:
         """Show a piece to everybody.
 
         Raises:
-            InternalError: It was never staged, or its checkpoint has no manifest.
+            InvariantBroken: It was never staged, or its checkpoint has no manifest.
         """
         self._reach("commit.before")
         if name not in self._staged:
-            raise InternalError(f"{name} is committed, but was never staged")
+            raise InvariantBroken(f"{name} is committed, but was never staged")
         if not self._is_durable(checkpoint_id):
-            raise InternalError(f"{name} is committed for checkpoint {checkpoint_id}, not durable")
+            raise InvariantBroken(f"{name} is committed for checkpoint {checkpoint_id}, not durable")
         piece = self.committed.setdefault(name, Committed(self._staged[name]))
         piece.checkpoints.add(checkpoint_id)
         self._reach("commit.after")
@@ -116,7 +119,7 @@ class NumberingSource(SourceOperator):
         if self._next >= self._count:
             return Poll.END
         self._reach("source.poll")
-        numbers = range(self._next, min(self._count, self._next + min(records_max, 3)))
+        numbers = range(self._next, min(self._count, self._next + min(records_max, 2)))
         route = (str(self.ctx.subtask),)
         rows = [(self._origin, n, mixed((self._origin, n)), 0, route) for n in numbers]
         self._next = numbers.stop
@@ -124,7 +127,7 @@ class NumberingSource(SourceOperator):
         if self._next % 5 == 0:
             self.ctx.output.emit_watermark(self._next)
         if self._next < self._count:
-            self._wakes_at_ms = self.ctx.clock.now_ms() + 1 + self._next % 3
+            self._wakes_at_ms = self.ctx.clock.now_ms() + 1 + self._next % 4
         return Poll.MORE
 
     def next_timer_ms(self) -> int | None:

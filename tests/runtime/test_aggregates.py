@@ -1,0 +1,238 @@
+import datetime as dt
+import random
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runtime.operator_harness import MAX_PARALLELISM, Harness
+from weir.common.batch import Batch
+from weir.errors import GraphError, RestoreError, SchemaError, UserError
+from weir.graph.key_groups import key_group, key_group_range
+from weir.operators.aggregates import (
+    CombineFactory,
+    CombineOperator,
+    RunningAggregateFactory,
+    parse_aggregates,
+)
+from weir.operators.grouping import SlotGrouper, group_rows
+from weir.operators.keys import ColumnKeySelector
+
+KEY = ColumnKeySelector(("k",))
+EVERYTHING = parse_aggregates(
+    {
+        "total": ("x", "sum"),
+        "n": ("*", "count"),
+        "known": ("x", "count"),
+        "lo": ("x", "min"),
+        "hi": ("x", "max"),
+        "avg": ("x", "mean"),
+    }
+)
+
+
+class Pipeline:
+    """A combiner and the final operator behind it, without a wire between them."""
+
+    def __init__(
+        self,
+        aggregates: dict[str, tuple[str, str]],
+        keys: tuple[str, ...] = ("k",),
+        **final: Any,
+    ) -> None:
+        selector, specs = ColumnKeySelector(keys), parse_aggregates(aggregates)
+        self.combiner = Harness(CombineFactory(selector, specs), keyed=False)
+        self.final = Harness(RunningAggregateFactory(selector, specs), **final)
+
+    def run(self, **columns: Any) -> list[tuple[Any, ...]]:
+        """Process one slice; the rows it gave."""
+        return self.run_batch(pa.RecordBatch.from_pydict(columns))
+
+    def run_batch(self, columns: pa.RecordBatch) -> list[tuple[Any, ...]]:
+        sent, made = len(self.combiner.output.batches), len(self.final.output.batches)
+        self.combiner.operator.on_batch(Batch.of_columns(columns), 0)
+        for batch in self.combiner.output.batches[sent:]:
+            self.final.operator.on_batch(batch, 0)
+        return [tuple(row) for batch in self.final.output.batches[made:] for row in batch.rows]
+
+
+def test_a_slice_gives_one_row_per_key_with_the_aggregates_so_far() -> None:
+    sums = Pipeline({"x": ("x", "sum")})
+    assert sums.run(k=["a", "b", "a"], x=[1, 2, 3]) == [("a", 4), ("b", 2)]
+    assert sums.run(k=["b", "c"], x=[10, 20]) == [("b", 12), ("c", 20)]
+    assert sums.final.output.batches[0].columns.schema.names == ["k", "x"]
+
+
+def test_all_aggregates_at_once() -> None:
+    pipeline = Pipeline({s.name: (s.column, s.function) for s in EVERYTHING})
+    pipeline.run(k=[1, 1], x=[5.0, -1.0])
+    assert pipeline.run(k=[1], x=[2.0]) == [(1, 6.0, 3, 3, -1.0, 5.0, 2.0)]
+
+
+def test_nulls_do_not_count_and_the_sum_of_nothing_is_null() -> None:
+    pipeline = Pipeline({s.name: (s.column, s.function) for s in EVERYTHING})
+    nothing = pa.array([None], pa.int64())
+    assert pipeline.run(k=[1], x=nothing) == [(1, None, 1, 0, None, None, None)]
+    assert pipeline.run(k=[1, 1], x=[None, 7]) == [(1, 7, 3, 1, 7, 7, 7.0)]
+
+
+def test_the_smallest_of_large_numbers_is_not_the_zero_of_a_new_row() -> None:
+    pipeline = Pipeline({"lo": ("x", "min"), "hi": ("x", "max")})
+    assert pipeline.run(k=[1, 2], x=[5, -5]) == [(1, 5, 5), (2, -5, -5)]
+
+
+def test_a_null_key_is_a_key() -> None:
+    pipeline = Pipeline({"n": ("*", "count")})
+    assert pipeline.run(k=[None, "a", None]) == [(None, 2), ("a", 1)]
+
+
+def test_several_key_columns_are_one_key() -> None:
+    pipeline = Pipeline({"x": ("x", "sum")}, keys=("a", "b"))
+    assert pipeline.run(a=["u", "u", "v", "u"], b=[1, 2, 1, 1], x=[1, 2, 3, 4]) == [
+        ("u", 1, 5),
+        ("u", 2, 2),
+        ("v", 1, 3),
+    ]
+    assert pipeline.run(a=["v", None], b=[1, None], x=[1, 9]) == [("v", 1, 4), (None, None, 9)]
+
+
+@pytest.mark.parametrize(
+    ("column", "low", "high"),
+    [
+        (pa.array([3, 1, 2], pa.int16()), 1, 3),
+        (pa.array([3, 1, 2], pa.uint32()), 1, 3),
+        (pa.array([0.5, -0.5, 0.0], pa.float32()), -0.5, 0.5),
+        (pa.array([3, 1, 2], pa.timestamp("ms", "UTC")), None, None),
+        (pa.array([3, 1, 2], pa.date32()), dt.date(1970, 1, 2), dt.date(1970, 1, 4)),
+        (pa.array([True, False, True]), False, True),
+    ],
+)
+def test_smallest_and_largest_keep_the_type_of_their_column(
+    column: pa.Array, low: Any, high: Any
+) -> None:
+    pipeline = Pipeline({"lo": ("x", "min"), "hi": ("x", "max")})
+    ((_, lo, hi),) = pipeline.run(k=[1, 1, 1], x=column)
+    schema = pipeline.final.output.batches[0].columns.schema
+    assert [schema.field(name).type for name in ("lo", "hi")] == [column.type] * 2
+    if low is not None:
+        assert (lo, hi) == (low, high)
+
+
+def test_integer_sums_are_exact_beyond_what_floats_hold() -> None:
+    pipeline = Pipeline({"x": ("x", "sum")})
+    pipeline.run(k=[1], x=[2**60])
+    assert pipeline.run(k=[1, 1, 1, 1], x=[1, 1, 1, 0]) == [(1, 2**60 + 3)]
+
+
+def test_a_combiner_merges_the_rows_of_a_key() -> None:
+    combiner = Harness(CombineFactory(KEY, EVERYTHING), keyed=False)
+    combiner.columns(k=[1, 1, 2, 1], x=[1, 2, 3, 4])
+    assert [len(batch) for batch in combiner.output.batches] == [2]
+
+
+def test_a_combiner_that_saves_little_passes_rows_on_and_stops_trying_for_a_while() -> None:
+    pipeline = Pipeline({"x": ("x", "sum")})
+    distinct = {"k": [1, 2, 3], "x": [1, 1, 1]}
+    assert pipeline.run(**distinct) == [(1, 1), (2, 1), (3, 1)]
+    repeated = {"k": [1] * 9, "x": [1] * 9}
+    for _ in range(CombineOperator.SLICES_SKIPPED):
+        pipeline.run(**repeated)
+        assert len(pipeline.combiner.output.batches[-1]) == 9
+    assert pipeline.run(**repeated) == [(1, 1 + 9 * (CombineOperator.SLICES_SKIPPED + 1))]
+    assert len(pipeline.combiner.output.batches[-1]) == 1
+
+
+@pytest.mark.parametrize("keys", [("k",), ("k", "j")])
+def test_aggregates_equal_a_plain_computation_after_a_restore_in_the_middle(
+    keys: tuple[str, ...],
+) -> None:
+    rng = random.Random(7)
+    columns = ({"x": ("x", "sum"), "n": ("*", "count")}, keys)
+    pipeline = Pipeline(*columns)
+    expected: dict[Any, list[int]] = defaultdict(lambda: [0, 0])
+    shown: dict[Any, tuple[int, int]] = {}
+    for round_number in range(20):
+        rows = [
+            (f"k{rng.randrange(30)}", rng.randrange(4), rng.randrange(100))
+            for _ in range(rng.choice([1, 20, 200]))
+        ]
+        k, j, x = zip(*rows, strict=True)
+        for row in pipeline.run(k=k, j=j, x=x):
+            shown[row[:-2]] = row[-2:]
+        for a, b, value in rows:
+            slot = expected[(a, b)[: len(keys)]]
+            slot[0] += value
+            slot[1] += 1
+        if round_number == 10:
+            pipeline = Pipeline(*columns, restored=pipeline.final.snapshot())
+    assert shown == {key: tuple(value) for key, value in expected.items()}
+
+
+def test_aggregates_move_with_their_key_groups_on_rescale() -> None:
+    aggregates = {"n": ("*", "count")}
+    keys = list(range(100))
+    before = Pipeline(aggregates)
+    before.run(k=keys)
+    handles = before.final.snapshot()
+    for index in range(3):
+        owned = key_group_range(MAX_PARALLELISM, 3, index)
+        mine = [k for k in keys if key_group(k, MAX_PARALLELISM) in owned]
+        part = Pipeline(aggregates, parallelism=3, index=index, restored=handles)
+        assert part.run(k=mine) == [(key, 2) for key in mine]
+
+
+def test_other_aggregates_than_in_the_checkpoint_are_refused_with_advice() -> None:
+    before = Pipeline({"n": ("*", "count")})
+    before.run(k=[1])
+    after = Pipeline({"x": ("x", "sum")}, restored=before.final.snapshot())
+    with pytest.raises(RestoreError, match="give the operator a new uid"):
+        after.run(k=[1], x=[1])
+
+
+def test_a_column_that_changes_its_type_is_refused() -> None:
+    pipeline = Pipeline({"x": ("x", "sum")})
+    pipeline.run(k=[1], x=[1])
+    with pytest.raises(SchemaError, match="was int64 and is double now"):
+        pipeline.run(k=[1], x=[1.5])
+
+
+def test_what_cannot_be_aggregated_is_refused_with_advice() -> None:
+    with pytest.raises(SchemaError, match="cast it to float64 or int64"):
+        Pipeline({"x": ("x", "sum")}).run(k=[1], x=["a"])
+    with pytest.raises(SchemaError, match="cannot be summed"):
+        Pipeline({"x": ("x", "sum")}).run(k=[1], x=pa.array([1], pa.timestamp("s")))
+    with pytest.raises(SchemaError, match="names the column 'x', which the records do not have"):
+        Pipeline({"x": ("x", "sum")}).run(k=[1], y=[1])
+    with pytest.raises(UserError, match="key_by names the column k"):
+        Pipeline({"x": ("x", "sum")}).run(x=[1])
+
+
+@pytest.mark.parametrize(
+    "aggregates",
+    [{}, {"n": "x"}, {"n": ("x", "median")}, {"n": ("*", "sum")}, {"n": ("x", "sum", 1)}],
+)
+def test_aggregates_are_checked_where_they_are_written(aggregates: dict[str, Any]) -> None:
+    with pytest.raises(GraphError):
+        parse_aggregates(aggregates)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, 1, 2])), min_size=1))
+def test_grouping_finds_equal_rows_and_the_first_of_each(rows: list[tuple[str, Any]]) -> None:
+    letters, numbers = zip(*rows, strict=True)
+    groups = group_rows([pa.array(letters), pa.array(numbers, pa.int64())])
+    assert [rows[groups.first_rows[code]] for code in groups.codes] == rows
+    assert [rows.index(rows[i]) for i in groups.first_rows] == groups.first_rows.tolist()
+    assert len(groups.first_rows) == len(set(rows))
+
+
+@given(st.lists(st.lists(st.integers(0, 50), min_size=1), min_size=1))
+def test_slots_are_grouped_in_the_order_they_first_appear(slices: list[list[int]]) -> None:
+    grouper = SlotGrouper()
+    for slots in slices:
+        groups = grouper.group(np.array(slots), 51)
+        assert [slots[groups.first_rows[code]] for code in groups.codes] == slots
+        assert [slots[i] for i in groups.first_rows] == list(dict.fromkeys(slots))

@@ -1,0 +1,429 @@
+"""``weir inspect``: one checkpoint from the inside.
+
+Reading the state needs nothing but the files: keyed state is Arrow IPC, operator state a list of
+JSON. Pickled values stay bytes here: looking at a checkpoint runs no code out of it.
+"""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import IO, Any
+
+import pyarrow as pa
+from rich.console import Console
+
+from weir.cli import formats
+from weir.cli.checkpoints import manifest_as_json
+from weir.cli.output import console, print_json, table
+from weir.cli.place import find_place
+from weir.errors import CorruptStateError, RestoreError, WeirError
+from weir.graph.key_groups import TAG_ENUM, TAG_TUPLE, decode_key
+from weir.ids import JobId, OperatorId, StateHandle, SubtaskId
+from weir.protocol.messages import GateAlignment, OperatorAck
+from weir.storage.layout import JobLayout
+from weir.storage.manifest import Manifest, load, read_handle
+from weir.storage.store import CheckpointStore
+from weir.storage.writer import load_items
+
+_BYTES_SHOWN_MAX = 32
+_KEY_COLUMN, _NAMESPACE_COLUMN = "key", "namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A state handle and what was found behind it."""
+
+    handle: StateHandle
+    rows: int | None = None  # None: not read, or rows mean nothing for it.
+    problem: str | None = None  # Why it cannot be used; None where it is whole or was not read.
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """One row of keyed state, or one item of operator state."""
+
+    subtask: SubtaskId
+    state: str
+    values: dict[str, Any]
+
+
+def run(uri: str, *, read_files: bool, as_json: bool, out: IO[str]) -> int:
+    """Print what the checkpoint at ``uri`` consists of; 1 if a piece is damaged, else 0."""
+    store, manifest = _open(uri)
+    pieces = {
+        ack.subtask: tuple(
+            examine(store, manifest.job_id, handle) if read_files else Piece(handle)
+            for handle in ack.handles
+        )
+        for ack in manifest.acks
+    }
+    if as_json:
+        print_json(_as_json(manifest, pieces, read_files=read_files), out)
+    else:
+        _print(console(out), manifest, pieces, read_files=read_files)
+    return 1 if any(piece.problem for found in pieces.values() for piece in found) else 0
+
+
+def run_state(uri: str, wanted: str, *, limit: int, as_json: bool, out: IO[str]) -> int:
+    """Print the first rows of the state that ``wanted`` names, as OPERATOR or OPERATOR/NAME."""
+    store, manifest = _open(uri)
+    chosen = select(manifest, wanted)
+    found = (
+        row
+        for subtask, handle in chosen
+        for row in state_rows(store, manifest.job_id, subtask, handle)
+    )
+    shown = list(islice(found, limit))
+    is_more = next(found, None) is not None
+    if as_json:
+        rows = [_row_as_json(row) for row in shown]
+        print_json({"state": wanted, "rows": rows, "is_more": is_more}, out)
+        return 0
+    screen = console(out)
+    for name, rows in _by_state(shown).items():
+        columns = list(dict.fromkeys(key for row in rows for key in row.values))
+        right = [c for c in columns if all(_is_number(r.values.get(c)) for r in rows)]
+        grid = table("subtask", *columns, right=right)
+        for row in rows:
+            grid.add_row(str(row.subtask), *(_text(row.values.get(c)) for c in columns))
+        screen.print(f"{name}", style="bold")
+        screen.print(grid)
+    if not shown:
+        screen.print("the state is empty")
+    if is_more:
+        screen.print(f"(the first {limit}; --limit shows more)")
+    return 0
+
+
+def examine(store: CheckpointStore, job: JobId, handle: StateHandle) -> Piece:
+    """Read a piece of state, compare it with its handle and count what is in it."""
+    try:
+        data = read_handle(store, job, handle)
+        return Piece(handle, _count(handle, data))
+    except WeirError as error:
+        return Piece(handle, problem=str(error))
+
+
+def select(manifest: Manifest, wanted: str) -> list[tuple[SubtaskId, StateHandle]]:
+    """The pieces of state that OPERATOR or OPERATOR/NAME names, subtask by subtask.
+
+    Raises:
+        RestoreError: There is no such operator, or it has no such state; says which there are.
+    """
+    operators = {op.uid for op in manifest.operators}
+    uid, _, name = wanted.rpartition("/")
+    if wanted in operators:
+        uid, name = wanted, ""
+    if uid not in operators:
+        raise RestoreError(
+            f"the checkpoint has no operator {uid or wanted}; it has {', '.join(sorted(operators))}"
+        )
+    mine = [
+        (ack.subtask, handle)
+        for ack in sorted(manifest.acks, key=lambda ack: ack.subtask)
+        if ack.subtask.operator == OperatorId(uid)
+        for handle in ack.handles
+        if handle.kind != "channel"
+    ]
+    chosen = [(s, h) for s, h in mine if not name or name in (h.name, _own_name(h))]
+    if not chosen and name:
+        have = ", ".join(sorted({_own_name(handle) for _, handle in mine})) or "none"
+        raise RestoreError(f"operator {uid} has no state {name}; it has {have}")
+    return chosen
+
+
+def state_rows(
+    store: CheckpointStore, job: JobId, subtask: SubtaskId, handle: StateHandle
+) -> Iterator[StateRow]:
+    """What a piece of state holds, one by one.
+
+    Raises:
+        CorruptStateError: It is damaged or missing.
+        StorageError: The storage failed.
+    """
+    data = read_handle(store, job, handle)
+    name = _own_name(handle)
+    if handle.kind == "keyed":
+        for values in _keyed_rows(handle, data):
+            yield StateRow(subtask, name, values)
+        return
+    for item in load_items(data):
+        if handle.mode == "broadcast":
+            yield StateRow(subtask, name, {"key": _key(bytes.fromhex(item[0])), "value": item[1]})
+        else:
+            yield StateRow(subtask, name, {"item": item})
+
+
+def _open(uri: str) -> tuple[CheckpointStore, Manifest]:
+    place = find_place(uri)
+    if place.job is None or place.checkpoint is None:
+        raise RestoreError(
+            f"{uri} is not the directory of one checkpoint; `weir checkpoints {uri}` lists the "
+            "checkpoints there, `weir inspect` takes one of them (.../<job>/chk-7)"
+        )
+    path = JobLayout(place.job).manifest(place.checkpoint)
+    if not place.store.exists(path):
+        raise RestoreError(
+            f"there is no completed checkpoint {place.checkpoint} of job {place.job} in "
+            f"{place.storage}; `weir checkpoints {place.storage}` lists what there is"
+        )
+    manifest = load(place.store.read(path), path)
+    if not isinstance(manifest, Manifest):
+        raise RestoreError(
+            f"checkpoint {place.checkpoint} of job {place.job} was given up and holds nothing: "
+            f"{manifest.reason}"
+        )
+    return place.store, manifest
+
+
+def _count(handle: StateHandle, data: bytes) -> int | None:
+    if handle.kind == "keyed":
+        return sum(batch.num_rows for batch in _batches(handle, data)[1])
+    return len(load_items(data)) if handle.kind == "operator" else None
+
+
+def _batches(handle: StateHandle, data: bytes) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(data))
+    except (pa.ArrowException, ValueError) as error:
+        raise CorruptStateError(
+            f"keyed state {handle.name} is no Arrow IPC file: {error}"
+        ) from error
+    return reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
+
+
+def _keyed_rows(handle: StateHandle, data: bytes) -> Iterator[dict[str, Any]]:
+    schema, batches = _batches(handle, data)
+    encoded = set()
+    if (schema.metadata or {}).get(b"weir.key") == b"canonical":
+        encoded.add(_KEY_COLUMN)
+    if (schema.metadata or {}).get(b"weir.kind") == b"timers":
+        encoded.add(_NAMESPACE_COLUMN)
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield {k: _key(v) if k in encoded and v is not None else v for k, v in row.items()}
+
+
+def _key(encoded: bytes) -> Any:
+    if encoded[:1] == bytes([TAG_ENUM]):  # As module, class and member: the program is not here.
+        encoded = bytes([TAG_TUPLE]) + encoded[1:]
+    try:
+        return decode_key(encoded)
+    except WeirError:
+        return encoded
+
+
+def _own_name(handle: StateHandle) -> str:
+    """The name the program gave the state."""
+    prefix, dot, name = handle.name.partition(".")
+    return name if dot and handle.kind == "keyed" and prefix in ("state", "table") else handle.name
+
+
+def _by_state(rows: list[StateRow]) -> dict[str, list[StateRow]]:
+    found: dict[str, list[StateRow]] = {}
+    for row in rows:
+        found.setdefault(row.state, []).append(row)
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        more = "..." if len(value) > _BYTES_SHOWN_MAX else ""
+        return f"<{len(value)} bytes {value[:_BYTES_SHOWN_MAX].hex()}{more}>"
+    return str(value) if isinstance(value, str | int | float) else repr(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _print(
+    screen: Console,
+    manifest: Manifest,
+    pieces: dict[SubtaskId, tuple[Piece, ...]],
+    *,
+    read_files: bool,
+) -> None:
+    took = formats.duration(manifest.completed_ms - manifest.triggered_ms)
+    parent = "none" if manifest.parent_id is None else str(manifest.parent_id)
+    screen.print(
+        f"checkpoint {manifest.checkpoint_id} of {manifest.job_name} ({manifest.job_id})",
+        style="bold",
+        soft_wrap=True,
+    )
+    screen.print(
+        f"{manifest.kind}, attempt {manifest.attempt}, parent {parent}; completed "
+        f"{formats.moment(manifest.completed_ms)} in {took}; {formats.size(manifest.state_size)}",
+        soft_wrap=True,
+    )
+    versions = manifest.versions
+    screen.print(
+        f"Weir {versions.weir}, Python {versions.python}, pyarrow {versions.pyarrow}",
+        soft_wrap=True,
+    )
+    names = {op.uid: op for op in manifest.operators}
+    acks = sorted(manifest.acks, key=lambda ack: ack.subtask)
+    for uid, op in names.items():
+        screen.print()
+        screen.print(
+            f"{uid}  {op.name}, parallelism {op.parallelism}, max parallelism {op.max_parallelism}",
+            style="bold",
+            soft_wrap=True,
+        )
+        mine = [ack for ack in acks if ack.subtask.operator == uid]
+        _print_timings(screen, mine)
+        _print_channels(screen, mine)
+        _print_pieces(screen, [(a.subtask, p) for a in mine for p in pieces[a.subtask]], read_files)
+
+
+def _print_timings(screen: Console, acks: list[OperatorAck]) -> None:
+    columns = ("start delay", "alignment", "sync", "async", "in flight", "state")
+    grid = table("subtask", *columns, right=columns)
+    for ack in acks:
+        metrics = ack.metrics
+        grid.add_row(
+            str(ack.subtask),
+            formats.duration(metrics.start_delay_ms),
+            formats.duration(metrics.alignment_ms) + (" (unaligned)" if metrics.unaligned else ""),
+            formats.duration(metrics.sync_ms),
+            formats.duration(metrics.async_ms),
+            formats.size(metrics.bytes_persisted_in_flight),
+            formats.size(metrics.state_size),
+        )
+    screen.print(grid)
+
+
+def _print_channels(screen: Console, acks: list[OperatorAck]) -> None:
+    channels = [
+        (ack.subtask, gate, index)
+        for ack in acks
+        for gate in ack.metrics.gates
+        for index in range(len(gate.upstream))
+    ]
+    if not channels:
+        return
+    columns = ("gate", "barrier after", "blocked", "bytes meanwhile")
+    grid = table("subtask", "channel from", *columns, right=columns)
+    for subtask, gate, index in channels:
+        arrived = gate.arrived_ms[index]
+        grid.add_row(
+            str(subtask),
+            gate.upstream[index],
+            str(gate.gate_index),
+            "ended" if arrived is None else formats.duration(arrived),
+            formats.duration(gate.blocked_ms[index]),
+            formats.size(gate.bytes_during[index]),
+        )
+    screen.print(grid)
+
+
+def _print_pieces(
+    screen: Console, pieces: list[tuple[SubtaskId, Piece]], read_files: bool
+) -> None:
+    if not pieces:
+        screen.print("no state")
+        return
+    columns = ("rows", "size")
+    grid = table("subtask", "state", "kind", "key groups", *columns, "where", right=columns)
+    if read_files:
+        grid.add_column("whole")
+    for subtask, piece in pieces:
+        handle = piece.handle
+        groups = handle.key_groups
+        cells = [
+            str(subtask),
+            _own_name(handle),
+            handle.kind if handle.mode is None else f"{handle.kind}, {handle.mode}",
+            "-" if groups is None else f"{groups.first}-{groups.last}",
+            "-" if piece.rows is None else f"{piece.rows:,}",
+            formats.size(handle.size),
+            handle.path or "inline",
+        ]
+        whole = [] if not read_files else ["no" if piece.problem else "yes"]
+        grid.add_row(*cells, *whole, style="bold red" if piece.problem else "")
+    screen.print(grid)
+    for subtask, piece in pieces:
+        if piece.problem:
+            screen.print(f"{subtask}: {piece.problem}", style="bold red", soft_wrap=True)
+
+
+def _as_json(
+    manifest: Manifest, pieces: dict[SubtaskId, tuple[Piece, ...]], *, read_files: bool
+) -> dict[str, Any]:
+    return {
+        "job_id": manifest.job_id,
+        "job_name": manifest.job_name,
+        "checkpoint_id": manifest.checkpoint_id,
+        **manifest_as_json(manifest),
+        "subtasks": [
+            {
+                "operator": ack.subtask.operator,
+                "index": ack.subtask.index,
+                "start_delay_ms": ack.metrics.start_delay_ms,
+                "alignment_ms": ack.metrics.alignment_ms,
+                "sync_ms": ack.metrics.sync_ms,
+                "async_ms": ack.metrics.async_ms,
+                "unaligned": ack.metrics.unaligned,
+                "bytes_persisted_in_flight": ack.metrics.bytes_persisted_in_flight,
+                "state_size": ack.metrics.state_size,
+                "channels": [c for gate in ack.metrics.gates for c in _channels_as_json(gate)],
+                "state": [
+                    _piece_as_json(piece, read_files=read_files) for piece in pieces[ack.subtask]
+                ],
+            }
+            for ack in sorted(manifest.acks, key=lambda ack: ack.subtask)
+        ],
+    }
+
+
+def _channels_as_json(gate: GateAlignment) -> list[dict[str, Any]]:
+    return [
+        {
+            "gate_index": gate.gate_index,
+            "upstream": upstream,
+            "arrived_ms": arrived,
+            "blocked_ms": blocked,
+            "bytes_during": count,
+        }
+        for upstream, arrived, blocked, count in zip(
+            gate.upstream, gate.arrived_ms, gate.blocked_ms, gate.bytes_during, strict=True
+        )
+    ]
+
+
+def _piece_as_json(piece: Piece, *, read_files: bool) -> dict[str, Any]:
+    handle = piece.handle
+    groups = handle.key_groups
+    return {
+        "name": _own_name(handle),
+        "kind": handle.kind,
+        "mode": handle.mode,
+        "rows": piece.rows,
+        "size": handle.size,
+        "checksum": handle.checksum,
+        "path": handle.path,
+        "key_groups": None if groups is None else [groups.first, groups.last],
+        "whole": piece.problem is None if read_files else None,
+        "problem": piece.problem,
+    }
+
+
+def _row_as_json(row: StateRow) -> dict[str, Any]:
+    return {
+        "operator": row.subtask.operator,
+        "index": row.subtask.index,
+        "state": row.state,
+        "values": {key: _plain(value) for key, value in row.values.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """The value with bytes as ``{"base64": ...}``, at any depth; JSON has none."""
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

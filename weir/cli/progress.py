@@ -1,0 +1,173 @@
+"""Shows a job while it runs; the job never waits for the terminal.
+
+The job's thread only folds events into the view and leaves lines behind. A thread of its own shows
+what there is, at most four times a second: in a terminal a live table with the lasting lines and
+the pipeline's output above it, elsewhere the lines alone. It ends with the job.
+"""
+
+import io
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Event, Lock, Thread
+from typing import IO
+
+from rich.console import Console
+from rich.live import Live
+
+from weir.cli.job_view import JobView
+from weir.cli.plain import PlainLog, introduction, memory_warning, summary
+from weir.cli.table import render
+from weir.protocol.events import JobEvent
+
+PERIOD_S = 0.25
+_LINES_WAITING_MAX = 1_000  # A terminal that stands still costs the oldest lines, not memory.
+
+
+class Progress:
+    """Shows one job, from its announcement to its end."""
+
+    def __init__(
+        self,
+        view: JobView,
+        file: IO[str] | None = None,
+        *,
+        now_ms: Callable[[], float] = lambda: time.time() * 1_000,
+    ) -> None:
+        """Show on ``file``, standard error by default; as a table if it is a terminal."""
+        self._view = view
+        self._log = PlainLog(view)
+        self._now_ms = now_ms
+        self._lock = Lock()
+        self._lines: deque[str] = deque(maxlen=_LINES_WAITING_MAX)
+        self._stop = Event()
+        self._console = Console(
+            file=sys.stderr if file is None else file, markup=False, highlight=False, emoji=False
+        )
+        self._live: Live | None = None
+        self._printed: PrintedLines | None = None
+        self._lines.append(introduction(view))
+        if warning := memory_warning(view.config):
+            self._lines.append(warning)
+        self._flush_lines()
+        self._thread = Thread(target=self._run, name="weir-progress", daemon=True)
+        self._thread.start()
+
+    def on_event(self, event: JobEvent) -> None:
+        """Take in an event of the job; returns at once."""
+        now = self._now_ms()
+        live = self._console.is_terminal
+        with self._lock:
+            self._view.on_event(event, now)
+            for line in self._log.on_event(event, now):
+                if line.lasting or not live:
+                    self._lines.append(line.text)
+
+    def close(self) -> None:
+        """Show what is left and end the thread. Harmless when repeated."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            is_over = False
+            while not is_over:
+                is_over = self._stop.wait(PERIOD_S) or self._view.is_over
+                self._turn()
+            self._turn()  # What came between the last look and the end.
+        finally:
+            self._end()
+        if self._view.first_ms is not None:
+            with self._lock:
+                text = summary(self._view, self._now_ms())
+            self._write(text)
+
+    def _turn(self) -> None:
+        if self._live is None and self._console.is_terminal and self._view.first_ms is not None:
+            self._begin_live()
+        if self._printed is not None and (text := self._printed.take()):
+            self._write(text)
+        self._flush_lines()
+        if self._live is not None:
+            with self._lock:
+                picture = self._view.picture(self._now_ms())
+            self._live.update(render(picture, self._console.width), refresh=True)
+
+    def _begin_live(self) -> None:
+        """From the first event on: before it, Spark starts and says what it has to say."""
+        with self._lock:
+            picture = self._view.picture(self._now_ms())
+        self._live = Live(
+            render(picture, self._console.width),
+            console=self._console,
+            auto_refresh=False,
+            redirect_stdout=False,
+        )
+        self._live.start()
+        if sys.stdout.isatty():
+            self._printed = PrintedLines(sys.stdout)
+            sys.stdout = self._printed
+
+    def _end(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+        if self._printed is not None:
+            if sys.stdout is self._printed:
+                sys.stdout = self._printed.under
+            self._printed.end()
+
+    def _flush_lines(self) -> None:
+        lines = []
+        while self._lines:
+            lines.append(self._lines.popleft())
+        if lines:
+            self._write("\n".join(lines))
+
+    def _write(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+class PrintedLines(io.TextIOBase):
+    """Standard output while a table is shown below it: lines wait for the next look."""
+
+    def __init__(self, under: IO[str]) -> None:
+        self.under = under
+        self._pieces: deque[str] = deque()
+        self._ended = False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the terminal."""
+        return self.under.encoding
+
+    def write(self, text: str) -> int:
+        if self._ended:  # Somebody kept the stream.
+            return self.under.write(text)
+        self._pieces.append(text)
+        return len(text)
+
+    def take(self) -> str:
+        """The whole lines since the last time, without the last line end."""
+        text = ""
+        while self._pieces:
+            text += self._pieces.popleft()
+        lines, end, rest = text.rpartition("\n")
+        if rest:
+            self._pieces.appendleft(rest)
+        return lines if end else ""
+
+    def end(self) -> None:
+        """Hand on everything from now on, and what is left of a line."""
+        self._ended = True
+        while self._pieces:
+            self.under.write(self._pieces.popleft())
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.under.fileno()
