@@ -59,9 +59,7 @@ class InlineWriter:
     inline_max = None
 
     def put(self, kind: str, name: str, data: bytes, **about: Any) -> StateHandle:
-        return StateHandle(
-            kind=kind, name=name, size=len(data), checksum="", inline=data, **about
-        )
+        return StateHandle(kind=kind, name=name, size=len(data), checksum="", inline=data, **about)
 
     def cancelled(self) -> bool:
         return False

@@ -91,7 +91,9 @@ def test_a_key_without_an_encoding_is_refused(key: object) -> None:
 
 
 def test_key_type_turns_keys_into_ones_that_have_an_encoding() -> None:
-    selector = selector_of(lambda r: Row(r[0], [r[1]][0]), Types.ROW([Types.STRING(), Types.LONG()]))
+    selector = selector_of(
+        lambda r: Row(r[0], [r[1]][0]), Types.ROW([Types.STRING(), Types.LONG()])
+    )
     assert selector.keys_of_rows([("a", 1)]) == [("a", 1)]
     with pytest.raises(KeyTypeError, match="declared key_type"):
         selector.keys_of_rows([("a", "b")])

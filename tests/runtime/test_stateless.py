@@ -29,9 +29,7 @@ from weir.operators.stateless import (
 
 
 def times(harness: Harness) -> list[list[int] | None]:
-    return [
-        None if b.timestamps is None else b.timestamps.tolist() for b in harness.output.batches
-    ]
+    return [None if b.timestamps is None else b.timestamps.tolist() for b in harness.output.batches]
 
 
 def test_map_gives_one_record_for_each_and_keeps_their_times() -> None:

@@ -380,15 +380,18 @@ def test_windows_equal_a_plain_computation_through_restores_and_rescale(
             late += sum(p.final.ctx.late_records for p in pipelines)
             count = 3 if step == 8 else 2
             pipelines = [
-                Pipeline(
-                    keys=keys, late_tag=late_tag, parallelism=count, index=i, restored=handles
-                )
+                Pipeline(keys=keys, late_tag=late_tag, parallelism=count, index=i, restored=handles)
                 for i in range(count)
             ]
             for pipeline in pipelines:
                 note(pipeline.watermark(clock))
         rows = [
-            (f"k{rng.randrange(9)}", rng.randrange(2), rng.randrange(50), clock + rng.randint(-15, 25))
+            (
+                f"k{rng.randrange(9)}",
+                rng.randrange(2),
+                rng.randrange(50),
+                clock + rng.randint(-15, 25),
+            )
             for _ in range(20)
         ]
         for index, pipeline in enumerate(pipelines):

@@ -318,9 +318,7 @@ def _print_channels(screen: Console, acks: list[OperatorAck]) -> None:
     screen.print(grid)
 
 
-def _print_pieces(
-    screen: Console, pieces: list[tuple[SubtaskId, Piece]], read_files: bool
-) -> None:
+def _print_pieces(screen: Console, pieces: list[tuple[SubtaskId, Piece]], read_files: bool) -> None:
     if not pieces:
         screen.print("no state")
         return

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from threading import Event, Lock, Thread
+from threading import Condition, Event, Lock, Thread
 from typing import IO
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from weir.protocol.events import JobEvent
 
 PERIOD_S = 0.25
 _LINES_WAITING_MAX = 1_000  # A terminal that stands still costs the oldest lines, not memory.
+_PIECES_WAITING_MAX = 100_000  # Of the pipeline's own output, none of which may be lost.
 
 
 class Progress:
@@ -86,7 +87,7 @@ class Progress:
     def _turn(self) -> None:
         if self._live is None and self._console.is_terminal and self._view.first_ms is not None:
             self._begin_live()
-        if self._printed is not None and (text := self._printed.take()):
+        if self._printed is not None and (text := self._printed.take()) is not None:
             self._write(text)
         self._flush_lines()
         if self._live is not None:
@@ -134,6 +135,7 @@ class PrintedLines(io.TextIOBase):
     def __init__(self, under: IO[str]) -> None:
         self.under = under
         self._pieces: deque[str] = deque()
+        self._changed = Condition()
         self._ended = False
 
     @property
@@ -142,26 +144,31 @@ class PrintedLines(io.TextIOBase):
         return self.under.encoding
 
     def write(self, text: str) -> int:
-        if self._ended:  # Somebody kept the stream.
-            return self.under.write(text)
-        self._pieces.append(text)
+        with self._changed:
+            while len(self._pieces) >= _PIECES_WAITING_MAX and not self._ended:
+                self._changed.wait()  # As a terminal that does not keep up would have it wait.
+            if self._ended:  # Somebody kept the stream.
+                return self.under.write(text)
+            self._pieces.append(text)
         return len(text)
 
-    def take(self) -> str:
-        """The whole lines since the last time, without the last line end."""
-        text = ""
-        while self._pieces:
-            text += self._pieces.popleft()
-        lines, end, rest = text.rpartition("\n")
-        if rest:
-            self._pieces.appendleft(rest)
-        return lines if end else ""
+    def take(self) -> str | None:
+        """The whole lines since the last time, without the last line end; None: there are none."""
+        with self._changed:
+            lines, end, rest = "".join(self._pieces).rpartition("\n")
+            self._pieces.clear()
+            if rest:
+                self._pieces.append(rest)
+            self._changed.notify_all()
+        return lines if end else None
 
     def end(self) -> None:
         """Hand on everything from now on, and what is left of a line."""
-        self._ended = True
-        while self._pieces:
-            self.under.write(self._pieces.popleft())
+        with self._changed:
+            self._ended = True
+            self.under.write("".join(self._pieces))
+            self._pieces.clear()
+            self._changed.notify_all()
 
     def writable(self) -> bool:
         return True

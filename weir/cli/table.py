@@ -88,7 +88,11 @@ COLUMNS = (
 
 def render(picture: Picture, width: int) -> RenderableType:
     """The whole picture, in a terminal of ``width`` columns."""
-    parts: list[RenderableType] = [_header(picture), _checkpoints(picture), chain_table(picture, width)]
+    parts: list[RenderableType] = [
+        _header(picture),
+        _checkpoints(picture),
+        chain_table(picture, width),
+    ]
     if picture.last is not None and picture.last.slowest is not None:
         parts.append(_slowest(picture.last))
     return Group(*parts)

@@ -278,9 +278,7 @@ class PartTable:
         return made
 
 
-def _check_restored(
-    name: str, table: "ColumnarTable", dtypes: Mapping[str, npt.DTypeLike]
-) -> None:
+def _check_restored(name: str, table: "ColumnarTable", dtypes: Mapping[str, npt.DTypeLike]) -> None:
     found = {column: values.dtype for column, values in table.columns.items()}
     if found != {column: np.dtype(dtype) for column, dtype in dtypes.items()}:
         raise RestoreError(

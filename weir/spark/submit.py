@@ -11,6 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -42,8 +43,22 @@ LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
 
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarting:
+    """What is about to run, and under which options."""
+
+    job_id: JobId
+    graph: JobGraph
+    config: JobConfig
+    options: ExecutionOptions
+
+
 Listener = Callable[[JobEvent], None]
+Hearer = Callable[[JobStarting], None]
 _listeners: list[Listener] = []
+_hearers: list[Hearer] = []
 
 
 def listen(listener: Listener) -> None:
@@ -56,6 +71,16 @@ def unlisten(listener: Listener) -> None:
     _listeners.remove(listener)
 
 
+def announce(hearer: Hearer) -> None:
+    """Say of every job that this process runs from now on what it is, before its first event."""
+    _hearers.append(hearer)
+
+
+def unannounce(hearer: Hearer) -> None:
+    """End what ``announce`` began."""
+    _hearers.remove(hearer)
+
+
 def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> JobExecutionResult:
     """Run a job to its end.
 
@@ -66,6 +91,8 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     store = store_for(config.checkpoints.storage)
     job_id, request = _identity(graph.name, config, options.restore, store)
     program = dump_program(graph, config)
+    for hearer in _hearers:
+        hearer(JobStarting(job_id, graph, config, options))
     started = time.monotonic()
     history = JobHistory()
     deliveries = Deliveries(graph, print)

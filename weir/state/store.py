@@ -150,6 +150,7 @@ class OperatorStateStore:
             table = self._tables[name] = ColumnarTable(
                 name, key_type, columns, self.key_groups, self.max_parallelism
             )
+        table.expect(key_type, columns)
         return table
 
     def _check_keyed(self) -> None:

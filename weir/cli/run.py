@@ -1,0 +1,239 @@
+"""``weir run``: a pipeline as ``python pipeline.py`` would run it, under options and watched.
+
+The script stays in charge: it may run no job or several, and go on when one has ended. Weir only
+lays the options over what it sets, shows what happens and turns the outcome into an exit code.
+"""
+
+import importlib.util
+import os
+import runpy
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weir.cli.event_log import EventLog
+from weir.cli.job_view import JobView
+from weir.cli.place import absolute
+from weir.cli.progress import Progress
+from weir.config import CheckpointingMode
+from weir.datastream.execution import ExecutionOptions, overriding
+from weir.errors import JobFailedError, UserError, WeirError
+from weir.protocol.events import JobEvent
+from weir.protocol.lifecycle import JobStatus
+from weir.runtime.recovery import RestoreRequest
+
+if TYPE_CHECKING:
+    from weir.spark.submit import JobStarting
+
+FINISHED, FAILED, NOTHING_RAN, CANCELED = 0, 1, 2, 130
+
+_WEIR = Path(__file__).resolve().parents[1]
+_EXAMPLES = _WEIR / "examples"
+_OWN_MODULES = ("runpy", "pyspark", "py4j")
+
+
+class Watch:
+    """Follows the jobs that a script runs, one after the other."""
+
+    def __init__(self, log: EventLog | None) -> None:
+        self._log = log
+        self._progress: Progress | None = None
+        self._view: JobView | None = None
+        self._is_limited = False
+        self.has_run = False  # A job came as far as an event of its own.
+        self.was_canceled = False
+
+    def on_start(self, job: "JobStarting") -> None:
+        """Another job is about to run."""
+        self.close()
+        self._is_limited = job.options.collect_limit is not None
+        self._view = JobView(job.job_id, job.graph, job.config)
+        self._progress = Progress(self._view)
+
+    def on_event(self, event: JobEvent) -> None:
+        """Something happened to the current job."""
+        self.has_run = True
+        if self._progress is not None:
+            self._progress.on_event(event)
+        if self._log is not None:
+            self._log.on_event(event)
+
+    def close(self) -> None:
+        """Show the end of the current job."""
+        if self._progress is not None and self._view is not None:
+            self._progress.close()
+            # A job whose output is limited is cancelled once there is enough of it.
+            status = self._view.history.status
+            self.was_canceled |= status is JobStatus.CANCELED and not self._is_limited
+        self._progress = self._view = None
+
+
+def run(arguments: Namespace) -> int:
+    """Run the pipeline and return the exit code.
+
+    Raises:
+        UserError: The arguments are wrong; nothing ran.
+    """
+    options = _options(arguments)
+    script = _script(arguments.pipeline)
+    try:
+        from weir.spark import submit
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise UserError(
+            "running a pipeline needs pyspark, which this Python does not have: pip install pyspark"
+        ) from error
+    log = None if arguments.events is None else EventLog(arguments.events)
+    watch = Watch(log)
+    submit.announce(watch.on_start)
+    submit.listen(watch.on_event)
+    try:
+        with overriding(options):
+            code = _run_script(arguments.pipeline, script, watch)
+    finally:
+        watch.close()
+        submit.unlisten(watch.on_event)
+        submit.unannounce(watch.on_start)
+        if log is not None:
+            log.close()
+    return CANCELED if watch.was_canceled else code
+
+
+def _run_script(name: str, script: Path | None, watch: Watch) -> int:
+    try:
+        with _as_python_would(script):
+            if script is not None:
+                runpy.run_path(str(script), run_name="__main__")
+            else:
+                runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except KeyboardInterrupt:
+        return CANCELED
+    except JobFailedError as error:
+        watch.close()
+        print(f"weir: {error}", file=sys.stderr)
+        return FAILED
+    except Exception as error:
+        watch.close()
+        return _explain(error, has_run=watch.has_run)
+    watch.close()
+    if watch.has_run or watch.was_canceled:
+        return FINISHED
+    print(
+        f"weir: {name} ended without running a job; it has to call env.execute() when it runs as a "
+        "script",
+        file=sys.stderr,
+    )
+    return NOTHING_RAN
+
+
+def _explain(error: Exception, *, has_run: bool) -> int:
+    """Say what a script raised, in terms of the script."""
+    if isinstance(error, WeirError):
+        print(f"{_users_lines(error)}weir: {error}", file=sys.stderr)
+    else:
+        print("".join(users_traceback(error)), end="", file=sys.stderr)
+    if has_run:
+        print("weir: the pipeline's script raised this after its job had run", file=sys.stderr)
+        return FAILED
+    if not isinstance(error, WeirError):
+        print("weir: the pipeline raised this before its job started; nothing ran", file=sys.stderr)
+    return (
+        NOTHING_RAN if isinstance(error, UserError) or not isinstance(error, WeirError) else FAILED
+    )
+
+
+def users_traceback(error: BaseException) -> list[str]:
+    """The traceback of an exception and its causes, with the user's frames only."""
+    whole = traceback.TracebackException.from_exception(error)
+    _keep_users_frames(whole)
+    return list(whole.format())
+
+
+def _keep_users_frames(exception: traceback.TracebackException | None) -> None:
+    if exception is None:
+        return
+    exception.stack[:] = [frame for frame in exception.stack if is_users(frame.filename)]
+    _keep_users_frames(exception.__cause__)
+    _keep_users_frames(exception.__context__)
+
+
+def _users_lines(error: BaseException) -> str:
+    """Where in the user's code an error of Weir's came out."""
+    frames = traceback.extract_tb(error.__traceback__)
+    mine = traceback.StackSummary.from_list([f for f in frames if is_users(f.filename)])
+    return "".join(mine.format())
+
+
+def is_users(filename: str) -> bool:
+    """Whether code is the user's rather than Weir's, Spark's or the import system's."""
+    if filename.startswith("<frozen "):
+        return False
+    path = Path(filename).resolve()
+    if path.is_relative_to(_WEIR):
+        return path.is_relative_to(_EXAMPLES)
+    return path.stem not in _OWN_MODULES and not any(part in _OWN_MODULES for part in path.parts)
+
+
+@contextmanager
+def _as_python_would(script: Path | None) -> Iterator[None]:
+    """``sys.argv`` and ``sys.path`` as they are under ``python script`` or ``python -m module``."""
+    argv, path = sys.argv, list(sys.path)
+    if script is not None:
+        sys.argv = [str(script)]
+    else:
+        sys.argv = [""]  # run_module puts the module's file there.
+    if not sys.flags.safe_path:
+        sys.path[0] = os.getcwd() if script is None else str(script.resolve().parent)
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        sys.path[:] = path
+
+
+def _script(pipeline: str) -> Path | None:
+    """The script that is meant; None: it is the name of a module."""
+    path = Path(pipeline)
+    if path.is_file():
+        return path
+    if all(part.isidentifier() for part in pipeline.split(".")):
+        with _as_python_would(None):
+            try:
+                if importlib.util.find_spec(pipeline) is not None:
+                    return None
+            except ModuleNotFoundError as error:
+                # One of the packages around it; what such a package itself misses is its own cause.
+                if not f"{pipeline}.".startswith(f"{error.name}."):
+                    raise UserError(f"{pipeline} cannot be imported: {error}") from error
+    raise UserError(
+        f"there is no file {pipeline}, nor a module of that name in {os.getcwd()} or among what "
+        "is installed"
+    )
+
+
+def _options(arguments: Namespace) -> ExecutionOptions:
+    mode = arguments.mode
+    return ExecutionOptions(
+        master=arguments.master,
+        parallelism=arguments.parallelism,
+        interval_ms=arguments.interval,
+        mode=None if mode is None else CheckpointingMode(mode.replace("-", "_")),
+        # Slots run elsewhere: a path must not depend on where this process was started.
+        storage=None if arguments.storage is None else absolute(arguments.storage),
+        restore=_restore(arguments.restore),
+        parameters=dict(arguments.args),
+        allow_non_restored_state=arguments.allow_non_restored_state or None,
+    )
+
+
+def _restore(given: str | None) -> str | None:
+    if given is None or given == "latest":
+        return given
+    uri = absolute(given).removesuffix("/manifest")
+    RestoreRequest.parse(uri)
+    return uri
