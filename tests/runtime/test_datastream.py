@@ -22,6 +22,7 @@ from weir.datastream.execution import CapturedJob, capturing, overriding
 from weir.datastream.options import OPTIONS
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Chaining, JobGraph, Partitioning
+from weir.operators.sources import CollectionSource
 from weir.runtime.in_process import run_in_process
 
 BY_COLUMN = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
@@ -184,7 +185,7 @@ def test_a_window_that_diverts_late_rows_is_not_combined_before_the_exchange() -
 
 def test_watermarks_of_a_source_run_beside_it_and_its_uid_is_the_sources() -> None:
     def build(env: StreamExecutionEnvironment) -> None:
-        source = words(env)._ends[0].of.make_factory.__self__  # type: ignore[attr-defined]
+        source = CollectionSource([Row(word="to", ts=1)])
         env.from_source(source, BY_COLUMN, "Events").uid("events").set_parallelism(3).map(str)
 
     graph = captured(build).graph
@@ -202,11 +203,12 @@ def test_chaining_is_cut_where_asked() -> None:
 
 
 def test_tuning_a_stream_without_an_operator_of_its_own_is_refused_with_advice() -> None:
-    for tune in (
+    tunings: list[Callable[[DataStream], DataStream]] = [
         lambda stream: stream.key_by("word").uid("x"),
         lambda stream: stream.union(stream).name("x"),
         lambda stream: stream.rebalance().set_parallelism(2),
-    ):
+    ]
+    for tune in tunings:
         with pytest.raises(GraphError, match="call it right after the operator"):
             tune(words(environment()))
 

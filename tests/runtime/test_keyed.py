@@ -1,12 +1,16 @@
+import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from tests.runtime.operator_harness import MAX_PARALLELISM, Harness
 from weir.common import Row, Types
 from weir.common.batch import Batch
+from weir.common.dynamic import DYNAMIC
+from weir.common.typeinfo import type_from_wire
 from weir.datastream.keys import selector_of
 from weir.errors import KeyTypeError, SchemaError, SubtaskError, UserError
 from weir.graph.key_groups import key_group, key_group_range
@@ -57,6 +61,43 @@ def test_equal_looking_keys_of_different_types_are_different_keys() -> None:
     harness = Harness(ReduceFactory(FIRST, add))
     made = harness.rows([(1, 1), (True, 1), (1.0, 1), (1, 1)])
     assert [n for _, n in made] == [1, 1, 1, 2]
+
+
+def test_a_reduction_in_place_does_not_change_what_was_emitted() -> None:
+    def collect(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        one["n"] += other["n"]
+        return one
+
+    harness = Harness(ReduceFactory(selector_of("k"), collect))
+    made = harness.rows([{"k": "a", "n": 1}, {"k": "a", "n": 2}, {"k": "a", "n": 3}])
+    assert [record["n"] for record in made] == [1, 3, 6]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        2**80,
+        float("inf"),
+        "ä",
+        b"\x00",
+        Decimal("1.50"),
+        dt.datetime(2020, 1, 2, tzinfo=dt.UTC),
+        dt.date(2020, 1, 2),
+        dt.time(1, 2, 3),
+        UUID(int=5),
+        (1, (2.0, None)),
+        [1, ["a"]],
+        {1: "a", ("x",): [b"y"]},
+        Row(1, "a"),
+        Row(id=1, tags=["a"]),
+    ],
+)
+def test_values_of_undeclared_type_come_back_as_they_were(value: Any) -> None:
+    (restored,) = DYNAMIC.from_arrow(DYNAMIC.to_arrow([value]))
+    assert (restored, type(restored)) == (value, type(value))
+    assert type_from_wire(DYNAMIC.to_wire()) == DYNAMIC
 
 
 def test_state_moves_with_its_key_groups_on_rescale() -> None:

@@ -5,18 +5,29 @@ that wrote it behind that. An exactly-once run gives each input once, and in ord
 subtasks; ``Count`` reports lost, duplicated and out of order apart.
 """
 
+import json
 import os
 import signal
 import threading
+import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weir.common import WatermarkStrategy
-from weir.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
-from weir.datastream.connectors import DataGeneratorSource
+import psutil
+
+from weir.common import Configuration, Types, WatermarkStrategy
+from weir.datastream import (
+    JobExecutionResult,
+    KeyedProcessFunction,
+    MapFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+    ValueStateDescriptor,
+)
+from weir.datastream.connectors import CollectSink, DataGeneratorSource
 from weir.protocol.events import CheckpointSettled, JobEvent, SlotChanged, WorkerStarted
 from weir.spark import submit
 from weir.testing import faults
@@ -55,6 +66,27 @@ def count(rows: Iterable[Sequence[Any]], per_source: int) -> Count:
 def once(point: str, action: str, marker: Path, after: int = 1, **match: Any) -> Fault:
     """A fault that fires once over all processes and attempts, and leaves ``marker``."""
     return Fault(point, action, match, after, str(marker))  # type: ignore[arg-type]
+
+
+def fired(marker: Path) -> dict[str, Any]:
+    """What a fault wrote when it fired; fails the test if it did not."""
+    assert marker.exists(), "the fault did not fire"
+    told: dict[str, Any] = json.loads(marker.read_text())
+    return told
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Keeps every event of the jobs it hears."""
+
+    events: list[JobEvent] = field(default_factory=list)
+
+    def __call__(self, event: JobEvent) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type) -> list[Any]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
 
 
 @dataclass(slots=True)
@@ -137,10 +169,26 @@ def key_of(record: tuple[str, int, int]) -> int:
     return record[1] % 64
 
 
-def environment(storage: Path | None, interval_ms: int = 200) -> StreamExecutionEnvironment:
-    """An environment at parallelism 2 with frequent checkpoints."""
+class Numbering(KeyedProcessFunction):
+    """Adds the subtask that wrote a record, and the record's number within its key."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._subtask = runtime_context.get_index_of_this_subtask()
+        self._number = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        number = (self._number.value() or 0) + 1
+        self._number.update(number)
+        yield (*value, self._subtask, number)
+
+
+def environment(
+    storage: Path | None, interval_ms: int = 150, parallelism: int = 2, **settings: str
+) -> StreamExecutionEnvironment:
+    """An environment with frequent checkpoints; ``settings`` are keys with __ for dots."""
     env = StreamExecutionEnvironment.get_execution_environment()
-    env.set_parallelism(2)
+    env.configure(Configuration({key.replace("__", "."): value for key, value in settings.items()}))
+    env.set_parallelism(parallelism)
     env.enable_checkpointing(interval_ms)
     if storage is not None:
         env.get_checkpoint_config().set_checkpoint_storage(str(storage))
@@ -163,6 +211,67 @@ def tagged_union(
         for source in SOURCES
     ]
     return streams[0].union(*streams[1:])
+
+
+def change(env: StreamExecutionEnvironment, **fields: Any) -> None:
+    """Set fields of the job's config that no key of Flink's stands for."""
+    env._job = replace(env._job, **fields)
+
+
+def numbered(stream: Any) -> Any:
+    """The stream keyed, every record numbered within its key by state."""
+    return stream.key_by(key_of).process(Numbering()).uid("numbering")
+
+
+def collect(stream: Any, name: str) -> JobExecutionResult:
+    """Run the job of a stream; the result has its rows and its history."""
+    stream.sink_to(CollectSink()).uid("collect")
+    result: JobExecutionResult = stream.get_execution_environment().execute(name)
+    return result
+
+
+def wrong_numbers(rows: Iterable[Sequence[Any]]) -> dict[int, list[int]]:
+    """Keys whose records are not numbered 1, 2, 3 and so on, as exactly-once state numbers them."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for source, index, reader, _, number in rows:
+        numbers[key_of((source, index, reader))].append(number)
+    return {key: found for key, found in numbers.items() if found != list(range(1, len(found) + 1))}
+
+
+# What a test leaves behind ----------------------------------------------------------------------
+
+SESSION = "WEIR_TEST_SESSION"  # In the environment of everything that a test starts.
+
+
+def processes_of(session: str) -> list[psutil.Process]:
+    """The processes that live with this session in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            is_ours = process.environ().get(SESSION) == session
+            if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:  # Gone, or another user's.
+            continue
+    return found
+
+
+def described(process: psutil.Process) -> str:
+    """A process for a message."""
+    try:
+        return f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}"
+    except psutil.Error:
+        return f"{process.pid}, gone"
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether something holds within a time."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def threads_of_weir() -> list[str]:

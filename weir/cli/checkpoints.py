@@ -117,7 +117,7 @@ def _print_job(screen: Console, place: Place, job: ListedJob) -> None:
     directory = f"{place.storage}/{JobLayout(job.job_id).directory}"
     screen.print(f"{job.name or '(name unknown)'}  {directory}", style="bold", soft_wrap=True)
     if not job.checkpoints:
-        screen.print("no checkpoint completed")
+        screen.print("no checkpoint; those of a job that finished are deleted")
         return
     shown = table(
         *("id", "kind", "completed at", "duration", "size", "operators", "parent", "attempt"),

@@ -5,6 +5,7 @@ A file that cannot be written any more costs the rest of the log, never the job.
 
 import json
 import logging
+from contextlib import suppress
 from typing import TextIO
 
 from weir.errors import ConfigError
@@ -25,7 +26,7 @@ class EventLog:
         """
         self.path = path
         try:
-            self._file: TextIO | None = open(path, "w", encoding="utf-8", buffering=1)
+            self._file: TextIO | None = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
         except OSError as error:
             raise ConfigError(
                 f"--events: {path} cannot be written: {error.strerror or error}"
@@ -50,7 +51,5 @@ class EventLog:
     def _abandon(self) -> None:
         assert self._file is not None
         file, self._file = self._file, None
-        try:
+        with suppress(OSError):  # It tries to write once more; that it cannot is known.
             file.close()
-        except OSError:
-            pass  # It tried to write once more; that it cannot is known.

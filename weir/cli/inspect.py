@@ -81,11 +81,11 @@ def run_state(uri: str, wanted: str, *, limit: int, as_json: bool, out: IO[str])
         print_json({"state": wanted, "rows": rows, "is_more": is_more}, out)
         return 0
     screen = console(out)
-    for name, rows in _by_state(shown).items():
-        columns = list(dict.fromkeys(key for row in rows for key in row.values))
-        right = [c for c in columns if all(_is_number(r.values.get(c)) for r in rows)]
+    for name, of_state in _by_state(shown).items():
+        columns = list(dict.fromkeys(key for row in of_state for key in row.values))
+        right = [c for c in columns if all(_is_number(row.values.get(c)) for row in of_state)]
         grid = table("subtask", *columns, right=right)
-        for row in rows:
+        for row in of_state:
             grid.add_row(str(row.subtask), *(_text(row.values.get(c)) for c in columns))
         screen.print(f"{name}", style="bold")
         screen.print(grid)
@@ -179,7 +179,8 @@ def _open(uri: str) -> tuple[CheckpointStore, Manifest]:
 
 def _count(handle: StateHandle, data: bytes) -> int | None:
     if handle.kind == "keyed":
-        return sum(batch.num_rows for batch in _batches(handle, data)[1])
+        rows: int = sum(batch.num_rows for batch in _batches(handle, data)[1])
+        return rows
     return len(load_items(data)) if handle.kind == "operator" else None
 
 

@@ -186,7 +186,7 @@ class JobView:
 
     def _rate(self, subtask: SubtaskId) -> float | None:
         """Records per second that a subtask takes in; of a source, that it emits."""
-        reports = self._reports.get(subtask, ())
+        reports = self._reports.get(subtask, deque())
         if len(reports) < 2:
             return None
         (since, old), (until, new) = reports[0], reports[-1]
@@ -198,7 +198,7 @@ class JobView:
 
     def _busy(self, subtask: SubtaskId) -> tuple[float, float] | None:
         """The shares of time in which a subtask was busy and back-pressured."""
-        reports = self._reports.get(subtask, ())
+        reports = self._reports.get(subtask, deque())
         if len(reports) < 2:
             return None
         old, new = reports[0][1], reports[-1][1]

@@ -1,4 +1,4 @@
-"""Where results are written: a terminal gets colours and its own width, anything else plain text."""
+"""Where results are written: a terminal gets colours and its own width, a file plain text."""
 
 import json
 from collections.abc import Sequence

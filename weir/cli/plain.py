@@ -134,7 +134,8 @@ def _checkpointing(config: JobConfig) -> str:
         return "no checkpoints"
     mode = checkpoints.mode.value.replace("_", " ")
     where = "in memory" if checkpoints.storage is None else f"in {checkpoints.storage}"
-    return f"a checkpoint every {formats.duration(checkpoints.interval_ms)}, {mode}, kept {where}"
+    every = f"{checkpoints.interval_ms / 1_000:g} s"
+    return f"a checkpoint every {every}, {mode}, kept {where}"
 
 
 def _attempt(event: AttemptStarted) -> str:

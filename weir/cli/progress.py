@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Event, Lock, Thread
-from typing import IO
+from typing import IO, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -107,7 +107,7 @@ class Progress:
         )
         self._live.start()
         if sys.stdout.isatty():
-            self._printed = PrintedLines(sys.stdout)
+            self._printed = PrintedLines(cast(TextIO, sys.stdout))
             sys.stdout = self._printed
 
     def _end(self) -> None:
@@ -132,7 +132,7 @@ class Progress:
 class PrintedLines(io.TextIOBase):
     """Standard output while a table is shown below it: lines wait for the next look."""
 
-    def __init__(self, under: IO[str]) -> None:
+    def __init__(self, under: TextIO) -> None:
         self.under = under
         self._pieces: deque[str] = deque()
         self._changed = Condition()

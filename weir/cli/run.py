@@ -140,11 +140,10 @@ def _explain(error: Exception, *, has_run: bool) -> int:
     if has_run:
         print("weir: the pipeline's script raised this after its job had run", file=sys.stderr)
         return FAILED
-    if not isinstance(error, WeirError):
-        print("weir: the pipeline raised this before its job started; nothing ran", file=sys.stderr)
-    return (
-        NOTHING_RAN if isinstance(error, UserError) or not isinstance(error, WeirError) else FAILED
-    )
+    if isinstance(error, WeirError):
+        return NOTHING_RAN if isinstance(error, UserError) else FAILED
+    print("weir: the pipeline raised this before its job started; nothing ran", file=sys.stderr)
+    return NOTHING_RAN
 
 
 def users_traceback(error: BaseException) -> list[str]:

@@ -49,6 +49,8 @@ def _share(of: Callable[[ChainPicture], float | None]) -> Callable[[ChainPicture
 
 
 def _running(chain: ChainPicture, now_ms: float) -> str:
+    if chain.ended == chain.parallelism:
+        return "ended"
     text = f"{chain.running}/{chain.parallelism}"
     if chain.ended:
         text += f" ({chain.ended} ended)"
@@ -88,11 +90,8 @@ COLUMNS = (
 
 def render(picture: Picture, width: int) -> RenderableType:
     """The whole picture, in a terminal of ``width`` columns."""
-    parts: list[RenderableType] = [
-        _header(picture),
-        _checkpoints(picture),
-        chain_table(picture, width),
-    ]
+    table = chain_table(picture, width)
+    parts: list[RenderableType] = [_header(picture), _checkpoints(picture), table]
     if picture.last is not None and picture.last.slowest is not None:
         parts.append(_slowest(picture.last))
     return Group(*parts)

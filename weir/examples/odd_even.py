@@ -8,11 +8,17 @@ each sink, whose state is what was printed since the checkpoint before.
 Run it: ``python -m weir.examples.odd_even``.
 """
 
+from collections.abc import Iterator
 from operator import add
+from textwrap import shorten
+
+import pyarrow as pa
 
 from weir.common import WatermarkStrategy
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import NumberSequenceSource
+from weir.protocol.messages import OperatorAck
+from weir.runtime.history import CheckpointRecord
 
 NUMBERS = 200
 NUMBERS_PER_SECOND = 50  # By each source: some four seconds, and as many checkpoints.
@@ -36,11 +42,32 @@ def build(env: StreamExecutionEnvironment) -> None:
     ones.union(thousands).key_by(parity).reduce(add).name("sum").print()
 
 
+def saved(ack: OperatorAck) -> Iterator[str]:
+    """What an acknowledgement says was saved; all of it is small enough to travel inside."""
+    for handle in ack.handles:
+        assert handle.inline is not None
+        if handle.kind == "keyed":
+            for row in pa.ipc.open_file(handle.inline).read_all().to_pylist():
+                yield f"{handle.name} of {row['key']!r} is {row['value']}"
+        else:
+            yield f"{handle.name} {handle.inline.decode()}"
+
+
+def acknowledgements(record: CheckpointRecord) -> Iterator[str]:
+    """A line per acknowledgement of a checkpoint."""
+    yield f"checkpoint {record.checkpoint_id}: {len(record.acks)} acknowledgements"
+    for subtask, ack in sorted(record.acks.items()):
+        yield shorten(f"{subtask}: {'; '.join(saved(ack)) or 'no state'}", 100, placeholder=" ...")
+
+
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(1_000)
     build(env)
-    env.execute("odd even")
+    history = env.execute("odd even").history
+    for record in history.checkpoints.values():
+        if record.is_completed:
+            print("\n".join(acknowledgements(record)))
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.errors import GraphError, RestoreError, SchemaError
+from weir.errors import GraphError, SchemaError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.batch import Batch
 from weir.operators.grouping import Groups, SlotGrouper, group_rows
 from weir.operators.keys import ColumnKeySelector
+from weir.operators.tuple_slots import TupleSlots
 
 if TYPE_CHECKING:
     from weir.state.columnar import ColumnarTable, Slots
@@ -210,8 +211,8 @@ class PartTable:
         # A tuple key has no Arrow type that hashes as the tuple does, so it is a Python value.
         key_type = _key_type(key_types[0]) if len(key_types) == 1 else None
         self.table: ColumnarTable = ctx.state.table(name, key_type, dtypes)
-        _check_restored(ctx.name, self.table, dtypes)
         self._grouper = SlotGrouper()
+        self._tuples: dict[tuple[pa.DataType, ...], TupleSlots] = {}
 
     def merge(
         self, keys: Sequence[pa.Array], parts: Sequence[PartColumn]
@@ -220,7 +221,7 @@ class PartTable:
 
         Shape: n rows -> the k distinct slots they went to, and for each the first row that did.
         """
-        slots = self.table.slots_of(keys[0] if len(keys) == 1 else tuples_of(keys))
+        slots = self._slots_of(keys)
         groups = self._grouper.group(slots, self.table.rows)
         distinct = slots[groups.first_rows]
         seen_before = {
@@ -250,6 +251,15 @@ class PartTable:
             column.scatter(distinct, merged)
         return distinct, groups.first_rows
 
+    def _slots_of(self, keys: Sequence[pa.Array]) -> "Slots":
+        if len(keys) == 1:
+            return self.table.slots_of(keys[0])
+        kinds = tuple(key.type for key in keys)
+        tuples = self._tuples.get(kinds)
+        if tuples is None:
+            tuples = self._tuples[kinds] = TupleSlots(self.table, kinds)
+        return tuples.slots_of(keys)
+
     def results(self, slots: "Slots", specs: Sequence[AggregateSpec]) -> list[pa.Array]:
         """The aggregates of these slots, one column per aggregate."""
         gathered: dict[Part, Values] = {}
@@ -276,21 +286,6 @@ class PartTable:
                     own = self._own_types[Part(kind, spec.column)]
                     made.append(array if kind == "sum" else _restored(array, own))
         return made
-
-
-def _check_restored(name: str, table: "ColumnarTable", dtypes: Mapping[str, npt.DTypeLike]) -> None:
-    found = {column: values.dtype for column, values in table.columns.items()}
-    if found != {column: np.dtype(dtype) for column, dtype in dtypes.items()}:
-        raise RestoreError(
-            f"{name!r} aggregates {', '.join(dtypes)}, but the checkpoint holds "
-            f"{', '.join(f'{column} as {dtype}' for column, dtype in found.items())}; keep aggregates "
-            "and column types, or give the operator a new uid"
-        )
-
-
-def tuples_of(columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
-    """The rows of several columns as tuples."""
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def raw_parts(columns: pa.RecordBatch, parts: Sequence[Part]) -> list[PartColumn]:

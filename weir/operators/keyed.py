@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.common.batch import Batch, builtin_name
 from weir.common.dynamic import DYNAMIC
-from weir.common.typeinfo import TypeInformation, Types
+from weir.common.typeinfo import TypeInformation, Types, copy_object
 from weir.errors import GraphError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.functions import (
@@ -236,7 +236,7 @@ class ReduceOperator(FunctionOperator):
                 known = state.value()
             value = row if known is None else reduce(known, row)
             current[key] = value
-            out.append(value)
+            out.append(value if type(value) is tuple else _handed_out(value))
         for key, value in current.items():
             set_key(key, group_of[key])
             state.update(value)
@@ -251,8 +251,14 @@ class ReduceOperator(FunctionOperator):
             known = state.value()
             value = row if known is None else reduce(known, row)
             state.update(value)
-            out.append(value)
+            out.append(value if type(value) is tuple else _handed_out(value))
         return out
+
+
+def _handed_out(value: Any) -> Any:
+    """A value that may be emitted while state keeps it: a function that changes its reduction in
+    place must not change what was emitted before."""
+    return value if isinstance(value, tuple) else copy_object(value)
 
 
 class CountOperator(Operator):

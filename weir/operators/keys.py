@@ -140,9 +140,9 @@ def check_ownership(name: str, keys: Sequence[Any], groups: KeyGroups, own: KeyG
         return
     stray = np.flatnonzero((groups < own.first) | (groups > own.last))[0]
     raise UserError(
-        f"{name!r} received a record with the key {short_repr(keys[stray])}, which belongs to another"
-        " subtask: the key function gave another key when the record was sent. A key must depend on"
-        " the record alone, not on time, randomness, hash() of text or state outside the record."
+        f"{name!r} received a record with the key {short_repr(keys[stray])}, which belongs to "
+        "another subtask: the key function gave another key when the record was sent. A key must "
+        "depend on the record alone, not on time, randomness, hash() of text or outside state."
     )
 
 

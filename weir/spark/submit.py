@@ -104,7 +104,7 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
 
     limit = options.collect_limit
     needed = ExecutionGraph(graph).slot_count + config.spare_slots
-    spark, owned = _session(options.master, needed, graph.name)
+    spark, owned = open_session(options.master, needed, graph.name)
     try:
         job = run_job(
             spark,
@@ -136,28 +136,8 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     )
 
 
-def _identity(
-    name: str, config: JobConfig, restore: str | None, store: CheckpointStore
-) -> tuple[JobId, RestoreRequest | None]:
-    """The job's id, and the checkpoint that was asked for by its path."""
-    fresh = JobId(f"{re.sub(r'[^a-zA-Z0-9_]+', '-', name).strip('-')}-{secrets.token_hex(4)}")
-    if restore is None:
-        return fresh, None
-    storage = config.checkpoints.storage
-    if restore == "latest":
-        if storage is None:
-            raise ConfigError(
-                "restoring the latest checkpoint needs the storage it was written to; give "
-                "--storage, or env.get_checkpoint_config().set_checkpoint_storage(...)"
-            )
-        return latest_job(store, name), None
-    request = RestoreRequest.parse(restore)
-    same = storage is not None and os.path.realpath(request.storage) == os.path.realpath(storage)
-    return (request.job_id if same else fresh), request
-
-
-def _session(master: str | None, slots: int, name: str) -> tuple[SparkContext, bool]:
-    """The running Spark context, or a new one of our own."""
+def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContext, bool]:
+    """The running Spark context; or a new one, which the caller must stop (True)."""
     active = SparkContext._active_spark_context
     if active is not None:
         return active, False
@@ -185,6 +165,26 @@ def _session(master: str | None, slots: int, name: str) -> tuple[SparkContext, b
     for key, value in settings.items():
         conf.setIfMissing(key, value)
     return SparkContext(conf=conf), True
+
+
+def _identity(
+    name: str, config: JobConfig, restore: str | None, store: CheckpointStore
+) -> tuple[JobId, RestoreRequest | None]:
+    """The job's id, and the checkpoint that was asked for by its path."""
+    fresh = JobId(f"{re.sub(r'[^a-zA-Z0-9_]+', '-', name).strip('-')}-{secrets.token_hex(4)}")
+    if restore is None:
+        return fresh, None
+    storage = config.checkpoints.storage
+    if restore == "latest":
+        if storage is None:
+            raise ConfigError(
+                "restoring the latest checkpoint needs the storage it was written to; give "
+                "--storage, or env.get_checkpoint_config().set_checkpoint_storage(...)"
+            )
+        return latest_job(store, name), None
+    request = RestoreRequest.parse(restore)
+    same = storage is not None and os.path.realpath(request.storage) == os.path.realpath(storage)
+    return (request.job_id if same else fresh), request
 
 
 def _with_retries(master: str) -> str:

@@ -66,7 +66,7 @@ from weir.testing.cluster import (
 from weir.testing.network import SeededConditions
 from weir.testing.pipelines import InvariantBroken, OutputLog, Row, random_pipeline
 
-EVENTS_MAX = 150_000  # A run has some thousands; one that needs more does not come to its end.
+EVENTS_MAX = 20_000  # A run has some thousands; one that needs more does not come to its end.
 JOB_ID = JobId("simulated")
 STORAGE = "simulated:"
 INJECTED = "injected by the simulation"

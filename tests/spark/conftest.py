@@ -1,0 +1,98 @@
+"""One Spark context for all tests that want the same master, and a look at what each test leaves.
+
+A context is started when a test first asks for its master, and stopped when one asks for another.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from pyspark import SparkContext
+
+from tests.spark.harness import (
+    SESSION,
+    described,
+    processes_of,
+    threads_of_weir,
+    wait_until,
+)
+from weir.spark.submit import open_session
+
+LOCAL = "local[4]"
+LEAVE_S = 5.0
+
+
+class Contexts:
+    """The one Spark context there is."""
+
+    def __init__(self) -> None:
+        self._master: str | None = None
+        self._context: SparkContext | None = None
+
+    def of(self, master: str) -> SparkContext:
+        """The context of a master; another one is stopped."""
+        if self._context is None or self._master != master:
+            self.stop()
+            self._context, _ = open_session(master, 0, "tests")
+            self._master = master
+        return self._context
+
+    def stop(self) -> None:
+        """End the context."""
+        if self._context is not None:
+            self._context.stop()
+            self._context = None
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[str]:
+    """What everything that the tests start has in its environment."""
+    name = uuid.uuid4().hex
+    os.environ[SESSION] = name
+    yield name
+    del os.environ[SESSION]
+
+
+@pytest.fixture(scope="session")
+def contexts(session: str) -> Iterator[Contexts]:
+    """Spark contexts for the whole run."""
+    contexts = Contexts()
+    yield contexts
+    contexts.stop()
+
+
+@pytest.fixture
+def local(contexts: Contexts) -> SparkContext:
+    """Spark in this process, with four cores."""
+    return contexts.of(LOCAL)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(session: str) -> Iterator[None]:
+    """Fails a test that leaves a process or a thread."""
+    yield
+    left: list[psutil.Process] = []
+
+    def is_clean() -> bool:
+        left[:] = [p for p in processes_of(session) if not _is_of_spark(p)]
+        return not left and not threads_of_weir()
+
+    if not wait_until(is_clean, LEAVE_S):
+        told = [described(process) for process in left]
+        for process in left:
+            process.kill()
+        pytest.fail(f"left behind: {told} {threads_of_weir()}")
+
+
+def _is_of_spark(process: psutil.Process) -> bool:
+    """Whether it belongs to the shared Spark: its JVMs, and their idle Python daemons."""
+    try:
+        command = process.cmdline()
+        if "pyspark.daemon" in command:
+            # Its children are slots, and have to be gone.
+            return "pyspark.daemon" not in process.parent().cmdline()
+        return os.path.basename(command[0]) == "java"
+    except (psutil.Error, IndexError, AttributeError):
+        return False

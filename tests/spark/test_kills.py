@@ -1,0 +1,276 @@
+"""Processes of a running job die, throw, hang: no record is lost or counted twice.
+
+Each test compares the output with the input, and fails if its fault did not fire or nothing had to
+recover.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.spark.harness import (
+    Count,
+    Killer,
+    Listening,
+    Recorder,
+    collect,
+    count,
+    environment,
+    fired,
+    numbered,
+    once,
+    tagged_union,
+    wrong_numbers,
+)
+from weir.common import Duration, Time, WatermarkStrategy
+from weir.config import CheckpointingMode
+from weir.datastream import JobExecutionResult, MapFunction, OutputTag, RuntimeContext
+from weir.datastream.connectors import DataGeneratorSource
+from weir.datastream.window import TumblingEventTimeWindows
+from weir.protocol.events import Recovered
+from weir.protocol.messages import Acknowledged
+from weir.testing.faults import Fault
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
+
+N = 1_500  # Records of each of both sources,
+RATE = 1_000.0  # a second: some ten checkpoints.
+EXACT = Count(lost=0, duplicated=0, out_of_order=0)
+
+
+def run(
+    tmp_path: Path, armed: list[Fault], *listeners: Callable[[Any], None]
+) -> JobExecutionResult:
+    env = environment(tmp_path / "checkpoints")
+    with Listening(*listeners):
+        return collect(numbered(tagged_union(env, N, RATE, armed)), "kills")
+
+
+def check(result: JobExecutionResult, cause: str, recoveries: int = 1) -> Recovered:
+    """Compare the output with the input; the one recovery, whose cause contains ``cause``."""
+    assert count(result.collected, N) == EXACT
+    assert not wrong_numbers(result.collected)
+    assert len(result.history.recoveries) == recoveries
+    recovered: Recovered = result.history.recoveries[0]
+    assert re.search(cause, recovered.cause), recovered.cause
+    return recovered
+
+
+def test_an_undisturbed_job_counts_every_record_once(tmp_path: Path) -> None:
+    result = run(tmp_path, [])
+    assert count(result.collected, N) == EXACT
+    assert not wrong_numbers(result.collected)
+    assert result.history.recoveries == []
+    assert result.history.completed_count >= 5
+
+
+def test_a_worker_killed_during_alignment(tmp_path: Path) -> None:
+    marker, heard = tmp_path / "marker", Recorder()
+    # Four barriers reach a subtask: of two sources, each at two subtasks.
+    result = run(tmp_path, [once("barrier.arrived", "kill", marker, after=10)], heard)
+    recovered = check(result, "killed by signal 9")
+    assert recovered.restored_checkpoint is not None
+    where = fired(marker)["where"]
+    snapshots = {(str(ack.chain), str(ack.checkpoint_id)) for ack in heard.of(Acknowledged)}
+    assert (where["subtask"], where["id"]) not in snapshots, "its alignment was over"
+
+
+def test_a_worker_killed_while_it_writes_a_snapshot(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    recovered = check(
+        run(tmp_path, [once("snapshot.write", "kill", marker, after=8)]), "killed by signal 9"
+    )
+    assert int(fired(marker)["where"]["id"]) > (recovered.restored_checkpoint or 0)
+
+
+@pytest.mark.parametrize("point", ["snapshot.before", "snapshot.frozen", "restore.before"])
+def test_a_worker_killed_at(point: str, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    armed = [once(point, "kill", marker, after=8)]
+    recoveries = 1
+    if point == "restore.before":  # Dies while it recovers from a first failure.
+        first = tmp_path / "first"
+        armed = [once("snapshot.frozen", "raise", first, after=8), once(point, "kill", marker)]
+    check(run(tmp_path, armed), "killed by signal 9|fault at", recoveries)
+    fired(marker)
+
+
+def test_the_python_worker_of_spark_killed(tmp_path: Path) -> None:
+    killer = Killer("slot")
+    check(run(tmp_path, [], killer), "slot 0 .* was lost")
+    assert killer.killed is not None
+
+
+def test_a_worker_process_killed_from_outside(tmp_path: Path) -> None:
+    killer = Killer("worker", index=1)
+    check(run(tmp_path, [], killer), f"pid {killer.killed or ''}.*killed by signal 9")
+    assert killer.killed is not None
+
+
+def test_a_template_killed_from_outside(tmp_path: Path) -> None:
+    killer = Killer("template", index=1)
+    check(run(tmp_path, [], killer), "template process of this slot died")
+    assert killer.killed is not None
+
+
+class Throwing(MapFunction):
+    """Raises once over all attempts."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def map(self, value: Any) -> Any:
+        if value[1] == N // 2 and not self._marker.exists():
+            self._marker.write_text("{}")
+            raise ValueError("a record that nobody thought of")
+        return value
+
+
+def test_a_function_that_throws(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    env = environment(tmp_path / "checkpoints")
+    stream = tagged_union(env, N, RATE).map(Throwing(marker)).name("thrower")
+    check(
+        collect(numbered(stream), "throws"), "(?s)thrower.*ValueError: a record that nobody thought"
+    )
+    fired(marker)
+
+
+class Hanging(MapFunction):
+    """Hangs once over all attempts, in C code that keeps the interpreter lock."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def map(self, value: Any) -> Any:
+        if value[1] == N // 2 and not self._marker.exists():
+            self._marker.write_text("{}")
+            re.match(r"(a+)+$", "a" * 64 + "b")  # Takes until the end of the world.
+        return value
+
+
+def test_a_worker_that_hangs_in_a_c_call_is_replaced(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    env = environment(
+        tmp_path / "checkpoints", heartbeat__interval="200 ms", heartbeat__timeout="2500 ms"
+    )
+    stream = tagged_union(env, N, RATE).map(Hanging(marker))
+    check(
+        collect(numbered(stream), "hangs"),
+        "worker process of slot . made no progress for 2500 ms; it hangs in user code",
+    )
+    fired(marker)
+
+
+class Dawdling(MapFunction):
+    """Holds up one subtask, so that barriers come to the next one at different times."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._is_slow = runtime_context.get_index_of_this_subtask() == 0
+
+    def map(self, value: Any) -> Any:
+        if self._is_slow and value[1] % 100 == 0:
+            import time
+
+            time.sleep(0.1)
+        return value
+
+
+def test_at_least_once_loses_nothing_and_does_count_twice(tmp_path: Path) -> None:
+    killer = Killer("worker", after_checkpoints=4)
+    env = environment(tmp_path / "checkpoints", interval_ms=100)
+    env.get_checkpoint_config().set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
+    stream = tagged_union(env, N, RATE).map(Dawdling())
+    with Listening(killer):
+        result = collect(numbered(stream), "at least once")
+    assert killer.killed is not None
+    assert len(result.history.recoveries) == 1
+    found = count(result.collected, N)
+    assert found.lost == 0
+    assert found.duplicated > 0
+
+
+KEYS = 50
+ROWS = 40_000
+
+
+def amounts(indexes: np.ndarray) -> pa.RecordBatch:
+    """A key and an amount for every index."""
+    return pa.record_batch({"key": indexes % KEYS, "amount": indexes % 7 + 1})
+
+
+def test_a_running_aggregate_over_columns_ends_right_and_only_grows(tmp_path: Path) -> None:
+    killer = Killer("worker", after_checkpoints=4)
+    env = environment(tmp_path / "checkpoints", interval_ms=100)
+    source = DataGeneratorSource(amounts, ROWS, ROWS / 1.5, vectorised=True)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "amounts")
+    with Listening(killer):
+        result = collect(stream.key_by("key").sum("amount"), "running sum")
+    assert killer.killed is not None
+    assert len(result.history.recoveries) == 1
+    totals: dict[int, list[int]] = defaultdict(list)
+    for key, total in map(tuple, result.collected):
+        totals[key].append(total)
+    whole = amounts(np.arange(ROWS)).to_pydict()
+    expected: Counter[int] = Counter()
+    for key, amount in zip(whole["key"], whole["amount"], strict=True):
+        expected[key] += amount
+    assert {key: found[-1] for key, found in totals.items()} == expected
+    assert all(found == sorted(set(found)) for found in totals.values())
+
+
+EVENTS = 6_000
+LATE = OutputTag("late")
+
+
+def events(indexes: np.ndarray) -> pa.RecordBatch:
+    """Ten milliseconds of event time per index; every fiftieth comes five seconds late."""
+    at = indexes * 10 - np.where(indexes % 50 == 49, 5_000, 0)
+    return pa.record_batch({"key": indexes % 8, "at_ms": np.maximum(at, 0)})
+
+
+def test_windows_and_their_late_records_make_up_the_input(tmp_path: Path) -> None:
+    killer = Killer("worker", after_checkpoints=4)
+    env = environment(tmp_path / "checkpoints", interval_ms=100)
+    timed = WatermarkStrategy.for_bounded_out_of_orderness(
+        Duration.of_millis(500)
+    ).with_timestamp_column("at_ms")
+    source = DataGeneratorSource(events, EVENTS, EVENTS / 2, vectorised=True)
+    windows = (
+        env.from_source(source, timed, "events")
+        .key_by("key")
+        .window(TumblingEventTimeWindows.of(Time.seconds(1)))
+        .side_output_late_data(LATE)
+        .aggregate_batches(n=("*", "count"))
+    )
+    on_time = windows.map(_window_row)
+    late = windows.get_side_output(LATE).map(_late_row)
+    with Listening(killer):
+        result = collect(on_time.union(late), "windows")
+    assert killer.killed is not None
+    assert len(result.history.recoveries) == 1
+    found: Counter[tuple[int, int]] = Counter()
+    kinds: Counter[str] = Counter()
+    for kind, key, start, n in result.collected:
+        found[key, start] += n
+        kinds[kind] += n
+    whole = events(np.arange(EVENTS)).to_pydict()
+    pairs = zip(whole["key"], whole["at_ms"], strict=True)
+    assert found == Counter((key, at - at % 1_000) for key, at in pairs)
+    assert kinds["late"] > 0
+    windows_fired = [(key, start) for kind, key, start, _ in result.collected if kind == "window"]
+    assert len(windows_fired) == len(set(windows_fired)), "a window fired twice"
+
+
+def _window_row(row: Any) -> tuple[str, int, int, int]:
+    return "window", row["key"], row["window_start"], row["n"]
+
+
+def _late_row(row: Any) -> tuple[str, int, int, int]:
+    return "late", row["key"], row["at_ms"] - row["at_ms"] % 1_000, 1
