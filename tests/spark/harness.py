@@ -1,7 +1,7 @@
 """Jobs on real Spark whose output can be counted, faults armed in their workers, and killers.
 
-Every input record is ``(source, index, subtask that read it)``, and every output row has the subtask
-that wrote it behind that. An exactly-once run gives each input once, and in order between each two
+Every input record is ``(source, index, subtask that read it)``, every output row has behind that
+the subtask that wrote it. An exactly-once run gives each input once, in order between each two
 subtasks; ``Count`` reports lost, duplicated and out of order apart.
 """
 
@@ -93,7 +93,7 @@ class Recorder:
 class Killer:
     """Sends a signal to a process of the job, once a number of checkpoints completed.
 
-    ``target`` is "worker" or "slot": the one with index ``index``.
+    ``target`` is "worker", "slot" or "template" (of workers): the one with index ``index``.
     """
 
     target: str
@@ -106,7 +106,7 @@ class Killer:
 
     def __call__(self, event: JobEvent) -> None:
         match event:
-            case SlotChanged(_, slot_index, _, pid, True) if self.target == "slot":
+            case SlotChanged(_, slot_index, _, pid, True) if self.target != "worker":
                 self.pids[slot_index] = pid
             case WorkerStarted(_, _, slot_index, pid) if self.target == "worker":
                 self.pids[slot_index] = pid
@@ -114,6 +114,9 @@ class Killer:
                 self.completed += 1
                 if self.completed == self.after_checkpoints and self.killed is None:
                     self.killed = self.pids[self.index]
+                    if self.target == "template":
+                        (template,) = psutil.Process(self.killed).children()
+                        self.killed = template.pid
                     os.kill(self.killed, self.signal)
 
 

@@ -8,6 +8,8 @@
     plain         the same as lines of text, for logs (pure)
     table         the same as a table, for a terminal (pure)
     progress      the thread that shows either, so that the job never waits for a terminal
+    event_log     every event as a line of JSON
+    tracebacks    errors in terms of the user's code
     place         what a URI of checkpoint storage names
     checkpoints   the jobs and checkpoints in a storage
     inspect       one checkpoint: who saved what, how long it took, what is in it

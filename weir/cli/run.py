@@ -8,7 +8,6 @@ import importlib.util
 import os
 import runpy
 import sys
-import traceback
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from weir.cli.event_log import EventLog
 from weir.cli.job_view import JobView
 from weir.cli.place import absolute
 from weir.cli.progress import Progress
+from weir.cli.tracebacks import users_frames, users_traceback, without_own_frames
 from weir.config import CheckpointingMode
 from weir.datastream.execution import ExecutionOptions, overriding
 from weir.errors import JobFailedError, UserError, WeirError
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from weir.spark.submit import JobStarting
 
 FINISHED, FAILED, NOTHING_RAN, CANCELED = 0, 1, 2, 130
-
-_WEIR = Path(__file__).resolve().parents[1]
-_EXAMPLES = _WEIR / "examples"
-_OWN_MODULES = ("runpy", "pyspark", "py4j")
 
 
 class Watch:
@@ -115,7 +111,7 @@ def _run_script(name: str, script: Path | None, watch: Watch) -> int:
         return CANCELED
     except JobFailedError as error:
         watch.close()
-        print(f"weir: {error}", file=sys.stderr)
+        print(f"weir: {without_own_frames(str(error))}", file=sys.stderr)
         return FAILED
     except Exception as error:
         watch.close()
@@ -134,9 +130,9 @@ def _run_script(name: str, script: Path | None, watch: Watch) -> int:
 def _explain(error: Exception, *, has_run: bool) -> int:
     """Say what a script raised, in terms of the script."""
     if isinstance(error, WeirError):
-        print(f"{_users_lines(error)}weir: {error}", file=sys.stderr)
+        print(f"{users_frames(error)}weir: {error}", file=sys.stderr)
     else:
-        print("".join(users_traceback(error)), end="", file=sys.stderr)
+        print(users_traceback(error), end="", file=sys.stderr)
     if has_run:
         print("weir: the pipeline's script raised this after its job had run", file=sys.stderr)
         return FAILED
@@ -144,38 +140,6 @@ def _explain(error: Exception, *, has_run: bool) -> int:
         return NOTHING_RAN if isinstance(error, UserError) else FAILED
     print("weir: the pipeline raised this before its job started; nothing ran", file=sys.stderr)
     return NOTHING_RAN
-
-
-def users_traceback(error: BaseException) -> list[str]:
-    """The traceback of an exception and its causes, with the user's frames only."""
-    whole = traceback.TracebackException.from_exception(error)
-    _keep_users_frames(whole)
-    return list(whole.format())
-
-
-def _keep_users_frames(exception: traceback.TracebackException | None) -> None:
-    if exception is None:
-        return
-    exception.stack[:] = [frame for frame in exception.stack if is_users(frame.filename)]
-    _keep_users_frames(exception.__cause__)
-    _keep_users_frames(exception.__context__)
-
-
-def _users_lines(error: BaseException) -> str:
-    """Where in the user's code an error of Weir's came out."""
-    frames = traceback.extract_tb(error.__traceback__)
-    mine = traceback.StackSummary.from_list([f for f in frames if is_users(f.filename)])
-    return "".join(mine.format())
-
-
-def is_users(filename: str) -> bool:
-    """Whether code is the user's rather than Weir's, Spark's or the import system's."""
-    if filename.startswith("<frozen "):
-        return False
-    path = Path(filename).resolve()
-    if path.is_relative_to(_WEIR):
-        return path.is_relative_to(_EXAMPLES)
-    return path.stem not in _OWN_MODULES and not any(part in _OWN_MODULES for part in path.parts)
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def _build(
         groups = max_parallelism[uid]
         key_groups = key_group_range(groups, node.parallelism, slot_index)
         restore = restores.get(subtask)
-        reach("restore.before", subtask=str(subtask))
+        reach("restore.before", subtask=str(subtask), attempt=deploy.attempt)
         state = OperatorStateStore(
             key_groups,
             groups,

@@ -114,6 +114,8 @@ class CheckpointRunner:
         self._fail_attempt = fail_attempt
         self._fenced = fenced
         self._state = CoordinatorState(config=config.checkpoints)
+        self._events: deque[CoordinatorEvent] = deque()  # Not folded in yet.
+        self._is_stepping = False
         self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}
         self._sizes: dict[CheckpointId, tuple[int, int]] = {}
         self._source_records: dict[CheckpointId, int] = {}
@@ -222,10 +224,16 @@ class CheckpointRunner:
     # The machine.
 
     def _step(self, event: CoordinatorEvent) -> None:
-        step = coordinator.step(self._state, event, self._clock.now_ms())
-        self._state = step.state
-        for command in step.commands:
-            self._carry_out(command)
+        self._events.append(event)
+        if self._is_stepping:
+            return  # A command led to this event; the commands beside it come first.
+        self._is_stepping = True
+        while self._events:
+            step = coordinator.step(self._state, self._events.popleft(), self._clock.now_ms())
+            self._state = step.state
+            for command in step.commands:
+                self._carry_out(command)
+        self._is_stepping = False
         self._check_quiet()
 
     def _carry_out(self, command: CoordinatorCommand) -> None:

@@ -564,6 +564,8 @@ def run_in_process(
     job_id: JobId | None = None,
     restore_from: RestoreRequest | None = None,
     emit: Callable[[JobEvent], None] | None = None,
+    collect: Callable[[SubtaskId, bytes], None] | None = None,
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> JobResult:
     """Run a job to its end in this process and this thread.
 
@@ -572,6 +574,8 @@ def run_in_process(
             on from its newest checkpoint.
         restore_from: A checkpoint to begin with, asked for by name.
         emit: Receives every event as it happens.
+        collect: Receives what sinks deliver; None keeps it in the result.
+        is_enough: Whether what was delivered suffices, so that the job may be cancelled.
     """
     job_id = job_id or JobId(f"in-process-{uuid4().hex[:8]}")
     happened: list[JobEvent] = []
@@ -582,7 +586,7 @@ def run_in_process(
         if emit is not None:
             emit(event)
 
-    def collect(subtask: SubtaskId, payload: bytes) -> None:
+    def keep(subtask: SubtaskId, payload: bytes) -> None:
         collected.extend(pickle.loads(payload))
 
     clock = RealClock()
@@ -598,7 +602,7 @@ def run_in_process(
         cluster=cluster,
         clock=clock,
         emit=note,
-        collect=collect,
+        collect=collect or keep,
         restore_from=restore_from,
     )
     cluster.start(master)
@@ -606,6 +610,8 @@ def run_in_process(
         try:
             if not events.run_next():
                 raise InternalError(f"nothing is left to do, and the job is {master.status}")
+            if is_enough():
+                cluster.enter(master.cancel)
         except KeyboardInterrupt:
             cluster.enter(master.cancel)
     while cluster.processes and events.run_next():

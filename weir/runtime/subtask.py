@@ -139,7 +139,6 @@ class Subtask:
         self._trigger: CheckpointBarrier | None = None  # The newest, for when inputs have ended.
         self._snapshot_id = 0  # Of the newest snapshot taken.
         self._completed_id = 0
-        self._final_id = 0  # Of the newest snapshot taken after the end.
         self._records_in = 0
         self.busy_ns = 0
         self.back_pressured_ns = 0
@@ -306,7 +305,7 @@ class Subtask:
         self._completed_id = checkpoint_id
         for chained in self._operators:
             chained.operator.on_checkpoint_completed(checkpoint_id)
-        if final and self.status is SubtaskStatus.ENDED and checkpoint_id == self._final_id:
+        if final and self.status is SubtaskStatus.ENDED:
             self._change(SubtaskStatus.FINISHED)
 
     def on_aborted(self, checkpoint_id: CheckpointId) -> None:
@@ -360,8 +359,6 @@ class Subtask:
             for chained in self._operators
         ]
         self._snapshot_id = checkpoint_id
-        if self.status is SubtaskStatus.ENDED:
-            self._final_id = checkpoint_id
         metrics = self._alignment.finish(barrier, unaligned=unaligned, records=self.records_in)
         sync_ns = self._clock.monotonic_ns() - started
         reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id)

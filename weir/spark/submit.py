@@ -21,11 +21,12 @@ from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.errors import ConfigError, JobFailedError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
-from weir.ids import JobId
+from weir.ids import JobId, SubtaskId
 from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.runtime.deliveries import Deliveries
 from weir.runtime.history import JobHistory
+from weir.runtime.in_process import run_in_process
 from weir.runtime.process import SystemClock
 from weir.runtime.recovery import RestoreRequest, latest_job
 from weir.spark.job_master import run_job
@@ -38,11 +39,11 @@ logger = logging.getLogger(__name__)
 TASK_FAILURES_MAX = (
     1_000  # A slot that is lost comes back; the restart strategy decides, not Spark.
 )
+IN_PROCESS = "in-process"
 LOOPBACK = "127.0.0.1"
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,6 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     """
     store = store_for(config.checkpoints.storage)
     job_id, request = _identity(graph.name, config, options.restore, store)
-    program = dump_program(graph, config)
     for hearer in _hearers:
         hearer(JobStarting(job_id, graph, config, options))
     started = time.monotonic()
@@ -103,30 +103,19 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
             listener(event)
 
     limit = options.collect_limit
-    needed = ExecutionGraph(graph).slot_count + config.spare_slots
-    spark, owned = open_session(options.master, needed, graph.name)
-    try:
-        job = run_job(
-            spark,
-            graph,
-            config,
-            job_id,
-            program=program,
-            store=store,
-            versions=installed_versions(),
-            clock=SystemClock(),
-            emit=emit,
-            collect=deliveries.collect,
-            is_enough=lambda: limit is not None and len(deliveries.collected) >= limit,
-            restore_from=request,
-            slot_count=needed,
-            host=_reachable_host(spark),
-        )
-    finally:
-        if owned:
-            spark.stop()
-    if job.status is JobStatus.FAILED:
-        raise JobFailedError(f"job {job_id} failed: {job.cause}")
+    run = _run_here if options.master == IN_PROCESS else _run_on_spark
+    status, cause = run(
+        graph,
+        config,
+        options.master,
+        job_id=job_id,
+        restore_from=request,
+        emit=emit,
+        collect=deliveries.collect,
+        is_enough=lambda: limit is not None and len(deliveries.collected) >= limit,
+    )
+    if status is JobStatus.FAILED:
+        raise JobFailedError(f"job {job_id} failed: {cause}")
     return JobExecutionResult(
         job_id=job_id,
         name=graph.name,
@@ -165,6 +154,67 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     for key, value in settings.items():
         conf.setIfMissing(key, value)
     return SparkContext(conf=conf), True
+
+
+def _run_here(
+    graph: JobGraph,
+    config: JobConfig,
+    master: str | None,
+    *,
+    job_id: JobId,
+    restore_from: RestoreRequest | None,
+    emit: Listener,
+    collect: Callable[[SubtaskId, bytes], None],
+    is_enough: Callable[[], bool],
+) -> tuple[JobStatus, str]:
+    """Without Spark, everything in this process and thread: to try a pipeline or debug it."""
+    result = run_in_process(
+        graph,
+        config,
+        job_id=job_id,
+        restore_from=restore_from,
+        emit=emit,
+        collect=collect,
+        is_enough=is_enough,
+    )
+    return result.status, result.cause
+
+
+def _run_on_spark(
+    graph: JobGraph,
+    config: JobConfig,
+    master: str | None,
+    *,
+    job_id: JobId,
+    restore_from: RestoreRequest | None,
+    emit: Listener,
+    collect: Callable[[SubtaskId, bytes], None],
+    is_enough: Callable[[], bool],
+) -> tuple[JobStatus, str]:
+    program = dump_program(graph, config)
+    slots = ExecutionGraph(graph).slot_count + config.spare_slots
+    spark, owned = open_session(master, slots, graph.name)
+    try:
+        job = run_job(
+            spark,
+            graph,
+            config,
+            job_id,
+            program=program,
+            store=store_for(config.checkpoints.storage),
+            versions=installed_versions(),
+            clock=SystemClock(),
+            emit=emit,
+            collect=collect,
+            is_enough=is_enough,
+            restore_from=restore_from,
+            slot_count=slots,
+            host=_reachable_host(spark),
+        )
+    finally:
+        if owned:
+            spark.stop()
+    return job.status, job.cause
 
 
 def _identity(

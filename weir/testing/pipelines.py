@@ -166,7 +166,8 @@ class Renaming(Routed):
     """A map: adds its uid to the origin."""
 
     def process(self, rows: list[Row]) -> None:
-        self.emit([(f"{o}>{self._uid}", n, v, t, route) for o, n, v, t, route in rows])
+        renamed = [(f"{o}>{self._uid}", n, t, route) for o, n, _, t, route in rows]
+        self.emit([(o, n, mixed((o, n)), t, route) for o, n, t, route in renamed])
 
 
 class Filtering(Routed):
@@ -220,8 +221,7 @@ class TwoPhaseSink(Routed):
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
         self._rows: list[Row] = []
-        self._frozen: list[_Staging] = []
-        self._intervals: Intervals[tuple[str, int, int, int]] = Intervals()
+        self._intervals: Intervals[_Staging] = Intervals()
         self._state = ctx.state.list_state("pending")
         for item in self._state.get():
             self._log.commit(tuple(item["name"]), item["in_checkpoint"])
@@ -232,35 +232,34 @@ class TwoPhaseSink(Routed):
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         if self._rows:
             name = (self._uid, self.ctx.subtask.index, self.ctx.attempt, checkpoint_id)
-            self._intervals.close(checkpoint_id, name)
-            self._frozen.append(_Staging(self._log, name, self._rows))
+            self._intervals.close(checkpoint_id, _Staging(self._log, name, self._rows))
             self._rows = []
         self._state.update(
             [
-                {"name": list(name), "in_checkpoint": checkpoint_id}
-                for _, name in self._intervals.waiting()
+                {"name": list(staging.name), "in_checkpoint": checkpoint_id}
+                for _, staging in self._intervals.waiting()
             ]
         )
 
     def snapshot(self, checkpoint_id: CheckpointId) -> "list[_Staging]":
-        frozen, self._frozen = self._frozen, []
-        return frozen
+        # All that wait: the writing for an earlier checkpoint may have been cancelled.
+        return [staging for _, staging in self._intervals.waiting()]
 
     def on_checkpoint_completed(self, checkpoint_id: CheckpointId) -> None:
-        for _, name in self._intervals.complete(checkpoint_id):
-            self._log.commit(name, checkpoint_id)
+        for _, staging in self._intervals.complete(checkpoint_id):
+            self._log.commit(staging.name, checkpoint_id)
 
 
 class _Staging:
     """Output that is staged on the snapshot thread."""
 
     def __init__(self, log: OutputLog, name: tuple[str, int, int, int], rows: list[Row]) -> None:
+        self.name = name
         self._log = log
-        self._name = name
         self._rows = rows
 
     def write(self, writer: StoredSnapshotWriter) -> list[StateHandle]:
-        self._log.stage(self._name, self._rows)
+        self._log.stage(self.name, self._rows)
         return []
 
     def release(self) -> None:

@@ -379,7 +379,9 @@ class Simulation:
         self._events.after(self._rng.randint(0, 60) * 1_000_000, arrive)
 
     def stepped(self, process: SimulatedWorker) -> None:
-        """Look at the gates of every subtask of the worker."""
+        """Look at the gates of every subtask of the worker, unless it has failed half way."""
+        if process.worker._failed:
+            return
         for subtask in process.worker.subtasks:
             handler = subtask._handler
             if handler is None:

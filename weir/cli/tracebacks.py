@@ -1,0 +1,90 @@
+"""Tracebacks with the user's frames only.
+
+A frame of the standard library or of another package belongs to whoever called it: kept below the
+user's code, left out below Weir's. Paths decide, because a traceback of a slot comes as text, from
+a machine where Weir may lie elsewhere.
+"""
+
+import re
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+_WEIR = re.compile(
+    r"[/\\]weir[/\\](?:(?:channels|cli|common|datastream|graph|operators|protocol|runtime|spark|state|"
+    r"storage|testing)[/\\]|(?:__init__|__main__|config|errors|ids)\.py$)"
+)
+_EXAMPLES = re.compile(r"[/\\]weir[/\\]examples[/\\]")
+_LIBRARY = re.compile(r"^<|[/\\]lib[/\\]python3|[/\\](?:site|dist)-packages[/\\]")
+_FRAME = re.compile(r'  File "(?P<file>.*)", line \d+, in ')
+_HEADER = "Traceback (most recent call last):"
+
+T = TypeVar("T")
+
+
+def users_traceback(error: BaseException) -> str:
+    """An exception and its causes as Python prints them, with the user's frames only."""
+    whole = traceback.TracebackException.from_exception(error)
+    _strip(whole, set())
+    return _without_empty_headers("".join(whole.format()).splitlines(keepends=True))
+
+
+def users_frames(error: BaseException) -> str:
+    """The frames of the user's code that an exception came through, without the exception."""
+    frames = traceback.extract_tb(error.__traceback__)
+    kept = _users((frame.filename, frame) for frame in frames)
+    return "".join(traceback.StackSummary.from_list(list(kept)).format())
+
+
+def without_own_frames(text: str) -> str:
+    """Text that holds tracebacks, without the frames that are not the user's."""
+    blocks: list[tuple[str | None, list[str]]] = []  # Runs of lines; of a frame, with its file.
+    for line in text.splitlines(keepends=True):
+        frame = _FRAME.match(line)
+        if frame is not None:
+            blocks.append((frame["file"], [line]))
+        elif blocks and (blocks[-1][0] is None or line.startswith("    ")):
+            blocks[-1][1].append(line)
+        else:
+            blocks.append((None, [line]))
+    kept = _users((file, lines) for file, lines in blocks)
+    return _without_empty_headers(line for lines in kept for line in lines)
+
+
+def _users(frames: Iterable[tuple[str | None, T]]) -> Iterator[T]:
+    """What belongs to the user's files, or to no file at all."""
+    is_users = False
+    for file, what in frames:
+        if file is None:
+            yield what
+            is_users = False  # The next traceback begins in Weir again.
+            continue
+        if _EXAMPLES.search(file):
+            is_users = True
+        elif _WEIR.search(file):
+            is_users = False
+        elif not _LIBRARY.search(file):
+            is_users = True
+        if is_users:
+            yield what
+
+
+def _strip(exception: traceback.TracebackException | None, seen: set[int]) -> None:
+    if exception is None or id(exception) in seen:
+        return
+    seen.add(id(exception))
+    exception.stack[:] = _users((frame.filename, frame) for frame in exception.stack)
+    _strip(exception.__cause__, seen)
+    _strip(exception.__context__, seen)
+    for inner in exception.exceptions or ():
+        _strip(inner, seen)
+
+
+def _without_empty_headers(lines: Iterable[str]) -> str:
+    """A header that no frame follows says nothing."""
+    kept: list[str] = []
+    for line in lines:
+        if kept and kept[-1].strip() == _HEADER and not line.startswith("  File"):
+            kept.pop()
+        kept.append(line)
+    return "".join(kept)
