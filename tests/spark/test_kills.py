@@ -5,6 +5,7 @@ recover.
 """
 
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -183,14 +184,12 @@ class Dawdling(MapFunction):
 
     def map(self, value: Any) -> Any:
         if self._is_slow and value[1] % 100 == 0:
-            import time
-
-            time.sleep(0.1)
+            time.sleep(0.05)
         return value
 
 
 def test_at_least_once_loses_nothing_and_does_count_twice(tmp_path: Path) -> None:
-    killer = Killer("worker", after_checkpoints=4)
+    killer = Killer("worker")
     env = environment(tmp_path / "checkpoints", interval_ms=100)
     env.get_checkpoint_config().set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
     stream = tagged_union(env, N, RATE).map(Dawdling())
@@ -271,8 +270,6 @@ def test_windows_and_their_late_records_make_up_the_input(tmp_path: Path) -> Non
     pairs = zip(whole["key"], whole["at_ms"], strict=True)
     assert found == Counter((key, at - at % 1_000) for key, at in pairs)
     assert kinds["late"] > 0
-    windows_fired = [(key, start) for kind, key, start, _ in result.collected if kind == "window"]
-    assert len(windows_fired) == len(set(windows_fired)), "a window fired twice"
 
 
 def _window_row(row: Any) -> tuple[str, int, int, int]:

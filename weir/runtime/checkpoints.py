@@ -83,6 +83,12 @@ class Fenced(StorageError):
     retryable = False
 
 
+class IdTaken(StorageError):
+    """A manifest of this number exists already."""
+
+    retryable = False
+
+
 class CheckpointRunner:
     """Runs the coordinator of one job."""
 
@@ -116,6 +122,7 @@ class CheckpointRunner:
         self._state = CoordinatorState(config=config.checkpoints)
         self._events: deque[CoordinatorEvent] = deque()  # Not folded in yet.
         self._is_stepping = False
+        self._is_fenced_off = False
         self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}
         self._sizes: dict[CheckpointId, tuple[int, int]] = {}
         self._source_records: dict[CheckpointId, int] = {}
@@ -187,6 +194,10 @@ class CheckpointRunner:
         self._final_due_ms = None
         if self._state.attempt:
             self._step(CheckpointingStopped(self._state.attempt, reason))
+
+    def fence_off(self) -> None:
+        """Another driver has taken the job over: what is in storage is its own from now on."""
+        self._is_fenced_off = True
 
     def job_ended(self, status: JobStatus) -> None:
         """The job is over: keep or delete its checkpoints."""
@@ -276,7 +287,8 @@ class CheckpointRunner:
             case DiscardPending(checkpoint_id):
                 self._discard_pending(checkpoint_id)
             case DiscardCheckpoint(completed):
-                self._discard(completed.checkpoint_id)
+                if not self._is_fenced_off:  # Else it belongs to the driver that took over.
+                    self._discard(completed.checkpoint_id)
             case FailJob(_, cause):
                 self._fail_attempt(cause)
             case _:
@@ -315,9 +327,10 @@ class CheckpointRunner:
 
         def work() -> None:
             reach("manifest.before", id=pending.checkpoint_id)
-            if not self._store.create_if_absent(path, dump(manifest)):
-                raise Fenced(f"{path} was written by another driver of the job")
+            created = self._store.create_if_absent(path, dump(manifest))
             self._check_fence()
+            if not created:  # Nobody newer is there, so it was an older driver: it stops by itself.
+                raise IdTaken(f"an older driver of the job wrote {path} meanwhile")
             reach("manifest.written", id=pending.checkpoint_id)
 
         def done(outcome: Exception | None) -> None:
@@ -328,6 +341,9 @@ class CheckpointRunner:
                     failed = ManifestFailed(pending.checkpoint_id, str(outcome), may_exist=True)
                     self._step(failed)
                     self._fenced()
+                case IdTaken():
+                    failed = ManifestFailed(pending.checkpoint_id, str(outcome), may_exist=True)
+                    self._step(failed)
                 case error:
                     self._give_up(pending.checkpoint_id, path, dump(manifest), str(error))
 
@@ -353,13 +369,17 @@ class CheckpointRunner:
             if self._store.create_if_absent(path, dump(tombstone)):
                 return ManifestFailed(checkpoint_id, cause)
             if self._store.read(path) == manifest:
+                self._check_fence()
                 return ManifestWritten(checkpoint_id)  # It was written after all.
             return ManifestFailed(checkpoint_id, cause, may_exist=True)
 
         def done(outcome: CoordinatorEvent | Exception) -> None:
             if isinstance(outcome, Exception):
-                outcome = ManifestFailed(checkpoint_id, cause, may_exist=True)
-            self._step(outcome)
+                self._step(ManifestFailed(checkpoint_id, cause, may_exist=True))
+                if isinstance(outcome, Fenced):
+                    self._fenced()
+            else:
+                self._step(outcome)
 
         self._run(work, done)
 

@@ -158,7 +158,8 @@ class InProcessWorker:
     def __init__(
         self, cluster: "InProcessCluster", slot_index: int, attempt: AttemptNumber, pid: int
     ) -> None:
-        self.slot_index = slot_index
+        self.slot_index = slot_index  # In the plan.
+        self.place = slot_index  # The slot that runs it: a spare may stand in for a lost one.
         self.attempt = attempt
         self.pid = pid
         self.alive = True
@@ -415,6 +416,8 @@ class InProcessCluster:
         )
 
         def register() -> None:
+            if not self.is_running:
+                return
             self.slots[index] = slot
             registered = SlotRegistered(index, slot.spark_attempt, HOST, 0, own_versions())
             self.say(slot, registered)
@@ -431,8 +434,13 @@ class InProcessCluster:
         assert self.master is not None
         return self.master
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a job for slots and workers to be there for."""
+        return not self._master.is_over
+
     def _beat_slot(self, slot: InProcessSlot) -> None:
-        if slot.alive and not self._master.is_over:
+        if slot.alive and self.is_running:
             self.say(slot, SlotHeartbeat(slot.index))
             self.events.after(
                 self.config.heartbeat_interval_ms * 1_000_000, lambda: self._beat_slot(slot)
@@ -457,10 +465,11 @@ class InProcessCluster:
         match command:
             case SlotAccepted():
                 return  # There is no program to load: it is here already.
-            case StartWorker(attempt):
+            case StartWorker(attempt, plan_slot):
                 if slot.worker is not None:
                     self.kill(slot.worker)
-                process = self.worker_class(self, slot.index, attempt, next(self._pids))
+                process = self.worker_class(self, plan_slot, attempt, next(self._pids))
+                process.place = slot.index
                 slot.worker = self.processes[process.pid] = process
                 self.events.after(
                     self.conditions.delay_ns("start"), lambda: self._worker_started(process)
@@ -489,7 +498,7 @@ class InProcessCluster:
             self._beat_worker(process)
 
     def _beat_worker(self, process: InProcessWorker) -> None:
-        if process.alive and not self._master.is_over:
+        if process.alive and self.is_running:
             process.beat()
             self.events.after(
                 self.config.heartbeat_interval_ms * 1_000_000, lambda: self._beat_worker(process)
@@ -498,7 +507,9 @@ class InProcessCluster:
     def reported(self, process: InProcessWorker, report: Report | WorkerReport) -> None:
         """A worker's report reaches the job master."""
         if isinstance(report, WorkerReady):
-            self._ready[process.slot_index] = process
+            known = self._ready.get(process.slot_index)
+            if known is None or known.attempt < process.attempt:  # Else it comes too late.
+                self._ready[process.slot_index] = process
         self.enter(lambda: self._master.on_worker(process.slot_index, report))
 
     def kill(self, process: InProcessWorker) -> None:
@@ -518,7 +529,7 @@ class InProcessCluster:
                 self.events.after(
                     self.conditions.delay_ns("channel"), lambda p=peer: p.lose(process.pid)
                 )
-        slot = self.slots.get(process.slot_index)
+        slot = self.slots.get(process.place)
         if slot is not None and slot.worker is process:
             slot.worker = None
             self.say(slot, WorkerExited(slot.index, process.attempt, process.pid, exit_code))

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from weir.config import JobConfig
+from weir.errors import WeirError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
@@ -400,7 +401,7 @@ class JobMaster:
             if self._attempt is not attempt:
                 return
             if isinstance(outcome, Exception):
-                self._end(JobStatus.FAILED, f"checkpoint storage: {outcome}")
+                self._cannot_begin(f"checkpoint storage: {outcome}", outcome)
             elif not outcome:
                 self._superseded()
             else:
@@ -518,7 +519,7 @@ class JobMaster:
             if self._attempt is not attempt or self.status is not JobStatus.INITIALIZING:
                 return
             if isinstance(outcome, Exception):
-                self._end(JobStatus.FAILED, f"cannot restore: {outcome}")
+                self._cannot_begin(f"cannot restore: {outcome}", outcome)
                 return
             attempt.choice = outcome
             now = self._clock.now_ms()
@@ -605,6 +606,14 @@ class JobMaster:
 
     # Failing.
 
+    def _cannot_begin(self, cause: str, error: Exception) -> None:
+        """The attempt ends before it began; where a retry may help, the job is restarted."""
+        if isinstance(error, WeirError) and error.retryable:
+            self._attempt.workers_asked = True  # From here on nothing comes of it any more.
+            self._fail_attempt(cause)
+        else:
+            self._end(JobStatus.FAILED, cause)
+
     def _fail_attempt(self, cause: str) -> None:
         """The attempt cannot go on; restart the job, or fail it for good."""
         if self.status in (JobStatus.FAILING, JobStatus.RESTARTING):
@@ -635,6 +644,7 @@ class JobMaster:
                 self._cluster.to_slot(index, StopWorker(self._attempt.number))
 
     def _superseded(self) -> None:
+        self._checkpoints.fence_off()
         self._end(
             JobStatus.FAILED,
             f"another driver runs {self._job_id} now: a newer attempt is recorded in the "

@@ -127,20 +127,34 @@ def choose_restore(
     """
     if requested is not None:
         return _requested(graph, config, requested)
-    notes: list[str] = []
+    passed_over: dict[CheckpointId, str] = {}
+    usable: list[Manifest] = []
     for stored in list_checkpoints(store, job_id):
         try:
             manifest = _usable(stored)
-            if manifest is None:
-                continue
+        except CorruptStateError as error:
+            passed_over[stored.checkpoint_id] = str(error)
+            continue
+        if manifest is not None:
+            usable.append(manifest)
+    # What a newer attempt completed comes first: a driver that was replaced may have written a
+    # manifest with a higher number after its successor began, and nothing builds on that.
+    for manifest in sorted(usable, key=lambda m: (m.attempt, m.checkpoint_id), reverse=True):
+        try:
             verify(store, manifest)
         except CorruptStateError as error:
-            notes.append(f"checkpoint {stored.checkpoint_id} is passed over: {error}")
+            passed_over[manifest.checkpoint_id] = str(error)
             continue
-        return RestoreChoice(_assign(graph, config, manifest), manifest, notes=tuple(notes))
-    if notes:
+        notes = tuple(
+            f"checkpoint {checkpoint_id} is passed over: {problem}"
+            for checkpoint_id, problem in sorted(passed_over.items(), reverse=True)
+            if checkpoint_id > manifest.checkpoint_id
+        )
+        return RestoreChoice(_assign(graph, config, manifest), manifest, notes=notes)
+    if passed_over:
         raise CorruptStateError(
-            "the job has checkpoints, but none of them is whole: " + "; ".join(notes)
+            "the job has checkpoints, but none of them is whole: "
+            + "; ".join(f"checkpoint {n}: {problem}" for n, problem in passed_over.items())
         )
     return RestoreChoice(_assign(graph, config, None))
 

@@ -178,8 +178,13 @@ class Template:
     ) -> None:
         # Not at the top: the supervisor imports this module, and stays free of NumPy and Arrow.
         import cloudpickle
+        import pyarrow as pa
 
         import weir.runtime.process as process
+
+        # Its first array makes Arrow import pandas, where that is installed: half a second, and
+        # every worker would spend it anew in its first snapshot or restore.
+        pa.array([0])
 
         self._process = process
         self._worker_class = pkgutil.resolve_name(worker)

@@ -16,7 +16,7 @@ from weir.ids import ChannelId, CheckpointId
 from weir.protocol.alignment import DeclineCheckpoint, ForwardCancel
 from weir.protocol.deployment import Deploy, WorkerCommand, WorkerReport
 from weir.protocol.elements import Element, Records
-from weir.protocol.lifecycle import FailureReason
+from weir.protocol.lifecycle import FailureReason, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
     CheckpointAborted,
@@ -120,7 +120,7 @@ class SimulatedWorker(InProcessWorker):
         """Every source of this process gives the checkpoint up, as a subtask in the middle does."""
         reason = FailureReason.CHECKPOINT_DECLINED
         for subtask in self.worker.subtasks:
-            if not subtask.inputs.channels:
+            if not subtask.inputs.channels and subtask.status is SubtaskStatus.RUNNING:
                 subtask._act(
                     [DeclineCheckpoint(checkpoint_id, reason), ForwardCancel(checkpoint_id)]
                 )
@@ -176,10 +176,10 @@ class SimulatedCluster(InProcessCluster):
 
     # Slots.
 
-    def start_slot(self, index: int) -> None:
-        """Have a slot register, while there is a driver."""
-        if self.driver_alive:
-            super().start_slot(index)
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a driver with a job."""
+        return self.driver_alive and super().is_running
 
     def silence_slot(self, slot: InProcessSlot) -> None:
         """The slot's process stops, as by SIGSTOP; its worker goes on."""
@@ -187,7 +187,7 @@ class SimulatedCluster(InProcessCluster):
 
     def detach(self, process: InProcessWorker) -> None:
         """Lose the slot of a process that goes on: a zombie."""
-        slot = self.slots.get(process.slot_index)
+        slot = self.slots.get(process.place)
         if slot is not None and slot.worker is process:
             slot.worker = None
             self.lose_slot(slot)

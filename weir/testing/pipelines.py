@@ -77,7 +77,9 @@ class OutputLog:
         if name not in self._staged:
             raise InvariantBroken(f"{name} is committed, but was never staged")
         if not self._is_durable(checkpoint_id):
-            raise InvariantBroken(f"{name} is committed for checkpoint {checkpoint_id}, not durable")
+            raise InvariantBroken(
+                f"{name} is committed for checkpoint {checkpoint_id}, not durable"
+            )
         piece = self.committed.setdefault(name, Committed(self._staged[name]))
         piece.checkpoints.add(checkpoint_id)
         self._reach("commit.after")
@@ -313,9 +315,7 @@ class _Builder:
     def source(self) -> None:
         uid = f"s{len(self.operators)}"
         parallelism, count = self.random.randint(1, 3), self.random.randint(10, 30)
-        self.add(
-            uid, parallelism, partial(NumberingSource, uid, count, self.reach), is_source=True
-        )
+        self.add(uid, parallelism, partial(NumberingSource, uid, count, self.reach), is_source=True)
         names = {(f"{uid}.{i}", n) for i in range(parallelism) for n in range(count)}
         self.streams.append(_Stream(OperatorId(uid), parallelism, names))
 

@@ -44,6 +44,7 @@ from weir.protocol.events import (
     AttemptStarted,
     CheckpointSettled,
     CheckpointTriggered,
+    JobChanged,
     JobEvent,
     Notice,
 )
@@ -158,8 +159,9 @@ class Simulation:
         self._received: dict[tuple[int, int], dict[ChannelId, int]] = defaultdict(dict)
         self._checked: object = None  # The coordinator's state that was looked at last.
         self._attempt = AttemptNumber(0)
-        self._open: dict[CheckpointId, SimulatedCluster] = {}  # Triggered and not settled.
-        self._base_id: int | None = None  # What the job restored or completed last.
+        self._open: set[tuple[SimulatedCluster, CheckpointId]] = set()  # Triggered, not settled.
+        self._base_ids: dict[SimulatedCluster, int | None] = {}  # Restored or completed last.
+        self._ended_by: SimulatedCluster | None = None
         self._damaged: set[int] = set()
         self._fell_back = False
         self._notices: list[str] = []
@@ -187,8 +189,7 @@ class Simulation:
             self._check_end()
         except (InvariantBroken, ProtocolError, AssertionError) as error:
             raise SimulationFailed(
-                f"seed {self.seed}: {error}\n"
-                f"replay: python -m weir.testing.simulation {self.seed}"
+                f"seed {self.seed}: {error}\nreplay: python -m weir.testing.simulation {self.seed}"
             ) from error
         return self.outcome
 
@@ -218,6 +219,11 @@ class Simulation:
             seed=self._rng.randrange(1 << 30),
         )
         cluster.start(master)
+
+    @property
+    def _last(self) -> SimulatedCluster:
+        """The application whose result counts."""
+        return self._ended_by or self._newest
 
     @property
     def _newest(self) -> SimulatedCluster:
@@ -358,14 +364,13 @@ class Simulation:
         self._note("the driver died")
         for slot in cluster.slots.values():
             slot.alive = False
+            slot.commands.cut = True
             slot.worker = None
         for process in list(cluster.processes.values()):
             delay_ms = 0 if self._rng.random() < 0.5 else self._rng.randint(1, 150)
             self._events.after(delay_ms * 1_000_000, lambda p=process: cluster.kill(p))
-        for checkpoint_id, owner in list(self._open.items()):
-            if owner is cluster:
-                del self._open[checkpoint_id]
-        if cluster is self._newest:
+        self._open = {open_ for open_ in self._open if open_[0] is not cluster}
+        if cluster is self._newest and self._ended_by is None:
             self._events.after(self._rng.randint(1, 20) * 1_000_000, self._start_application)
 
     def orphaned(self, process: InProcessWorker, report: Report | WorkerReport) -> None:
@@ -427,23 +432,32 @@ class Simulation:
             self._note(_told(event))
         match event:
             case CheckpointTriggered(checkpoint_id=checkpoint_id):
-                self._open[checkpoint_id] = cluster
+                self._open.add((cluster, checkpoint_id))
             case CheckpointSettled(checkpoint_id=checkpoint_id, failure=failure):
-                if self._open.pop(checkpoint_id, None) is None:
+                if (cluster, checkpoint_id) not in self._open:
                     raise InvariantBroken(f"checkpoint {checkpoint_id} is settled twice")
+                self._open.remove((cluster, checkpoint_id))
                 if failure is not None:
                     self.outcome.aborted[failure] += 1
                     return
                 self.outcome.completed += 1
-                self._base_id = checkpoint_id
+                self._base_ids[cluster] = checkpoint_id
                 self._check_cut(cluster, checkpoint_id)
             case AttemptStarted(attempt=attempt, restored_checkpoint=restored):
                 self.outcome.attempts += 1
-                self._base_id = restored
+                self._base_ids[cluster] = restored
                 self._check_restored(restored)
                 if attempt <= self._attempt:
                     raise InvariantBroken(f"attempt {attempt} starts after {self._attempt}")
                 self._attempt = attempt
+            case JobChanged(status=JobStatus.FINISHED):
+                self._ended_by = self._ended_by or cluster
+                for other in self._applications:
+                    if other is not cluster and other.driver_alive:
+                        other.crash()  # Whoever waits for this job has its result.
+            case JobChanged(status=JobStatus.FAILED, cause=cause):
+                if cluster is self._newest and INJECTED in cause and cluster not in self._base_ids:
+                    cluster.crash()  # It could not even begin; its user starts it again.
             case Notice(text=text):
                 self._notices.append(text)
             case SubtaskChanged(status=SubtaskStatus.FAILED, cause=cause) | Declined(cause=cause):
@@ -482,11 +496,14 @@ class Simulation:
             raise InvariantBroken(f"something failed by itself: {cause}")
 
     def _check_end(self) -> None:
-        master = self._newest_master
+        master = self._last.master
+        assert master is not None
         if master.status is not JobStatus.FINISHED:
             raise InvariantBroken(f"the job ended {master.status}: {master.cause}")
         state = master._checkpoints._state
-        if state.pending or state.queue or master._checkpoints.is_busy or self._open:
+        if self._last.driver_alive and (
+            state.pending or state.queue or master._checkpoints.is_busy or self._open
+        ):
             raise InvariantBroken(f"left over: {state.pending} {state.queue} {self._open}")
         if processes := [p for a in self._applications for p in a.processes.values()]:
             raise InvariantBroken(f"{len(processes)} worker processes are left")
@@ -532,7 +549,7 @@ class Simulation:
 
     def _lineage(self) -> Iterator[int]:
         """The checkpoint that the job ended with, and those it builds on."""
-        checkpoint_id = self._base_id
+        checkpoint_id = self._base_ids[self._last]
         while checkpoint_id is not None:
             yield checkpoint_id
             checkpoint_id = self._store.parents[checkpoint_id]
@@ -579,7 +596,9 @@ def _random_config(rng: random.Random) -> JobConfig:
         max_parallelism=8,
         checkpoints=CheckpointConfig(
             interval_ms=rng.randint(10, 20),
-            mode=CheckpointingMode.EXACTLY_ONCE if exactly_once else CheckpointingMode.AT_LEAST_ONCE,
+            mode=CheckpointingMode.EXACTLY_ONCE
+            if exactly_once
+            else CheckpointingMode.AT_LEAST_ONCE,
             timeout_ms=rng.randint(40, 150),
             min_pause_ms=rng.choice([0, 0, 5]),
             concurrent_max=rng.randint(1, 3),
@@ -610,7 +629,9 @@ def simulate(seed: int, *, faulty: bool = True) -> Outcome:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one seed and print its story."""
-    parser = argparse.ArgumentParser(prog="python -m weir.testing.simulation", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m weir.testing.simulation", description=main.__doc__
+    )
     parser.add_argument("seed", type=int)
     parser.add_argument("--undisturbed", action="store_true", help="the same without faults")
     options = parser.parse_args(arguments)

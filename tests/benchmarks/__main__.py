@@ -1,0 +1,71 @@
+"""``python -m tests.benchmarks [row ...] [--quick] [--json FILE]``."""
+
+import argparse
+import inspect
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.benchmarks import (
+    bandwidth,
+    latency,
+    memory,
+    pause,
+    records,
+    recovery,
+    throughput,
+)
+from tests.benchmarks.report import Row, save, show
+
+BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
+    "aggregate": throughput.aggregate,
+    "checkpoints": throughput.checkpoints,
+    "pause": pause.pause,
+    "bandwidth": bandwidth.bandwidth,
+    "recovery": recovery.recovery,
+    "latency": latency.latency,
+    "records": records.records,
+    "memory": memory.memory,
+}
+
+
+def main() -> int:
+    """Measure what was asked for; 1 where a benchmark could not run."""
+    listed = "\n".join(f"  {name:12} {inspect.getdoc(b)}" for name, b in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks",
+        description=f"Measures Weir against the same work without it.\n\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="row", help="which; without any, all")
+    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    given = parser.parse_args()
+    if unknown := sorted(set(given.names) - BENCHMARKS.keys()):
+        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    logging.getLogger("weir").setLevel(logging.ERROR)  # Failures are what recovery is about.
+    console = Console()
+    rows: list[Row] = []
+    failed: dict[str, Exception] = {}
+    for name in given.names or BENCHMARKS:
+        started = time.monotonic()
+        try:
+            rows += BENCHMARKS[name](given.quick)
+        except Exception as error:  # The rest of the table is worth having.
+            failed[name] = error
+            console.print_exception()
+        console.print(f"[dim]{name}: {time.monotonic() - started:.0f} s[/dim]")
+    show(rows, console)
+    if given.json is not None:
+        save(rows, given.json)
+    for name, error in failed.items():
+        console.print(f"[red]{name} could not run: {error}[/red]")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Runs jobs on local Spark and takes the time and CPU of their worker processes."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
+from weir.datastream import StreamExecutionEnvironment
+from weir.datastream.execution import ExecutionOptions
+from weir.protocol.events import JobEvent, WorkerStarted
+from weir.protocol.messages import SubtaskMetrics
+from weir.runtime.history import JobHistory
+from weir.spark import submit
+
+PARALLELISM = 2
+SOURCE = "rows"  # The uid of every benchmark's source.
+Build = Callable[[StreamExecutionEnvironment], Any]
+Listener = Callable[[JobEvent], None]
+
+
+@contextmanager
+def spark(master: str = f"local[{PARALLELISM}]") -> Iterator[None]:
+    """A Spark context that the jobs within share."""
+    context, owned = submit.open_session(master, PARALLELISM, "weir-benchmarks")
+    try:
+        yield
+    finally:
+        if owned:
+            context.stop()
+
+
+def run_job(
+    build: Build,
+    *listeners: Listener,
+    storage: Path | None = None,
+    interval_ms: int | None = None,
+    spare_slots: int = 0,
+) -> JobHistory:
+    """Run what ``build`` adds to an environment to its end; it restarts without delay."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(PARALLELISM)
+    build(env)
+    config = JobConfig(
+        name="benchmark",
+        parallelism=PARALLELISM,
+        checkpoints=CheckpointConfig(
+            interval_ms=interval_ms, storage=None if storage is None else str(storage)
+        ),
+        restart=RestartConfig(
+            kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0
+        ),
+        spare_slots=spare_slots,
+    )
+    for listener in listeners:
+        submit.listen(listener)
+    try:
+        result = submit.execute(env.get_job_graph("benchmark"), config, ExecutionOptions())
+    finally:
+        for listener in listeners:
+            submit.unlisten(listener)
+    history: JobHistory = result.history
+    return history
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast rows went, per second of CPU and per second."""
+
+    per_cpu_second: float
+    per_second: float  # Of all cores together.
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at_s: float
+    cpu_s: float
+    records: int
+
+
+@dataclass(slots=True)
+class RateMeter:
+    """Hears a job and samples each worker's CPU whenever its source reports how far it is."""
+
+    settle_s: float  # What comes before is warm-up: imports, growing tables, slice sizes.
+    _workers: dict[int, psutil.Process] = field(default_factory=dict)
+    _samples: dict[int, list[_Sample]] = field(default_factory=lambda: defaultdict(list))
+
+    def __call__(self, event: JobEvent) -> None:
+        match event:
+            case WorkerStarted(slot_index=slot, pid=pid):
+                self._workers[slot] = psutil.Process(pid)
+            case SubtaskMetrics(chain=chain, records_in=records) if chain.operator == SOURCE:
+                cpu = self._workers[chain.index].cpu_times()
+                sample = _Sample(time.monotonic(), cpu.user + cpu.system, records)
+                self._samples[chain.index].append(sample)
+
+    def rate(self) -> Rate:
+        """From the first sample after the warm-up to the last one before the end."""
+        rows = cpu_s = per_second = 0.0
+        for samples in self._samples.values():
+            begun = samples[0].at_s + self.settle_s
+            window = [s for s in samples if s.at_s >= begun]
+            moving = [s for s, t in zip(window, window[1:], strict=False) if t.records > s.records]
+            if len(moving) < 2:
+                raise RuntimeError("the job was too short to be measured; give it more seconds")
+            first, last = moving[0], moving[-1]
+            rows += last.records - first.records
+            cpu_s += last.cpu_s - first.cpu_s
+            per_second += (last.records - first.records) / (last.at_s - first.at_s)
+        return Rate(rows / cpu_s, per_second)

@@ -1,0 +1,93 @@
+"""One measured row, and the table of all of them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+_SCALES = {"rows/s": ((1e6, "M"), (1e3, "k")), "B/s": ((1e9, "G"), (1e6, "M")), "B": ((1e6, "M"),)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table.
+
+    Units: ``weir`` and ``baseline`` in ``unit``; ``ratio`` is the first by the second.
+    """
+
+    what: str
+    unit: str  # "rows/s", "B/s", "B" or "ms".
+    weir: float
+    baseline: float
+    against: str  # What the baseline is.
+    target: str
+    met: bool
+    note: str = ""  # How it was measured, where the name does not say it; spread.
+
+    @property
+    def ratio(self) -> float:
+        """Weir's number by the baseline's."""
+        return self.weir / self.baseline if self.baseline else float("inf")
+
+
+def ratio_row(
+    what: str,
+    unit: str,
+    pairs: Sequence[tuple[float, float]],
+    *,
+    against: str,
+    at_least: float,
+    target: str = "",
+    note: str = "",
+) -> Row:
+    """A row whose target is a ratio, from alternating (Weir, baseline) measurements.
+
+    What counts is the median of the pairs' own ratios: what slows the machine down for a while
+    slows both of a pair.
+    """
+    ratio = median(weir / baseline for weir, baseline in pairs)
+    baseline = median(b for _, b in pairs)
+    return Row(
+        what=what,
+        unit=unit,
+        weir=ratio * baseline,
+        baseline=baseline,
+        against=against,
+        target=target or f"ratio ≥ {at_least:g}",
+        met=ratio >= at_least,
+        note=note,
+    )
+
+
+def show(rows: Iterable[Row], console: Console) -> None:
+    """Print the table."""
+    table = Table(show_lines=True)
+    for heading in ("what", "Weir", "baseline", "ratio", "target", "met"):
+        table.add_column(heading, justify="right" if heading in ("Weir", "ratio") else "left")
+    for row in rows:
+        table.add_row(
+            f"{row.what}\n[dim]{row.note}[/dim]" if row.note else row.what,
+            readable(row.weir, row.unit),
+            f"{readable(row.baseline, row.unit)}\n[dim]{row.against}[/dim]",
+            f"{row.ratio:.2f}",
+            row.target,
+            "[green]yes[/green]" if row.met else "[red]no[/red]",
+        )
+    console.print(table)
+
+
+def save(rows: Iterable[Row], path: Path) -> None:
+    """Write the rows as JSON."""
+    path.write_text(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=2))
+
+
+def readable(value: float, unit: str) -> str:
+    """A number with three digits that matter."""
+    for scale, letter in _SCALES.get(unit, ()):
+        if value >= scale:
+            return f"{value / scale:.3g} {letter}{unit}"
+    return f"{value:.3g} {unit}"

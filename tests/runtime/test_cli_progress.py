@@ -1,0 +1,398 @@
+"""What the terminal shows of a job: recorded events in, a picture, lines and a table out."""
+
+import io
+import re
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from weir.cli import formats
+from weir.cli.job_view import JobView, SlowestChannel
+from weir.cli.plain import PlainLog, introduction, memory_warning, summary
+from weir.cli.progress import PrintedLines, Progress
+from weir.cli.table import chain_table, render
+from weir.config import CheckpointConfig, JobConfig
+from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
+from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
+from weir.protocol.elements import MAX_WATERMARK_MS, CheckpointKind
+from weir.protocol.events import (
+    AttemptStarted,
+    CaughtUp,
+    CheckpointSettled,
+    CheckpointTriggered,
+    JobChanged,
+    JobEvent,
+    Notice,
+    Recovered,
+)
+from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.messages import (
+    Acknowledged,
+    GateAlignment,
+    OperatorAck,
+    SnapshotMetrics,
+    SubtaskChanged,
+    SubtaskMetrics,
+)
+
+ONE = AttemptNumber(1)
+SOURCE, SUM, SINK = OperatorId("source"), OperatorId("sum"), OperatorId("sink")
+GRAPH = JobGraph(
+    "sums",
+    (
+        Operator(SOURCE, "Numbers", 2, None, is_source=True),
+        Operator(SUM, "Sum", 2, None, keyed=True),
+        Operator(SINK, "Print", 2, None, is_sink=True),
+    ),
+    (
+        Edge(SOURCE, SUM, Partitioning.HASH),
+        Edge(SUM, SINK, Partitioning.FORWARD),
+    ),
+)
+CONFIG = JobConfig(
+    name="sums", parallelism=2, checkpoints=CheckpointConfig(interval_ms=1_000, storage="/ckpt")
+)
+EXPECTED = tuple(SubtaskId(uid, i) for uid in (SOURCE, SUM, SINK) for i in (0, 1))
+
+
+def view(config: JobConfig = CONFIG) -> JobView:
+    return JobView(JobId("sums-1a2b"), GRAPH, config)
+
+
+def started() -> list[JobEvent]:
+    return [
+        JobChanged(0, JobStatus.INITIALIZING),
+        AttemptStarted(0, ONE, None),
+        *(SubtaskChanged(ONE, SubtaskId(u, i), SubtaskStatus.RUNNING) for u, i in heads()),
+        JobChanged(100, JobStatus.RUNNING),
+    ]
+
+
+def heads() -> Iterable[tuple[OperatorId, int]]:
+    return [(uid, i) for uid in (SOURCE, SUM) for i in (0, 1)]
+
+
+def triggered(number: int, at_ms: int) -> CheckpointTriggered:
+    return CheckpointTriggered(at_ms, CheckpointId(number), CheckpointKind.CHECKPOINT, EXPECTED)
+
+
+def acked(number: int, uid: OperatorId, index: int) -> Acknowledged:
+    """The sum's subtask 0 waits 12 ms for the second source."""
+    head = SubtaskId(uid, index)
+    if uid == SOURCE:
+        return Acknowledged(
+            ONE,
+            CheckpointId(number),
+            head,
+            (OperatorAck(head, (), SnapshotMetrics(1, state_size=9)),),
+        )
+    late = 12.0 if index == 0 else 3.0
+    gate = GateAlignment(0, ("source-0", "source-1"), (0.0, late), (late, 0.0), (0, 0))
+    timed = SnapshotMetrics(5, late, 2, 8, state_size=600_000, gates=(gate,))
+    sink = OperatorAck(SubtaskId(SINK, index), (), replace(timed, gates=(), state_size=0))
+    return Acknowledged(ONE, CheckpointId(number), head, (OperatorAck(head, (), timed), sink))
+
+
+def completed(number: int, at_ms: int) -> list[JobEvent]:
+    settled = CheckpointSettled(at_ms + 43, CheckpointId(number), 43, state_size=1_200_018)
+    return [triggered(number, at_ms), *(acked(number, u, i) for u, i in heads()), settled]
+
+
+def metrics(uid: OperatorId, index: int, records: int, busy: float, idle: float) -> SubtaskMetrics:
+    is_source = uid == SOURCE
+    return SubtaskMetrics(
+        ONE,
+        SubtaskId(uid, index),
+        records_in=0 if is_source else records,
+        records_out=records if is_source else 0,
+        bytes_in=0,
+        bytes_out=0,
+        busy_ms=busy,
+        idle_ms=idle,
+        back_pressured_ms=0.0,
+        watermark_ms=5_000 + index,
+    )
+
+
+def fold(target: JobView, events: Iterable[JobEvent], now_ms: float = 0) -> list[str]:
+    log = PlainLog(target)
+    lines = []
+    for event in events:
+        target.on_event(event, now_ms)
+        lines += [line.text for line in log.on_event(event, now_ms)]
+    return lines
+
+
+def test_a_checkpoint_is_one_line_that_names_the_slowest_channel() -> None:
+    assert fold(view(), [*started(), *completed(7, 1_000)]) == [
+        "job initializing",
+        "attempt 1 starts from the beginning",
+        "job running",
+        "checkpoint 7 completed in 43 ms: 6/6 acknowledged, alignment 12 ms max "
+        "(sum-0 from source-1), state 1.2 MB",
+    ]
+
+
+def test_an_aborted_checkpoint_says_why_and_who_is_missing() -> None:
+    failure = CheckpointSettled(
+        1_500, CheckpointId(7), 500, FailureReason.CHECKPOINT_EXPIRED, "Traceback\n x\nlate"
+    )
+    events = [triggered(7, 1_000), acked(7, SOURCE, 0), acked(7, SUM, 1), failure]
+    assert fold(view(), events) == [
+        "checkpoint 7 aborted after 500 ms: checkpoint_expired: Traceback: late; 3/6 acknowledged, "
+        "missing source-1, sum-0, sink-0"
+    ]
+
+
+def test_a_recovery_tells_its_phases() -> None:
+    events: list[JobEvent] = [
+        JobChanged(10, JobStatus.FAILING, "sum-0 failed\nTraceback\nValueError: three"),
+        JobChanged(11, JobStatus.RESTARTING),
+        AttemptStarted(12, AttemptNumber(2), CheckpointId(7), "8 is damaged"),
+        Recovered(20, AttemptNumber(2), "x", CheckpointId(7), 0.0, 310.0, 45.0, 1_200_000, 12_345),
+        CaughtUp(1_200, AttemptNumber(2), 1_180.0),
+        Notice(1_300, "old state stays"),
+    ]
+    assert fold(view(), events) == [
+        "job failing: sum-0 failed: ValueError: three",
+        "job restarting",
+        "attempt 2 starts from checkpoint 7 (8 is damaged)",
+        "recovered in attempt 2 from checkpoint 7: backoff 0 ms, redeploy 310 ms, restore 45 ms "
+        "(1.2 MB), 12,345 records replayed",
+        "attempt 2 caught up after 1.2 s",
+        "notice: old state stays",
+    ]
+
+
+def test_metrics_come_at_most_every_ten_seconds() -> None:
+    job, log = view(), None
+    fold(job, started())
+    log = PlainLog(job)
+    lines: list[tuple[int, str]] = []
+    for now in range(0, 25_000, 500):
+        for uid, index in heads():
+            event = metrics(uid, index, now, busy=now * 0.25, idle=now * 0.75)
+            job.on_event(event, now)
+            lines += [(now, line.text) for line in log.on_event(event, now)]
+    assert [now for now, _ in lines] == [10_000, 20_000]
+    assert lines[0][1] == (
+        "records: 2,000/s from the sources, busiest Numbers 25 %, watermark -5.0 s"
+    )
+
+
+def test_the_picture_counts_acknowledgements_of_the_checkpoint_under_way() -> None:
+    job = view()
+    fold(job, [*started(), *completed(7, 1_000), triggered(8, 2_000), acked(8, SUM, 1)])
+    picture = job.picture(2_020)
+    numbers, total = picture.chains
+    assert (numbers.acknowledged, numbers.expected) == (0, 2)
+    assert (total.acknowledged, total.expected) == (2, 4)
+    assert (total.alignment_ms, total.start_delay_ms, total.sync_ms, total.async_ms) == (
+        12,
+        5,
+        2,
+        8,
+    )
+    assert total.state_size == 1_200_000
+    assert picture.under_way is not None
+    assert (picture.under_way.checkpoint_id, picture.under_way.elapsed_ms) == (8, 20)
+    assert picture.last is not None
+    assert (picture.last.elapsed_ms, picture.last.age_ms) == (43, 2_020 - 1_043)
+    assert picture.last.slowest == SlowestChannel(SubtaskId(SUM, 0), "source-1", 12.0, 12.0)
+
+
+def test_a_single_channel_is_never_the_slowest() -> None:
+    job = view()
+    head = SubtaskId(SUM, 0)
+    gate = GateAlignment(0, ("source-0",), (0.0,), (0.0,), (0,))
+    ack = OperatorAck(head, (), SnapshotMetrics(gates=(gate,)))
+    settled = CheckpointSettled(1_043, CheckpointId(7), 43)
+    events = [triggered(7, 0), Acknowledged(ONE, CheckpointId(7), head, (ack,)), settled]
+    assert fold(job, events) == [
+        "checkpoint 7 completed in 43 ms: 1/6 acknowledged, alignment 0 ms max, state 0 B"
+    ]
+
+
+def test_rates_are_over_the_last_reports_of_the_attempt() -> None:
+    job = view()
+    fold(job, started())
+    for now, records, busy in ((0, 0, 0.0), (500, 100, 400.0), (1_000, 300, 800.0)):
+        for index in (0, 1):
+            job.on_event(metrics(SOURCE, index, records, busy, now - busy), now)
+    numbers, total = job.picture(1_000).chains
+    assert (numbers.records_per_s, numbers.busy, numbers.watermark_ms) == (600.0, 0.8, 5_000)
+    assert (total.records_per_s, total.busy) == (None, None)
+
+    job.on_event(AttemptStarted(1_100, AttemptNumber(2), None), 1_100)
+    numbers = job.picture(1_200).chains[0]
+    assert (numbers.records_per_s, numbers.running, numbers.watermark_ms) == (None, 0, None)
+
+
+def shown(job: JobView, now_ms: float, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render(job.picture(now_ms), width))
+    assert isinstance(console.file, io.StringIO)
+    return [re.sub(r" {2,}", "  ", line).rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_table_has_a_row_per_chain() -> None:
+    job = view()
+    fold(job, [*started(), *completed(7, 1_000)])
+    assert shown(job, 2_043, 160) == [
+        "sums (sums-1a2b)  running  attempt 1  up 2.0 s  0 recoveries",
+        "checkpoints: 1 completed, 0 aborted; last 7, 1.0 s ago, took 43 ms, 1.2 MB",
+        "operators  running  acked  start delay  alignment  sync  async  state  records  busy  "
+        "back-pr.  watermark",
+        shown(job, 2_043, 160)[3],  # The rule below the header.
+        "Numbers  2/2  2/2  1 ms  0 ms  0 ms  0 ms  18 B  -  -  -  -",
+        "Sum → Print  2/2  4/4  5 ms  12 ms  2 ms  8 ms  1.2 MB  -  -  -  -",
+        "slowest channel of checkpoint 7: sum-0 from source-1, 12 ms after the first barrier; "
+        "others were blocked up to 12 ms",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 140, 200])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    job = view()
+    fold(job, [*started(), *completed(7, 1_000)])
+    for now in (0, 500, 1_000):
+        for uid, index in heads():
+            job.on_event(metrics(uid, index, now * 1_000, now * 0.5, now * 0.5), now)
+    console = Console(file=io.StringIO(), width=width)
+    options = console.options.update(max_width=1_000)
+    table = chain_table(job.picture(1_000), width)
+    needed = console.measure(table, options=options).minimum
+    assert needed <= width
+
+
+def test_ended_and_failed_subtasks_are_told_apart() -> None:
+    job = view()
+    ended = [SubtaskChanged(ONE, SubtaskId(SOURCE, i), SubtaskStatus.ENDED) for i in (0, 1)]
+    failed = SubtaskChanged(ONE, SubtaskId(SUM, 0), SubtaskStatus.FAILED, "cause")
+    fold(job, [*started(), *ended, failed])
+    rows = shown(job, 200, 120)[4:]
+    assert rows[0].startswith("Numbers  ended  ")
+    assert rows[1].startswith("Sum → Print  1/2 (1 failed)  ")
+
+
+def test_the_introduction_says_how_checkpoints_are_kept() -> None:
+    assert introduction(view()) == (
+        "sums (sums-1a2b): 2 slots, a checkpoint every 1 s, exactly once, kept in /ckpt"
+    )
+    assert introduction(view(JobConfig())) == "sums (sums-1a2b): 2 slots, no checkpoints"
+
+
+def test_only_checkpoints_in_memory_are_warned_of() -> None:
+    in_memory = replace(CONFIG, checkpoints=CheckpointConfig(interval_ms=1_000))
+    assert memory_warning(CONFIG) is None
+    assert memory_warning(JobConfig()) is None
+    warning = memory_warning(in_memory)
+    assert warning is not None
+    assert "lost with it" in warning
+
+
+def test_the_summary_counts_what_happened() -> None:
+    job = view()
+    aborted = CheckpointSettled(1, CheckpointId(8), 1, FailureReason.CHECKPOINT_DECLINED)
+    fold(job, [*started(), *completed(7, 0), aborted, JobChanged(2, JobStatus.FINISHED)])
+    assert summary(job, 2_500) == (
+        "sums (sums-1a2b) finished after 2.5 s: 1 checkpoint completed, 1 aborted, 0 recoveries"
+    )
+
+
+def progress_threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "weir-progress"]
+
+
+def test_elsewhere_than_in_a_terminal_lines_come_without_colours() -> None:
+    file = io.StringIO()
+    progress = Progress(view(), file, now_ms=lambda: 0.0)
+    for event in [*started(), *completed(7, 1_000), JobChanged(9, JobStatus.FINISHED)]:
+        progress.on_event(event)
+    progress.close()
+    lines = file.getvalue().splitlines()
+    assert lines[0].startswith("sums (sums-1a2b): 2 slots")
+    assert lines[4].startswith("checkpoint 7 completed in 43 ms")
+    assert lines[-1].startswith("sums (sums-1a2b) finished after 0 ms: 1 checkpoint completed")
+    assert "\x1b" not in file.getvalue()
+    assert progress_threads() == []
+
+
+class SlowTerminal(io.StringIO):
+    """Takes 50 ms for every write."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        time.sleep(0.05)
+        return super().write(text)
+
+
+def test_a_slow_terminal_does_not_slow_the_job() -> None:
+    """Each event would cost 50 ms if it waited for its line to be shown."""
+    file = SlowTerminal()
+    progress = Progress(view(), file, now_ms=lambda: 0.0)
+    begun = time.monotonic()
+    for event in [*started(), *(event for n in range(1, 101) for event in completed(n, 0))]:
+        progress.on_event(event)
+    took = time.monotonic() - begun
+    progress.on_event(JobChanged(9, JobStatus.FINISHED))
+    progress.close()
+    assert took < 2.0
+    assert "sums (sums-1a2b) finished" in file.getvalue()
+
+
+def test_a_job_that_never_started_has_no_summary() -> None:
+    file = io.StringIO()
+    Progress(view(), file, now_ms=lambda: 0.0).close()
+    assert len(file.getvalue().splitlines()) == 1
+
+
+def test_printed_lines_wait_until_they_are_whole() -> None:
+    under = io.StringIO()
+    printed = PrintedLines(under)
+    printed.write("one\n\nthr")
+    assert printed.take() == "one\n"
+    assert printed.take() is None
+    printed.write("ee")
+    printed.end()
+    printed.write("!")
+    assert under.getvalue() == "three!"
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (0.2, "<1 ms"),
+        (43.4, "43 ms"),
+        (999.6, "1.0 s"),
+        (59_940, "59.9 s"),
+        (60_000, "1 min 0 s"),
+        (3_600_000, "1 h 0 min"),
+    ],
+)
+def test_durations_keep_the_figures_that_matter(ms: float, text: str) -> None:
+    assert formats.duration(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(999, "999 B"), (1_000, "1.0 kB"), (999_960, "1.0 MB"), (5 * 10**12, "5.0 TB")],
+)
+def test_sizes_are_in_thousands(count: int, text: str) -> None:
+    assert formats.size(count) == text
+
+
+def test_a_watermark_is_a_lag_only_where_it_is_near_the_clock() -> None:
+    now = 1_700_000_000_000
+    assert formats.watermark(None, now) == "-"
+    assert formats.watermark(now - 3_200, now) == "-3.2 s"
+    assert formats.watermark(MAX_WATERMARK_MS, now) == "end"
+    assert formats.watermark(now - 400 * 86_400_000, now).startswith("2022-10-1")
+    assert formats.watermark(10**18, now) == f"{10**18} ms"

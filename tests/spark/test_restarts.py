@@ -1,0 +1,110 @@
+"""Hundreds of restarts in place: nothing grows, nothing is left, nothing is lost."""
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.spark.harness import (
+    Count,
+    Listening,
+    collect,
+    count,
+    environment,
+    numbered,
+    tagged_union,
+    wrong_numbers,
+)
+from weir.datastream import MapFunction, RestartConfig, RestartStrategyKind
+from weir.protocol.events import AttemptStarted, JobEvent, Recovered, SlotChanged
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
+
+RESTARTS = 200
+N = 2_000  # Records of each source: one failure in ten records of the left one.
+SETTLED = 20  # Restarts after which everything has been loaded and grown to its size.
+GROWTH_MAX_BYTES = 8 << 20  # A leak of 50 kB a restart would be 9 MB.
+
+
+class Stumbling(MapFunction):
+    """Raises at every tenth record of the left source, once over all attempts."""
+
+    def __init__(self, markers: Path) -> None:
+        self._markers = markers
+
+    def map(self, value: Any) -> Any:
+        source, index, _ = value
+        if source == "left" and index % (N // RESTARTS) == 0:
+            try:
+                os.close(os.open(self._markers / str(index), os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return value
+            raise ValueError(f"stumbled at {index}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the lasting processes of a slot, and this one, hold."""
+
+    resident_bytes: int
+    slot_fds: int
+    slot_processes: int
+    driver_fds: int
+    driver_threads: int
+
+
+@dataclass(slots=True)
+class Measuring:
+    """Measures when an attempt begins: the old worker is dying, the new one not yet there."""
+
+    slot: psutil.Process | None = None
+    usages: list[Usage] = field(default_factory=list)
+
+    def __call__(self, event: JobEvent) -> None:
+        match event:
+            case SlotChanged(pid=pid, registered=True):
+                self.slot = psutil.Process(pid)
+            case Recovered():
+                assert self.slot is not None
+                (template,) = self.slot.children()
+                lasting = [self.slot, template]
+                self.usages.append(
+                    Usage(
+                        resident_bytes=sum(p.memory_full_info().uss for p in lasting),
+                        slot_fds=sum(p.num_fds() for p in lasting),
+                        slot_processes=len(self.slot.children(recursive=True)),
+                        driver_fds=psutil.Process().num_fds(),
+                        driver_threads=threading.active_count(),
+                    )
+                )
+            case AttemptStarted():
+                pass
+
+
+def test_two_hundred_restarts_in_place_leave_nothing(tmp_path: Path) -> None:
+    markers = tmp_path / "markers"
+    markers.mkdir()
+    measuring = Measuring()
+    env = environment(tmp_path / "checkpoints", interval_ms=50, parallelism=1)
+    env.set_restart_strategy(
+        RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0)
+    )
+    stream = tagged_union(env, N, None).map(Stumbling(markers))
+    with Listening(measuring):
+        result = collect(numbered(stream), "restarts")
+    assert count(result.collected, N) == Count(lost=0, duplicated=0, out_of_order=0)
+    assert not wrong_numbers(result.collected)
+    assert len(list(markers.iterdir())) == RESTARTS
+    assert result.history.attempt == RESTARTS + 1
+
+    settled, last = measuring.usages[SETTLED : SETTLED + 10], measuring.usages[-10:]
+    for resource in ("slot_fds", "slot_processes", "driver_fds", "driver_threads"):
+        before, after = (max(getattr(u, resource) for u in part) for part in (settled, last))
+        assert after <= before, f"{resource} grew from {before} to {after}"
+    before, after = (min(u.resident_bytes for u in part) for part in (settled, last))
+    assert after - before < GROWTH_MAX_BYTES, f"memory grew from {before} to {after}"
