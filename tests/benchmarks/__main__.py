@@ -62,8 +62,8 @@ def main() -> int:
     show(rows, console)
     if given.json is not None:
         save(rows, given.json)
-    for name, error in failed.items():
-        console.print(f"[red]{name} could not run: {error}[/red]")
+    for name, cause in failed.items():
+        console.print(f"[red]{name} could not run: {cause}[/red]")
     return 1 if failed else 0
 
 

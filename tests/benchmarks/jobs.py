@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,7 @@ def run_job(
         checkpoints=CheckpointConfig(
             interval_ms=interval_ms, storage=None if storage is None else str(storage)
         ),
-        restart=RestartConfig(
-            kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0
-        ),
+        restart=RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0),
         spare_slots=spare_slots,
     )
     for listener in listeners:
@@ -106,7 +105,7 @@ class RateMeter:
         for samples in self._samples.values():
             begun = samples[0].at_s + self.settle_s
             window = [s for s in samples if s.at_s >= begun]
-            moving = [s for s, t in zip(window, window[1:], strict=False) if t.records > s.records]
+            moving = [s for s, t in pairwise(window) if t.records > s.records]
             if len(moving) < 2:
                 raise RuntimeError("the job was too short to be measured; give it more seconds")
             first, last = moving[0], moving[-1]

@@ -126,9 +126,7 @@ class CreatedSource(DataGeneratorSource):
 
     HELD_UP_MAX_NS = 200_000_000
 
-    def __init__(
-        self, function: KeyedRows, seconds: float, rows_per_second: float | None
-    ) -> None:
+    def __init__(self, function: KeyedRows, seconds: float, rows_per_second: float | None) -> None:
         super().__init__(function, None, rows_per_second, vectorised=True)
         self.seconds = seconds
 

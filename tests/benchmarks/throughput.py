@@ -1,4 +1,4 @@
-"""A keyed running aggregate: against a loop without a framework, and with checkpoints or without."""
+"""A keyed running aggregate: against a loop without a framework; with checkpoints or without."""
 
 import time
 from pathlib import Path

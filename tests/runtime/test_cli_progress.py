@@ -107,7 +107,7 @@ def metrics(uid: OperatorId, index: int, records: int, busy: float, idle: float)
     return SubtaskMetrics(
         ONE,
         SubtaskId(uid, index),
-        records_in=0 if is_source else records,
+        records_in=records,
         records_out=records if is_source else 0,
         bytes_in=0,
         bytes_out=0,

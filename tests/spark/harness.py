@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 
 from weir.common import Configuration, Types, WatermarkStrategy
 from weir.datastream import (
@@ -27,8 +28,15 @@ from weir.datastream import (
     StreamExecutionEnvironment,
     ValueStateDescriptor,
 )
-from weir.datastream.connectors import CollectSink, DataGeneratorSource
-from weir.protocol.events import CheckpointSettled, JobEvent, SlotChanged, WorkerStarted
+from weir.datastream.connectors import CollectSink, DataGeneratorSource, ParquetSink
+from weir.operators.parquet_sink import committed_files
+from weir.protocol.events import (
+    CheckpointSettled,
+    JobEvent,
+    Recovered,
+    SlotChanged,
+    WorkerStarted,
+)
 from weir.spark import submit
 from weir.testing import faults
 from weir.testing.faults import Fault
@@ -93,7 +101,8 @@ class Recorder:
 class Killer:
     """Sends a signal to a process of the job, once a number of checkpoints completed.
 
-    ``target`` is "worker", "slot" or "template" (of workers): the one with index ``index``.
+    ``target`` is "worker", "slot", "template" (of workers) or "executor" (of the slot): the one
+    with index ``index``.
     """
 
     target: str
@@ -117,7 +126,59 @@ class Killer:
                     if self.target == "template":
                         (template,) = psutil.Process(self.killed).children()
                         self.killed = template.pid
+                    elif self.target == "executor":
+                        self.killed = executor_of(self.killed).pid
                     os.kill(self.killed, self.signal)
+
+
+def executor_of(slot_pid: int) -> psutil.Process:
+    """The JVM in which a slot's Spark task runs."""
+    parents: list[psutil.Process] = psutil.Process(slot_pid).parents()
+    return next(process for process in parents if process.name() == "java")
+
+
+@dataclass(slots=True)
+class Freezer:
+    """Stops processes of slot 0 for as long as no successor runs, then lets them go on.
+
+    ``whole_executor``: the JVM too, as when a machine freezes; else only supervisor, template and
+    worker.
+    """
+
+    whole_executor: bool = False
+    after_checkpoints: int = 2
+    frozen: list[psutil.Process] = field(default_factory=list)
+    survivors: list[psutil.Process] = field(default_factory=list)  # That lived to go on.
+    slot_pid: int = 0
+    completed: int = 0
+
+    def __call__(self, event: JobEvent) -> None:
+        match event:
+            case SlotChanged(_, 0, _, pid, True) if not self.frozen:
+                self.slot_pid = pid
+            case CheckpointSettled(failure=None) if not self.frozen:
+                self.completed += 1
+                if self.completed == self.after_checkpoints:
+                    self.freeze()
+            case Recovered() if self.frozen:
+                self.thaw()
+
+    def freeze(self) -> None:
+        """Stop them, parents first."""
+        slot = psutil.Process(self.slot_pid)
+        top = executor_of(self.slot_pid) if self.whole_executor else slot
+        self.frozen = [top, *top.children(recursive=True)]
+        for process in self.frozen:
+            process.suspend()
+
+    def thaw(self) -> None:
+        """Let those go on that were not killed."""
+        for process in self.frozen:
+            try:
+                process.resume()
+                self.survivors.append(process)
+            except psutil.NoSuchProcess:
+                continue
 
 
 class Listening:
@@ -233,6 +294,28 @@ def collect(stream: Any, name: str) -> JobExecutionResult:
     return result
 
 
+ROW_NAMES = ["source", "position", "reader", "writer", "number"]
+ROW = Types.ROW_NAMED(
+    ROW_NAMES, [Types.STRING(), Types.LONG(), Types.INT(), Types.INT(), Types.LONG()]
+)
+
+
+def as_row(value: Any) -> Any:
+    """For ``map``, which declares the type."""
+    return value
+
+
+def to_files(stream: Any, output: Path) -> None:
+    """End a numbered stream in Parquet files."""
+    stream.map(as_row, ROW).uid("rows").sink_to(ParquetSink(output)).uid("files")
+
+
+def rows_of(output: Path) -> list[tuple[Any, ...]]:
+    """The rows of the committed files, those of one subtask in their order."""
+    tables = [pq.read_table(path).to_pylist() for path in committed_files(output)]
+    return [tuple(row[name] for name in ROW_NAMES) for rows in tables for row in rows]
+
+
 def wrong_numbers(rows: Iterable[Sequence[Any]]) -> dict[int, list[int]]:
     """Keys whose records are not numbered 1, 2, 3 and so on, as exactly-once state numbers them."""
     numbers: dict[int, list[int]] = defaultdict(list)
@@ -247,11 +330,11 @@ SESSION = "WEIR_TEST_SESSION"  # In the environment of everything that a test st
 
 
 def processes_of(session: str) -> list[psutil.Process]:
-    """The processes that live with this session in their environment."""
+    """The processes whose environment has this session, or one within it."""
     found = []
     for process in psutil.process_iter():
         try:
-            is_ours = process.environ().get(SESSION) == session
+            is_ours = f"{process.environ().get(SESSION)}/".startswith(f"{session}/")
             if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:  # Gone, or another user's.

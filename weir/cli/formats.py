@@ -54,13 +54,13 @@ def share(part: float) -> str:
     return f"{part * 100:.0f} %"
 
 
-def moment(ms: int) -> str:
+def moment(ms: int, precision: str = "seconds") -> str:
     """A point in time, in the zone of this machine."""
     try:
         at = datetime.fromtimestamp(ms / 1_000).astimezone()
     except (OverflowError, ValueError, OSError):  # Event times can be anything.
         return f"{ms} ms"
-    return at.isoformat(sep=" ", timespec="seconds")
+    return at.isoformat(sep=" ", timespec=precision)
 
 
 def watermark(ms: int | None, now_ms: float) -> str:
@@ -72,7 +72,7 @@ def watermark(ms: int | None, now_ms: float) -> str:
     lag = now_ms - ms
     if 0 <= lag < _NEAR_MS:
         return f"-{duration(lag)}"
-    return moment(ms)
+    return moment(ms, "minutes")
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -192,9 +192,7 @@ class JobView:
         (since, old), (until, new) = reports[0], reports[-1]
         if until <= since:
             return None
-        is_source = subtask in self._sources
-        done = new.records_out - old.records_out if is_source else new.records_in - old.records_in
-        return done * 1_000 / (until - since)
+        return (new.records_in - old.records_in) * 1_000 / (until - since)
 
     def _busy(self, subtask: SubtaskId) -> tuple[float, float] | None:
         """The shares of time in which a subtask was busy and back-pressured."""

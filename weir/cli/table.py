@@ -23,6 +23,10 @@ _STATUS_STYLES = {
 }
 
 
+COLUMN_GAP = 3  # Between columns: their padding and the box.
+NAME_WIDTH_MIN = 10
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column, and the width of terminal from which on there is room for it."""
@@ -101,12 +105,19 @@ def chain_table(picture: Picture, width: int) -> Table:
     """A row per chain, with the columns there is room for."""
     columns = [column for column in COLUMNS if width >= column.from_width]
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    table.add_column("operators", overflow="ellipsis", no_wrap=True, min_width=12)
-    for column in columns:
-        table.add_column(column.title, justify="right", no_wrap=True)
-    for chain in picture.chains:
-        cells = [Text(column.cell(chain, picture.now_ms)) for column in columns]
-        table.add_row(Text(chain.name), *cells, style="red" if chain.failed else "")
+    rows = [[column.cell(chain, picture.now_ms) for column in columns] for chain in picture.chains]
+    widths = [
+        max([len(column.title), *(len(row[i]) for row in rows)]) for i, column in enumerate(columns)
+    ]
+    # Figures keep their width; the names of the operators get what they leave.
+    left = width - sum(widths) - COLUMN_GAP * len(columns)
+    longest = max((len(chain.name) for chain in picture.chains), default=0)
+    name_width = max(NAME_WIDTH_MIN, min(left, longest))
+    table.add_column("operators", overflow="ellipsis", no_wrap=True, width=name_width)
+    for column, column_width in zip(columns, widths, strict=True):
+        table.add_column(column.title, justify="right", no_wrap=True, min_width=column_width)
+    for chain, row in zip(picture.chains, rows, strict=True):
+        table.add_row(Text(chain.name), *map(Text, row), style="red" if chain.failed else "")
     return table
 
 

@@ -2,10 +2,10 @@
 
 Everything is an action in one event queue, ordered by time. The classes that run are those of a
 cluster (``JobMaster``, ``Worker`` and what they are made of); what is replaced is what joins them:
-a socket becomes a *line*, which delivers in order and after a delay, a process becomes an object, a
-pool of threads a call. ``run_in_process`` is that with the real clock and no delays: the smallest way
-to run a pipeline, without Spark. ``weir.testing`` is that with a clock that is moved by hand, delays
-from a seed, and faults.
+a socket becomes a *line*, which delivers in order and after a delay, a process becomes an object,
+a pool of threads a call. ``run_in_process`` is that with the real clock and no delays: the smallest
+way to run a pipeline, without Spark. ``weir.testing`` is that with a clock that is moved by hand,
+delays from a seed, and faults.
 """
 
 import heapq
@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from itertools import count
 from typing import Any, Protocol, TypeAlias
@@ -120,7 +121,7 @@ class Conditions:
     """How the world treats a cluster: here nothing takes time and nothing is held back."""
 
     def delay_ns(self, what: str) -> int:
-        """How long this takes: "loop", "channel", "report", "command", "io", "snapshot", "start"."""
+        """How long this takes: loop, channel, report, command, io, snapshot or start."""
         return 0
 
     def take(self, waiting: int) -> int:
@@ -299,7 +300,7 @@ class InProcessCluster:
     It is what a job master's ``Cluster`` must be, and drives the job master as a driver does.
     """
 
-    worker_class = InProcessWorker
+    worker_class: type[InProcessWorker] = InProcessWorker
 
     def __init__(
         self,
@@ -527,7 +528,7 @@ class InProcessCluster:
         for peer in list(self.processes.values()):
             if peer.attempt == process.attempt:
                 self.events.after(
-                    self.conditions.delay_ns("channel"), lambda p=peer: p.lose(process.pid)
+                    self.conditions.delay_ns("channel"), partial(peer.lose, process.pid)
                 )
         slot = self.slots.get(process.place)
         if slot is not None and slot.worker is process:

@@ -77,7 +77,6 @@ from weir.runtime.recovery import RestoreChoice, RestoreRequest, choose_restore,
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore
 
-
 EXIT_REPORT_MS = 200  # From a worker's connection lost to its supervisor's word on how it ended.
 
 

@@ -277,7 +277,9 @@ class SparkCluster:
         if peer.connection.attempt is not None:
             if isinstance(message, WorkerReady):
                 peer.slot_index = message.slot_index
-                self._workers[message.slot_index] = peer
+                known = self._workers.get(message.slot_index)
+                if known is None or (known.connection.attempt or 0) < message.attempt:
+                    self._workers[message.slot_index] = peer  # Else an older one came late.
             if peer.slot_index is None:
                 raise ProtocolError(f"a worker process sent {message} before it was ready")
             self._job.on_worker(peer.slot_index, message)

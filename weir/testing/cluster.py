@@ -242,12 +242,12 @@ class FaultyStore(MemoryStore):
 
     def __init__(self, reach: Callable[[str], None]) -> None:
         super().__init__()
-        self.parents: dict[int, int | None] = {}
-        self.attempt_of: dict[int, int] = {}
+        self.parents: dict[CheckpointId, CheckpointId | None] = {}
+        self.attempt_of: dict[CheckpointId, int] = {}
         self._reach = reach
 
     @property
-    def manifests(self) -> set[int]:
+    def manifests(self) -> set[CheckpointId]:
         """The completed checkpoints that are there now."""
         found = {key[1] for path in super().list() if (key := parse_manifest_path(path))}
         return found & self.parents.keys()

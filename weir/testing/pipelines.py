@@ -1,13 +1,14 @@
 """Random pipelines whose output is known beforehand, for simulations.
 
-A record is ``(origin, number, value, total, route)``. Origin and number name it: no two records of a
-stream share both, whatever order records are processed in. ``route`` lists the subtasks it went
+A record is ``(origin, number, value, total, route)``. Origin and number name it: no two records of
+a stream share both, whatever order records are processed in. ``route`` lists the subtasks it went
 through; records of one origin that took the same route must never overtake one another.
 
 Sources number their records. Stateless operators keep the name (a map adds its own uid to the
-origin, so that two branches of a stream stay apart). A running aggregate emits, for every record, the
-count of records of its key so far as the number, and the sum of their values as the total: whatever
-the interleaving, the numbers of each key are 1 to n, once each, and the last total is the sum.
+origin, so that two branches of a stream stay apart). A running aggregate emits, for every record,
+the count of records of its key so far as the number, and the sum of their values as the total:
+whatever the interleaving, the numbers of each key are 1 to n, once each, and the last total is the
+sum.
 """
 
 import random

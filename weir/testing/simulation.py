@@ -12,19 +12,19 @@ seed drives. The same seed gives the same run. After every step it is checked th
 - nothing failed but what a fault made fail;
 
 and at the end that the job finished, that its committed output is what the pipeline must write
-(lost, duplicated and out of order counted apart), that running totals only grew, and that nothing is
-left over.
+(lost, duplicated and out of order counted apart), that running totals only grew, and that nothing
+is left over.
 
 ``python -m weir.testing.simulation SEED`` runs one seed again and prints its story.
 """
 
 import argparse
-import json
 import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from weir.config import (
@@ -52,7 +52,6 @@ from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Declined, Report, SubtaskChanged, SubtaskMetrics
 from weir.runtime.in_process import EventQueue, InProcessWorker, own_versions
 from weir.runtime.job_master import JobMaster
-from weir.storage.layout import parse_manifest_path
 from weir.testing import faults
 from weir.testing.clock import SimClock
 from weir.testing.cluster import (
@@ -67,7 +66,7 @@ from weir.testing.cluster import (
 from weir.testing.network import SeededConditions
 from weir.testing.pipelines import InvariantBroken, OutputLog, Row, random_pipeline
 
-EVENTS_MAX = 20_000  # A run has some thousands; one that needs more does not come to its end.
+EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
 JOB_ID = JobId("simulated")
 STORAGE = "simulated:"
 INJECTED = "injected by the simulation"
@@ -160,7 +159,7 @@ class Simulation:
         self._checked: object = None  # The coordinator's state that was looked at last.
         self._attempt = AttemptNumber(0)
         self._open: set[tuple[SimulatedCluster, CheckpointId]] = set()  # Triggered, not settled.
-        self._base_ids: dict[SimulatedCluster, int | None] = {}  # Restored or completed last.
+        self._base_ids: dict[SimulatedCluster, CheckpointId | None] = {}  # Restored or completed last.
         self._ended_by: SimulatedCluster | None = None
         self._damaged: set[int] = set()
         self._fell_back = False
@@ -251,7 +250,7 @@ class Simulation:
                 self._planned[point, hit] = fault
             else:
                 fault = PlannedFault(rng.choice(LATER), at_ms=rng.randint(5, 120))
-                self._events.at(fault.at_ms * 1_000_000, lambda f=fault: self._strike(f))
+                self._events.at(fault.at_ms * 1_000_000, partial(self._strike, fault))
             self._note(f"planned: {fault}, hit {fault.hit}, at {fault.at_ms} ms")
 
     def reach(self, point: str) -> None:
@@ -368,7 +367,7 @@ class Simulation:
             slot.worker = None
         for process in list(cluster.processes.values()):
             delay_ms = 0 if self._rng.random() < 0.5 else self._rng.randint(1, 150)
-            self._events.after(delay_ms * 1_000_000, lambda p=process: cluster.kill(p))
+            self._events.after(delay_ms * 1_000_000, partial(cluster.kill, process))
         self._open = {open_ for open_ in self._open if open_[0] is not cluster}
         if cluster is self._newest and self._ended_by is None:
             self._events.after(self._rng.randint(1, 20) * 1_000_000, self._start_application)
@@ -481,14 +480,14 @@ class Simulation:
 
     def _check_restored(self, restored: int | None) -> None:
         newest = max(self._store.manifests, default=None)
-        if restored == newest or len(self._applications) > 1:
+        if restored == newest:
             return
-        if newest is not None and newest in self._damaged:
+        if newest in self._damaged:
             if not any(f"checkpoint {newest} is passed over" in text for text in self._notices):
                 raise InvariantBroken(f"checkpoint {newest} was passed over in silence")
             self._fell_back = True
-            return
-        raise InvariantBroken(f"restored {restored}, but {newest} is the newest checkpoint")
+        elif len(self._applications) == 1:  # Else the older driver may be writing one.
+            raise InvariantBroken(f"restored {restored}, but {newest} is the newest checkpoint")
 
     def _check_cause(self, cause: str) -> None:
         known = (INJECTED, "lost the connection")
@@ -547,7 +546,7 @@ class Simulation:
             if self._pipeline.totals.get((origin, number), total) != total:
                 raise InvariantBroken(f"the last total of {origin} is {total}")
 
-    def _lineage(self) -> Iterator[int]:
+    def _lineage(self) -> Iterator[CheckpointId]:
         """The checkpoint that the job ended with, and those it builds on."""
         checkpoint_id = self._base_ids[self._last]
         while checkpoint_id is not None:
@@ -599,7 +598,7 @@ def _random_config(rng: random.Random) -> JobConfig:
             mode=CheckpointingMode.EXACTLY_ONCE
             if exactly_once
             else CheckpointingMode.AT_LEAST_ONCE,
-            timeout_ms=rng.randint(40, 150),
+            timeout_ms=rng.randint(80, 200),
             min_pause_ms=rng.choice([0, 0, 5]),
             concurrent_max=rng.randint(1, 3),
             tolerable_failures=rng.choice([0, 3, 1_000]),

@@ -1,0 +1,136 @@
+"""Bugs that somebody could write, each of which the simulation must find.
+
+A simulation that passes shows nothing unless it is known to fail. Every test here breaks one
+production class in one place and demands that one of the first two hundred seeds notices.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from weir.ids import ChannelId
+from weir.protocol import coordinator
+from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
+from weir.protocol.elements import CheckpointBarrier, Element
+from weir.protocol.messages import Acknowledged, CheckpointCompleted
+from weir.runtime.checkpoints import CheckpointRunner
+from weir.runtime.gates import InputGates, OutputGate
+from weir.runtime.job_master import JobMaster
+from weir.runtime.subtask import Subtask
+from weir.testing.simulation import SimulationFailed, simulate
+
+SEEDS_MAX = 200
+
+Show = Callable[[str], None]
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Show:
+    def say(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n  {text}")
+
+    return say
+
+
+def caught_at(bug: str, show: Show) -> SimulationFailed:
+    """What the first seed that notices the bug says."""
+    for seed in range(SEEDS_MAX):
+        try:
+            simulate(seed)
+        except SimulationFailed as failure:
+            show(f"{bug}: caught at seed {seed}: {str(failure).splitlines()[0][:150]}")
+            return failure
+    pytest.fail(f"{bug}: not caught in {SEEDS_MAX} seeds")
+
+
+def test_a_channel_that_is_not_blocked_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    production = InputGates.block
+
+    def block(gates: InputGates, channel_id: ChannelId) -> None:
+        if channel_id != min(gates.channels):
+            production(gates, channel_id)
+
+    monkeypatch.setattr(InputGates, "block", block)
+    caught_at("one channel is not blocked", show)
+
+
+def test_a_record_between_barrier_and_freeze_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    take_snapshot, production = Subtask._take_snapshot, OutputGate.broadcast
+    snapshotting: list[Subtask] = []
+
+    def take(subtask: Subtask, barrier: CheckpointBarrier, *, unaligned: bool) -> None:
+        snapshotting.append(subtask)
+        try:
+            take_snapshot(subtask, barrier, unaligned=unaligned)
+        finally:
+            snapshotting.pop()
+
+    def broadcast(gate: OutputGate, element: Element) -> None:
+        production(gate, element)
+        if not snapshotting or not isinstance(element, CheckpointBarrier):
+            return
+        subtask = snapshotting[-1]
+        if subtask._source is not None and gate is subtask.outputs[-1]:
+            subtask._source.poll(1)
+            subtask._source.prepare_snapshot(element.checkpoint_id)
+
+    monkeypatch.setattr(Subtask, "_take_snapshot", take)
+    monkeypatch.setattr(OutputGate, "broadcast", broadcast)
+    failure = caught_at("a record between barrier and freeze", show)
+    assert "no consistent cut" in str(failure)
+
+
+def test_a_commit_before_the_manifest_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    production = CheckpointRunner._write_manifest
+
+    def write(runner: CheckpointRunner, pending: Any) -> None:
+        runner._send(CheckpointCompleted(pending.attempt, pending.checkpoint_id))
+        production(runner, pending)
+
+    monkeypatch.setattr(CheckpointRunner, "_write_manifest", write)
+    failure = caught_at("commit before the manifest", show)
+    assert "not durable" in str(failure)
+
+
+def test_an_old_attempts_acknowledgement_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    """A worker outlives its driver; the next driver reuses the number of a checkpoint that left no
+    trace, and takes the old worker's acknowledgement for its own."""
+    production = JobMaster.on_worker
+
+    def on_worker(master: JobMaster, slot_index: int, report: Any) -> None:
+        state = master._checkpoints._state
+        if isinstance(report, Acknowledged) and state.plan is not None:
+            if 0 < report.checkpoint_id < state.next_id:
+                report = replace(report, attempt=master._attempt.number)
+        production(master, slot_index, report)
+
+    monkeypatch.setattr(JobMaster, "on_worker", on_worker)
+    monkeypatch.setattr(coordinator, "_is_stale", lambda state, attempt: False)
+    caught_at("an old attempt's acknowledgement counts", show)
+
+
+def test_a_settled_checkpoints_barrier_that_blocks_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    production = AlignedBarrierHandler.on_barrier
+
+    def on_barrier(
+        handler: AlignedBarrierHandler, channel: ChannelId, barrier: CheckpointBarrier
+    ) -> list[Action]:
+        was_settled = barrier.checkpoint_id <= handler._settled_id
+        actions = production(handler, channel, barrier)
+        return [BlockChannel(channel)] if was_settled else actions
+
+    monkeypatch.setattr(AlignedBarrierHandler, "on_barrier", on_barrier)
+    caught_at("a settled checkpoint's barrier blocks", show)

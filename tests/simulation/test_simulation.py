@@ -1,0 +1,74 @@
+"""Whole jobs under seeded faults: nothing lost, nothing twice, nothing out of order.
+
+Each block runs fifty seeds; a failure names its seed, and ``python -m weir.testing.simulation SEED``
+tells its story.
+"""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from weir.config import CheckpointingMode
+from weir.testing.simulation import LATER, POINTS, Outcome, Simulation, simulate
+
+BLOCK = 50
+BLOCKS = 22
+
+outcomes: list[Outcome] = []
+
+
+@pytest.mark.parametrize("first", range(0, BLOCK * BLOCKS, BLOCK))
+def test_every_record_counts_whatever_dies(first: int) -> None:
+    block = [simulate(seed) for seed in range(first, first + BLOCK)]
+    outcomes.extend(block)
+    fired = sum((outcome.fired for outcome in block), Counter[str]())
+    assert fired.total() >= BLOCK / 2, "hardly any fault fired, so nothing was shown"
+
+
+def test_faults_of_every_kind_fired(capsys: pytest.CaptureFixture[str]) -> None:
+    if len(outcomes) < BLOCK * BLOCKS:
+        pytest.skip("only together with all blocks")
+    fired = sum((outcome.fired for outcome in outcomes), Counter[str]())
+    aborted = sum((Counter(map(str, o.aborted.elements())) for o in outcomes), Counter[str]())
+    with capsys.disabled():
+        print(f"\n{len(outcomes)} seeds, {sum(o.attempts for o in outcomes)} attempts, "
+              f"{sum(o.completed for o in outcomes)} checkpoints, {fired.total()} faults")  # fmt: skip
+        print("  " + "; ".join(f"{fault} {count}" for fault, count in fired.most_common()))
+        print("  aborted: " + "; ".join(f"{why} {n}" for why, n in aborted.most_common()))
+    possible = {f"{point}: {action}" for point, (actions, _) in POINTS.items() for action in actions}
+    possible |= {f"any time: {action}" for action in LATER}
+    assert fired.keys() == possible
+
+
+def test_at_least_once_repeats_but_loses_nothing() -> None:
+    if len(outcomes) < BLOCK * BLOCKS:
+        pytest.skip("only together with all blocks")
+    repeating = [o for o in outcomes if o.mode is CheckpointingMode.AT_LEAST_ONCE]
+    assert sum(outcome.lost for outcome in repeating) == 0
+    assert sum(outcome.duplicated for outcome in repeating) > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_undisturbed_run_needs_one_attempt_and_writes_what_it_must(seed: int) -> None:
+    outcome = simulate(seed, faulty=False)
+    assert outcome.records > 0
+    assert not outcome.fired
+    assert (outcome.lost, outcome.duplicated, outcome.out_of_order) == (0, 0, 0)
+
+
+def test_a_seed_replays_exactly_in_another_process() -> None:
+    """Not even the order of a set of strings, which changes with every process, may matter."""
+    here = Simulation(17, trace=True)
+    here.run()
+    there = subprocess.run(
+        [sys.executable, "-m", "weir.testing.simulation", "17"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "12345"},
+    )
+    assert here.trace is not None
+    assert there.stdout.splitlines()[: len(here.trace)] == "\n".join(here.trace).splitlines()

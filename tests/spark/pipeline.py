@@ -1,0 +1,28 @@
+"""A pipeline for ``weir run``: numbered records of two sources into Parquet files.
+
+Arguments: ``output``, a directory; ``records`` of each source and ``rate``, theirs a second.
+"""
+
+from pathlib import Path
+
+from tests.spark.harness import environment, numbered, tagged_union, to_files
+from weir.datastream import StreamExecutionEnvironment
+
+NAME = "driven"
+
+
+def build(env: StreamExecutionEnvironment, output: Path, records: int, rate: float) -> None:
+    """Add the pipeline to ``env``."""
+    to_files(numbered(tagged_union(env, records, rate)), output)
+
+
+def main() -> None:
+    env = environment(None)
+    output = Path(env.get_job_parameter("output", "output"))
+    records = int(env.get_job_parameter("records", "1000"))
+    build(env, output, records, float(env.get_job_parameter("rate", "1000")))
+    env.execute(NAME)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The driver dies, loses its JVM, or meets another driver of its job."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.spark import pipeline
+from tests.spark.harness import (
+    SESSION,
+    Count,
+    count,
+    described,
+    environment,
+    fired,
+    once,
+    processes_of,
+    rows_of,
+    wait_until,
+    wrong_numbers,
+)
+from weir.datastream.execution import ExecutionOptions, overriding
+from weir.storage.local import LocalStore
+from weir.storage.manifest import Manifest, find_jobs, list_checkpoints
+from weir.testing.faults import VARIABLE, Fault, to_environment
+
+pytestmark = pytest.mark.spark
+
+N = 2_500
+RATE = 500.0
+EXACT = Count(lost=0, duplicated=0, out_of_order=0)
+GONE_S = 10.0  # Slots and JVM are told of the driver's death by their sockets and pipes.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the job of a test keeps everything."""
+
+    root: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
+
+    @property
+    def completed(self) -> list[int]:
+        """Completed checkpoints, newest first."""
+        store = LocalStore(self.checkpoints)
+        return [
+            stored.checkpoint_id
+            for job in find_jobs(store, pipeline.NAME)
+            for stored in list_checkpoints(store, job)
+            if isinstance(stored.manifest, Manifest)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """``weir run`` in a process of its own."""
+
+    process: "subprocess.Popen[str]"
+    session: str
+    events: Path
+
+    def end(self, timeout_s: float = 60.0) -> int:
+        """Wait for its exit code."""
+        return self.process.wait(timeout_s)
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """The events it wrote."""
+        return [json.loads(line) for line in self.events.read_text().splitlines()]
+
+    def left(self) -> list[psutil.Process]:
+        """Its JVM, slots, templates and workers that still live."""
+        return [p for p in processes_of(self.session) if p.pid != self.process.pid]
+
+
+@contextmanager
+def driver(
+    session: str, place: Place, *options: str, armed: tuple[Fault, ...] = ()
+) -> Iterator[Driver]:
+    own = f"{session}/{uuid.uuid4().hex}"
+    events = place.root / f"events-{uuid.uuid4().hex}.jsonl"
+    command = [sys.executable, "-m", "weir", "run", pipeline.__file__, "--master", "local[2]"]
+    command += ["--storage", str(place.checkpoints), "--events", str(events), *options]
+    for key, value in {"output": place.output, "records": N, "rate": RATE}.items():
+        command += ["--arg", f"{key}={value}"]
+    environ = {**os.environ, SESSION: own, "PYTHONPATH": os.getcwd()}
+    if armed:
+        environ[VARIABLE] = to_environment(armed)
+    with (place.root / "driver.log").open("a") as log:
+        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log, text=True)
+    try:
+        yield Driver(process, own, events)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def all_gone(run: Driver) -> None:
+    left: list[psutil.Process] = []
+
+    def is_gone() -> bool:
+        left[:] = run.left()
+        return not left
+
+    assert wait_until(is_gone, GONE_S), [described(process) for process in left]
+
+
+def test_a_killed_driver_takes_all_along_and_its_successor_goes_on(
+    session: str, tmp_path: Path
+) -> None:
+    place, marker = Place(tmp_path), tmp_path / "marker"
+    # The first dies when a manifest is written and nobody was told of it yet.
+    armed = (once("manifest.written", "kill", marker, after=5),)
+    with driver(session, place, armed=armed) as first:
+        assert first.end() == -signal.SIGKILL
+        all_gone(first)
+    newest = int(fired(marker)["where"]["id"])
+    assert place.completed[0] == newest
+    assert rows_of(place.output), "nothing was committed before"
+
+    with driver(session, place, "--restore", "latest") as second:
+        assert wait_until(lambda: place.completed[0] > newest + 2, 60)
+        assert len(second.left()) > 4, "JVM, two slots, their templates and workers"
+        second.process.kill()
+        all_gone(second)
+    before = len(rows_of(place.output))
+    assert before < 2 * N
+
+    with driver(session, place, "--restore", "latest") as third:
+        assert third.end() == 0, (tmp_path / "driver.log").read_text()[-4_000:]
+        all_gone(third)
+    rows = rows_of(place.output)
+    assert count(rows, N) == EXACT
+    assert not wrong_numbers(rows)
+
+
+def test_a_driver_without_its_jvm_ends(session: str, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with driver(session, place) as run:
+        assert wait_until(lambda: len(place.completed) > 1, 60)
+        (jvm,) = [p for p in run.left() if p.name() == "java"]
+        jvm.kill()
+        assert run.end(GONE_S) == 1
+        all_gone(run)
+
+
+@pytest.mark.usefixtures("local")
+def test_a_second_driver_of_the_job_fences_the_first(session: str, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with driver(session, place) as first:
+        assert wait_until(lambda: len(place.completed) > 2, 60)
+        env = environment(None)
+        pipeline.build(env, place.output, N, RATE)
+        options = ExecutionOptions(storage=str(place.checkpoints), restore="latest")
+        with overriding(options):
+            second = env.execute(pipeline.NAME)
+        assert first.end(1) == 1
+        all_gone(first)
+        log = (tmp_path / "driver.log").read_text()
+        assert "another driver runs" in log
+        assert "stops without committing anything" in log
+    assert second.history.restored_checkpoint is not None
+    rows = rows_of(place.output)
+    assert count(rows, N) == EXACT
+    assert not wrong_numbers(rows)

@@ -1,0 +1,146 @@
+"""Two and three executors: records cross between them, and jobs outlive them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.spark.conftest import Contexts
+from tests.spark.harness import (
+    Count,
+    Freezer,
+    Killer,
+    Listening,
+    change,
+    collect,
+    count,
+    environment,
+    executor_of,
+    key_of,
+    numbered,
+    rows_of,
+    tagged_union,
+    to_files,
+    wait_until,
+    wrong_numbers,
+)
+from weir.datastream import KeyedProcessFunction, MapFunction, RuntimeContext
+from weir.protocol.events import JobEvent, SlotChanged, WorkerStarted
+
+pytestmark = pytest.mark.spark
+
+N = 1_500
+RATE = 1_000.0
+EXACT = Count(lost=0, duplicated=0, out_of_order=0)
+TWO = "local-cluster[2,1,1024]"
+THREE = "local-cluster[3,1,512]"
+
+
+class ReadIn(MapFunction):
+    """Notes the process that read a record."""
+
+    def map(self, value: Any) -> Any:
+        return *value, os.getpid()
+
+
+class WrittenIn(KeyedProcessFunction):
+    """Notes the process that a record was sent to."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._subtask = runtime_context.get_index_of_this_subtask()
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        source, index, reader, pid = value
+        yield source, index, reader, self._subtask, pid, os.getpid()
+
+
+class Placing:
+    """Finds out in which executor's JVM each worker process runs."""
+
+    def __init__(self) -> None:
+        self.executors: dict[int, psutil.Process] = {}  # By pid of the worker.
+        self._slots: dict[int, int] = {}
+
+    def __call__(self, event: JobEvent) -> None:
+        match event:
+            case SlotChanged(_, slot_index, _, pid, True):
+                self._slots[slot_index] = pid
+            case WorkerStarted(_, _, slot_index, pid):
+                self.executors[pid] = executor_of(self._slots[slot_index])
+
+
+def test_records_cross_between_the_processes_of_two_executors(
+    contexts: Contexts, tmp_path: Path
+) -> None:
+    contexts.of(TWO)
+    placing = Placing()
+    env = environment(tmp_path / "checkpoints")
+    stream = tagged_union(env, 500, 2 * RATE).map(ReadIn()).key_by(key_of).process(WrittenIn())
+    with Listening(placing):
+        result = collect(stream, "crossing")
+    assert count(result.collected, 500) == EXACT
+    assert len(set(placing.executors.values())) == 2
+    crossed = {
+        (placing.executors[sender], placing.executors[receiver])
+        for *_, sender, receiver in result.collected
+    }
+    assert len(crossed) == 4, "each executor to itself and to the other"
+
+
+def test_an_executor_killed_without_a_spare_slot(contexts: Contexts, tmp_path: Path) -> None:
+    contexts.of(TWO)
+    killer = Killer("executor")
+    env = environment(tmp_path / "checkpoints")
+    with Listening(killer):
+        result = collect(numbered(tagged_union(env, N, RATE)), "executor")
+    assert killer.killed is not None
+    assert len(result.history.recoveries) == 1
+    assert count(result.collected, N) == EXACT
+    assert not wrong_numbers(result.collected)
+    print("executor, no spare:", result.history.recoveries[0])
+
+
+def test_an_executor_killed_with_a_spare_slot(contexts: Contexts, tmp_path: Path) -> None:
+    contexts.of(THREE)
+    killer = Killer("executor")
+    env = environment(tmp_path / "checkpoints")
+    change(env, spare_slots=1)
+    with Listening(killer):
+        result = collect(numbered(tagged_union(env, N, RATE)), "executor and spare")
+    assert killer.killed is not None
+    assert len(result.history.recoveries) == 1
+    assert count(result.collected, N) == EXACT
+    assert not wrong_numbers(result.collected)
+    print("executor, spare:", result.history.recoveries[0])
+
+
+def test_a_frozen_executor_that_comes_back_is_fenced(contexts: Contexts, tmp_path: Path) -> None:
+    contexts.of(THREE)
+    freezer = Freezer(whole_executor=True)
+    output = tmp_path / "output"
+    env = environment(
+        tmp_path / "checkpoints", heartbeat__interval="200 ms", heartbeat__timeout="3 s"
+    )
+    change(env, spare_slots=1)
+    to_files(numbered(tagged_union(env, 2 * N, RATE)), output)
+    with Listening(freezer):
+        result = env.execute("frozen")
+    assert len(result.history.recoveries) == 1
+    assert "slot 0 was silent" in result.history.recoveries[0].cause
+    assert len(freezer.survivors) >= 4, "JVM, supervisor, template and worker came back"
+    rows = rows_of(output)
+    assert count(rows, 2 * N) == EXACT
+    assert not wrong_numbers(rows)
+    zombies = [p for p in freezer.survivors if p.name() != "java"]
+    assert wait_until(lambda: not any(_is_of_a_slot(p) for p in zombies), 5)
+    print("frozen executor:", result.history.recoveries[0])
+
+
+def _is_of_a_slot(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and "weir.runtime.template" in process.cmdline()
+    except psutil.Error:
+        return False

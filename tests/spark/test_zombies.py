@@ -1,0 +1,58 @@
+"""A slot is stopped until its successor runs, then goes on: it is fenced and ends."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark.harness import (
+    Count,
+    Freezer,
+    Killer,
+    Listening,
+    count,
+    environment,
+    numbered,
+    rows_of,
+    tagged_union,
+    to_files,
+    wait_until,
+    wrong_numbers,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
+
+N = 3_000
+RATE = 1_000.0
+EXACT = Count(lost=0, duplicated=0, out_of_order=0)
+HEARTBEATS = {"heartbeat__interval": "200 ms", "heartbeat__timeout": "2500 ms"}
+
+
+def test_a_stopped_supervisor_and_worker_are_replaced_and_fenced(tmp_path: Path) -> None:
+    freezer, output = Freezer(), tmp_path / "output"
+    env = environment(tmp_path / "checkpoints", **HEARTBEATS)
+    to_files(numbered(tagged_union(env, N, RATE)), output)
+    with Listening(freezer):
+        result = env.execute("stopped")
+    assert len(freezer.frozen) == 3, "supervisor, template and worker"
+    assert len(result.history.recoveries) == 1
+    assert "slot 0 was silent" in result.history.recoveries[0].cause
+    assert wait_until(lambda: not any(p.is_running() for p in freezer.frozen), 5)
+    rows = rows_of(output)
+    assert count(rows, N) == EXACT
+    assert not wrong_numbers(rows)
+
+
+def test_a_stopped_worker_is_replaced_and_fenced(tmp_path: Path) -> None:
+    import signal
+
+    stopper, output = Killer("worker", signal.SIGSTOP), tmp_path / "output"
+    env = environment(tmp_path / "checkpoints", **HEARTBEATS)
+    to_files(numbered(tagged_union(env, N, RATE)), output)
+    with Listening(stopper):
+        result = env.execute("stopped")
+    assert stopper.killed is not None
+    assert len(result.history.recoveries) == 1
+    assert "made no progress for 2500 ms" in result.history.recoveries[0].cause
+    rows = rows_of(output)
+    assert count(rows, N) == EXACT
+    assert not wrong_numbers(rows)
