@@ -134,6 +134,7 @@ class JobConfig:
     spare_slots: int = 0
     watermark_interval_ms: int = 200
     allow_non_restored_state: bool = False
+    allow_pickled_state: bool = False  # Restore state that was declared as pickles: it runs code.
     parameters: Mapping[str, str] = field(default_factory=dict)  # The pipeline's own arguments.
 
     def __post_init__(self) -> None:

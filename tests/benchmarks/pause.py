@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.benchmarks.jobs import PARALLELISM, SOURCE, run_job, spark
 from tests.benchmarks.pieces import CyclingKeys, Ticker, TimedSource
@@ -133,7 +134,11 @@ def _measured(
 
 
 def _copy_columns(keys: int) -> float:
-    columns = [np.ones(keys, np.int64), np.ones(keys, np.int64), np.ones(keys, np.uint8)]
+    columns: list[npt.NDArray[Any]] = [
+        np.ones(keys, np.int64),
+        np.ones(keys, np.int64),
+        np.ones(keys, np.uint8),
+    ]
     return _milliseconds(lambda: [column.copy() for column in columns])
 
 

@@ -234,7 +234,7 @@ class _TickerOperator(SourceOperator):
         self._window_ns = max(self._settled_ns, time.monotonic_ns())
         self._longest_ns = 0
 
-    def close(self) -> None:
+    def finish(self) -> None:
         found = {"inside": self._inside, "outside": self._outside}
         path = self._directory / f"ticks-{self.ctx.subtask.index}"
         path.write_text(json.dumps(found))
@@ -329,7 +329,7 @@ class _LatencyOperator(Operator):
         bins = np.clip((time.time_ns() - created) // (BIN_US * 1000), 0, BINS - 1)
         self._counts += np.bincount(bins, minlength=BINS)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         np.save(self._directory / f"latency-{self.ctx.subtask.index}.npy", self._counts)
 
 

@@ -36,7 +36,7 @@ N = 1_500
 RATE = 1_000.0
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 TWO = "local-cluster[2,1,1024]"
-THREE = "local-cluster[3,1,512]"
+THREE = "local-cluster[3,1,1024]"
 
 
 class ReadIn(MapFunction):

@@ -114,6 +114,11 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
         action="store_true",
         help="restore although the checkpoint has state of operators that are gone",
     )
+    run.add_argument(
+        "--allow-pickled-state",
+        action="store_true",
+        help="let state be declared as pickles; restoring those runs code",
+    )
     run.add_argument("--events", metavar="FILE", help="write every event to FILE as JSON lines")
     run.add_argument(
         "--arg",

@@ -191,6 +191,7 @@ def _options(arguments: Namespace) -> ExecutionOptions:
         restore=_restore(arguments.restore),
         parameters=dict(arguments.args),
         allow_non_restored_state=arguments.allow_non_restored_state or None,
+        allow_pickled_state=arguments.allow_pickled_state or None,
     )
 
 

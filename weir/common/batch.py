@@ -65,7 +65,7 @@ class Batch:
         return cls(columns=columns, type=type, timestamps=timestamps)
 
     def __len__(self) -> int:
-        return len(self._rows) if self._rows is not None else int(self._columns.num_rows)
+        return len(self._rows) if self._rows is not None else int(self.columns.num_rows)
 
     @property
     def is_columnar(self) -> bool:
@@ -76,12 +76,12 @@ class Batch:
     def rows(self) -> list[Any]:
         """The records as Python objects; not to be changed."""
         if self._rows is None:
-            columns = self._columns.columns
+            columns = self.columns.columns
             if self.type is not None and not isinstance(self.type, RowTypeInfo):
                 self._rows = self.type.from_arrow(columns[0])
             else:
                 values = zip(*(column.to_pylist() for column in columns), strict=True)
-                self._rows = list(rows_of(self._columns.schema.names, values))
+                self._rows = list(rows_of(self.columns.schema.names, values))
         return self._rows
 
     @property

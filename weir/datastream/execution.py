@@ -32,6 +32,7 @@ class ExecutionOptions:
     restore: str | None = None  # A checkpoint's URI, or "latest".
     parameters: Mapping[str, str] = field(default_factory=dict)
     allow_non_restored_state: bool | None = None
+    allow_pickled_state: bool | None = None
     # The job may be ended once a collecting sink delivered this many records; None: never.
     collect_limit: int | None = None
 
@@ -52,6 +53,7 @@ class ExecutionOptions:
         job: dict[str, Any] = {
             "parallelism": self.parallelism,
             "allow_non_restored_state": self.allow_non_restored_state,
+            "allow_pickled_state": self.allow_pickled_state,
         }
         return replace(
             config,

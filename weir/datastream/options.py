@@ -125,6 +125,7 @@ OPTIONS: Mapping[str, Option] = {
     "execution.state-recovery.ignore-unclaimed-state": Option(
         "job", "allow_non_restored_state", _boolean
     ),
+    "weir.state.allow-pickled": Option("job", "allow_pickled_state", _boolean),
     "restart-strategy.type": Option("restart", "kind", _strategy),
     _FIXED + "attempts": Option("restart", "attempts_max", int),
     _FIXED + "delay": Option("restart", "delay_ms", duration_ms),

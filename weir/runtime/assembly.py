@@ -118,6 +118,7 @@ def _build(
             key_groups,
             groups,
             keyed=node.keyed,
+            allow_pickled_state=config.allow_pickled_state,
             restored=restore.handles if restore else (),
             read=lambda handle: read_handle(restored, deploy.restored_job, handle),
         )

@@ -233,18 +233,15 @@ class JobMaster:
     def start(self) -> None:
         """Look for earlier attempts of the job, then bring up the first of this driver."""
 
-        def work() -> tuple[int, CheckpointsRestored]:
+        def work() -> int:
             names = self._store.list(self._layout.attempts)
-            newest = max(map(self._layout.attempt_of, names), default=0)
-            return newest, search(self._store, self._job_id)
+            return max(map(self._layout.attempt_of, names), default=0)
 
-        def done(outcome: tuple[int, CheckpointsRestored] | Exception) -> None:
+        def done(outcome: int | Exception) -> None:
             if isinstance(outcome, Exception):
                 self._end(JobStatus.FAILED, str(outcome))
                 return
-            newest, found = outcome
-            self._checkpoints.loaded(found)
-            self._begin_attempt(AttemptNumber(newest + 1))
+            self._begin_attempt(AttemptNumber(outcome + 1))
 
         self._change(JobStatus.INITIALIZING)
         self._cluster.io(work, done)
@@ -505,27 +502,31 @@ class JobMaster:
         # that somebody went back behind.
         requested = None if self._checkpoints.has_completed else self._restore_from
 
-        def work() -> RestoreChoice:
-            return choose_restore(
+        def work() -> tuple[RestoreChoice, CheckpointsRestored]:
+            choice = choose_restore(
                 self._store,
                 self._job_id,
                 self._plan,
                 self._config,
                 requested=requested,
             )
+            # Only now: a driver that this one replaces may have completed one until the claim.
+            return choice, search(self._store, self._job_id)
 
-        def done(outcome: RestoreChoice | Exception) -> None:
+        def done(outcome: tuple[RestoreChoice, CheckpointsRestored] | Exception) -> None:
             if self._attempt is not attempt or self.status is not JobStatus.INITIALIZING:
                 return
             if isinstance(outcome, Exception):
                 self._cannot_begin(f"cannot restore: {outcome}", outcome)
                 return
-            attempt.choice = outcome
+            choice, found = outcome
+            attempt.choice = choice
             now = self._clock.now_ms()
-            for note in outcome.notes:
+            for note in choice.notes:
                 self._emit(Notice(now, note))
-            self._checkpoints.restored(outcome)
-            self._emit(AttemptStarted(now, attempt.number, outcome.checkpoint_id))
+            self._checkpoints.loaded(found)
+            self._checkpoints.restored(choice)
+            self._emit(AttemptStarted(now, attempt.number, choice.checkpoint_id))
             self._deploy_if_ready()
 
         self._checkpoints.when_quiet(lambda: self._cluster.io(work, done))

@@ -177,9 +177,11 @@ class Subtask:
 
     def next_timer_ms(self) -> int | None:
         """When the wall clock makes this subtask runnable again, if it does."""
+        if self.status is not SubtaskStatus.RUNNING or any(g.has_overdraft for g in self.outputs):
+            return None
         timers = [t for c in self._operators if (t := c.operator.next_timer_ms()) is not None]
         timers += self._alignment_deadlines.values()
-        return min(timers) if timers and self.status is SubtaskStatus.RUNNING else None
+        return min(timers, default=None)
 
     def _fire_timers(self) -> bool:
         due = self.next_timer_ms()

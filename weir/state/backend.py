@@ -116,10 +116,18 @@ class FrozenKeyedState:
 class KeyedStateBackend:
     """The keyed state of one operator subtask. States act on the current key."""
 
-    def __init__(self, key_groups: KeyGroupRange, max_parallelism: int) -> None:
+    def __init__(
+        self,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+        *,
+        allow_pickled_state: bool = True,
+    ) -> None:
+        """``allow_pickled_state`` False refuses states whose type is stored as pickles."""
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
         self.cursor = Cursor()
+        self._allow_pickled_state = allow_pickled_state
         self._tables: dict[str, StateTable] = {}
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
 
@@ -221,6 +229,12 @@ class KeyedStateBackend:
 
     def _state(self, descriptor: StateDescriptor, make: Callable[[StateTable, Cursor], S]) -> S:
         name, kind, type_info = descriptor.name, descriptor.kind, descriptor.type_info
+        if type_info.has_pickles and not self._allow_pickled_state:
+            raise ConfigError(
+                f"state {name!r} is declared as {type_info}, which is stored as pickles, and "
+                "restoring those runs code; declare a type for its values, or allow it with "
+                "--allow-pickled-state (weir.state.allow-pickled)"
+            )
         known, state = self._states.get(name, (None, None))
         if known is not None:
             if known.kind != kind or known.type_info != type_info:

@@ -61,7 +61,9 @@ class OperatorStateStore:
         self.restored = False  # Whether a checkpoint brought anything.
         self.restored_bytes = 0
         self._is_keyed = keyed
-        self._keyed = KeyedStateBackend(key_groups, max_parallelism)
+        self._keyed = KeyedStateBackend(
+            key_groups, max_parallelism, allow_pickled_state=allow_pickled_state
+        )
         self._timers = KeyedTimers(key_groups, max_parallelism)
         self._tables: dict[str, ColumnarTable] = {}
         self._lists: dict[str, OperatorListState] = {}

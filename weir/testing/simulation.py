@@ -377,7 +377,9 @@ class Simulation:
 
         def arrive() -> None:
             newest = self._newest
-            if newest.driver_alive and newest.master is not None:
+            if not newest.driver_alive or self._newest_master._attempt.number == process.attempt:
+                return  # The number was never recorded and is another attempt's: other secret.
+            if newest.master is not None:
                 newest.enter(lambda: self._newest_master.on_worker(process.slot_index, report))
 
         self._events.after(self._rng.randint(0, 60) * 1_000_000, arrive)
