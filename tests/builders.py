@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weir.config import CheckpointConfig
+from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.coordinator import CoordinatorState, Step, step
 from weir.protocol.elements import BarrierOptions, CheckpointBarrier, CheckpointKind
@@ -243,3 +244,20 @@ def run(
         state = done.state
         commands += done.commands
     return state, commands
+
+
+def node(uid: str, parallelism: int = 1, **kwargs: Any) -> Operator:
+    """An operator of a job graph; one whose uid begins with ``source`` is a source."""
+    kwargs.setdefault("factory", object)
+    kwargs.setdefault("is_source", uid.startswith("source"))
+    return Operator(OperatorId(uid), uid, parallelism, **kwargs)
+
+
+def edge(
+    source: str, target: str, partitioning: Partitioning = Partitioning.FORWARD, **kwargs: Any
+) -> Edge:
+    return Edge(OperatorId(source), OperatorId(target), partitioning, **kwargs)
+
+
+def graph(operators: Iterable[Operator], edges: Iterable[Edge] = ()) -> JobGraph:
+    return JobGraph("job", tuple(operators), tuple(edges))

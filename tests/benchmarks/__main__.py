@@ -21,6 +21,7 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.report import Row, save, show
 
+FILE_WIDTH = 140  # Where the output is no terminal.
 BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "aggregate": throughput.aggregate,
     "checkpoints": throughput.checkpoints,
@@ -49,6 +50,8 @@ def main() -> int:
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     logging.getLogger("weir").setLevel(logging.ERROR)  # Failures are what recovery is about.
     console = Console()
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
     rows: list[Row] = []
     failed: dict[str, Exception] = {}
     for name in given.names or BENCHMARKS:

@@ -9,7 +9,12 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-_SCALES = {"rows/s": ((1e6, "M"), (1e3, "k")), "B/s": ((1e9, "G"), (1e6, "M")), "B": ((1e6, "M"),)}
+_SCALES = {
+    "rows/s": ((1e6, "M rows/s"), (1e3, "k rows/s")),
+    "B/s": ((1e9, "GB/s"), (1e6, "MB/s")),
+    "B": ((1e6, "MB"),),
+    "ms": ((1e3, "s"),),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,7 @@ class Row:
     baseline: float
     against: str  # What the baseline is.
     target: str
-    met: bool
+    met: bool | None  # None: there is no target, only a number to know.
     note: str = ""  # How it was measured, where the name does not say it; spread.
 
     @property
@@ -40,11 +45,11 @@ def ratio_row(
     pairs: Sequence[tuple[float, float]],
     *,
     against: str,
-    at_least: float,
+    at_least: float | None,
     target: str = "",
     note: str = "",
 ) -> Row:
-    """A row whose target is a ratio, from alternating (Weir, baseline) measurements.
+    """A row about a ratio, from alternating (Weir, baseline) measurements.
 
     What counts is the median of the pairs' own ratios: what slows the machine down for a while
     slows both of a pair.
@@ -57,10 +62,13 @@ def ratio_row(
         weir=ratio * baseline,
         baseline=baseline,
         against=against,
-        target=target or f"ratio ≥ {at_least:g}",
-        met=ratio >= at_least,
+        target=target or ("none" if at_least is None else f"ratio ≥ {at_least:g}"),
+        met=None if at_least is None else ratio >= at_least,
         note=note,
     )
+
+
+_VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: ""}
 
 
 def show(rows: Iterable[Row], console: Console) -> None:
@@ -75,7 +83,7 @@ def show(rows: Iterable[Row], console: Console) -> None:
             f"{readable(row.baseline, row.unit)}\n[dim]{row.against}[/dim]",
             f"{row.ratio:.2f}",
             row.target,
-            "[green]yes[/green]" if row.met else "[red]no[/red]",
+            _VERDICTS[row.met],
         )
     console.print(table)
 
@@ -87,7 +95,7 @@ def save(rows: Iterable[Row], path: Path) -> None:
 
 def readable(value: float, unit: str) -> str:
     """A number with three digits that matter."""
-    for scale, letter in _SCALES.get(unit, ()):
+    for scale, name in _SCALES.get(unit, ()):
         if value >= scale:
-            return f"{value / scale:.3g} {letter}{unit}"
+            return f"{value / scale:.3g} {name}"
     return f"{value:.3g} {unit}"

@@ -12,10 +12,11 @@ from tests.benchmarks.jobs import SOURCE, Rate, RateMeter, run_job, spark
 from tests.benchmarks.pieces import KeyedRows, TimedSource
 from tests.benchmarks.report import Row, ratio_row, readable
 from weir.common import WatermarkStrategy
+from weir.config import ChannelConfig
 from weir.datastream import StreamExecutionEnvironment
 from weir.operators.sinks import BlackHoleSink
 
-SLICE = 8_192
+SLICE = ChannelConfig().batch_rows_max  # The loop's batches are as large as Weir's.
 INTERVAL_MS = 1_000
 
 

@@ -27,10 +27,10 @@ from weir.channels.framing import (
     granted_bytes,
     split_to_frames,
 )
+from weir.common.batch import Batch
 from weir.common.typeinfo import Types
 from weir.errors import ChannelError, ConfigError, SchemaError
 from weir.ids import AttemptNumber, ChannelId, CheckpointId
-from weir.common.batch import Batch
 from weir.protocol.elements import (
     MAX_WATERMARK_MS,
     MIN_WATERMARK_MS,

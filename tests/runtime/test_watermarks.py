@@ -40,6 +40,46 @@ def test_the_bound_holds_the_watermark_back() -> None:
     assert watermarks(h) == [("watermark", 89)]
 
 
+def test_a_resolution_sends_the_watermark_at_the_record_that_passes_a_multiple() -> None:
+    h = harness(BOUNDED.with_resolution(100))
+    h.rows([100, 150, 115, 209, 210, 120, 450])
+    assert h.output.events == [
+        ("rows", [100]),  # 89: event time begins.
+        ("watermark", 89),
+        ("rows", [150]),  # 139 passes 100, less one.
+        ("watermark", 139),
+        ("rows", [115, 209, 210]),
+        ("watermark", 199),
+        ("rows", [120, 450]),
+        ("watermark", 439),
+    ]
+
+
+def test_with_a_resolution_slices_do_not_matter_to_where_multiples_are_passed() -> None:
+    rows = [100, 150, 115, 209, 210, 120, 450, 300, 460, 520]
+    crossings = []
+    for size in (1, 3, 10):
+        h = harness(BOUNDED.with_resolution(100))
+        for start in range(0, len(rows), size):
+            h.rows(rows[start : start + size])
+        seen, crossed = 0, []
+        for kind, value in h.output.events:
+            if kind == "rows":
+                seen += len(value)
+            elif not crossed or (value + 1) // 100 > crossed[-1][1]:
+                crossed.append((seen, (value + 1) // 100))
+        crossings.append(crossed)
+    assert crossings[0] == crossings[1] == crossings[2]
+
+
+def test_a_restored_operator_says_first_how_far_event_time_had_come() -> None:
+    before = harness(MONOTONOUS)
+    before.rows([50])
+    after = Harness(WatermarkFactory(MONOTONOUS), keyed=False, restored=before.snapshot())
+    after.rows([40])
+    assert after.output.events == [("watermark", 49), ("rows", [40])]
+
+
 def test_a_watermark_is_emitted_only_when_it_rises() -> None:
     h = harness(BOUNDED)
     h.rows([100])

@@ -98,6 +98,16 @@ def test_records_of_a_window_that_is_over_are_counted_and_diverted() -> None:
     assert harness.ctx.late_records == 1
 
 
+def test_what_was_late_at_the_snapshot_is_late_after_a_restore() -> None:
+    """The window fired before the failure; its late records are replayed before any watermark."""
+    before = Harness(windows(late_tag=LATE))
+    before.rows([("a", 1)], [1])
+    before.watermark(9)
+    after = Harness(windows(late_tag=LATE), restored=before.snapshot())
+    after.rows([("a", 2)], [3])
+    assert after.output.events == [("side", "late", [("a", 2)])]
+
+
 def test_without_a_side_output_late_records_are_counted_and_dropped() -> None:
     harness = Harness(windows())
     harness.watermark(9)
@@ -300,6 +310,14 @@ def test_late_rows_go_to_the_side_output_one_by_one_as_they_came() -> None:
     made = pipeline.run([1, 2, 11], k=["a", "b", "a"], x=[1, 2, 3], other=["u", "v", "w"])
     assert made == [("side", "late", [("a", 1, "u"), ("b", 2, "v")])]
     assert pipeline.final.ctx.late_records == 2
+
+
+def test_rows_late_at_the_snapshot_are_late_after_a_restore() -> None:
+    before = Pipeline(late_tag=LATE)
+    before.run([1], k=["a"], x=[1])
+    before.watermark(9)
+    after = Pipeline(late_tag=LATE, restored=before.final.snapshot())
+    assert after.run([3], k=["a"], x=[2]) == [("side", "late", [("a", 2)])]
 
 
 def test_late_but_allowed_rows_fire_their_keys_again_and_not_others() -> None:

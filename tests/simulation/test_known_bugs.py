@@ -110,9 +110,9 @@ def test_an_old_attempts_acknowledgement_is_caught(
 
     def on_worker(master: JobMaster, slot_index: int, report: Any) -> None:
         state = master._checkpoints._state
-        if isinstance(report, Acknowledged) and state.plan is not None:
-            if 0 < report.checkpoint_id < state.next_id:
-                report = replace(report, attempt=master._attempt.number)
+        counts = isinstance(report, Acknowledged) and report.checkpoint_id < state.next_id
+        if counts and state.plan is not None:
+            report = replace(report, attempt=master._attempt.number)
         production(master, slot_index, report)
 
     monkeypatch.setattr(JobMaster, "on_worker", on_worker)

@@ -171,7 +171,7 @@ def test_a_second_driver_of_the_job_fences_the_first(session: str, tmp_path: Pat
         options = ExecutionOptions(storage=str(place.checkpoints), restore="latest")
         with overriding(options):
             second = env.execute(pipeline.NAME)
-        assert first.end(1) == 1
+        assert first.end(1) == 1, "it was fenced long ago"
         all_gone(first)
         log = (tmp_path / "driver.log").read_text()
         assert "another driver runs" in log

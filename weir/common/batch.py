@@ -25,10 +25,13 @@ Indices = npt.NDArray[np.int64]
 class Batch:
     """Records in order, with their event times where those were assigned.
 
+    ``is_columnar`` says which face the records were made with. The other one is a conversion, which
+    never takes its place: what a record is does not depend on who looked at it before.
+
     Shape: ``timestamps`` is None or holds one int64 per record, milliseconds since the epoch.
     """
 
-    __slots__ = ("_columns", "_rows", "_size", "timestamps", "type")
+    __slots__ = ("_columns", "_rows", "_size", "is_columnar", "timestamps", "type")
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Batch:
         self._rows = rows
         self._columns = columns
         self._size = -1
+        self.is_columnar = columns is not None
         self.type = type
         self.timestamps = timestamps
 
@@ -68,20 +72,15 @@ class Batch:
         return len(self._rows) if self._rows is not None else int(self.columns.num_rows)
 
     @property
-    def is_columnar(self) -> bool:
-        """Whether columns are at hand without conversion."""
-        return self._columns is not None
-
-    @property
     def rows(self) -> list[Any]:
         """The records as Python objects; not to be changed."""
         if self._rows is None:
-            columns = self.columns.columns
+            batch = self.columns
             if self.type is not None and not isinstance(self.type, RowTypeInfo):
-                self._rows = self.type.from_arrow(columns[0])
+                self._rows = self.type.from_arrow(batch.column(0))
             else:
-                values = zip(*(column.to_pylist() for column in columns), strict=True)
-                self._rows = list(rows_of(self.columns.schema.names, values))
+                values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                self._rows = rows_of(batch.schema.names, values)
         return self._rows
 
     @property
@@ -109,21 +108,22 @@ class Batch:
 
     def slice(self, start: int, stop: int) -> "Batch":
         """Records ``start`` to ``stop`` (excluded), without copying columns."""
-        return Batch(
+        part = Batch(
             rows=None if self._rows is None else self._rows[start:stop],
             columns=None if self._columns is None else self._columns.slice(start, stop - start),
             type=self.type,
             timestamps=None if self.timestamps is None else self.timestamps[start:stop],
         )
+        part.is_columnar = self.is_columnar
+        return part
 
     def take(self, indices: Indices) -> "Batch":
         """The records at these positions, in that order."""
-        return Batch(
-            rows=None if self._columns is not None else [self.rows[i] for i in indices.tolist()],
-            columns=None if self._columns is None else self._columns.take(pa.array(indices)),
-            type=self.type,
-            timestamps=None if self.timestamps is None else self.timestamps[indices],
-        )
+        timestamps = None if self.timestamps is None else self.timestamps[indices]
+        if self.is_columnar:
+            return Batch.of_columns(self.columns.take(pa.array(indices)), self.type, timestamps)
+        rows = self.rows
+        return Batch.of_rows([rows[i] for i in indices.tolist()], self.type, timestamps)
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} {'columnar' if self.is_columnar else 'row'} records)"

@@ -9,6 +9,8 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
+_FIELDS_FIRST = ("count", "index")  # Tuple methods that nobody misses, and likely field names.
+
 
 class Row(tuple[Any, ...]):
     """An immutable record: ``Row(1, "a")`` by position or ``Row(id=1, name="a")`` by name.
@@ -19,7 +21,7 @@ class Row(tuple[Any, ...]):
     __slots__ = ()
     field_names: ClassVar[tuple[str, ...] | None] = None
 
-    def __new__(cls, *values: Any, **named: Any) -> "Row":
+    def __new__(cls, /, *values: Any, **named: Any) -> "Row":
         if named:
             if values:
                 raise TypeError("give a Row either positional or named fields, not both")
@@ -59,7 +61,9 @@ def row_class(names: tuple[str, ...]) -> type[Row]:
     """The class of rows with these field names, the same one at every call."""
     attributes: dict[str, Any] = {"__slots__": (), "field_names": names}
     attributes |= {
-        name: property(itemgetter(i)) for i, name in enumerate(names) if not hasattr(Row, name)
+        name: property(itemgetter(i))
+        for i, name in enumerate(names)
+        if name in _FIELDS_FIRST or not hasattr(Row, name)
     }
     return type("Row", (Row,), attributes)
 

@@ -38,6 +38,7 @@ class WatermarkStrategy:
     assign: Callable[[Any, int], int] | None = None  # Per record: (value, record_timestamp).
     column: str | None = None  # Per column instead.
     idle_timeout_ms: int | None = None
+    resolution_ms: int | None = None
 
     @classmethod
     def for_monotonous_timestamps(cls) -> "WatermarkStrategy":
@@ -76,6 +77,18 @@ class WatermarkStrategy:
     def with_timestamp_column(self, name: str) -> "WatermarkStrategy":
         """Timestamps are a column: Arrow timestamps, or integers that are milliseconds."""
         return replace(self, assign=None, column=name)
+
+    def with_resolution(self, resolution: Length) -> "WatermarkStrategy":
+        """A watermark goes out at the very record with which it passes a multiple of this.
+
+        Without it watermarks come after a slice, and which records are late depends on how records
+        fell into slices. With the size of the windows as resolution it depends on the records alone
+        (as long as one subtask reads them), at the price of a slice per step of event time.
+        """
+        resolution_ms = milliseconds_of(resolution)
+        if resolution_ms <= 0:
+            raise ConfigError(f"the resolution is {resolution_ms} ms; it must be positive")
+        return replace(self, resolution_ms=resolution_ms)
 
     def with_idleness(self, idle_timeout: Length) -> "WatermarkStrategy":
         """A subtask without records for this long no longer holds event time back."""

@@ -119,6 +119,7 @@ def main() -> int:
     history = demonstration.history
     print(f"lost {comparison.lost}")
     print(f"duplicated {comparison.duplicated}")
+    print(f"late, kept beside the hours they missed {comparison.late:,}")
     print(f"checkpoints {history.completed_count}")
     print(f"recoveries {len(history.recoveries)}")
     if demonstration.passed(comparison):

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
-from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
 from weir.common.batch import Batch
+from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
 
 if TYPE_CHECKING:
     from weir.state.store import OperatorStateStore, SnapshotPart

@@ -9,6 +9,7 @@ already has, shows every row once. Without checkpoints rows are delivered at onc
 import base64
 import pickle
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -55,9 +56,14 @@ class DeliverOperator(Operator):
         self._rows: list[Any] = []
         self._intervals: Intervals[tuple[list[Any], Any]] = Intervals()  # Rows, frozen rows.
         self._state = ctx.state.list_state("undelivered", "split")
+        # After rescaling there may be rows of several old subtasks under one id. They go together:
+        # the driver takes each id of a subtask once, and in order.
+        restored: defaultdict[CheckpointId, list[Any]] = defaultdict(list)
         for item in self._state.get():
             if item["job"] == ctx.job_id:
-                ctx.deliver(CheckpointId(item["checkpoint"]), self.thaw(item["rows"]))
+                restored[CheckpointId(item["checkpoint"])] += self.thaw(item["rows"])
+        for checkpoint_id in sorted(restored):
+            ctx.deliver(checkpoint_id, restored[checkpoint_id])
 
     @abstractmethod
     def convert(self, batch: Batch) -> list[Any]:

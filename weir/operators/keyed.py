@@ -15,7 +15,9 @@ from weir.common.batch import Batch, builtin_name
 from weir.common.dynamic import DYNAMIC
 from weir.common.typeinfo import TypeInformation, Types, copy_object
 from weir.errors import GraphError
+from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
+from weir.operators.event_time import WatermarkState
 from weir.operators.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -307,12 +309,18 @@ class TimerOperator(FunctionOperator):
         """Open the function, and whatever fires."""
         self.collector = Collector(ctx, self._output_type)
         self.timers: KeyedTimers = ctx.state.timers
+        self._saved_watermark = WatermarkState(ctx)
+        self.watermark = self._saved_watermark.restored_ms
         super().open(ctx)
         self._input = KeyedInput(ctx, self._selector)
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
         """One timer fires, under its key."""
         raise NotImplementedError
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        """Keep how far event time has come."""
+        self._saved_watermark.save(self.watermark)
 
     def on_watermark(self, timestamp_ms: int) -> None:
         """Note the watermark; pass it on at once if nothing fires."""

@@ -1,7 +1,7 @@
 """Gives records event time and tells how far it has come.
 
-After each slice the operator emits a watermark if the highest timestamp rose: minus the allowed
-disorder, minus one millisecond. Watermarks from before it are ignored, but for the last one of all,
+After each slice, or with a resolution also within it, the operator emits a watermark if the highest
+timestamp rose: minus the allowed disorder, minus one millisecond. Watermarks from before it are ignored, but for the last one of all,
 by which a source says that it ended. Without records for the idle timeout it says that it is idle,
 and takes that back with the next record.
 
@@ -16,7 +16,9 @@ import pyarrow as pa
 from weir.common.batch import Batch, Timestamps
 from weir.common.watermark import WatermarkStrategy
 from weir.errors import SchemaError
+from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
+from weir.operators.event_time import WatermarkState
 from weir.operators.user_code import failure_at, short_repr
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
@@ -45,21 +47,48 @@ class WatermarkOperator(Operator):
         """Start waiting for records."""
         super().open(ctx)
         self._last_record_ms = ctx.clock.now_ms()
+        self._saved = WatermarkState(ctx)
+        self._emitted = self._saved.restored_ms
+        self._silent = self._emitted > MIN_WATERMARK_MS  # Those behind wait to hear of it again.
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        """Keep how far event time has come."""
+        self._saved.save(self._emitted)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Pass the records on with their time, then the watermark that follows from them."""
         if not len(batch):
             return
-        timestamps = self._timestamps(batch)
-        self.ctx.output.emit(_with_timestamps(batch, timestamps))
         if self._strategy.idle_timeout_ms is not None:
             self._last_record_ms = self.ctx.clock.now_ms()
-        if self._strategy.bound_ms is None or timestamps is None:
+        if self._silent:
+            self._silent = False
+            self.ctx.output.emit_watermark(self._emitted)
+        timestamps = self._timestamps(batch)
+        timed = _with_timestamps(batch, timestamps)
+        bound_ms, resolution_ms = self._strategy.bound_ms, self._strategy.resolution_ms
+        if bound_ms is None or timestamps is None:
+            self.ctx.output.emit(timed)
             return
-        watermark = int(timestamps.max()) - self._strategy.bound_ms - 1
-        if watermark > self._emitted:
-            self._emitted = watermark
-            self.ctx.output.emit_watermark(watermark)
+        if resolution_ms is None:
+            self._emit(timed, int(timestamps.max()) - bound_ms - 1)
+            return
+        # What the watermark plus one would be after each record: a window that starts and ends at
+        # multiples of the resolution closes where this passes one.
+        reached = np.maximum.accumulate(timestamps) - bound_ms
+        passed = np.maximum(reached // resolution_ms, (self._emitted + 1) // resolution_ms)
+        start, before = 0, (self._emitted + 1) // resolution_ms
+        for row in np.flatnonzero(np.diff(passed, prepend=before)).tolist():
+            self._emit(timed.slice(start, row + 1), int(reached[row]) - 1)
+            start = row + 1
+        if start < len(timed):
+            self._emit(timed.slice(start, len(timed)), int(reached[-1]) - 1)
+
+    def _emit(self, batch: Batch, watermark_ms: int) -> None:
+        self.ctx.output.emit(batch)
+        if watermark_ms > self._emitted:
+            self._emitted = watermark_ms
+            self.ctx.output.emit_watermark(watermark_ms)
         elif self._idle and self._emitted > MIN_WATERMARK_MS:
             self.ctx.output.emit_watermark(self._emitted)
         self._idle = False

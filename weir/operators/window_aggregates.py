@@ -39,6 +39,7 @@ from weir.operators.aggregates import (
 )
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.batch import Batch
+from weir.operators.event_time import WatermarkState
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.output_tag import OutputTag
 from weir.operators.window_assigners import TumblingWindows
@@ -116,6 +117,8 @@ class WindowAggregateOperator(Operator):
     def open(self, ctx: OperatorContext) -> None:
         """Find the windows that were open at the checkpoint."""
         super().open(ctx)
+        self._saved_watermark = WatermarkState(ctx)
+        self._watermark = self._saved_watermark.restored_ms
         # Union: after rescaling any subtask may own keys of any window.
         self._saved = ctx.state.list_state("windows", "union")
         for item in self._saved.get():
@@ -181,7 +184,8 @@ class WindowAggregateOperator(Operator):
             self._end_windows(now_ms - 1)
 
     def prepare_snapshot(self, checkpoint_id: Any) -> None:
-        """Write down which windows are open."""
+        """Write down which windows are open, and how far event time has come."""
+        self._saved_watermark.save(self._watermark)
         if self._schema is None or not self._open:
             self._saved.update([])
             return

@@ -597,6 +597,8 @@ def _load(state: CoordinatorState, event: CheckpointsRestored) -> Step:
             state,
             completed=tuple(sorted(event.completed, key=lambda c: c.checkpoint_id)),
             next_id=max(state.next_id, event.next_id),
+            # A driver that this one replaced may have completed an id that was aborted here.
+            aborted_ids=tuple(i for i in state.aborted_ids if i not in ids),
         ),
         result=AckResult.ACCEPTED,
     )

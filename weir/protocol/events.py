@@ -1,7 +1,7 @@
 """What happens to a job, as one versioned stream of events.
 
-The job master emits them in order; the terminal, the event log, the result of ``execute`` and, under
-a control plane, its database are readers of the same stream. Reports of subtasks
+The job master emits them in order; the terminal, the event log, the result of ``execute`` and,
+under a control plane, its database are readers of the same stream. Reports of subtasks
 (``messages.Report``) are part of it as they came.
 
 Units: ``at_ms`` wall clock of the driver, milliseconds; durations in milliseconds.

@@ -239,12 +239,14 @@ class CheckpointRunner:
         if self._is_stepping:
             return  # A command led to this event; the commands beside it come first.
         self._is_stepping = True
-        while self._events:
-            step = coordinator.step(self._state, self._events.popleft(), self._clock.now_ms())
-            self._state = step.state
-            for command in step.commands:
-                self._carry_out(command)
-        self._is_stepping = False
+        try:
+            while self._events:
+                step = coordinator.step(self._state, self._events.popleft(), self._clock.now_ms())
+                self._state = step.state
+                for command in step.commands:
+                    self._carry_out(command)
+        finally:
+            self._is_stepping = False  # A report that breaks the protocol ends its sender, not us.
         self._check_quiet()
 
     def _carry_out(self, command: CoordinatorCommand) -> None:
@@ -277,6 +279,9 @@ class CheckpointRunner:
             case RecordAborted(pending, reason, cause):
                 duration = now - pending.barrier.triggered_at_ms
                 self._emit(CheckpointSettled(now, pending.checkpoint_id, duration, reason, cause))
+                self._acks.pop(pending.checkpoint_id, None)
+                self._sizes.pop(pending.checkpoint_id, None)
+                self._source_records.pop(pending.checkpoint_id, None)
                 self._retry_final(pending.request.request_id, now)
             case CheckpointRefused(request, reason):
                 self._retry_final(request.request_id, now)
@@ -327,6 +332,7 @@ class CheckpointRunner:
 
         def work() -> None:
             reach("manifest.before", id=pending.checkpoint_id)
+            self._check_fence()  # Before as well, or the successor finds its number taken.
             created = self._store.create_if_absent(path, dump(manifest))
             self._check_fence()
             if not created:  # Nobody newer is there, so it was an older driver: it stops by itself.
@@ -338,14 +344,14 @@ class CheckpointRunner:
                 case None:
                     self._step(ManifestWritten(pending.checkpoint_id))
                 case Fenced():
+                    self._fenced()  # First, or the failure would restart the job for a moment.
                     failed = ManifestFailed(pending.checkpoint_id, str(outcome), may_exist=True)
                     self._step(failed)
-                    self._fenced()
                 case IdTaken():
                     failed = ManifestFailed(pending.checkpoint_id, str(outcome), may_exist=True)
                     self._step(failed)
                 case error:
-                    self._give_up(pending.checkpoint_id, path, dump(manifest), str(error))
+                    self._give_up(pending, path, dump(manifest), str(error))
 
         self._run(work, done)
 
@@ -355,14 +361,15 @@ class CheckpointRunner:
         if newest > self._newest_attempt:
             raise Fenced(f"attempt {newest} of the job belongs to another driver")
 
-    def _give_up(self, checkpoint_id: CheckpointId, path: str, manifest: bytes, cause: str) -> None:
+    def _give_up(self, pending: PendingCheckpoint, path: str, manifest: bytes, cause: str) -> None:
         """Writing failed: take the key with a tombstone, so that the manifest cannot appear."""
+        checkpoint_id = pending.checkpoint_id
 
         def work() -> CoordinatorEvent:
             tombstone = Tombstone(
                 job_id=self._job_id,
                 checkpoint_id=checkpoint_id,
-                attempt=self._state.attempt,
+                attempt=pending.attempt,
                 given_up_ms=self._clock.now_ms(),
                 reason=cause,
             )
@@ -374,10 +381,10 @@ class CheckpointRunner:
             return ManifestFailed(checkpoint_id, cause, may_exist=True)
 
         def done(outcome: CoordinatorEvent | Exception) -> None:
+            if isinstance(outcome, Fenced):
+                self._fenced()
             if isinstance(outcome, Exception):
                 self._step(ManifestFailed(checkpoint_id, cause, may_exist=True))
-                if isinstance(outcome, Fenced):
-                    self._fenced()
             else:
                 self._step(outcome)
 
@@ -402,16 +409,15 @@ class CheckpointRunner:
         )
 
     def _discard_pending(self, checkpoint_id: CheckpointId) -> None:
-        self._acks.pop(checkpoint_id, None)
-        self._sizes.pop(checkpoint_id, None)
-        attempt = self._state.attempt
-        directory = self._layout.attempt_state(checkpoint_id, attempt)
+        # Its attempt is the newest that took checkpoints: the next waits until it is settled.
+        directory = self._layout.attempt_state(checkpoint_id, self._state.attempt)
         self._run(lambda: self._store.delete_prefix(directory), self._deleted)
 
     def _discard(self, checkpoint_id: CheckpointId) -> None:
         self._source_records.pop(checkpoint_id, None)
 
         def work() -> None:
+            self._check_fence()  # A driver that took over may be restoring from it.
             # The manifest first: without it the rest is no checkpoint that somebody could restore.
             self._store.delete(self._layout.manifest(checkpoint_id))
             self._store.delete_prefix(self._layout.checkpoint(checkpoint_id))

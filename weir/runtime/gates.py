@@ -16,12 +16,7 @@ from weir.common.batch import Batch, can_concat, concat
 from weir.config import ChannelConfig
 from weir.graph.physical import Channel
 from weir.ids import ChannelId
-from weir.protocol.elements import (
-    MAX_WATERMARK_MS,
-    MIN_WATERMARK_MS,
-    Element,
-    Records,
-)
+from weir.protocol.elements import MIN_WATERMARK_MS, Element, Records
 from weir.runtime.partitioners import Partitioner
 from weir.runtime.ports import Transport
 
@@ -104,11 +99,6 @@ class InputGates:
             return channel, element
         return None
 
-    @property
-    def has_ready(self) -> bool:
-        """Whether ``poll`` has something (or only blocked channels to pass over)."""
-        return bool(self._turn)
-
     def block(self, channel_id: ChannelId) -> None:
         """Take nothing more from this channel until it is unblocked."""
         self.channels[channel_id].blocked = True
@@ -123,13 +113,16 @@ class InputGates:
     def end(self, channel: InputChannel) -> None:
         """The channel is complete; it holds back neither event time nor barriers."""
         channel.ended = True
-        channel.watermark_ms = MAX_WATERMARK_MS
         self._live -= 1
 
     def watermark(self) -> int | None:
-        """The combined watermark: the least of all live, active channels; None if all are idle."""
-        marks = [c.watermark_ms for c in self.channels.values() if not c.idle]
-        return min(marks) if marks else None
+        """The combined watermark: the least of all live, active channels; None if all are idle.
+
+        An ended channel says nothing about the others: beside idle ones it must not stand for the
+        end of all event time.
+        """
+        live = (c.watermark_ms for c in self.channels.values() if not c.ended and not c.idle)
+        return min(live, default=None)
 
     def _offer(self, channel: InputChannel) -> None:
         if channel.queue and not channel.blocked and not channel.ready:

@@ -64,7 +64,7 @@ class JobHistory:
     """What happened to a job so far."""
 
     status: JobStatus = JobStatus.CREATED
-    cause: str = ""
+    cause: str = ""  # Why the job fails or failed; empty again once it runs again.
     attempt: AttemptNumber = NO_ATTEMPT
     restored_checkpoint: CheckpointId | None = None
     checkpoints: OrderedDict[CheckpointId, CheckpointRecord] = field(default_factory=OrderedDict)
@@ -81,7 +81,7 @@ class JobHistory:
         match event:
             case JobChanged(_, status, cause):
                 self.status = status
-                self.cause = cause or self.cause
+                self.cause = "" if status is JobStatus.RUNNING else cause or self.cause
             case AttemptStarted(_, attempt, restored, _):
                 self.attempt, self.restored_checkpoint = attempt, restored
                 self.subtasks.clear()

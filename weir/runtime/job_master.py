@@ -73,7 +73,13 @@ from weir.protocol.messages import (
 )
 from weir.protocol.restarts import initial, on_failure
 from weir.runtime.checkpoints import CheckpointRunner
-from weir.runtime.recovery import RestoreChoice, RestoreRequest, choose_restore, search
+from weir.runtime.recovery import (
+    RestoreChoice,
+    RestoreRequest,
+    choose_restore,
+    record_base,
+    search,
+)
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore
 
@@ -204,6 +210,7 @@ class JobMaster:
         self._recovery: _Recovery | None = None
         self._catching_up: tuple[int, int] | None = None  # (records to reach, since ms)
         self._delivered_up_to: dict[SubtaskId, CheckpointId] = {}
+        self._told: set[str] = set()  # Notes on the choice of a checkpoint.
         self._checkpoints = CheckpointRunner(
             self._plan,
             config,
@@ -238,6 +245,8 @@ class JobMaster:
             return max(map(self._layout.attempt_of, names), default=0)
 
         def done(outcome: int | Exception) -> None:
+            if self.status is not JobStatus.INITIALIZING:
+                return  # Cancelled meanwhile.
             if isinstance(outcome, Exception):
                 self._end(JobStatus.FAILED, str(outcome))
                 return
@@ -258,11 +267,14 @@ class JobMaster:
     def cancel(self) -> None:
         """Stop the job without a savepoint."""
         if self.status in JOB_TRANSITIONS:
-            self._change(JobStatus.CANCELLING)
+            if self.status is not JobStatus.CREATED:
+                self._change(JobStatus.CANCELLING)
             self._end(JobStatus.CANCELED)
 
     def next_due_ms(self) -> int | None:
         """When ``tick`` is due next."""
+        if self.status not in JOB_TRANSITIONS:
+            return None
         candidates = [
             self._restart_at_ms,
             self._slots_deadline_ms,
@@ -362,7 +374,11 @@ class JobMaster:
             self._fail_attempt(cause)
 
     def _register(self, slot: SlotRegistered) -> None:
+        if self.status not in JOB_TRANSITIONS:
+            self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
+            return
         if slot.versions != self._versions:
+            self._cluster.to_slot(slot.slot_index, ReleaseSlot("other versions"))
             self._end(
                 JobStatus.FAILED,
                 f"slot {slot.slot_index} on {slot.host} runs {_spoken(slot.versions)}, the driver "
@@ -374,6 +390,9 @@ class JobMaster:
             if known.registered.spark_attempt >= slot.spark_attempt:
                 return  # An older Spark task of the same slot; its successor is here already.
             self._slot_gone(slot.slot_index, f"slot {slot.slot_index} was restarted by Spark")
+            if self.status not in JOB_TRANSITIONS:  # That was one failure too many.
+                self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
+                return
         now = self._clock.now_ms()
         self._slots[slot.slot_index] = _Slot(slot, now)
         self._emit(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))
@@ -446,6 +465,8 @@ class JobMaster:
                     worker.progressed_at_ms = self._clock.now_ms()
             case Delivered(_, subtask, checkpoint_id, payload):
                 self._deliver(subtask, checkpoint_id, payload)
+            case SubtaskChanged() if self.status not in JOB_TRANSITIONS:
+                return  # Workers that stop lose each other; nobody need hear of it.
             case SubtaskChanged():
                 self._emit(report)
                 self._subtask_changed(report)
@@ -498,9 +519,6 @@ class JobMaster:
         if attempt.choosing:
             return
         attempt.choosing = True
-        # Until this driver completed one of its own, the one asked for counts, not a newer one
-        # that somebody went back behind.
-        requested = None if self._checkpoints.has_completed else self._restore_from
 
         def work() -> tuple[RestoreChoice, CheckpointsRestored]:
             choice = choose_restore(
@@ -508,8 +526,11 @@ class JobMaster:
                 self._job_id,
                 self._plan,
                 self._config,
-                requested=requested,
+                # Until this driver completed one of its own, the one asked for counts, not a newer
+                # one that somebody went back behind.
+                requested=None if self._checkpoints.has_completed else self._restore_from,
             )
+            record_base(self._store, self._job_id, attempt.number, choice)
             # Only now: a driver that this one replaces may have completed one until the claim.
             return choice, search(self._store, self._job_id)
 
@@ -523,7 +544,9 @@ class JobMaster:
             attempt.choice = choice
             now = self._clock.now_ms()
             for note in choice.notes:
-                self._emit(Notice(now, note))
+                if note not in self._told:  # Every restart would say it again.
+                    self._told.add(note)
+                    self._emit(Notice(now, note))
             self._checkpoints.loaded(found)
             self._checkpoints.restored(choice)
             self._emit(AttemptStarted(now, attempt.number, choice.checkpoint_id))
@@ -624,6 +647,7 @@ class JobMaster:
         if self.status is JobStatus.INITIALIZING and not self._attempt.workers_asked:
             return  # Slots come and go; the attempt waits for them anyway.
         self._change(JobStatus.FAILING, cause)
+        self._slots_deadline_ms = self._workers_deadline_ms = None
         self._catching_up = None
         self._checkpoints.stop(FailureReason.JOB_FAILOVER)
         self._restarts, delay_ms = on_failure(self._restarts, now, self._random.random())
@@ -639,7 +663,7 @@ class JobMaster:
         self._recovery = _Recovery(cause, now, float(delay_ms), reached)
         self._change(JobStatus.RESTARTING)
         self._restart_at_ms = now + math.ceil(delay_ms)
-        if delay_ms > 0:
+        if delay_ms > 0 or len(self._slots) < self.slot_count:  # Else the next one replaces them.
             for index in self._slots:
                 self._cluster.to_slot(index, StopWorker(self._attempt.number))
 

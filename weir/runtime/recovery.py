@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from weir.config import JobConfig
 from weir.errors import CorruptStateError, RestoreError
 from weir.graph.physical import ExecutionGraph
-from weir.ids import CheckpointId, JobId, OperatorId, StateHandle
+from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle
 from weir.protocol.deployment import OperatorRestore
 from weir.protocol.messages import CheckpointsRestored
 from weir.protocol.pending import SAVEPOINT_KINDS, CompletedCheckpoint
@@ -28,7 +28,7 @@ from weir.storage.manifest import (
     load,
     verify,
 )
-from weir.storage.store import CheckpointStore, store_for
+from weir.storage.store import CheckpointStore, NotFoundError, store_for
 
 _CHECKPOINT_URI = re.compile(r"(?P<root>.*)/(?P<job>[^/]+)/chk-(?P<id>\d+)/?")
 
@@ -137,8 +137,8 @@ def choose_restore(
             continue
         if manifest is not None:
             usable.append(manifest)
-    # What a newer attempt completed comes first: a driver that was replaced may have written a
-    # manifest with a higher number after its successor began, and nothing builds on that.
+    abandoned = _abandoned(store, job_id, usable)
+    usable = [manifest for manifest in usable if manifest.checkpoint_id not in abandoned]
     for manifest in sorted(usable, key=lambda m: (m.attempt, m.checkpoint_id), reverse=True):
         try:
             verify(store, manifest)
@@ -159,6 +159,32 @@ def choose_restore(
     return RestoreChoice(_assign(graph, config, None))
 
 
+def record_base(
+    store: CheckpointStore, job_id: JobId, attempt: AttemptNumber, choice: RestoreChoice
+) -> None:
+    """Note what an attempt goes on from, before anything acts on it."""
+    own = choice.manifest is not None and choice.manifest.job_id == job_id
+    store.put(JobLayout(job_id).base(attempt, choice.checkpoint_id if own else None), b"")
+
+
+def _abandoned(
+    store: CheckpointStore, job_id: JobId, manifests: list[Manifest]
+) -> set[CheckpointId]:
+    """Checkpoints behind which a later attempt went back.
+
+    A driver that was replaced may complete a checkpoint when its successor has gone on from the one
+    before; and somebody may have asked for an older one. The successor's sinks have then removed or
+    withdrawn the files that such a checkpoint counts on.
+    """
+    layout = JobLayout(job_id)
+    bases = [layout.base_of(path) for path in store.list(layout.bases)]
+    return {
+        manifest.checkpoint_id
+        for manifest in manifests
+        if any(n > manifest.attempt and base < manifest.checkpoint_id for n, base in bases)
+    }
+
+
 def _requested(graph: ExecutionGraph, config: JobConfig, request: RestoreRequest) -> RestoreChoice:
     store = store_for(request.storage)
     path = JobLayout(request.job_id).manifest(request.checkpoint_id)
@@ -175,6 +201,8 @@ def _requested(graph: ExecutionGraph, config: JobConfig, request: RestoreRequest
 
 
 def _usable(stored: StoredCheckpoint) -> Manifest | None:
+    if isinstance(stored.error, NotFoundError):
+        return None  # Let go by retention since it was listed.
     if stored.error is not None:
         raise stored.error
     manifest = _manifest_of(stored)

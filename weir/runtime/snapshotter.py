@@ -8,8 +8,10 @@ wrote is deleted by the thread that wrote it.
 
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle, SubtaskId
 from weir.operators.base import Clock
 from weir.protocol.lifecycle import FailureReason
@@ -32,6 +34,13 @@ class OperatorFreeze:
 class _Running:
     cancelled: bool = False
     writers: list[StoredSnapshotWriter] = field(default_factory=list)
+
+    def discard(self) -> None:
+        """Delete what was written; on the snapshot thread."""
+        for writer in self.writers:
+            # The driver deletes the attempt's directory of the checkpoint as well.
+            with suppress(StorageError):
+                writer.discard()
 
 
 class Snapshotter:
@@ -74,8 +83,7 @@ class Snapshotter:
                 outcome = [self._write(checkpoint_id, freeze, running) for freeze in frozen]
             except Exception as error:
                 outcome = error
-                for writer in running.writers:
-                    writer.discard()
+                running.discard()
             self._inbox.put(Call(lambda: settle(outcome)))
 
         def settle(outcome: list[tuple[StateHandle, ...]] | Exception) -> None:
@@ -85,8 +93,7 @@ class Snapshotter:
                     part.release()
             if running.cancelled:
                 if not isinstance(outcome, Exception):
-                    for writer in running.writers:
-                        writer.discard()
+                    self._thread.submit(running.discard)
                 return
             if isinstance(outcome, Exception):
                 self._decline(chain, checkpoint_id, outcome)

@@ -296,7 +296,8 @@ class Subtask:
         if barrier.checkpoint_id <= self._snapshot_id:
             return
         self._trigger = barrier
-        if self._source is not None or self.status is SubtaskStatus.ENDED:
+        injects = self._source is not None and self.status is SubtaskStatus.RUNNING
+        if injects or self.status is SubtaskStatus.ENDED:
             self._alignment.on_trigger(barrier)
             self._take_snapshot(barrier, unaligned=False)
 
@@ -313,6 +314,8 @@ class Subtask:
     def on_aborted(self, checkpoint_id: CheckpointId) -> None:
         """A checkpoint was given up: stop writing it, release what waits for it."""
         self._snapshotter.cancel(self.chain, checkpoint_id)
+        if self._trigger is not None and self._trigger.checkpoint_id == checkpoint_id:
+            self._trigger = None
         if self._handler is not None:
             self._act(self._handler.on_aborted(checkpoint_id))
         for chained in self._operators:

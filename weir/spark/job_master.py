@@ -169,7 +169,6 @@ class SparkCluster:
             self._canceled = False
             job.cancel()
         if self._stage_done and not job.is_over:
-            self._stage_done = False
             job.slots_ended(str(self._stage_error or "the Spark job of the slots ended"))
         due = job.next_due_ms()
         if due is not None and clock.now_ms() >= due:

@@ -343,16 +343,23 @@ class _Supervisor:
 
     # The end.
 
+    def _reap(self, until: float) -> None:
+        while self._workers and time.monotonic() < until:
+            self._select(until)
+
     def _release(self) -> None:
-        """Kill everything, reap it, close everything."""
-        deadline = time.monotonic() + RELEASE_TIMEOUT_S
+        """End everything, reap it, close everything."""
         self._wanted = None
-        for worker in self._workers:
-            worker.kill()
         # The connection may be the reason to leave, and must not keep the loop awake.
         self._selector.unregister(self._connection)
-        while self._workers and time.monotonic() < deadline:
-            self._select(deadline)
+        if not self._connection.ended:  # The job is over: operators may close what they hold.
+            stop_by = time.monotonic() + RELEASE_TIMEOUT_S
+            for worker in self._workers:
+                worker.stop(stop_by)
+            self._reap(stop_by)
+        for worker in self._workers:
+            worker.kill()
+        self._reap(time.monotonic() + RELEASE_TIMEOUT_S)
         for worker in self._workers:
             worker.close()
         if (template := self._template) is not None:

@@ -89,6 +89,10 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         JobFailedError: The job failed; its cause is the message.
         UserError: The job cannot be started as it is; nothing ran.
     """
+    if config.checkpoints.alignment_timeout_ms is not None:
+        raise ConfigError(
+            "this version of Weir takes aligned checkpoints only; leave unaligned ones disabled"
+        )
     store = store_for(config.checkpoints.storage)
     job_id, request = _identity(graph.name, config, options.restore, store)
     for hearer in _hearers:

@@ -3,6 +3,7 @@
 ::
 
     <job>/attempts/<n>                                   one per attempt, created once: the fence
+    <job>/restored/<n>-<checkpoint>                      what attempt n went on from, 0: nothing
     <job>/chk-<n>/manifest                               the checkpoint exists when this does
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
 
@@ -44,6 +45,20 @@ class JobLayout:
     def attempt_of(self, path: str) -> AttemptNumber:
         """Which attempt a file below ``attempts`` stands for."""
         return AttemptNumber(int(path.rpartition("/")[2]))
+
+    @property
+    def bases(self) -> str:
+        """The directory that holds, per attempt, what it went on from."""
+        return f"{self.directory}/restored"
+
+    def base(self, number: AttemptNumber, restored: CheckpointId | None) -> str:
+        """The file that says from which checkpoint of the job an attempt went on."""
+        return f"{self.bases}/{number}-{restored or 0}"
+
+    def base_of(self, path: str) -> tuple[AttemptNumber, CheckpointId]:
+        """The attempt that a file below ``bases`` is about, and its checkpoint."""
+        number, _, restored = path.rpartition("/")[2].partition("-")
+        return AttemptNumber(int(number)), CheckpointId(int(restored))
 
     def checkpoint(self, checkpoint: CheckpointId) -> str:
         """The directory of one checkpoint: deleting it discards the checkpoint."""

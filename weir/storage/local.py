@@ -20,6 +20,7 @@ from typing import Self
 from weir.errors import StorageError
 from weir.storage.store import (
     NotFoundError,
+    RefusedError,
     Written,
     checked_directory,
     checked_path,
@@ -27,6 +28,14 @@ from weir.storage.store import (
 )
 
 _TEMPORARY = ".weir-tmp-"  # No reader lists such files; a crash may leave one behind.
+_LASTING = {  # Trying again changes nothing; a full disk may have room again.
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+}
 
 
 class LocalStore:
@@ -101,7 +110,8 @@ class LocalStore:
         except FileNotFoundError as cause:
             raise NotFoundError(f"the checkpoint storage has no file {file}") from cause
         except OSError as cause:
-            raise StorageError(
+            kind = RefusedError if cause.errno in _LASTING else StorageError
+            raise kind(
                 f"cannot {action} {file}: {cause.strerror or cause}; {self._advice(cause, file)}"
             ) from cause
 

@@ -17,6 +17,12 @@ class NotFoundError(StorageError):
     retryable = False
 
 
+class RefusedError(StorageError):
+    """The storage will go on refusing this until somebody changes its permissions or its place."""
+
+    retryable = False
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """What a finished file holds.

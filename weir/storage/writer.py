@@ -1,7 +1,7 @@
 """Where one operator subtask's snapshot is written: small pieces inline, large ones as files.
 
-Everything goes through one writer per subtask and checkpoint, which knows what it wrote and can take
-it back when the snapshot is cancelled or fails.
+Everything goes through one writer per subtask and checkpoint, which knows what it wrote and can
+take it back when the snapshot is cancelled or fails.
 """
 
 import json

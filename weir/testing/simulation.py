@@ -49,8 +49,8 @@ from weir.protocol.events import (
     Notice,
 )
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
-from weir.protocol.messages import Declined, Report, SubtaskChanged, SubtaskMetrics
-from weir.runtime.in_process import EventQueue, InProcessWorker, own_versions
+from weir.protocol.messages import Acknowledged, Declined, Report, SubtaskChanged, SubtaskMetrics
+from weir.runtime.in_process import Action, EventQueue, InProcessWorker, own_versions
 from weir.runtime.job_master import JobMaster
 from weir.testing import faults
 from weir.testing.clock import SimClock
@@ -157,9 +157,10 @@ class Simulation:
         self._sent: dict[tuple[int, int], dict[ChannelId, int]] = defaultdict(dict)
         self._received: dict[tuple[int, int], dict[ChannelId, int]] = defaultdict(dict)
         self._checked: object = None  # The coordinator's state that was looked at last.
-        self._attempt = AttemptNumber(0)
+        self._attempts: dict[SimulatedCluster, AttemptNumber] = {}  # The newest of each.
+        self._held_back: dict[CheckpointId, list[Action]] = defaultdict(list)
         self._open: set[tuple[SimulatedCluster, CheckpointId]] = set()  # Triggered, not settled.
-        self._base_ids: dict[SimulatedCluster, CheckpointId | None] = {}  # Restored or completed last.
+        self._base_ids: dict[SimulatedCluster, CheckpointId | None] = {}  # Restored or completed.
         self._ended_by: SimulatedCluster | None = None
         self._damaged: set[int] = set()
         self._fell_back = False
@@ -288,10 +289,10 @@ class Simulation:
     def _strike(self, fault: PlannedFault) -> None:
         """A fault that comes at a time rather than at a point."""
         cluster = self._newest
-        if not cluster.driver_alive or self._newest_master.is_over:
+        if not cluster.driver_alive or self._newest_master.is_over or self._ended_by is not None:
             return
         workers = [p for p in cluster.processes.values() if p.alive and p.worker.subtasks]
-        slots = [slot for slot in cluster.slots.values() if slot.alive]
+        slots = [cluster.slots[i] for i in self._newest_master._slots if i in cluster.slots]
         match fault.action:
             case "driver":
                 self._fired(fault)
@@ -366,23 +367,29 @@ class Simulation:
             slot.commands.cut = True
             slot.worker = None
         for process in list(cluster.processes.values()):
-            delay_ms = 0 if self._rng.random() < 0.5 else self._rng.randint(1, 150)
+            delay_ms = 0 if self._rng.random() < 0.3 else self._rng.randint(1, 150)
             self._events.after(delay_ms * 1_000_000, partial(cluster.kill, process))
         self._open = {open_ for open_ in self._open if open_[0] is not cluster}
         if cluster is self._newest and self._ended_by is None:
             self._events.after(self._rng.randint(1, 20) * 1_000_000, self._start_application)
 
     def orphaned(self, process: InProcessWorker, report: Report | WorkerReport) -> None:
-        """A worker outlived its driver: what it says reaches the next one, some time."""
+        """A worker outlived its driver: what it says reaches the next one, some time.
+
+        An acknowledgement does so at the worst of times: when the next driver, which knows only of
+        checkpoints that left a trace, has given the same number to a checkpoint of its own.
+        """
 
         def arrive() -> None:
-            newest = self._newest
-            if not newest.driver_alive or self._newest_master._attempt.number == process.attempt:
-                return  # The number was never recorded and is another attempt's: other secret.
-            if newest.master is not None:
-                newest.enter(lambda: self._newest_master.on_worker(process.slot_index, report))
+            newest, master = self._newest, self._newest_master
+            if newest.driver_alive and master._attempt.number != process.attempt:
+                newest.enter(lambda: master.on_worker(process.slot_index, report))
+            # An equal number was never recorded; its worker does not know the attempt's secret.
 
-        self._events.after(self._rng.randint(0, 60) * 1_000_000, arrive)
+        if isinstance(report, Acknowledged):
+            self._held_back[report.checkpoint_id].append(arrive)
+        else:
+            self._events.after(self._rng.randint(0, 60) * 1_000_000, arrive)
 
     def stepped(self, process: SimulatedWorker) -> None:
         """Look at the gates of every subtask of the worker, unless it has failed half way."""
@@ -434,6 +441,8 @@ class Simulation:
         match event:
             case CheckpointTriggered(checkpoint_id=checkpoint_id):
                 self._open.add((cluster, checkpoint_id))
+                for arrive in self._held_back.pop(checkpoint_id, ()):
+                    self._events.after(self._rng.randint(0, 10) * 1_000_000, arrive)
             case CheckpointSettled(checkpoint_id=checkpoint_id, failure=failure):
                 if (cluster, checkpoint_id) not in self._open:
                     raise InvariantBroken(f"checkpoint {checkpoint_id} is settled twice")
@@ -448,9 +457,9 @@ class Simulation:
                 self.outcome.attempts += 1
                 self._base_ids[cluster] = restored
                 self._check_restored(restored)
-                if attempt <= self._attempt:
-                    raise InvariantBroken(f"attempt {attempt} starts after {self._attempt}")
-                self._attempt = attempt
+                if attempt <= self._attempts.get(cluster, 0):
+                    raise InvariantBroken(f"attempt {attempt} starts twice")
+                self._attempts[cluster] = attempt
             case JobChanged(status=JobStatus.FINISHED):
                 self._ended_by = self._ended_by or cluster
                 for other in self._applications:
@@ -605,7 +614,7 @@ def _random_config(rng: random.Random) -> JobConfig:
             concurrent_max=rng.randint(1, 3),
             tolerable_failures=rng.choice([0, 3, 1_000]),
             retention=rng.choice(list(Retention)),
-            inline_max_bytes=rng.choice([1, 60, 20_000]),
+            inline_max_bytes=rng.choice([1, 60, 20_000, 20_000]),
             storage=STORAGE,
         ),
         restart=restart,

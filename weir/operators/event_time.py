@@ -1,0 +1,30 @@
+"""The watermark of an operator as part of its snapshot.
+
+Flink does not keep watermarks in checkpoints: after a restore event time stands at the beginning
+until the first watermark arrives, so a record that was late before the failure is on time when it
+is replayed, and a window that had fired fires once more. Here an operator that decides by event
+time goes on from where its snapshot was.
+"""
+
+from weir.operators.base import OperatorContext
+from weir.protocol.elements import MIN_WATERMARK_MS
+
+_STATE = "watermark"
+
+
+class WatermarkState:
+    """Saves and restores the watermark of one operator subtask."""
+
+    def __init__(self, ctx: OperatorContext) -> None:
+        # Union: after rescaling a subtask starts from the least of all.
+        self._state = ctx.state.list_state(_STATE, "union")
+        self._subtask = ctx.subtask.index
+        saved = {item["subtask"]: item["watermark_ms"] for item in self._state.get()}
+        if len(saved) == ctx.parallelism:
+            self.restored_ms: int = saved.get(self._subtask, MIN_WATERMARK_MS)
+        else:
+            self.restored_ms = min(saved.values(), default=MIN_WATERMARK_MS)
+
+    def save(self, watermark_ms: int) -> None:
+        """Keep the watermark for the snapshot that comes."""
+        self._state.update([{"subtask": self._subtask, "watermark_ms": watermark_ms}])
