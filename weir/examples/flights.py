@@ -2,8 +2,8 @@
 
 The flights come in the order in which they left, but their event time is when they should have
 left. The watermark follows two hours behind the latest schedule seen; a flight whose hour is closed
-by then is late and goes to a side output instead of being lost; 5,546 are. Three Parquet outputs, each record
-in them exactly once:
+by then is late and goes to a side output instead of being lost; 5,546 are. Three Parquet outputs,
+each record in them exactly once:
 
 - ``hourly``: per carrier and hour the flights scheduled, those that departed, their delay in
   minutes, sum and mean;

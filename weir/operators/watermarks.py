@@ -1,9 +1,9 @@
 """Gives records event time and tells how far it has come.
 
 After each slice, or with a resolution also within it, the operator emits a watermark if the highest
-timestamp rose: minus the allowed disorder, minus one millisecond. Watermarks from before it are ignored, but for the last one of all,
-by which a source says that it ended. Without records for the idle timeout it says that it is idle,
-and takes that back with the next record.
+timestamp rose: minus the allowed disorder, minus one millisecond. Watermarks from before it are
+ignored, but for the last one of all, by which a source says that it ended. Without records for the
+idle timeout it says that it is idle, and takes that back with the next record.
 
 Source: Flink, TimestampsAndWatermarksOperator.
 """

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from secrets import token_bytes
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
 from weir.config import JobConfig
-from weir.errors import ChannelError, ProtocolError
+from weir.errors import ChannelError, ProtocolError, SlotError
 from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, JobId, SubtaskId
 from weir.operators.base import Clock
@@ -225,6 +226,11 @@ class SparkCluster:
         try:
             self._spark.setJobGroup(self._group, "Weir slots", interruptOnCancel=True)
             self._spark.parallelize(range(count), count).mapPartitionsWithIndex(task).count()
+        except (OSError, Py4JNetworkError) as error:
+            self._stage_error = SlotError(
+                f"Spark's JVM is gone ({error}); whatever ended it, such as a lack of memory, may "
+                "have left word in its output or the system's log"
+            )
         except Exception as error:
             self._stage_error = error
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 
 from weir.config import JobConfig
@@ -217,8 +218,15 @@ def _run_on_spark(
         )
     finally:
         if owned:
-            spark.stop()
+            _stop(spark)
     return job.status, job.cause
+
+
+def _stop(spark: SparkContext) -> None:
+    try:
+        spark.stop()
+    except (OSError, Py4JError) as error:  # The JVM is gone; the job's end has said so.
+        logger.warning("Spark could not be stopped: %s", error)
 
 
 def _identity(
