@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
-from tests.benchmarks.report import Row, ratio_row, readable
+from tests.benchmarks.report import Row, readable, speed_row
 from weir.common import Types
 from weir.datastream import ValueStateDescriptor
 from weir.graph.key_groups import key_group_range
@@ -40,7 +40,7 @@ def bandwidth(quick: bool) -> list[Row]:
             pairs.append((size / seconds, size / plain_s))
             sizes.append(size)
         rows.append(
-            ratio_row(
+            speed_row(
                 f"snapshot of {what}",
                 "B/s",
                 pairs,

@@ -1,5 +1,6 @@
 """Runs jobs on local Spark and takes the time and CPU of their worker processes."""
 
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pyspark.find_spark_home import _find_spark_home
 
 from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
 from weir.datastream import StreamExecutionEnvironment
@@ -33,7 +35,11 @@ def spark(master: str = f"local[{PARALLELISM}]") -> Iterator[None]:
         yield
     finally:
         if owned:
+            application = context.applicationId
             context.stop()
+            # A local-cluster's executors leave their logs beside Spark.
+            left = Path(_find_spark_home(), "work", application)
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def run_job(

@@ -21,6 +21,7 @@ KEYS = 100_000
 ROW_S = 20e-6
 INTERVAL_MS = 1_000
 SAMPLE_S = 1.0
+WARM_UP_SAMPLES = 15  # Until buffers and tables are full; at least a tenth of the run.
 FLAT = 1.05
 BYTES_MAX = 300_000_000
 
@@ -87,7 +88,8 @@ def memory(quick: bool) -> list[Row]:
     begins, ends = [], []
     for samples in meter.samples.values():
         tenth = max(3, len(samples) // 10)
-        begins.append(median(samples[tenth : 2 * tenth]))  # The first one is warm-up.
+        start = max(tenth, WARM_UP_SAMPLES)
+        begins.append(median(samples[start : start + tenth]))
         ends.append(median(samples[-tenth - 2 : -2]))  # The last ones are the end of the job.
     begin, end = max(begins), max(ends)
     most = max(max(samples) for samples in meter.samples.values()) - beyond
@@ -97,7 +99,8 @@ def memory(quick: bool) -> list[Row]:
             unit="B",
             weir=end,
             baseline=begin,
-            against="the same slot in its second tenth",
+            ratio=end / begin,
+            against="the same slot after its first tenth",
             target=f"flat (ratio ≤ {FLAT:g}), < 300 MB beyond state",
             met=end <= FLAT * begin and most < BYTES_MAX,
             note=f"supervisor, template and worker; at most {most / 1e6:.0f} MB beyond state",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tests.benchmarks.jobs import PARALLELISM, SOURCE, run_job, spark
 from tests.benchmarks.pieces import CyclingKeys, Ticker, TimedSource
-from tests.benchmarks.report import Row
+from tests.benchmarks.report import Row, limit_row
 from weir.common import Row as Record
 from weir.common import Types, WatermarkStrategy
 from weir.datastream import (
@@ -106,24 +106,22 @@ def _measured(
     p99 = float(np.percentile(full, 99))
     what = f"{kind} state, {keys:,} keys per subtask"
     return [
-        Row(
-            what=f"sync part, {what}: p99",
-            unit="ms",
-            weir=p99,
+        limit_row(
+            f"sync part, {what}: p99",
+            "ms",
+            p99,
+            at_most=SYNC_MAX_MS,
             baseline=_COPIES[kind](keys),
             against="copying the state at once",
-            target=f"≤ {SYNC_MAX_MS:g} ms",
-            met=p99 <= SYNC_MAX_MS,
             note=f"acknowledged, {len(full)} snapshots, median {median(full):.2g} ms",
         ),
-        Row(
-            what=f"longest round of the loop, barrier to completion, {what}",
-            unit="ms",
-            weir=max(inside),
+        limit_row(
+            f"longest round of the loop, barrier to completion, {what}",
+            "ms",
+            max(inside),
+            at_most=STALL_MAX_MS,
             baseline=max(outside),
-            against="longest in as many seconds without",
-            target=f"≤ {STALL_MAX_MS:g} ms",
-            met=max(inside) <= STALL_MAX_MS,
+            against="longest between checkpoints",
             note=(
                 f"a source that never waits times the rounds at {rows_per_second:,.0f} rows/s; "
                 f"median of {len(inside)} checkpoints {median(inside):.2g} ms, without "

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.benchmarks.jobs import SOURCE, RateMeter, run_job, spark
 from tests.benchmarks.pieces import TimedSource
-from tests.benchmarks.report import Row, ratio_row
+from tests.benchmarks.report import Row, speed_row
 from weir.common import Types, WatermarkStrategy
 from weir.datastream import (
     DataStream,
@@ -114,7 +114,7 @@ def records(quick: bool) -> list[Row]:
                 weir = _weir_rate(build, seconds, settle_s)
                 pairs.append((weir, _loop_rate(loop, seconds / 4)))
             rows.append(
-                ratio_row(
+                speed_row(
                     f"{what}, records per CPU-second",
                     "rows/s",
                     pairs,

@@ -21,25 +21,21 @@ _SCALES = {
 class Row:
     """One line of the table.
 
-    Units: ``weir`` and ``baseline`` in ``unit``; ``ratio`` is the first by the second.
+    Units: ``weir`` and ``baseline`` in ``unit``.
     """
 
     what: str
     unit: str  # "rows/s", "B/s", "B" or "ms".
     weir: float
     baseline: float
+    ratio: float  # The first by the second.
     against: str  # What the baseline is.
     target: str
     met: bool | None  # None: there is no target, only a number to know.
     note: str = ""  # How it was measured, where the name does not say it; spread.
 
-    @property
-    def ratio(self) -> float:
-        """Weir's number by the baseline's."""
-        return self.weir / self.baseline if self.baseline else float("inf")
 
-
-def ratio_row(
+def speed_row(
     what: str,
     unit: str,
     pairs: Sequence[tuple[float, float]],
@@ -49,21 +45,45 @@ def ratio_row(
     target: str = "",
     note: str = "",
 ) -> Row:
-    """A row about a ratio, from alternating (Weir, baseline) measurements.
+    """A row about a ratio, from alternating (Weir, baseline) measurements; more is better.
 
-    What counts is the median of the pairs' own ratios: what slows the machine down for a while
-    slows both of a pair.
+    The ratio is the median of the pairs' own: what slows the machine down for a while slows both
+    of a pair. The numbers beside it are medians by themselves.
     """
     ratio = median(weir / baseline for weir, baseline in pairs)
-    baseline = median(b for _, b in pairs)
     return Row(
         what=what,
         unit=unit,
-        weir=ratio * baseline,
-        baseline=baseline,
+        weir=median(weir for weir, _ in pairs),
+        baseline=median(baseline for _, baseline in pairs),
+        ratio=ratio,
         against=against,
         target=target or ("none" if at_least is None else f"ratio ≥ {at_least:g}"),
         met=None if at_least is None else ratio >= at_least,
+        note=note,
+    )
+
+
+def limit_row(
+    what: str,
+    unit: str,
+    weir: float,
+    *,
+    at_most: float,
+    baseline: float,
+    against: str,
+    note: str = "",
+) -> Row:
+    """A row whose target is a limit on Weir's own number; the baseline says what it is beside."""
+    return Row(
+        what=what,
+        unit=unit,
+        weir=weir,
+        baseline=baseline,
+        ratio=weir / baseline,
+        against=against,
+        target=f"≤ {readable(at_most, unit)}",
+        met=weir <= at_most,
         note=note,
     )
 
@@ -90,7 +110,7 @@ def show(rows: Iterable[Row], console: Console) -> None:
 
 def save(rows: Iterable[Row], path: Path) -> None:
     """Write the rows as JSON."""
-    path.write_text(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=2))
+    path.write_text(json.dumps([asdict(row) for row in rows], indent=2))
 
 
 def readable(value: float, unit: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tests.benchmarks.jobs import SOURCE, Rate, RateMeter, run_job, spark
 from tests.benchmarks.pieces import KeyedRows, TimedSource
-from tests.benchmarks.report import Row, ratio_row, readable
+from tests.benchmarks.report import Row, readable, speed_row
 from weir.common import WatermarkStrategy
 from weir.config import ChannelConfig
 from weir.datastream import StreamExecutionEnvironment
@@ -32,7 +32,7 @@ def aggregate(quick: bool) -> list[Row]:
                 pairs.append((rate.per_cpu_second, loop_rate(keys, seconds / 2, settle_s / 2)))
                 wall.append(rate.per_second / 2)
             rows.append(
-                ratio_row(
+                speed_row(
                     f"running sum, {_short(keys)} keys, per CPU-second",
                     "rows/s",
                     pairs,
@@ -60,7 +60,7 @@ def checkpoints(quick: bool) -> list[Row]:
                 pairs.append((taken.per_second, none.per_second))
                 cpu.append(taken.per_cpu_second / none.per_cpu_second)
             rows.append(
-                ratio_row(
+                speed_row(
                     f"checkpoints every 1 s, {_short(keys)} keys",
                     "rows/s",
                     pairs,

@@ -373,6 +373,7 @@ class CheckpointRunner:
                 given_up_ms=self._clock.now_ms(),
                 reason=cause,
             )
+            self._check_fence()  # A successor's number is not ours to take.
             if self._store.create_if_absent(path, dump(tombstone)):
                 return ManifestFailed(checkpoint_id, cause)
             if self._store.read(path) == manifest:

@@ -314,7 +314,7 @@ class JobMaster:
         if self._workers_deadline_ms is not None and now >= self._workers_deadline_ms:
             self._workers_deadline_ms = None
             self._fail_attempt(
-                f"not every slot had a worker process within {self._config.heartbeat_timeout_ms} ms"
+                f"not every slot had a worker process within {self._config.slots_timeout_ms} ms"
             )
         if self._restart_at_ms is not None and now >= self._restart_at_ms:
             self._restart_at_ms = None
@@ -443,7 +443,8 @@ class JobMaster:
             return
         attempt.workers_asked = True
         self._slots_deadline_ms = None
-        self._workers_deadline_ms = self._clock.now_ms() + self._config.heartbeat_timeout_ms
+        # Not the heartbeats' timeout: a fresh slot first loads what the pipeline imports.
+        self._workers_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
         self._places = self._choose_places()
         for plan_slot, place in enumerate(self._places):
             self._cluster.to_slot(place, StartWorker(attempt.number, plan_slot, attempt.secret))
@@ -565,6 +566,9 @@ class JobMaster:
                 # A consequence: whoever ended the peer is about to say why.
                 cause = f"{report.chain} failed\n{report.cause.strip()}"
                 attempt.suspicion = cause, self._clock.now_ms() + EXIT_REPORT_MS
+                return
+            case SubtaskStatus.FAILED if not report.details.get("restarts_help", True):
+                self._end(JobStatus.FAILED, f"{report.chain} failed\n{report.cause.strip()}")
                 return
             case SubtaskStatus.FAILED:
                 self._fail_attempt(f"{report.chain} failed\n{report.cause.strip()}")

@@ -110,7 +110,7 @@ class ByKey:
         if self._parallelism == 1 and names is not None:
             yield 0, batch
             return
-        if names is not None:
+        if names is not None and batch.is_columnar:
             columns = batch.columns
             arrays = [columns.column(name) for name in names]
             groups = key_groups_of(arrays, self._max_parallelism)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from weir.config import JobConfig
-from weir.errors import ChannelError
+from weir.errors import ChannelError, UserError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
@@ -212,8 +212,11 @@ class Worker:
             return
         self._failed = True
         cause = "".join(traceback.format_exception(error))
+        details = details or {}
+        if isinstance(error, UserError):  # The same records would meet the same error for ever.
+            details = {**details, "restarts_help": False}
         self._reporter.report(
-            SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause, details or {})
+            SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause, details)
         )
 
     def close(self) -> None:

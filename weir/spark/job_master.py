@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 IO_THREADS = 4
 BACKLOG = 128
 RELEASE_TIMEOUT_S = 15.0
+LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
 
 
 @dataclass(slots=True)
@@ -192,10 +193,19 @@ class SparkCluster:
     def _release(self, clock: Clock) -> None:
         """Let commands go out and wait until the slots have ended."""
         deadline = clock.monotonic_ns() + int(RELEASE_TIMEOUT_S * 1e9)
+        cancel_at = None  # Tasks that wait for a core are not to start any more.
+        while not self._stage_done and (now := clock.monotonic_ns()) < deadline:
+            if not self._slots and cancel_at is None:
+                cancel_at = now + int(LAST_SLOT_S * 1e9)
+            if cancel_at is not None and now >= cancel_at:
+                break
+            self._turn(0.1)
+        if self._stage_done:
+            return
+        self._spark.cancelJobGroup(self._group)
+        deadline = clock.monotonic_ns() + int(RELEASE_TIMEOUT_S * 1e9)
         while not self._stage_done and clock.monotonic_ns() < deadline:
             self._turn(0.1)
-        if not self._stage_done:
-            self._spark.cancelJobGroup(self._group)
 
     def close(self) -> None:
         """Close every socket and end the pool."""

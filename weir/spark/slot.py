@@ -242,7 +242,11 @@ class _Supervisor:
                 template.ready = True
                 self._run_wanted()
             case ProgramFailed(cause):
-                self._fail(f"the pipeline cannot be loaded on {self._host}:\n{cause}")
+                self._fail(
+                    f"the pipeline cannot be loaded on {self._host}; what it imports has to be "
+                    "installed there, or sent along (spark-submit --py-files, sc.addPyFile):\n"
+                    f"{cause}"
+                )
             case WorkerStarted(attempt, pid, forked):
                 worker = self._unstarted(attempt)
                 worker.on_started(pid)

@@ -52,6 +52,7 @@ from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Acknowledged, Declined, Report, SubtaskChanged, SubtaskMetrics
 from weir.runtime.in_process import Action, EventQueue, InProcessWorker, own_versions
 from weir.runtime.job_master import JobMaster
+from weir.storage.layout import JobLayout
 from weir.testing import faults
 from weir.testing.clock import SimClock
 from weir.testing.cluster import (
@@ -465,13 +466,29 @@ class Simulation:
                 for other in self._applications:
                     if other is not cluster and other.driver_alive:
                         other.crash()  # Whoever waits for this job has its result.
-            case JobChanged(status=JobStatus.FAILED, cause=cause):
-                if cluster is self._newest and INJECTED in cause and cluster not in self._base_ids:
-                    cluster.crash()  # It could not even begin; its user starts it again.
+            case JobChanged(status=JobStatus.FAILED, cause=cause) if cluster is self._newest:
+                if INJECTED in cause and cluster not in self._base_ids:
+                    self._events.after(0, cluster.crash)  # Its user starts it again.
+                elif "another driver" in cause and self._is_superseded(cluster):
+                    self._events.after(0, partial(self._hand_over, cluster))
             case Notice(text=text):
                 self._notices.append(text)
             case SubtaskChanged(status=SubtaskStatus.FAILED, cause=cause) | Declined(cause=cause):
                 self._check_cause(cause)
+
+    def _is_superseded(self, cluster: SimulatedCluster) -> bool:
+        layout = JobLayout(JOB_ID)
+        newest = max(map(layout.attempt_of, self._store.list(layout.attempts)))
+        return newest > self._attempts.get(cluster, 0)
+
+    def _hand_over(self, cluster: SimulatedCluster) -> None:
+        """A driver that started earlier recorded the newer attempt; it may have died since."""
+        for other in self._applications:
+            if other is not cluster and other.is_running:
+                self._applications.remove(other)
+                self._applications.append(other)
+                return
+        cluster.crash()
 
     # Checks.
 
@@ -623,6 +640,7 @@ def _random_config(rng: random.Random) -> JobConfig:
             frame_bytes_max=rng.choice([200, 2_000]),
             credit_bytes=rng.choice([1, 150, 600, 5_000]),
         ),
+        spare_slots=rng.choice([0, 0, 1]),
         heartbeat_interval_ms=10,
         heartbeat_timeout_ms=80,
     )

@@ -1,0 +1,257 @@
+"""A worker: what reaches its subtasks, and what becomes of errors."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.builders import barrier, edge, graph, node, subtask
+from tests.runtime.gate_harness import FakeTransport, records
+from tests.runtime.operator_harness import ManualClock
+from tests.runtime.subtask_harness import ATTEMPT, JOB, Counting, Passing, Reports, SnapshotQueue
+from weir.common.batch import Batch
+from weir.config import ChannelConfig, CheckpointConfig, JobConfig
+from weir.graph.logical import Partitioning
+from weir.ids import ChannelId, CheckpointId, OperatorId
+from weir.operators.base import Operator, OperatorContext
+from weir.protocol.deployment import Address, Deploy, StopProcess
+from weir.protocol.elements import EndOfInput
+from weir.protocol.messages import (
+    CheckpointCompleted,
+    SubtaskChanged,
+    SubtaskMetrics,
+    TriggerCheckpoint,
+)
+from weir.runtime.ports import (
+    Call,
+    CommandArrived,
+    ConnectionBroken,
+    CreditGranted,
+    ElementArrived,
+)
+from weir.runtime.worker import METRICS_INTERVAL_NS, Worker
+
+CHANNEL = ChannelId(0)
+
+
+class Failing(Passing):
+    """Raises where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def open(self, ctx: OperatorContext) -> None:
+        super().open(ctx)
+        if self.where == "open":
+            raise ValueError("cannot open")
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        raise ValueError("cannot process")
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        if self.where == "snapshot":
+            raise ValueError("cannot freeze")
+
+    def close(self) -> None:
+        if self.where == "close":
+            raise ValueError("cannot close")
+
+
+class WorkerHarness:
+    """A worker of the only slot of ``source -> sink``, with the operators at hand."""
+
+    def __init__(
+        self, sink: Callable[[], Operator] = Passing, *, records: int = 0, credit_bytes: int = 1_000
+    ) -> None:
+        self.made: list[Operator] = []
+        self.clock = ManualClock()
+        self.reports, self.transport, self.snapshots = Reports(), FakeTransport(), SnapshotQueue()
+        job = graph(
+            [
+                node("source", factory=partial(Counting, records)),
+                node("sink", factory=self._making(sink)),
+            ],
+            [edge("source", "sink", Partitioning.REBALANCE)],
+        )
+        config = JobConfig(
+            checkpoints=CheckpointConfig(interval_ms=1_000),
+            channels=ChannelConfig(credit_bytes=credit_bytes),
+        )
+        self.worker = Worker(
+            job, config, ATTEMPT, JOB, 0,
+            inbox=self.snapshots, transport=self.transport, reporter=self.reports,
+            snapshot_thread=self.snapshots, clock=self.clock,
+        )  # fmt: skip
+
+    def _making(self, factory: Callable[[], Operator]) -> Callable[[], Operator]:
+        def make() -> Operator:
+            self.made.append(factory())
+            return self.made[-1]
+
+        return make
+
+    @property
+    def sink(self) -> Any:
+        return self.made[0]
+
+    def deploy(self) -> None:
+        command = Deploy(
+            attempt=ATTEMPT, job_id=JOB, slot_addresses=(Address("here", 1),), storage=None,
+            restored_checkpoint=None, restored_storage=None, restored_job=JOB, restores=(),
+            max_parallelism=((OperatorId("source"), 128), (OperatorId("sink"), 128)),
+        )  # fmt: skip
+        self.worker.handle(CommandArrived(command))
+
+    def command(self, command: Any) -> None:
+        self.worker.handle(CommandArrived(command))
+
+    def run(self) -> float | None:
+        """Let the loop come round until nothing is left to do; how long it would sleep."""
+        for _ in range(100):
+            pause = self.worker.run_once()
+            if pause != 0:
+                return pause
+        raise AssertionError("the loop never rests")
+
+    @property
+    def failures(self) -> list[SubtaskChanged]:
+        return [r for r in self.reports if isinstance(r, SubtaskChanged) and r.cause]
+
+
+def test_deployed_subtasks_run_and_say_so() -> None:
+    harness = WorkerHarness(records=2)
+    harness.deploy()
+    assert harness.reports.statuses == ["running", "running"]
+    harness.run()
+    assert harness.transport.taken(0)[:2] == [[0], [1]]
+
+
+def test_what_peers_send_before_the_deployment_is_kept_in_order() -> None:
+    harness = WorkerHarness()
+    for row in ("a", "b"):
+        harness.worker.handle(ElementArrived(CHANNEL, records(row)))
+    harness.deploy()
+    harness.run()
+    assert harness.sink.seen.get() == ["a", "b"]
+
+
+def test_a_trigger_reaches_every_subtask_and_a_completion_too() -> None:
+    harness = WorkerHarness(records=1)
+    harness.deploy()
+    harness.command(TriggerCheckpoint(ATTEMPT, barrier(1), (subtask("source-0"),)))
+    harness.worker.handle(ElementArrived(CHANNEL, barrier(1)))
+    harness.run()
+    harness.snapshots.run()
+    assert harness.reports.acknowledged == [1, 1]
+    harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1)))
+    assert harness.sink.calls == [("completed", 1)]
+
+
+@pytest.mark.parametrize("where", ["on_batch", "snapshot"])
+def test_a_subtask_that_raises_ends_the_attempt_with_its_traceback(where: str) -> None:
+    harness = WorkerHarness(partial(Failing, where))
+    harness.deploy()
+    harness.worker.handle(
+        ElementArrived(CHANNEL, barrier(1) if where == "snapshot" else records("a"))
+    )
+    assert harness.run() is None
+    (failure,) = harness.failures
+    assert failure.chain == subtask("sink-0")
+    assert "ValueError: cannot" in failure.cause
+
+
+def test_a_failed_worker_commits_nothing_and_reports_once() -> None:
+    harness = WorkerHarness(partial(Failing, "on_batch"))
+    harness.deploy()
+    harness.worker.handle(ElementArrived(CHANNEL, records("a")))
+    harness.run()
+    harness.worker.handle(ConnectionBroken("slot 1", "reset"))
+    harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1)))
+    assert harness.sink.calls == []
+    assert len(harness.failures) == 1
+    assert harness.worker.run_once() is None
+
+
+def test_an_operator_that_cannot_be_opened_is_reported_not_raised() -> None:
+    harness = WorkerHarness(partial(Failing, "open"))
+    harness.deploy()
+    (failure,) = harness.failures
+    assert "cannot open" in failure.cause
+    harness.worker.handle(ElementArrived(CHANNEL, records("a")))  # Nobody is there to take it.
+    assert harness.worker.run_once() is None
+
+
+def test_a_lost_peer_is_named_as_a_consequence() -> None:
+    harness = WorkerHarness()
+    harness.deploy()
+    harness.worker.handle(ConnectionBroken("slot 1", "reset"))
+    (failure,) = harness.failures
+    assert failure.details == {"lost_peer": "slot 1"}
+    assert "lost the connection to slot 1: reset" in failure.cause
+
+
+def test_credit_lets_what_waited_go() -> None:
+    harness = WorkerHarness(records=3, credit_bytes=1)
+    harness.deploy()
+    harness.run()
+    (first,) = [e for _, e in harness.transport.sent]
+    harness.worker.handle(CreditGranted(CHANNEL, first.size))  # type: ignore[union-attr]
+    assert harness.transport.taken(0) == [[0], [1]]
+
+
+def test_a_loop_held_by_back_pressure_sleeps_until_something_arrives() -> None:
+    harness = WorkerHarness(records=3, credit_bytes=1)
+    harness.deploy()
+    assert harness.run() is None
+
+
+def test_a_timer_bounds_the_sleep() -> None:
+    harness = WorkerHarness()
+    harness.deploy()
+    harness.run()
+    harness.sink.timer_ms = harness.clock.ms + 1_500
+    assert harness.run() == 1.5
+    harness.clock.ms += 1_500
+    harness.run()
+    assert harness.sink.calls == [("timer", harness.clock.ms)]
+
+
+def test_metrics_come_at_intervals_however_idle_it_is() -> None:
+    harness = WorkerHarness()
+    harness.deploy()
+    harness.run()
+    harness.clock.ms += METRICS_INTERVAL_NS // 1_000_000
+    harness.run()
+    assert len([r for r in harness.reports if isinstance(r, SubtaskMetrics)]) == 2
+
+
+def test_a_call_of_another_thread_runs_on_the_loop() -> None:
+    harness = WorkerHarness()
+    called: list[int] = []
+    harness.worker.handle(Call(partial(called.append, 1)))
+    assert called == [1]
+
+
+def test_told_to_stop_it_is_finished_and_closes_everything() -> None:
+    harness = WorkerHarness()
+    harness.deploy()
+    harness.command(StopProcess(ATTEMPT))
+    assert harness.worker.finished
+    harness.worker.close()
+    assert harness.sink.calls == ["close"]
+
+
+def test_an_operator_that_cannot_be_closed_is_reported() -> None:
+    harness = WorkerHarness(partial(Failing, "close"))
+    harness.deploy()
+    harness.worker.close()
+    assert "cannot close" in harness.failures[0].cause
+
+
+def test_the_end_of_a_source_reaches_its_channel() -> None:
+    harness = WorkerHarness()
+    harness.deploy()
+    harness.run()
+    assert harness.transport.taken(0)[-1] == EndOfInput()
