@@ -56,7 +56,7 @@ class FailingStore(MemoryStore):
             raise StorageError(f"{call} failed")
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        if path != MANIFEST:
+        if not path.endswith("/manifest"):
             return super().create_if_absent(path, data)
         created = self.writes_first and super().create_if_absent(path, data)
         self._maybe_fail("create")
@@ -103,6 +103,7 @@ class Runner:
     def _on_fenced(self) -> None:
         self.fenced += 1
         self.runner.fence_off()
+        self.runner.job_ended(JobStatus.FAILED)
 
     def trigger(self) -> None:
         self.clock.ms += 1_000
@@ -396,4 +397,6 @@ def test_nothing_is_kept_of_checkpoints_that_came_to_nothing() -> None:
         store.failing = ["create", "create"]
         job.acknowledge(checkpoint_id)
         job.queue.run()
-    assert job.runner._acks == job.runner._sizes == job.runner._source_records == {}
+    assert not job.runner._acks
+    assert not job.runner._sizes
+    assert not job.runner._source_records

@@ -35,7 +35,7 @@ def output_gate(
 
 def polled(gates: InputGates, rows_max: int = 10) -> list[object]:
     """Everything that can be taken now, as ``(channel, rows or element)``."""
-    taken = []
+    taken: list[object] = []
     while (found := gates.poll(rows_max)) is not None:
         from_channel, element = found
         what = element.payload.rows if isinstance(element, Records) else element

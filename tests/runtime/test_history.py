@@ -59,7 +59,7 @@ def test_details_are_bounded_and_counts_are_not() -> None:
     count = DETAILED_MAX + 20
     folded = history(*(e for n in range(1, count + 1) for e in (triggered(n), settled(n))))
     assert folded.completed_count == count
-    assert list(folded.checkpoints)[0] == 21
+    assert next(iter(folded.checkpoints)) == 21
     folded.on_event(settled(1))  # Of one whose details are gone.
     assert folded.completed_count == count + 1
 

@@ -1,6 +1,7 @@
 """Rows: tuples whose fields may have names."""
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_a_row_equals_the_tuple_of_its_values() -> None:
 
 
 def test_fields_may_be_called_as_methods_of_a_tuple_are() -> None:
-    row = Row(word="a", count=3, index=7)
+    row: Any = Row(word="a", count=3, index=7)
     assert (row.count, row.index) == (3, 7)
 
 

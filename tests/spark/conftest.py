@@ -76,7 +76,7 @@ def nothing_left(session: str) -> Iterator[None]:
     left: list[psutil.Process] = []
 
     def is_clean() -> bool:
-        left[:] = [p for p in processes_of(session) if not _is_of_spark(p)]
+        left[:] = [p for p in processes_of(session) if not _is_of_spark(p, session)]
         return not left and not threads_of_weir()
 
     if not wait_until(is_clean, LEAVE_S):
@@ -86,13 +86,15 @@ def nothing_left(session: str) -> Iterator[None]:
         pytest.fail(f"left behind: {told} {threads_of_weir()}")
 
 
-def _is_of_spark(process: psutil.Process) -> bool:
-    """Whether it belongs to the shared Spark: its JVMs, and their idle Python daemons."""
+def _is_of_spark(process: psutil.Process, session: str) -> bool:
+    """Whether it belongs to the shared Spark: its JVMs, and their Python daemons without tasks."""
     try:
-        command = process.cmdline()
+        if process.environ()[SESSION] != session:
+            return False  # Of a driver that a test started.
+        command, parent = process.cmdline(), process.parent()
         if "pyspark.daemon" in command:
-            # Its children are slots, and have to be gone.
-            return "pyspark.daemon" not in process.parent().cmdline()
-        return os.path.basename(command[0]) == "java"
-    except (psutil.Error, IndexError, AttributeError):
-        return False
+            # A slot is a fork of the daemon, and has to be gone.
+            return parent is not None and "pyspark.daemon" not in parent.cmdline()
+        return process.name() == "java"
+    except psutil.Error:
+        return True  # It has just ended.

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,7 @@ class Freezer:
     after_checkpoints: int = 2
     frozen: list[psutil.Process] = field(default_factory=list)
     survivors: list[psutil.Process] = field(default_factory=list)  # That lived to go on.
+    lasting: set[int] = field(default_factory=set)  # The JVM and its daemon, who belong to Spark.
     slot_pid: int = 0
     completed: int = 0
 
@@ -168,6 +169,7 @@ class Freezer:
         slot = psutil.Process(self.slot_pid)
         top = executor_of(self.slot_pid) if self.whole_executor else slot
         self.frozen = [top, *top.children(recursive=True)]
+        self.lasting = {process.pid for process in slot.parents()}
         for process in self.frozen:
             process.suspend()
 
@@ -247,11 +249,14 @@ class Numbering(KeyedProcessFunction):
 
 
 def environment(
-    storage: Path | None, interval_ms: int = 150, parallelism: int = 2, **settings: str
+    storage: Path | None,
+    interval_ms: int = 150,
+    parallelism: int = 2,
+    settings: Mapping[str, str] | None = None,
 ) -> StreamExecutionEnvironment:
-    """An environment with frequent checkpoints; ``settings`` are keys with __ for dots."""
+    """An environment with frequent checkpoints; ``settings`` are by Flink's keys."""
     env = StreamExecutionEnvironment.get_execution_environment()
-    env.configure(Configuration({key.replace("__", "."): value for key, value in settings.items()}))
+    env.configure(Configuration(dict(settings or {})))
     env.set_parallelism(parallelism)
     env.enable_checkpointing(interval_ms)
     if storage is not None:

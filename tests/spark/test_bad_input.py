@@ -47,19 +47,7 @@ from weir.storage.manifest import find_jobs
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
 
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
-NEVER = {"restart_strategy__type": "none"}
-
-
-def never_restarting(tmp_path: Path, **settings: Any) -> StreamExecutionEnvironment:
-    env = environment(tmp_path / "checkpoints", **settings)
-    env.configure(_none())
-    return env
-
-
-def _none() -> Any:
-    from weir.common import Configuration
-
-    return Configuration({"restart-strategy.type": "none"})
+NEVER = {"restart-strategy.type": "none"}
 
 
 def numbers(env: StreamExecutionEnvironment) -> Any:
@@ -97,7 +85,7 @@ def test_a_function_that_cannot_travel(tmp_path: Path) -> None:
 
 
 def test_a_key_function_that_throws_names_the_record(tmp_path: Path) -> None:
-    stream = numbers(never_restarting(tmp_path)).key_by(lambda x: 1 // (x - 50)).count()
+    stream = numbers(environment(tmp_path, settings=NEVER)).key_by(lambda x: 1 // (x - 50)).count()
     cause = cause_of(lambda: collect(stream, "key"))
     assert "the key function of key_by failed on the record 50: ZeroDivisionError" in cause
 
@@ -225,7 +213,7 @@ class Failed:
         **options: Any,
     ) -> JobExecutionResult:
         """Run the pipeline."""
-        env = never_restarting(self.root, parallelism=parallelism)
+        env = environment(self.checkpoints, parallelism=parallelism, settings=NEVER)
         env.get_checkpoint_config().change(inline_max_bytes=1)
         stream = tagged_union(env, N, RATE).map(Failing(fails_at)).uid("failing")
         if with_numbers:
@@ -350,7 +338,7 @@ def test_an_input_file_that_changed(tmp_path: Path) -> None:
     pq.write_table(table, path, row_group_size=1_000)
 
     def run(fails_at: int, restore: str | None) -> JobExecutionResult:
-        env = never_restarting(tmp_path)
+        env = environment(tmp_path / "checkpoints", settings=NEVER)
         source = ParquetSource(str(path), rows_per_second=2_000)
         stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "file").uid("file")
         with overriding(ExecutionOptions(restore=restore)):

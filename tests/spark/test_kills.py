@@ -166,7 +166,8 @@ class Hanging(MapFunction):
 def test_a_worker_that_hangs_in_a_c_call_is_replaced(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     env = environment(
-        tmp_path / "checkpoints", heartbeat__interval="200 ms", heartbeat__timeout="2500 ms"
+        tmp_path / "checkpoints",
+        settings={"heartbeat.interval": "200 ms", "heartbeat.timeout": "2500 ms"},
     )
     stream = tagged_union(env, N, RATE).map(Hanging(marker))
     check(
@@ -270,6 +271,8 @@ def test_windows_and_their_late_records_make_up_the_input(tmp_path: Path) -> Non
     pairs = zip(whole["key"], whole["at_ms"], strict=True)
     assert found == Counter((key, at - at % 1_000) for key, at in pairs)
     assert kinds["late"] > 0
+    fired_windows = [(key, start) for kind, key, start, _ in result.collected if kind == "window"]
+    assert len(fired_windows) == len(set(fired_windows)), "a window fired twice"
 
 
 def _window_row(row: Any) -> tuple[str, int, int, int]:

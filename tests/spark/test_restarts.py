@@ -20,7 +20,7 @@ from tests.spark.harness import (
     wrong_numbers,
 )
 from weir.datastream import MapFunction, RestartConfig, RestartStrategyKind
-from weir.protocol.events import AttemptStarted, JobEvent, Recovered, SlotChanged
+from weir.protocol.events import JobEvent, Recovered, SlotChanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
 
@@ -54,13 +54,14 @@ class Usage:
     resident_bytes: int
     slot_fds: int
     slot_processes: int
+    slot_threads: int
     driver_fds: int
     driver_threads: int
 
 
 @dataclass(slots=True)
 class Measuring:
-    """Measures when an attempt begins: the old worker is dying, the new one not yet there."""
+    """Measures whenever a successor runs."""
 
     slot: psutil.Process | None = None
     usages: list[Usage] = field(default_factory=list)
@@ -78,12 +79,11 @@ class Measuring:
                         resident_bytes=sum(p.memory_full_info().uss for p in lasting),
                         slot_fds=sum(p.num_fds() for p in lasting),
                         slot_processes=len(self.slot.children(recursive=True)),
+                        slot_threads=sum(p.num_threads() for p in lasting),
                         driver_fds=psutil.Process().num_fds(),
                         driver_threads=threading.active_count(),
                     )
                 )
-            case AttemptStarted():
-                pass
 
 
 def test_two_hundred_restarts_in_place_leave_nothing(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_two_hundred_restarts_in_place_leave_nothing(tmp_path: Path) -> None:
     assert result.history.attempt == RESTARTS + 1
 
     settled, last = measuring.usages[SETTLED : SETTLED + 10], measuring.usages[-10:]
-    for resource in ("slot_fds", "slot_processes", "driver_fds", "driver_threads"):
+    for resource in ("slot_fds", "slot_processes", "slot_threads", "driver_fds", "driver_threads"):
         before, after = (max(getattr(u, resource) for u in part) for part in (settled, last))
         assert after <= before, f"{resource} grew from {before} to {after}"
     before, after = (min(u.resident_bytes for u in part) for part in (settled, last))

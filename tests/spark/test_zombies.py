@@ -24,12 +24,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
 N = 3_000
 RATE = 1_000.0
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
-HEARTBEATS = {"heartbeat__interval": "200 ms", "heartbeat__timeout": "2500 ms"}
+HEARTBEATS = {"heartbeat.interval": "200 ms", "heartbeat.timeout": "2500 ms"}
 
 
 def test_a_stopped_supervisor_and_worker_are_replaced_and_fenced(tmp_path: Path) -> None:
     freezer, output = Freezer(), tmp_path / "output"
-    env = environment(tmp_path / "checkpoints", **HEARTBEATS)
+    env = environment(tmp_path / "checkpoints", settings=HEARTBEATS)
     to_files(numbered(tagged_union(env, N, RATE)), output)
     with Listening(freezer):
         result = env.execute("stopped")
@@ -46,7 +46,7 @@ def test_a_stopped_worker_is_replaced_and_fenced(tmp_path: Path) -> None:
     import signal
 
     stopper, output = Killer("worker", signal.SIGSTOP), tmp_path / "output"
-    env = environment(tmp_path / "checkpoints", **HEARTBEATS)
+    env = environment(tmp_path / "checkpoints", settings=HEARTBEATS)
     to_files(numbered(tagged_union(env, N, RATE)), output)
     with Listening(stopper):
         result = env.execute("stopped")

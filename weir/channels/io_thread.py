@@ -55,10 +55,19 @@ class IoThread:
         """Begin to serve."""
         self._thread.start()
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Run a function on the I/O thread, after those handed over before it."""
+    def call(self, function: Callable[[], None], *, wake: bool = True) -> None:
+        """Run a function on the I/O thread, after those handed over before it.
+
+        Waking hands the interpreter lock over, which costs a busy caller more than the call; one
+        that has more to hand over says ``wake=False`` and wakes once, when it is done.
+        """
         self._calls.append(function)
-        if not self._waking:
+        if wake:
+            self.wake()
+
+    def wake(self) -> None:
+        """Have the thread look at what was handed over."""
+        if self._calls and not self._waking:
             self._waking = True
             try:
                 self._wake_writer.send(b"\0")

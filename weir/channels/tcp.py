@@ -98,6 +98,7 @@ class TcpTransport:
             else:
                 self._incoming[channel.id] = link
                 link.decoders[channel.id] = ElementDecoder(channel.id)
+        self.corked = False  # Whether the loop wakes the I/O thread itself, once a round.
         self._openings: set[_Opening] = set()
         self._flushed = threading.Event()
         self._leaving = False
@@ -137,7 +138,7 @@ class TcpTransport:
         link.queue.extend(buffers)
         if not link.flush_due:
             link.flush_due = True
-            self._io.call(link.flush)
+            self._io.call(link.flush, wake=not self.corked)
 
     def connect(self, addresses: Sequence[Address]) -> None:
         """Connect to the peers, given every slot's address by its index. From any thread."""

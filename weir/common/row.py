@@ -59,6 +59,8 @@ class Row(tuple[Any, ...]):
 @cache
 def row_class(names: tuple[str, ...]) -> type[Row]:
     """The class of rows with these field names, the same one at every call."""
+    if not names:
+        return Row  # Without fields there is nothing to name.
     attributes: dict[str, Any] = {"__slots__": (), "field_names": names}
     attributes |= {
         name: property(itemgetter(i))

@@ -353,9 +353,13 @@ def merge_rows(rows: PartColumn, groups: Groups) -> PartColumn:
     """One value per group of rows."""
     if groups.is_identity:
         return rows
-    kind = rows.part.kind
-    merged = np.full(len(groups.first_rows), _identity(kind, rows.values.dtype), rows.values.dtype)
-    _MERGE[kind].at(merged, groups.codes, rows.values)
+    kind, values = rows.part.kind, rows.values
+    if kind == "seen" and values.all():  # Nearly always, and far cheaper to find out than to merge.
+        return PartColumn(rows.part, np.ones(len(groups.first_rows), values.dtype), rows.own_type)
+    merged = np.full(groups.span, _identity(kind, values.dtype), values.dtype)
+    _MERGE[kind].at(merged, groups.codes, values)
+    if groups.numbers is not None:
+        merged = merged[groups.numbers]
     return PartColumn(rows.part, merged, rows.own_type)
 
 

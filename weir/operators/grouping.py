@@ -9,17 +9,23 @@ import pyarrow as pa
 
 Indices = npt.NDArray[np.int64]
 
+_SPAN_MAX = 4  # Codes per row.
+
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """The groups of n rows.
 
-    Shape: ``codes`` has one group number per row, ``first_rows`` one row per group, in the order in
-    which the groups first appear.
+    Shape: ``codes`` has one number per row, equal for rows of one group; ``first_rows`` has one row
+    per group, the first of it. Groups are numbered by ``first_rows`` alone: where ``numbers`` is
+    None a code is a group's position there, otherwise ``numbers`` has the code of each position, in
+    rising order, and ``span`` is above them all.
     """
 
     codes: Indices
     first_rows: Indices
+    span: int
+    numbers: Indices | None = None
 
     @property
     def is_identity(self) -> bool:
@@ -29,14 +35,19 @@ class Groups:
 
 def group_rows(columns: Sequence[pa.Array]) -> Groups:
     """Rows that are equal in all columns; nulls equal each other."""
-    codes, count = _codes(columns[0])
+    codes, span = _codes(columns[0])
     for column in columns[1:]:
-        more, more_count = _codes(column)
-        # At most 8,192 rows a slice, so both counts are small and their product fits.
-        codes, count = _codes(pa.array(codes * more_count + more))
-    first_rows = np.empty(count, np.int64)
-    first_rows[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # The first one is written last.
-    return Groups(codes, first_rows)
+        more, more_span = _codes(column)
+        # Both spans are small multiples of a slice's rows, so their product fits.
+        codes, span = _narrow(codes * more_span + more, 0, span * more_span)
+    first_at = np.full(span, -1, np.int64)
+    first_at[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # The first one is written last.
+    numbers = np.flatnonzero(first_at >= 0)
+    if len(numbers) == len(codes):
+        return _identity(len(codes))
+    if len(numbers) == span:
+        return Groups(codes, first_at, span)
+    return Groups(codes, first_at[numbers], span, numbers)
 
 
 class SlotGrouper:
@@ -55,13 +66,38 @@ class SlotGrouper:
         is_first = first == rows
         first_rows = np.flatnonzero(is_first)
         if len(first_rows) == len(slots):
-            return Groups(rows, rows)
-        return Groups((np.cumsum(is_first) - 1)[first], first_rows)
+            return _identity(len(rows))
+        return Groups((np.cumsum(is_first) - 1)[first], first_rows, len(first_rows))
+
+
+def _identity(count: int) -> Groups:
+    rows = np.arange(count)
+    return Groups(rows, rows, count)
 
 
 def _codes(column: pa.Array) -> tuple[Indices, int]:
-    if pa.types.is_dictionary(column.type):
+    """A code per row, equal where the values are, and a number above all codes."""
+    kind = column.type
+    if pa.types.is_integer(kind) and not pa.types.is_uint64(kind) and not column.null_count:
+        values = column.to_numpy().astype(np.int64, copy=False)
+        if len(values):
+            low, high = int(values.min()), int(values.max())
+            return _narrow(values, low, high - low + 1)
+    if pa.types.is_dictionary(kind):
         # It may hold values that no row has, and one value twice.
-        column = column.cast(column.type.value_type)
+        column = column.cast(kind.value_type)
+    return _encoded(column)
+
+
+def _narrow(values: Indices, low: int, span: int) -> tuple[Indices, int]:
+    """Codes of values from ``low`` to below ``low + span``."""
+    # A value is its own code where that makes the arrays indexed by code hardly longer than the
+    # slice: it spares hashing every row.
+    if span <= _SPAN_MAX * len(values):
+        return values - low, span
+    return _encoded(pa.array(values))
+
+
+def _encoded(column: pa.Array) -> tuple[Indices, int]:
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)

@@ -292,6 +292,7 @@ class WorkerProcess:
         worker, inbox = self._worker, self._inbox
         # Twice per heartbeat, so that a loop without work does not look like one that is stuck.
         sleep_max_s = self._heartbeat_s / 2
+        self._transport.corked = True
         while True:
             for item in inbox.drain():
                 worker.handle(item)
@@ -299,6 +300,7 @@ class WorkerProcess:
                 return
             pause_s = worker.run_once()
             self._rounds += 1
+            self._io.wake()
             if pause_s != 0:
                 inbox.wait(sleep_max_s if pause_s is None else min(pause_s, sleep_max_s))
 
