@@ -52,7 +52,7 @@ class StateHandle:
     Exactly one of ``path`` (relative to the job's directory in the checkpoint storage) and
     ``inline`` (the bytes themselves, for small state) is set.
 
-    Units: ``size`` in bytes; ``checksum`` is the hex BLAKE2b-128 of the bytes.
+    Units: ``size`` in bytes; ``checksum`` is the hex XXH3-128 of the bytes.
     """
 
     kind: str  # "keyed", "operator" or "channel".

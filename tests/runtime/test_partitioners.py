@@ -76,21 +76,13 @@ def test_a_key_goes_to_the_subtask_that_owns_its_key_group() -> None:
 
 
 def test_equal_numbers_of_other_types_are_other_keys() -> None:
-    """1, 1.0 and True are one key to a dict: a cache must not mix them up."""
+    """1, 1.0 and True are one key to a dict, and three to the hash."""
     by_key = ByKey(FunctionKeySelector(lambda row: row), 128, 128)
     separate = [
         shares(ByKey(FunctionKeySelector(lambda row: row), 128, 128), [k]) for k in (1, 1.0, True)
     ]
     together = [shares(by_key, [key]) for key in (1, 1.0, True)]
     assert [list(given) for given in together] == [list(given) for given in separate]
-
-
-def test_the_cache_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ByKey, "CACHED_KEYS_MAX", 10)
-    by_key = ByKey(FunctionKeySelector(lambda row: row), 128, 4)
-    given = shares(by_key, list(range(95)))
-    assert sum(map(len, given.values())) == 95
-    assert max(map(len, by_key._targets.values())) <= 10
 
 
 def test_columns_and_rows_of_the_same_keys_go_the_same_way() -> None:

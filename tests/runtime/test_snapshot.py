@@ -28,6 +28,7 @@ from weir.state.snapshot import KeyedPart, restore
 from weir.state.timers import Timer
 from weir.storage.layout import in_job
 from weir.storage.local import LocalStore
+from weir.storage.manifest import read_handle
 from weir.storage.memory import MemoryStore
 from weir.storage.store import CheckpointStore
 from weir.storage.writer import SnapshotCancelled
@@ -247,6 +248,60 @@ def test_what_changes_while_a_snapshot_is_written_is_not_in_it() -> None:
     assert len(restored) == len(keys)
     assert {value for table in restored.tables for value in table.values()} == {1}
     assert number > 1
+
+
+@pytest.mark.parametrize("inline_max", [0, 20_000, None], ids=["files", "mixed", "inline"])
+@pytest.mark.parametrize(
+    "odd", [map(str, range(99)), (2**70 + n for n in range(99)), ((n,) for n in range(99))]
+)
+def test_a_late_key_of_another_type_loses_nothing(odd: Any, inline_max: int | None) -> None:
+    """All keys look alike until the last group; by then the loop has changed every value."""
+    keys = [key for key in range(20_000) if _group(key) < 15]
+    late = next(key for key in odd if _group(key) == 15)
+    one, store = Subtask(), MemoryStore()
+    value = one.keyed.get_state(VALUE)
+    for number, key in enumerate([*keys, late]):
+        one.keyed.set_current_key(key)
+        value.update(number)
+        one.timers.event_time.register(number, key)
+    asked = 0
+
+    def change() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            for key in [*keys, late]:
+                one.keyed.set_current_key(key)
+                value.update(-1)
+        return False
+
+    handles = one.snapshot(snapshot_writer(store, inline_max=inline_max, cancelled=change))
+    assert len(store.list()) == sum(handle.path is not None for handle in handles)
+    for handle in handles:
+        stored = pa.ipc.open_file(pa.py_buffer(read_handle(store, JOB, handle))).read_all()
+        assert stored.schema.field("key").type == pa.binary()
+        assert len(stored) == len(keys) + 1
+    two = Subtask()
+    two.restore(store, handles)
+    restored = two.keyed.get_state(VALUE)
+    for number, key in enumerate([*keys, late]):
+        two.keyed.set_current_key(key)
+        assert restored.value() == number
+    fired = two.timers.event_time.pop_due(10**6, 10**6)
+    assert [timer.key for timer in fired] == [*keys, late]
+
+
+def test_a_stored_table_lies_as_in_memory_and_is_read_without_weir() -> None:
+    one, store = Subtask(), MemoryStore()
+    table, keys = one.table("t", pa.int64(), {"n": "int64"}), list(range(100, 0, -1))
+    table.column("n").scatter(table.slots_of(pa.array(keys)), np.arange(100))
+    (handle,) = one.snapshot(snapshot_writer(store))
+    stored = pa.ipc.open_file(pa.py_buffer(read_handle(store, JOB, handle))).read_all()
+    assert stored.to_pydict() == {
+        "key_group": [_group(key) for key in keys],
+        "key": keys,
+        "n": list(range(100)),
+    }
 
 
 def test_an_empty_state_stores_nothing() -> None:

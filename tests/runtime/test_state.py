@@ -370,6 +370,20 @@ def test_a_group_that_was_written_is_not_logged_any_more() -> None:
     assert state.value() == 2
 
 
+def test_a_view_that_was_written_to_the_end_is_not_logged_any_more() -> None:
+    keyed = backend()
+    state = keyed.get_state(VALUE)
+    keyed.set_current_key(1)
+    state.update(1)
+    frozen = keyed.freeze(ONE)
+    tables = frozen.states[0].tables
+    assert tables.group(key_group(1, GROUPS)) == {1: 1}
+    tables.end()
+    state.update(2)
+    assert set(tables.logs) == {None}
+    assert state.value() == 2
+
+
 # Operator state.
 
 

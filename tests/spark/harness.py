@@ -11,22 +11,19 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 
+from tests.spark.functions import Numbering, Reading, Tagging, as_row, key_of
 from weir.common import Configuration, Types, WatermarkStrategy
 from weir.datastream import (
     JobExecutionResult,
-    KeyedProcessFunction,
-    MapFunction,
-    RuntimeContext,
     StreamExecutionEnvironment,
-    ValueStateDescriptor,
 )
 from weir.datastream.connectors import CollectSink, DataGeneratorSource, ParquetSink
 from weir.operators.parquet_sink import committed_files
@@ -38,7 +35,6 @@ from weir.protocol.events import (
     WorkerStarted,
 )
 from weir.spark import submit
-from weir.testing import faults
 from weir.testing.faults import Fault
 
 SOURCES = ("left", "right")
@@ -101,7 +97,7 @@ class Recorder:
 class Killer:
     """Sends a signal to a process of the job, once a number of checkpoints completed.
 
-    ``target`` is "worker", "slot", "template" (of workers) or "executor" (of the slot): the one
+    ``target`` is "worker", "slot", "template" (of workers) or "executor" (of a worker): the one
     with index ``index``.
     """
 
@@ -115,9 +111,9 @@ class Killer:
 
     def __call__(self, event: JobEvent) -> None:
         match event:
-            case SlotChanged(_, slot_index, _, pid, True) if self.target != "worker":
+            case SlotChanged(_, slot_index, _, pid, True) if self.target in ("slot", "template"):
                 self.pids[slot_index] = pid
-            case WorkerStarted(_, _, slot_index, pid) if self.target == "worker":
+            case WorkerStarted(_, _, slot_index, pid) if self.target in ("worker", "executor"):
                 self.pids[slot_index] = pid
             case CheckpointSettled(failure=None):
                 self.completed += 1
@@ -131,15 +127,15 @@ class Killer:
                     os.kill(self.killed, self.signal)
 
 
-def executor_of(slot_pid: int) -> psutil.Process:
-    """The JVM in which a slot's Spark task runs."""
-    parents: list[psutil.Process] = psutil.Process(slot_pid).parents()
+def executor_of(pid: int) -> psutil.Process:
+    """The JVM in whose Spark task a slot or a worker runs."""
+    parents: list[psutil.Process] = psutil.Process(pid).parents()
     return next(process for process in parents if process.name() == "java")
 
 
 @dataclass(slots=True)
 class Freezer:
-    """Stops processes of slot 0 for as long as no successor runs, then lets them go on.
+    """Stops the processes around worker 0 for as long as no successor runs, then lets them go on.
 
     ``whole_executor``: the JVM too, as when a machine freezes; else only supervisor, template and
     worker.
@@ -150,13 +146,13 @@ class Freezer:
     frozen: list[psutil.Process] = field(default_factory=list)
     survivors: list[psutil.Process] = field(default_factory=list)  # That lived to go on.
     lasting: set[int] = field(default_factory=set)  # The JVM and its daemon, who belong to Spark.
-    slot_pid: int = 0
+    worker_pid: int = 0
     completed: int = 0
 
     def __call__(self, event: JobEvent) -> None:
         match event:
-            case SlotChanged(_, 0, _, pid, True) if not self.frozen:
-                self.slot_pid = pid
+            case WorkerStarted(_, _, 0, pid) if not self.frozen:
+                self.worker_pid = pid
             case CheckpointSettled(failure=None) if not self.frozen:
                 self.completed += 1
                 if self.completed == self.after_checkpoints:
@@ -166,8 +162,8 @@ class Freezer:
 
     def freeze(self) -> None:
         """Stop them, parents first."""
-        slot = psutil.Process(self.slot_pid)
-        top = executor_of(self.slot_pid) if self.whole_executor else slot
+        _, slot, *_ = psutil.Process(self.worker_pid).parents()  # The template lies between.
+        top = executor_of(slot.pid) if self.whole_executor else slot
         self.frozen = [top, *top.children(recursive=True)]
         self.lasting = {process.pid for process in slot.parents()}
         for process in self.frozen:
@@ -196,56 +192,6 @@ class Listening:
     def __exit__(self, *raised: object) -> None:
         for listener in self._listeners:
             submit.unlisten(listener)
-
-
-class Reading(MapFunction):
-    """Notes which subtask read a record; arms faults where it is unpickled: in the slots."""
-
-    def __init__(self, armed: Sequence[Fault] = ()) -> None:
-        self._armed = tuple(armed)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _armed_reading, ([asdict(fault) for fault in self._armed],)
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._subtask = runtime_context.get_index_of_this_subtask()
-
-    def map(self, value: tuple[str, int]) -> tuple[str, int, int]:
-        return *value, self._subtask
-
-
-def _armed_reading(specs: list[dict[str, Any]]) -> Reading:
-    armed = [Fault(**spec) for spec in specs]
-    faults.arm(armed)
-    return Reading(armed)
-
-
-class Tagging:
-    """``(source, index)`` of a generated index; picklable by name."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-
-    def __call__(self, index: int) -> tuple[str, int]:
-        return self.source, index
-
-
-def key_of(record: tuple[str, int, int]) -> int:
-    """Spreads the records of both sources over 64 keys."""
-    return record[1] % 64
-
-
-class Numbering(KeyedProcessFunction):
-    """Adds the subtask that wrote a record, and the record's number within its key."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._subtask = runtime_context.get_index_of_this_subtask()
-        self._number = runtime_context.get_state(ValueStateDescriptor("number", Types.LONG()))
-
-    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        number = (self._number.value() or 0) + 1
-        self._number.update(number)
-        yield (*value, self._subtask, number)
 
 
 def environment(
@@ -303,11 +249,6 @@ ROW_NAMES = ["source", "position", "reader", "writer", "number"]
 ROW = Types.ROW_NAMED(
     ROW_NAMES, [Types.STRING(), Types.LONG(), Types.INT(), Types.INT(), Types.LONG()]
 )
-
-
-def as_row(value: Any) -> Any:
-    """For ``map``, which declares the type."""
-    return value
 
 
 def to_files(stream: Any, output: Path) -> None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.conftest import LOCAL, Contexts
+from tests.spark.functions import Failing, FailingRow, Opaque
 from tests.spark.harness import (
     Count,
     change,
@@ -32,7 +33,7 @@ from tests.spark.harness import (
     wrong_numbers,
 )
 from weir.common import Types, WatermarkStrategy
-from weir.datastream import JobExecutionResult, MapFunction, StreamExecutionEnvironment
+from weir.datastream import JobExecutionResult, StreamExecutionEnvironment
 from weir.datastream.connectors import (
     NumberSequenceSource,
     ParquetSink,
@@ -88,10 +89,6 @@ def test_a_key_function_that_throws_names_the_record(tmp_path: Path) -> None:
     stream = numbers(environment(tmp_path, settings=NEVER)).key_by(lambda x: 1 // (x - 50)).count()
     cause = cause_of(lambda: collect(stream, "key"))
     assert "the key function of key_by failed on the record 50: ZeroDivisionError" in cause
-
-
-class Opaque:
-    """No key."""
 
 
 def test_a_key_of_no_known_type(tmp_path: Path) -> None:
@@ -164,18 +161,6 @@ def test_more_parallelism_than_key_groups(tmp_path: Path) -> None:
 N = 1_500
 RATE = 1_000.0
 NAME = "failing"
-
-
-class Failing(MapFunction):
-    """Raises at one record, as long as it is not repaired."""
-
-    def __init__(self, at: int | None) -> None:
-        self._at = at
-
-    def map(self, value: Any) -> Any:
-        if value[1] == self._at:
-            raise ValueError("not yet repaired")
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,20 +327,10 @@ def test_an_input_file_that_changed(tmp_path: Path) -> None:
         source = ParquetSource(str(path), rows_per_second=2_000)
         stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "file").uid("file")
         with overriding(ExecutionOptions(restore=restore)):
-            return collect(stream.map(_FailingRow(fails_at)).uid("map"), "file")
+            return collect(stream.map(FailingRow(fails_at)).uid("map"), "file")
 
     assert "not yet repaired" in cause_of(lambda: run(2_600, None))
     pq.write_table(table.slice(1), path)
     cause = cause_of(lambda: run(-1, "latest"))
     assert f"{path} changed since the job first read it" in cause
     assert "Put the same file back" in cause
-
-
-class _FailingRow(MapFunction):
-    def __init__(self, at: int) -> None:
-        self._at = at
-
-    def map(self, value: Any) -> Any:
-        if value["n"] == self._at:
-            raise ValueError("not yet repaired")
-        return value

@@ -5,16 +5,23 @@ recover.
 """
 
 import re
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
+from tests.spark.functions import (
+    Dawdling,
+    Hanging,
+    Throwing,
+    amounts,
+    events,
+    late_row,
+    window_row,
+)
 from tests.spark.harness import (
     Count,
     Killer,
@@ -31,7 +38,7 @@ from tests.spark.harness import (
 )
 from weir.common import Duration, Time, WatermarkStrategy
 from weir.config import CheckpointingMode
-from weir.datastream import JobExecutionResult, MapFunction, OutputTag, RuntimeContext
+from weir.datastream import JobExecutionResult, OutputTag
 from weir.datastream.connectors import DataGeneratorSource
 from weir.datastream.window import TumblingEventTimeWindows
 from weir.protocol.events import Recovered
@@ -127,40 +134,14 @@ def test_a_template_killed_from_outside(tmp_path: Path) -> None:
     assert killer.killed is not None
 
 
-class Throwing(MapFunction):
-    """Raises once over all attempts."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker = marker
-
-    def map(self, value: Any) -> Any:
-        if value[1] == N // 2 and not self._marker.exists():
-            self._marker.write_text("{}")
-            raise ValueError("a record that nobody thought of")
-        return value
-
-
 def test_a_function_that_throws(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     env = environment(tmp_path / "checkpoints")
-    stream = tagged_union(env, N, RATE).map(Throwing(marker)).name("thrower")
+    stream = tagged_union(env, N, RATE).map(Throwing(marker, N // 2)).name("thrower")
     check(
         collect(numbered(stream), "throws"), "(?s)thrower.*ValueError: a record that nobody thought"
     )
     fired(marker)
-
-
-class Hanging(MapFunction):
-    """Hangs once over all attempts, in C code that keeps the interpreter lock."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker = marker
-
-    def map(self, value: Any) -> Any:
-        if value[1] == N // 2 and not self._marker.exists():
-            self._marker.write_text("{}")
-            re.match(r"(a+)+$", "a" * 64 + "b")  # Takes until the end of the world.
-        return value
 
 
 def test_a_worker_that_hangs_in_a_c_call_is_replaced(tmp_path: Path) -> None:
@@ -169,24 +150,12 @@ def test_a_worker_that_hangs_in_a_c_call_is_replaced(tmp_path: Path) -> None:
         tmp_path / "checkpoints",
         settings={"heartbeat.interval": "200 ms", "heartbeat.timeout": "2500 ms"},
     )
-    stream = tagged_union(env, N, RATE).map(Hanging(marker))
+    stream = tagged_union(env, N, RATE).map(Hanging(marker, N // 2))
     check(
         collect(numbered(stream), "hangs"),
         "worker process of slot . made no progress for 2500 ms; it hangs in user code",
     )
     fired(marker)
-
-
-class Dawdling(MapFunction):
-    """Holds up one subtask, so that barriers come to the next one at different times."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._is_slow = runtime_context.get_index_of_this_subtask() == 0
-
-    def map(self, value: Any) -> Any:
-        if self._is_slow and value[1] % 100 == 0:
-            time.sleep(0.05)
-        return value
 
 
 def test_at_least_once_loses_nothing_and_does_count_twice(tmp_path: Path) -> None:
@@ -203,13 +172,7 @@ def test_at_least_once_loses_nothing_and_does_count_twice(tmp_path: Path) -> Non
     assert found.duplicated > 0
 
 
-KEYS = 50
 ROWS = 40_000
-
-
-def amounts(indexes: np.ndarray) -> pa.RecordBatch:
-    """A key and an amount for every index."""
-    return pa.record_batch({"key": indexes % KEYS, "amount": indexes % 7 + 1})
 
 
 def test_a_running_aggregate_over_columns_ends_right_and_only_grows(tmp_path: Path) -> None:
@@ -236,12 +199,6 @@ EVENTS = 6_000
 LATE = OutputTag("late")
 
 
-def events(indexes: np.ndarray) -> pa.RecordBatch:
-    """Ten milliseconds of event time per index; every fiftieth comes five seconds late."""
-    at = indexes * 10 - np.where(indexes % 50 == 49, 5_000, 0)
-    return pa.record_batch({"key": indexes % 8, "at_ms": np.maximum(at, 0)})
-
-
 def test_windows_and_their_late_records_make_up_the_input(tmp_path: Path) -> None:
     killer = Killer("worker", after_checkpoints=4)
     env = environment(tmp_path / "checkpoints", interval_ms=100)
@@ -256,8 +213,8 @@ def test_windows_and_their_late_records_make_up_the_input(tmp_path: Path) -> Non
         .side_output_late_data(LATE)
         .aggregate_batches(n=("*", "count"))
     )
-    on_time = windows.map(_window_row)
-    late = windows.get_side_output(LATE).map(_late_row)
+    on_time = windows.map(window_row)
+    late = windows.get_side_output(LATE).map(late_row)
     with Listening(killer):
         result = collect(on_time.union(late), "windows")
     assert killer.killed is not None
@@ -273,11 +230,3 @@ def test_windows_and_their_late_records_make_up_the_input(tmp_path: Path) -> Non
     assert kinds["late"] > 0
     fired_windows = [(key, start) for kind, key, start, _ in result.collected if kind == "window"]
     assert len(fired_windows) == len(set(fired_windows)), "a window fired twice"
-
-
-def _window_row(row: Any) -> tuple[str, int, int, int]:
-    return "window", row["key"], row["window_start"], row["n"]
-
-
-def _late_row(row: Any) -> tuple[str, int, int, int]:
-    return "late", row["key"], row["at_ms"] - row["at_ms"] % 1_000, 1

@@ -1,14 +1,13 @@
 """Hundreds of restarts in place: nothing grows, nothing is left, nothing is lost."""
 
-import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from tests.spark.functions import Stumbling
 from tests.spark.harness import (
     Count,
     Listening,
@@ -19,7 +18,7 @@ from tests.spark.harness import (
     tagged_union,
     wrong_numbers,
 )
-from weir.datastream import MapFunction, RestartConfig, RestartStrategyKind
+from weir.datastream import RestartConfig, RestartStrategyKind
 from weir.protocol.events import JobEvent, Recovered, SlotChanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
@@ -28,23 +27,6 @@ RESTARTS = 200
 N = 2_000  # Records of each source: one failure in ten records of the left one.
 SETTLED = 20  # Restarts after which everything has been loaded and grown to its size.
 GROWTH_MAX_BYTES = 8 << 20  # A leak of 50 kB a restart would be 9 MB.
-
-
-class Stumbling(MapFunction):
-    """Raises at every tenth record of the left source, once over all attempts."""
-
-    def __init__(self, markers: Path) -> None:
-        self._markers = markers
-
-    def map(self, value: Any) -> Any:
-        source, index, _ = value
-        if source == "left" and index % (N // RESTARTS) == 0:
-            try:
-                os.close(os.open(self._markers / str(index), os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                return value
-            raise ValueError(f"stumbled at {index}")
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +76,7 @@ def test_two_hundred_restarts_in_place_leave_nothing(tmp_path: Path) -> None:
     env.set_restart_strategy(
         RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0)
     )
-    stream = tagged_union(env, N, None).map(Stumbling(markers))
+    stream = tagged_union(env, N, None).map(Stumbling(markers, N // RESTARTS))
     with Listening(measuring):
         result = collect(numbered(stream), "restarts")
     assert count(result.collected, N) == Count(lost=0, duplicated=0, out_of_order=0)

@@ -14,7 +14,8 @@ the sum of nothing is null, as in SQL. Integer sums are 64 bits wide and wrap ar
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,7 @@ class AggregateSpec:
     function: str
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):  # Hashed and made for every slice, which a named tuple does fastest.
     """One mergeable piece of aggregates: sum, count, min, max or seen, of a column."""
 
     kind: str
@@ -166,14 +166,14 @@ class RunningAggregateOperator(Operator):
     def __init__(self, selector: ColumnKeySelector, specs: tuple[AggregateSpec, ...]) -> None:
         self._selector = selector
         self._specs = specs
-        self._parts = parts_of(specs)
+        self._reader = PartReader(parts_of(specs))
         self._table: PartTable | None = None
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Merge a slice and emit what changed."""
         columns = batch.columns
         keys = self._selector.columns_of(batch)
-        parts = parts_in(columns, self._parts)
+        parts = self._reader.read(columns)
         if self._table is None:
             self._table = PartTable(self.ctx, "aggregates", [key.type for key in keys], parts)
         slots, rows = self._table.merge(keys, parts)
@@ -185,8 +185,7 @@ class RunningAggregateOperator(Operator):
         self.ctx.output.emit(Batch.of_columns(result, timestamps=timestamps))
 
 
-@dataclass(frozen=True, slots=True)
-class PartColumn:
+class PartColumn(NamedTuple):
     """The values of one part, one per row, and the type its column had."""
 
     part: Part
@@ -211,6 +210,8 @@ class PartTable:
         # A tuple key has no Arrow type that hashes as the tuple does, so it is a Python value.
         key_type = _key_type(key_types[0]) if len(key_types) == 1 else None
         self.table: ColumnarTable = ctx.state.table(name, key_type, dtypes)
+        self._columns = {p.part: self.table.column(_name(p.part)) for p in parts}
+        self._ordered = {p.part.column for p in parts if p.part.kind in ("min", "max")}
         self._grouper = SlotGrouper()
         self._tuples: dict[tuple[pa.DataType, ...], TupleSlots] = {}
 
@@ -225,9 +226,7 @@ class PartTable:
         groups = self._grouper.group(slots, self.table.rows)
         distinct = slots[groups.first_rows]
         seen_before = {
-            p.part.column: self.table.column(_name(p.part)).gather(distinct) != 0
-            for p in parts
-            if p.part.kind == "seen"
+            name: self._columns[Part("seen", name)].gather(distinct) != 0 for name in self._ordered
         }
         for row_part in parts:
             if row_part.own_type != self._own_types[row_part.part]:
@@ -235,19 +234,12 @@ class PartTable:
                     f"the column {row_part.part.column!r} was {self._own_types[row_part.part]} and "
                     f"is {row_part.own_type} now; cast it to one type before the aggregate"
                 )
-            part = merge_rows(row_part, groups)
-            column = self.table.column(_name(part.part))
-            current = column.gather(distinct)
-            kind = part.part.kind
-            if kind in ("min", "max"):
+            part, values = row_part.part, merge_rows(row_part, groups).values
+            column = self._columns[part]
+            merged = _MERGE[part.kind](column.gather(distinct), values)
+            if part.kind in ("min", "max"):
                 # A new row of the table is zero, which is no smallest value of anything.
-                merged = np.where(
-                    seen_before[part.part.column],
-                    _MERGE[kind](current, part.values),
-                    part.values,
-                )
-            else:
-                merged = _MERGE[kind](current, part.values)
+                merged = np.where(seen_before[part.column], merged, values)
             column.scatter(distinct, merged)
         return distinct, groups.first_rows
 
@@ -267,7 +259,7 @@ class PartTable:
         def values_of(kind: str, column: str) -> Values:
             part = Part(kind, column)
             if part not in gathered:
-                gathered[part] = self.table.column(_name(part)).gather(slots)
+                gathered[part] = self._columns[part].gather(slots)
             return gathered[part]
 
         made: list[pa.Array] = []
@@ -324,29 +316,54 @@ def part_batch(
     columns: Sequence[pa.Array], names: Sequence[str], parts: Sequence[PartColumn]
 ) -> pa.RecordBatch:
     """Grouping columns and parts as they cross the exchange."""
-    fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
-    fields += [
-        pa.field(
-            _name(p.part),
-            pa.from_numpy_dtype(p.values.dtype),
-            metadata={_OWN_TYPE: pa.schema([("", p.own_type)]).serialize().to_pybytes()},
-        )
-        for p in parts
-    ]
+    schema = _part_schema(
+        tuple(names),
+        tuple(column.type for column in columns),
+        tuple((p.part, p.values.dtype, p.own_type) for p in parts),
+    )
     return pa.RecordBatch.from_arrays(
-        [*columns, *(pa.array(p.values) for p in parts)], schema=pa.schema(fields)
+        [*columns, *(pa.array(p.values) for p in parts)], schema=schema
     )
 
 
-def parts_in(columns: pa.RecordBatch, parts: Sequence[Part]) -> list[PartColumn]:
-    """The parts of a batch that ``part_batch`` made."""
-    schema = columns.schema
-    found = []
-    for part in parts:
-        field = schema.field(_name(part))
-        stored = pa.ipc.read_schema(pa.py_buffer(field.metadata[_OWN_TYPE]))
-        found.append(PartColumn(part, columns.column(_name(part)).to_numpy(), stored.field(0).type))
-    return found
+@lru_cache(maxsize=256)  # The same for slice after slice, and slow to make.
+def _part_schema(
+    names: tuple[str, ...],
+    types: tuple[pa.DataType, ...],
+    parts: tuple[tuple[Part, np.dtype[Any], pa.DataType], ...],
+) -> pa.Schema:
+    fields = [pa.field(name, kind) for name, kind in zip(names, types, strict=True)]
+    for part, dtype, own_type in parts:
+        metadata = {_OWN_TYPE: pa.schema([("", own_type)]).serialize().to_pybytes()}
+        fields.append(pa.field(_name(part), pa.from_numpy_dtype(dtype), metadata=metadata))
+    return pa.schema(fields)
+
+
+class PartReader:
+    """Finds the parts in batches that ``part_batch`` made."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._schema: pa.Schema | None = None
+        self._found: list[tuple[Part, int, pa.DataType]] = []  # In batches of that schema.
+
+    def read(self, columns: pa.RecordBatch) -> list[PartColumn]:
+        """The parts of a batch."""
+        schema = columns.schema
+        if self._schema is None or not schema.equals(self._schema, check_metadata=True):
+            self._found = [
+                (part, schema.get_field_index(_name(part)), _own_type(schema.field(_name(part))))
+                for part in self._parts
+            ]
+            self._schema = schema
+        return [
+            PartColumn(part, columns.column(index).to_numpy(), own_type)
+            for part, index, own_type in self._found
+        ]
+
+
+def _own_type(field: pa.Field) -> pa.DataType:
+    return pa.ipc.read_schema(pa.py_buffer(field.metadata[_OWN_TYPE])).field(0).type
 
 
 def merge_rows(rows: PartColumn, groups: Groups) -> PartColumn:
@@ -356,10 +373,8 @@ def merge_rows(rows: PartColumn, groups: Groups) -> PartColumn:
     kind, values = rows.part.kind, rows.values
     if kind == "seen" and values.all():  # Nearly always, and far cheaper to find out than to merge.
         return PartColumn(rows.part, np.ones(len(groups.first_rows), values.dtype), rows.own_type)
-    merged = np.full(groups.span, _identity(kind, values.dtype), values.dtype)
+    merged = np.full(len(groups.first_rows), _identity(kind, values.dtype), values.dtype)
     _MERGE[kind].at(merged, groups.codes, values)
-    if groups.numbers is not None:
-        merged = merged[groups.numbers]
     return PartColumn(rows.part, merged, rows.own_type)
 
 

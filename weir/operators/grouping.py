@@ -9,23 +9,16 @@ import pyarrow as pa
 
 Indices = npt.NDArray[np.int64]
 
-_SPAN_MAX = 4  # Codes per row.
-
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """The groups of n rows.
 
-    Shape: ``codes`` has one number per row, equal for rows of one group; ``first_rows`` has one row
-    per group, the first of it. Groups are numbered by ``first_rows`` alone: where ``numbers`` is
-    None a code is a group's position there, otherwise ``numbers`` has the code of each position, in
-    rising order, and ``span`` is above them all.
+    Shape: ``codes`` has one group number per row, ``first_rows`` the first row of each group.
     """
 
     codes: Indices
     first_rows: Indices
-    span: int
-    numbers: Indices | None = None
 
     @property
     def is_identity(self) -> bool:
@@ -38,16 +31,17 @@ def group_rows(columns: Sequence[pa.Array]) -> Groups:
     codes, span = _codes(columns[0])
     for column in columns[1:]:
         more, more_span = _codes(column)
-        # Both spans are small multiples of a slice's rows, so their product fits.
+        # No span is longer than the slice, so their product fits.
         codes, span = _narrow(codes * more_span + more, 0, span * more_span)
     first_at = np.full(span, -1, np.int64)
     first_at[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # The first one is written last.
-    numbers = np.flatnonzero(first_at >= 0)
-    if len(numbers) == len(codes):
+    in_use = first_at >= 0
+    first_rows = first_at[in_use]
+    if len(first_rows) == len(codes):
         return _identity(len(codes))
-    if len(numbers) == span:
-        return Groups(codes, first_at, span)
-    return Groups(codes, first_at[numbers], span, numbers)
+    if len(first_rows) < span:
+        codes = (np.cumsum(in_use) - 1)[codes]
+    return Groups(codes, first_rows)
 
 
 class SlotGrouper:
@@ -57,7 +51,10 @@ class SlotGrouper:
         self._first_at: Indices = np.empty(0, np.int64)
 
     def group(self, slots: Indices, slot_count: int) -> Groups:
-        """Rows of the same slot; slots lie below ``slot_count``."""
+        """Rows of the same slot, in the order in which slots first appear.
+
+        Slots lie below ``slot_count``.
+        """
         if len(self._first_at) < slot_count:
             self._first_at = np.empty(2 * slot_count, np.int64)
         rows = np.arange(len(slots))
@@ -67,12 +64,12 @@ class SlotGrouper:
         first_rows = np.flatnonzero(is_first)
         if len(first_rows) == len(slots):
             return _identity(len(rows))
-        return Groups((np.cumsum(is_first) - 1)[first], first_rows, len(first_rows))
+        return Groups((np.cumsum(is_first) - 1)[first], first_rows)
 
 
 def _identity(count: int) -> Groups:
     rows = np.arange(count)
-    return Groups(rows, rows, count)
+    return Groups(rows, rows)
 
 
 def _codes(column: pa.Array) -> tuple[Indices, int]:
@@ -91,9 +88,9 @@ def _codes(column: pa.Array) -> tuple[Indices, int]:
 
 def _narrow(values: Indices, low: int, span: int) -> tuple[Indices, int]:
     """Codes of values from ``low`` to below ``low + span``."""
-    # A value is its own code where that makes the arrays indexed by code hardly longer than the
-    # slice: it spares hashing every row.
-    if span <= _SPAN_MAX * len(values):
+    # A value is its own code where the arrays indexed by code get no longer than the slice: that
+    # spares hashing every row. For longer ones hashing is as fast.
+    if span <= len(values):
         return values - low, span
     return _encoded(pa.array(values))
 

@@ -39,6 +39,7 @@ from weir.operators.stateless import (
 )
 from weir.operators.user_code import failure_at, failure_in, short_repr
 from weir.protocol.elements import MIN_WATERMARK_MS
+from weir.state.codec import SlotKey, slot_key
 from weir.state.descriptors import ValueStateDescriptor
 from weir.state.timers import KeyedTimers, Timer
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from weir.state.backend import KeyedStateBackend
 
 _UNREAD = object()
+_OWN_SLOTS = {int, str}  # Kinds of keys that tables look up by the key itself.
 _EQUAL_MEANS_SAME = ({int}, {str}, {bytes})  # Kinds of keys that a dict tells apart as Weir does.
 
 
@@ -131,7 +133,7 @@ class KeyedInput:
         self._ctx = ctx
         self._selector = selector
         self.backend: KeyedStateBackend = ctx.state.keyed
-        self._left: Iterator[tuple[Any, int]] = iter(())
+        self._left: Iterator[tuple[SlotKey, int]] = iter(())
 
     def keys_of(self, batch: Batch) -> tuple[list[Any], list[int]]:
         """Key and key group of every record.
@@ -145,16 +147,32 @@ class KeyedInput:
         check_ownership(self._ctx.name, keys, groups, self._ctx.key_groups)
         return keys, groups.tolist()
 
+    def places_of(self, batch: Batch) -> tuple[list[Any], list[SlotKey], list[int]]:
+        """Key of every record, and the slot and group that the backend's cursor has under it.
+
+        All checks are made for the slice as a whole, so that the cursor may be set without any.
+
+        Raises:
+            UserError: A key belongs to another subtask, or the key function failed.
+            KeyTypeError: A key has no canonical encoding.
+        """
+        keys = self._selector.keys_of(batch)
+        groups = key_groups_of_keys(keys, self._ctx.max_parallelism)
+        check_ownership(self._ctx.name, keys, groups, self._ctx.key_groups)
+        slots = keys if set(map(type, keys)) <= _OWN_SLOTS else list(map(slot_key, keys))
+        return keys, slots, (groups - self._ctx.key_groups.first).tolist()
+
     def begin(self, batch: Batch) -> None:
         """Get the keys of a slice ready for ``under_key``."""
-        self._left = zip(*self.keys_of(batch), strict=True)
+        _, slots, groups = self.places_of(batch)
+        self._left = zip(slots, groups, strict=True)
 
     def under_key(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """``function`` for record after record of the slice, each under its own key."""
-        set_key = self.backend.set_current_key_and_group
+        cursor = self.backend.cursor
 
         def call(row: Any) -> Any:
-            set_key(*next(self._left))
+            cursor.slot, cursor.group = next(self._left)
             return function(row)
 
         return call
@@ -277,10 +295,10 @@ class CountOperator(Operator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Count a slice."""
-        set_key, state = self._input.backend.set_current_key_and_group, self._count
+        cursor, state = self._input.backend.cursor, self._count
         out: list[Any] = []
-        for key, group in zip(*self._input.keys_of(batch), strict=True):
-            set_key(key, group)
+        for key, slot, group in zip(*self._input.places_of(batch), strict=True):
+            cursor.slot, cursor.group = slot, group
             count = (state.value() or 0) + 1
             state.update(count)
             out.append((key, count))
@@ -380,14 +398,13 @@ class KeyedProcessOperator(TimerOperator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice, each record under its key."""
-        keys, groups = self._input.keys_of(batch)
+        places = zip(*self._input.places_of(batch), times_of(batch), strict=True)
         rows, process, take = batch.rows, self.function.process_element, self.collector.take
-        set_key, context = self._input.backend.set_current_key_and_group, self._context
+        cursor, context = self._input.backend.cursor, self._context
         left = iter(rows)
         try:
-            for row, key, group, timestamp in zip(left, keys, groups, times_of(batch), strict=True):
-                set_key(key, group)
-                context.key, context.now, context.group = key, timestamp, group
+            for row, (key, cursor.slot, cursor.group, timestamp) in zip(left, places, strict=True):
+                context.key, context.now = key, timestamp
                 if (made := process(row, context)) is not None:
                     take(made, timestamp)
         except Exception as error:
@@ -399,7 +416,6 @@ class KeyedProcessOperator(TimerOperator):
         timestamp = timer.timestamp_ms
         context = self._context
         context.key, context.now, context.domain = timer.key, timestamp, domain
-        context.group = self._input.backend.current_group
         try:
             if (made := self.function.on_timer(timestamp, context)) is not None:
                 self.collector.take(made, timestamp if domain is TimeDomain.EVENT_TIME else None)
@@ -415,8 +431,8 @@ class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):
         self._operator = operator
         self._event_time = operator.timers.event_time
         self._processing_time = operator.timers.processing_time
+        self._backend: KeyedStateBackend = operator.ctx.state.keyed
         self.key: Any = None
-        self.group = 0
         self.now: int | None = None
         self.domain = TimeDomain.EVENT_TIME
 
@@ -439,16 +455,16 @@ class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):
         return self._operator.watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        self._processing_time.register(timestamp, self.key, group=self.group)
+        self._processing_time.register(timestamp, self.key, group=self._backend.current_group)
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        self._event_time.register(timestamp, self.key, group=self.group)
+        self._event_time.register(timestamp, self.key, group=self._backend.current_group)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._processing_time.delete(timestamp, self.key, group=self.group)
+        self._processing_time.delete(timestamp, self.key, group=self._backend.current_group)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._event_time.delete(timestamp, self.key, group=self.group)
+        self._event_time.delete(timestamp, self.key, group=self._backend.current_group)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from weir.graph.key_groups import key_group_range
 from weir.state.codec import hash_column, key_groups_of
 
 __all__ = ["hash_column", "key_groups_of", "partition_indices"]
@@ -23,6 +24,9 @@ def partition_indices(
     """
     if parallelism == 1:
         return [np.arange(len(key_groups))]
+    if parallelism == 2:  # Sorting pays from three on.
+        upper = key_groups >= key_group_range(max_parallelism, 2, 1).first
+        return [np.flatnonzero(~upper), np.flatnonzero(upper)]
     targets = _owners(max_parallelism, parallelism)[key_groups]
     order = np.argsort(targets, kind="stable")  # A radix sort for integers this narrow.
     counts = np.bincount(targets, minlength=parallelism)

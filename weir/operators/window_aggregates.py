@@ -31,9 +31,9 @@ from weir.operators.aggregates import (
     CombineOperator,
     Part,
     PartColumn,
+    PartReader,
     PartTable,
     part_batch,
-    parts_in,
     parts_of,
     raw_parts,
 )
@@ -107,6 +107,7 @@ class WindowAggregateOperator(Operator):
         self._late_tag = config.late_tag
         self._combined = config.combined
         self._parts = _window_parts(config.specs)
+        self._reader = PartReader(self._parts)
         self._watermark = MIN_WATERMARK_MS
         self._open: dict[int, PartTable] = {}  # By the start of the window.
         self._schema: pa.Schema | None = None  # Of the keys and parts; known with the first record.
@@ -134,7 +135,7 @@ class WindowAggregateOperator(Operator):
         keys = self._selector.columns_of(Batch.of_columns(columns))
         if self._schema is None:
             self._schema = columns.schema
-        parts = parts_in(columns, self._parts)
+        parts = self._reader.read(columns)
         for start in np.unique(starts).tolist():
             rows = np.flatnonzero(starts == start)
             if self._is_over(start):
@@ -241,7 +242,7 @@ class WindowAggregateOperator(Operator):
             keys = [self._schema.field(name).type for name in self._selector.column_names]
             empty = pa.RecordBatch.from_pylist([], schema=self._schema)
             window = self._open[start] = PartTable(
-                self.ctx, _table_name(start), keys, parts_in(empty, self._parts), {_DUE: np.uint8}
+                self.ctx, _table_name(start), keys, self._reader.read(empty), {_DUE: np.uint8}
             )
         return window
 

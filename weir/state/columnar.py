@@ -12,7 +12,7 @@ view simply keeps the arrays and their length.
 Row 0 belongs to the null key and is empty where there is none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -117,23 +117,33 @@ class FrozenColumn:
                     self._saved[chunk] = spare
                     self._needed[chunk] = False
 
-    def take(self) -> npt.NDArray[Any]:
-        """All values, once; on the snapshot thread.
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the values."""
+        return self._live.dtype
+
+    def chunks(self) -> Iterator[npt.NDArray[Any]]:
+        """All values in order, chunk by chunk, once; on the snapshot thread.
+
+        An array holds good until the next one is asked for: their memory is used again, so that it
+        stays in the processor's cache.
 
         Shape: one value per row at the time of the freeze.
         """
-        values = np.empty(self._rows, self._live.dtype)
+        copied = self._new_chunk()
         for chunk in range(len(self._needed)):
             span = self._span(chunk)
+            size = span.stop - span.start
             with self._lock:  # Held for one chunk's copy: some tens of microseconds.
                 saved = self._saved.pop(chunk, None)
                 if saved is None:
-                    values[span] = self._live[span]
+                    copied[:size] = self._live[span]
                     self._needed[chunk] = False
-            if saved is not None:
-                values[span] = saved[: span.stop - span.start]
+            if saved is None:
+                yield copied[:size]
+            else:
+                yield saved[:size]
                 self._spares.append(saved)
-        return values
 
     def give_back(self) -> None:
         """Return the memory that nobody took."""
@@ -247,6 +257,7 @@ class ColumnarTable:
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
         self.columns = {key: Column(dtype, chunk_rows) for key, dtype in columns.items()}
+        self.chunk_rows = chunk_rows
         self._is_int = (
             key_type is not None
             and pa.types.is_integer(key_type)
@@ -435,10 +446,21 @@ class FrozenColumns:
         self.max_parallelism = table.max_parallelism
         self.keys, self.rows, self.groups, self.has_null = table.view_parts()
         self.columns = {name: column.freeze(self.rows) for name, column in table.columns.items()}
+        self._chunk_rows = table.chunk_rows
         self._table: ColumnarTable | None = table
 
     def __len__(self) -> int:
         return self.rows - 1 + self.has_null
+
+    def chunks(self) -> Iterator[tuple[int, int, list[npt.NDArray[Any]]]]:
+        """All rows, once: start, end and what the columns hold there, good until the next chunk.
+
+        On the snapshot thread. Row 0 is among them even where there is no null key.
+        """
+        spans = range(0, self.rows, self._chunk_rows)
+        columns = [column.chunks() for column in self.columns.values()]
+        for start, *values in zip(spans, *columns, strict=True):
+            yield start, min(start + self._chunk_rows, self.rows), values
 
     def release(self) -> None:
         """End the sharing; on the loop thread, and without effect when repeated."""

@@ -2,7 +2,8 @@
 
 A view copies nothing when it is made. While it lives, the loop notes in the view's *log* what was
 there before the first change of each key. The snapshot thread copies one group's dictionary when it
-gets to it and puts back what the log says changed meanwhile; from then on that group needs no log.
+gets to it and puts back what the log says changed meanwhile. After its last look at a group, or at
+all of them, there is no log any more.
 So freezing costs O(key groups), a change costs the loop one more look-up, and nobody ever waits for
 a whole group, or all of them, to be copied between two records.
 
@@ -99,6 +100,11 @@ class FrozenTables(Generic[K]):
         if last and not self._keep_logs:
             self.logs[group] = None
         return copied
+
+    def end(self) -> None:
+        """That was the last look at every group."""
+        if not self._keep_logs:
+            self.logs[:] = [None] * len(self.logs)
 
     @property
     def groups(self) -> range:

@@ -1,9 +1,12 @@
 """Frozen keyed state to stored snapshot and back.
 
-Every state, every table and the timers are one Arrow IPC file each, readable without Weir: the rows
-are sorted by the column ``key_group``, beside it stand ``key`` and the value columns. The schema's
-metadata says what the file is; a reader needs nothing else. ``key`` is typed where all keys are of
-one simple type, else it holds canonical bytes (see ``weir.graph.key_groups``).
+Every state, every table and the timers are one Arrow IPC file each, readable without Weir: in every
+row the column ``key_group``, beside it ``key`` and the value columns. Rows of states and timers are
+sorted by key group (timers within their domain); those of tables lie as they do in memory, because
+gathering them would take longer than writing them. The schema's metadata says what the file is; a
+reader needs nothing else. ``key`` is typed where all keys are of one simple type, else it holds
+canonical bytes (see ``weir.graph.key_groups``). The first keys tell the type; when a later one does
+not fit, the file is begun anew with canonical bytes.
 
 ======== ==================================================================
 kind     columns beside ``key_group`` and ``key``
@@ -15,16 +18,18 @@ table    one per value column
 ======== ==================================================================
 
 Writing happens beside the running loop. Python objects are converted at most 8,192 at a time, about
-a millisecond, and after each piece the thread sleeps for an instant: without that it would take the
-interpreter lock straight back, and the loop would wait out the switch interval of 5 ms again and
-again.
+a millisecond, and after each piece the thread offers the interpreter lock. It does not sleep, which
+would take longer than the piece: a loop that misses the offer gets the lock after the switch
+interval, which worker processes set to half a millisecond. Pure columns are copied, summed up and
+written without the lock, so there is nothing to offer.
 """
 
 import io
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any, Protocol, TypeAlias
 
@@ -37,6 +42,7 @@ from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaErr
 from weir.ids import KeyGroupRange, StateHandle
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend
 from weir.state.codec import (
+    MixedKeysError,
     SlotKey,
     key_of_slot,
     load_keys,
@@ -51,9 +57,7 @@ from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
 
 FORMAT_VERSION = 1
 PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
-PIECE_ROWS = 65_536  # Of pure columns, which are copied without the lock.
-SINK_BYTES = 1 << 20
-YIELD_S = 1e-4
+SINK_BYTES = 1 << 18  # Half a column of a chunk, which thus is not copied once more.
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
 Groups: TypeAlias = npt.NDArray[np.uint16]
@@ -97,7 +101,11 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
     handles: list[StateHandle] = []
     for name, content in _contents(frozen):
         try:
-            handles.append(_write_file(name, content, frozen.key_groups, writer))
+            try:
+                handle = _write_file(name, content(False), frozen.key_groups, writer)
+            except MixedKeysError:
+                handle = _write_file(name, content(True), frozen.key_groups, writer)
+            handles.append(handle)
         except SchemaError as cause:
             raise SchemaError(f"{name}: {cause}") from cause
     return tuple(handles)
@@ -184,28 +192,30 @@ class _Content:
     """What goes into one file."""
 
     schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]
+    batches: Iterator[pa.RecordBatch]  # One is written before the next is asked for.
+    of_objects: bool = True  # Converting them needs the interpreter lock.
 
 
-def _contents(frozen: Frozen) -> Iterator[tuple[str, _Content]]:
+def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], _Content]]]:
+    """Names of files, and what makes their content, with canonical keys if told to."""
     match frozen:
         case FrozenKeyedState():
             for state in frozen.states:
                 if len(state.tables):
-                    yield f"state.{state.name}", _state(frozen, state)
+                    yield f"state.{state.name}", partial(_state, frozen, state)
         case FrozenTimers():
             if any(map(len, frozen.timers.values())):
-                yield "timers", _timers(frozen)
+                yield "timers", partial(_timers, frozen)
         case FrozenColumns():
             if len(frozen):
-                yield f"table.{frozen.name}", _table(frozen)
+                yield f"table.{frozen.name}", partial(_table, frozen)
 
 
 # Writing.
 
 
-def _state(frozen: FrozenKeyedState, state: FrozenState) -> _Content:
-    key_kind = stored_key_type(_pieces(state.tables))
+def _state(frozen: FrozenKeyedState, state: FrozenState, canonical: bool) -> _Content:
+    key_kind = None if canonical else stored_key_type(islice(_pieces(state.tables), 1))
     about = _About(
         state.kind,
         state.name,
@@ -217,26 +227,30 @@ def _state(frozen: FrozenKeyedState, state: FrozenState) -> _Content:
 
     def batches() -> Iterator[pa.RecordBatch]:
         sized = state.kind in ("list", "map")
-        for groups, slots, values in _rows(state.tables, frozen.key_groups.first, sized=sized):
+        first, last = frozen.key_groups.first, key_kind is None
+        for groups, slots, values in _rows(state.tables, first, sized=sized, last=last):
             arrays = [groups, store_keys(slots, key_kind), state.type_info.to_arrow(values)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        state.tables.end()
 
     return _Content(schema, batches())
 
 
-def _timers(frozen: FrozenTimers) -> _Content:
-    key_kind = stored_key_type(
+def _timers(frozen: FrozenTimers, canonical: bool) -> _Content:
+    keys = (
         [timer[1] for timer in piece]
         for tables in frozen.timers.values()
         for piece in _pieces(tables)
     )
+    key_kind = None if canonical else stored_key_type(islice(keys, 1))
     about = _About("timers", "timers", frozen.max_parallelism, key_kind is None)
     columns = {"domain": pa.string(), "timestamp_ms": pa.int64(), "namespace": pa.binary()}
     schema = _schema(about, key_kind, columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
+        first, last = frozen.key_groups.first, key_kind is None
         for domain, tables in frozen.timers.items():
-            for groups, timers, _ in _rows(tables, frozen.key_groups.first):
+            for groups, timers, _ in _rows(tables, first, last=last):
                 times, slots, namespaces = zip(*timers, strict=True)
                 arrays = [
                     groups,
@@ -246,39 +260,36 @@ def _timers(frozen: FrozenTimers) -> _Content:
                     store_keys(namespaces, None),
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for tables in frozen.timers.values():
+            tables.end()
 
     return _Content(schema, batches())
 
 
-def _table(frozen: FrozenColumns) -> _Content:
+def _table(frozen: FrozenColumns, canonical: bool) -> _Content:
+    keys, groups = frozen.keys, frozen.groups
     first = 0 if frozen.has_null else 1  # Row 0 is the null key's.
-    groups = frozen.groups[: frozen.rows]
-    order = np.argsort(groups[first:], kind="stable") + first
-    values = {name: column.take() for name, column in frozen.columns.items()}
-    keys = frozen.keys
-    columns = {name: pa.from_numpy_dtype(column.dtype) for name, column in values.items()}
+    of_objects = not isinstance(keys, np.ndarray)
+    piece_rows = PIECE_OBJECTS if of_objects else frozen.rows
 
-    if isinstance(keys, np.ndarray):
-        key_kind = pa.int64()
+    def slots(start: int, end: int) -> list[SlotKey]:
+        found: list[SlotKey] = [None] if start == 0 else []
+        found += keys[max(start - 1, 0) : end - 1]
+        return found
 
-        def stored_keys(rows: npt.NDArray[np.int64]) -> pa.Array:
-            null = rows == 0
-            return pa.array(keys[np.maximum(rows - 1, 0)], pa.int64(), mask=null)
+    def stored_keys(start: int, end: int) -> pa.Array:
+        if of_objects:
+            return store_keys(slots(start, end), key_kind)
+        if start == 0:
+            return pa.concat_arrays([pa.nulls(1, pa.int64()), pa.array(keys[: end - 1])])
+        return pa.array(keys[start - 1 : end - 1])
 
-        piece_rows = PIECE_ROWS
-    else:
-
-        def slots(rows: npt.NDArray[np.int64]) -> list[SlotKey]:
-            return [keys[row - 1] if row else None for row in rows.tolist()]
-
-        spans = range(0, len(order), PIECE_OBJECTS)
-        key_kind = stored_key_type(slots(order[at : at + PIECE_OBJECTS]) for at in spans)
-
-        def stored_keys(rows: npt.NDArray[np.int64]) -> pa.Array:
-            return store_keys(slots(rows), key_kind)
-
-        piece_rows = PIECE_OBJECTS
-
+    key_kind: pa.DataType | None = pa.int64()
+    if of_objects:
+        # Columns are read once only, so the type must be right the first time.
+        spans = _spans(first, frozen.rows, piece_rows)
+        key_kind = None if canonical else stored_key_type(slots(*span) for span in spans)
+    columns = {name: column.dtype for name, column in frozen.columns.items()}
     about = _About(
         "table",
         frozen.name,
@@ -286,19 +297,26 @@ def _table(frozen: FrozenColumns) -> _Content:
         key_kind is None,
         {
             "key": None if frozen.key_type is None else _arrow_to_wire(frozen.key_type),
-            "columns": {name: column.dtype.str for name, column in values.items()},
+            "columns": {name: dtype.str for name, dtype in columns.items()},
         },
     )
-    schema = _schema(about, key_kind, columns)
+    kinds = {name: pa.from_numpy_dtype(dtype) for name, dtype in columns.items()}
+    schema = _schema(about, key_kind, kinds)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for at in range(0, len(order), piece_rows):
-            rows = order[at : at + piece_rows]
-            arrays = [pa.array(groups[rows]), stored_keys(rows)]
-            arrays += [pa.array(column[rows]) for column in values.values()]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for chunk, chunk_end, values in frozen.chunks():
+            for start, end in _spans(max(chunk, first), chunk_end, piece_rows):
+                # Slices of the arrays as they lie: no copy.
+                arrays = [pa.array(groups[start:end]), stored_keys(start, end)]
+                arrays += [pa.array(column[start - chunk : end - chunk]) for column in values]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return _Content(schema, batches())
+    return _Content(schema, batches(), of_objects)
+
+
+def _spans(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """``start`` to ``end`` in spans of ``size`` at most."""
+    return ((at, min(at + size, end)) for at in range(start, end, size))
 
 
 def _schema(
@@ -321,11 +339,12 @@ def _pieces(tables: FrozenTables[Any]) -> Iterator[list[Any]]:
 
 
 def _rows(
-    tables: FrozenTables[Any], first: int, *, sized: bool = False
+    tables: FrozenTables[Any], first: int, *, sized: bool = False, last: bool
 ) -> Iterator[tuple[pa.Array, list[Any], list[Any]]]:
     """Key groups, keys and values of all entries of the dictionaries of groups ``first`` and on.
 
-    Small groups share a piece. ``sized`` values count for as many objects as they hold.
+    Small groups share a piece. ``sized`` values count for as many objects as they hold. ``last``:
+    no group is looked at again.
     """
     groups: list[int] = []
     counts: list[int] = []
@@ -333,7 +352,7 @@ def _rows(
     values: list[Any] = []
     weight = 0
     for index in tables.groups:
-        table = tables.group(index, last=True)
+        table = tables.group(index, last=last)
         # Keys and values apart: a tuple for each pair would cost more than the rest.
         left, left_values = iter(table), iter(table.values())
         while piece := list(islice(left, PIECE_OBJECTS // 8)):
@@ -359,13 +378,15 @@ def _write_file(
 ) -> StateHandle:
     with _Sink(f"keyed/{name}", writer) as sink:
         # Arrow writes many small buffers, and each call of Python waits for the interpreter lock.
+        # What is not smaller than SINK_BYTES goes past the buffer.
         buffered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SINK_BYTES)
         with pa.ipc.new_file(buffered, content.schema) as stream:
             for batch in content.batches:
                 if writer.cancelled():
                     raise SnapshotCancelled(f"stopped writing {name}")
                 stream.write_batch(batch)
-                time.sleep(YIELD_S)
+                if content.of_objects:
+                    time.sleep(0)
         buffered.flush()
         return sink.finish(name, key_groups)
 
@@ -399,7 +420,7 @@ class _Sink(io.RawIOBase):
             if limit is not None and len(self._held) >= limit:
                 self._path = self._writer.path(self._path_name)
                 self._file = self._writer.open(self._path)
-                self._file.write(bytes(self._held))
+                self._file.write(memoryview(self._held))
                 self._held = None
         return size
 

@@ -150,13 +150,14 @@ class LocalWriter:
         self._temporary: Path | None = temporary
 
     def write(self, data: bytes | memoryview) -> int:
-        left = memoryview(data).cast("B")
+        whole = left = memoryview(data).cast("B")
+        # The checksum first: it brings the bytes into the cache, from where the system copies them.
+        self._checksum.update(whole)
         with self._store.explained("write", self._final):
             while left:  # An unbuffered write may take less than it is given.
                 left = left[self._file.write(left) :]
-        self._checksum.update(data)
-        self._size += (size := memoryview(data).nbytes)
-        return size
+        self._size += len(whole)
+        return len(whole)
 
     def close(self) -> Written:
         temporary = self._synced()

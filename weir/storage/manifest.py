@@ -2,7 +2,7 @@
 
 ::
 
-    {"format": "weir-checkpoint", "version": 1, "checksum": <BLAKE2b-128 of the body>,
+    {"format": "weir-checkpoint", "version": 1, "checksum": <XXH3-128 of the body>,
      "manifest": {...} or "tombstone": {...}}
 
 The checksum is over the body's JSON without spaces and with sorted keys, so a damaged manifest is
