@@ -15,9 +15,9 @@ import pytest
 from weir.channels.credit import ReceiverCredit, SenderCredit
 from weir.channels.io_thread import IoThread
 from weir.channels.tcp import TcpTransport
+from weir.common.batch import Batch
 from weir.graph.physical import Channel
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, OperatorId, SubtaskId
-from weir.operators.batch import Batch
 from weir.protocol.deployment import Address
 from weir.protocol.elements import (
     CheckpointBarrier,

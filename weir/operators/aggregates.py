@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.batch import Batch
 from weir.errors import GraphError, SchemaError
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.batch import Batch
 from weir.operators.grouping import Groups, SlotGrouper, group_rows
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.tuple_slots import TupleSlots

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.batch import Batch
 from weir.errors import SchemaError
 from weir.operators.aggregates import (
     EVERY_ROW,
@@ -38,7 +39,6 @@ from weir.operators.aggregates import (
     raw_parts,
 )
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.batch import Batch
 from weir.operators.event_time import WatermarkState
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.output_tag import OutputTag

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from weir.common.batch import Batch
 from weir.common.dynamic import DYNAMIC
 from weir.common.typeinfo import TypeInformation, Types
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.batch import Batch
 from weir.operators.functions import (
     AggregateFunction,
     Function,
