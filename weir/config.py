@@ -132,7 +132,6 @@ class JobConfig:
     heartbeat_timeout_ms: int = 50_000  # A worker whose loop is silent this long is replaced.
     slots_timeout_ms: int = 60_000  # How long to wait for all slots to register.
     spare_slots: int = 0
-    watermark_interval_ms: int = 200
     allow_non_restored_state: bool = False
     allow_pickled_state: bool = False  # Restore state that was declared as pickles: it runs code.
     parameters: Mapping[str, str] = field(default_factory=dict)  # The pipeline's own arguments.
@@ -140,6 +139,10 @@ class JobConfig:
     def __post_init__(self) -> None:
         if self.parallelism < 1:
             raise ConfigError(f"parallelism is {self.parallelism}; at least 1")
+        if self.spare_slots < 0:
+            raise ConfigError(
+                f"spare slots are {self.spare_slots}; there cannot be fewer than none"
+            )
         if self.max_parallelism is not None and not (
             self.parallelism <= self.max_parallelism <= 32_768
         ):

@@ -65,6 +65,10 @@ class FailingStore(MemoryStore):
             self.after_manifest()
         return created
 
+    def put(self, path: str, data: bytes) -> None:
+        self._maybe_fail("put")
+        super().put(path, data)
+
     def list(self, directory: str = "") -> list[str]:
         self._maybe_fail("list")
         return super().list(directory)
@@ -325,6 +329,19 @@ def test_a_finished_job_keeps_no_checkpoint_and_a_failed_one_all() -> None:
         job.runner.job_ended(status)
         job.queue.run()
         assert job.store.exists(MANIFEST) is is_kept
+
+
+def test_a_finish_that_cannot_be_noted_keeps_the_checkpoints() -> None:
+    store = FailingStore()
+    job = Runner(store)
+    job.trigger()
+    job.acknowledge()
+    job.queue.run()
+    store.failing = ["put"]
+    job.runner.job_ended(JobStatus.FINISHED)
+    job.queue.run()
+    assert store.exists(MANIFEST)
+    assert "checkpoints stay" in job.of(Notice)[-1].text
 
 
 def test_the_final_checkpoint_is_marked_and_periodic_ones_are_not() -> None:

@@ -62,6 +62,13 @@ def test_without_any_checkpoint_it_is_the_beginning() -> None:
     assert (choice.checkpoint_id, choice.plan.restores, choice.notes) == (None, (), ())
 
 
+def test_a_job_that_finished_is_not_begun_again() -> None:
+    store = MemoryStore()
+    store.put(JobLayout(JOB).finished, b"")
+    with pytest.raises(RestoreError, match=r"has finished.*without --restore"):
+        choose(store)
+
+
 def test_the_newest_whole_one_is_taken_and_dealt_out_by_slot() -> None:
     store = MemoryStore()
     stored_checkpoint(store, 1)

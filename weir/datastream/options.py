@@ -140,8 +140,9 @@ OPTIONS: Mapping[str, Option] = {
     "parallelism.default": Option("job", "parallelism", int),
     "pipeline.max-parallelism": Option("job", "max_parallelism", int),
     "pipeline.name": Option("job", "name", str),
-    "pipeline.auto-watermark-interval": Option("job", "watermark_interval_ms", duration_ms),
     "pipeline.operator-chaining.enabled": Option("options", "chaining", _boolean),
     "heartbeat.interval": Option("job", "heartbeat_interval_ms", duration_ms),
     "heartbeat.timeout": Option("job", "heartbeat_timeout_ms", duration_ms),
+    "slot.request.timeout": Option("job", "slots_timeout_ms", duration_ms),
+    "slotmanager.redundant-taskmanager-num": Option("job", "spare_slots", int),
 }

@@ -123,6 +123,7 @@ class CheckpointRunner:
         self._events: deque[CoordinatorEvent] = deque()  # Not folded in yet.
         self._is_stepping = False
         self._is_fenced_off = False
+        self._keeps_all = False  # Completed checkpoints may not be deleted (any more).
         self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}
         self._sizes: dict[CheckpointId, tuple[int, int]] = {}
         self._source_records: dict[CheckpointId, int] = {}
@@ -201,7 +202,19 @@ class CheckpointRunner:
 
     def job_ended(self, status: JobStatus) -> None:
         """The job is over: keep or delete its checkpoints."""
-        self._step(JobEnded(status))
+        if status is not JobStatus.FINISHED or self._is_fenced_off:
+            self._step(JobEnded(status))
+            return
+
+        def done(outcome: Exception | None) -> None:
+            if outcome is not None:
+                self._keeps_all = True
+                text = f"the job's checkpoints stay, since its end could not be noted: {outcome}"
+                self._emit(Notice(self._clock.now_ms(), text))
+            self._step(JobEnded(status))
+
+        # Before its checkpoints go: a driver that looks for them now would begin all over.
+        self._run(lambda: self._store.put(self._layout.finished, b""), done)
 
     def on_report(self, report: Acknowledged | Declined) -> None:
         """A chain acknowledged or declined."""
@@ -292,7 +305,8 @@ class CheckpointRunner:
             case DiscardPending(checkpoint_id):
                 self._discard_pending(checkpoint_id)
             case DiscardCheckpoint(completed):
-                if not self._is_fenced_off:  # Else it belongs to the driver that took over.
+                # Fenced off, it belongs to the driver that took over.
+                if not self._is_fenced_off and not self._keeps_all:
                     self._discard(completed.checkpoint_id)
             case FailJob(_, cause):
                 self._fail_attempt(cause)

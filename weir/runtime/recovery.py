@@ -156,6 +156,11 @@ def choose_restore(
             "the job has checkpoints, but none of them is whole: "
             + "; ".join(f"checkpoint {n}: {problem}" for n, problem in passed_over.items())
         )
+    if store.exists(JobLayout(job_id).finished):
+        raise RestoreError(
+            f"job {job_id} has finished: its output is complete and its checkpoints are deleted. "
+            "Start it without --restore to run it anew"
+        )
     return RestoreChoice(_assign(graph, config, None))
 
 

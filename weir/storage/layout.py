@@ -3,6 +3,7 @@
 ::
 
     <job>/attempts/<n>                                   one per attempt, created once: the fence
+    <job>/finished                                       the job finished; written before deleting
     <job>/restored/<n>-<checkpoint>                      what attempt n went on from, 0: nothing
     <job>/chk-<n>/manifest                               the checkpoint exists when this does
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
@@ -45,6 +46,11 @@ class JobLayout:
     def attempt_of(self, path: str) -> AttemptNumber:
         """Which attempt a file below ``attempts`` stands for."""
         return AttemptNumber(int(path.rpartition("/")[2]))
+
+    @property
+    def finished(self) -> str:
+        """The file that says that the job finished: there is nothing to go on from."""
+        return f"{self.directory}/finished"
 
     @property
     def bases(self) -> str:
