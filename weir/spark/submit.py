@@ -108,17 +108,16 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
             listener(event)
 
     limit = options.collect_limit
-    run = _run_here if options.master == IN_PROCESS else _run_on_spark
-    status, cause = run(
+    run = _Run(
         graph,
         config,
-        options.master,
-        job_id=job_id,
+        job_id,
         restore_from=request,
         emit=emit,
         collect=deliveries.collect,
         is_enough=lambda: limit is not None and len(deliveries.collected) >= limit,
     )
+    status, cause = run.here() if options.master == IN_PROCESS else run.on_spark(options.master)
     if status is JobStatus.FAILED:
         raise JobFailedError(f"job {job_id} failed: {cause}")
     return JobExecutionResult(
@@ -161,65 +160,57 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     return SparkContext(conf=conf), True
 
 
-def _run_here(
-    graph: JobGraph,
-    config: JobConfig,
-    master: str | None,
-    *,
-    job_id: JobId,
-    restore_from: RestoreRequest | None,
-    emit: Listener,
-    collect: Callable[[SubtaskId, bytes], None],
-    is_enough: Callable[[], bool],
-) -> tuple[JobStatus, str]:
-    """Without Spark, everything in this process and thread: to try a pipeline or debug it."""
-    result = run_in_process(
-        graph,
-        config,
-        job_id=job_id,
-        restore_from=restore_from,
-        emit=emit,
-        collect=collect,
-        is_enough=is_enough,
-    )
-    return result.status, result.cause
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A job that is about to run, and who hears of it."""
 
+    graph: JobGraph
+    config: JobConfig
+    job_id: JobId
+    restore_from: RestoreRequest | None
+    emit: Listener
+    collect: Callable[[SubtaskId, bytes], None]
+    is_enough: Callable[[], bool]
 
-def _run_on_spark(
-    graph: JobGraph,
-    config: JobConfig,
-    master: str | None,
-    *,
-    job_id: JobId,
-    restore_from: RestoreRequest | None,
-    emit: Listener,
-    collect: Callable[[SubtaskId, bytes], None],
-    is_enough: Callable[[], bool],
-) -> tuple[JobStatus, str]:
-    program = dump_program(graph, config)
-    slots = ExecutionGraph(graph).slot_count + config.spare_slots
-    spark, owned = open_session(master, slots, graph.name)
-    try:
-        job = run_job(
-            spark,
-            graph,
-            config,
-            job_id,
-            program=program,
-            store=store_for(config.checkpoints.storage),
-            versions=installed_versions(),
-            clock=SystemClock(),
-            emit=emit,
-            collect=collect,
-            is_enough=is_enough,
-            restore_from=restore_from,
-            slot_count=slots,
-            host=_reachable_host(spark),
+    def here(self) -> tuple[JobStatus, str]:
+        """Without Spark, everything in this process and thread: to try a pipeline or debug it."""
+        result = run_in_process(
+            self.graph,
+            self.config,
+            job_id=self.job_id,
+            restore_from=self.restore_from,
+            emit=self.emit,
+            collect=self.collect,
+            is_enough=self.is_enough,
         )
-    finally:
-        if owned:
-            _stop(spark)
-    return job.status, job.cause
+        return result.status, result.cause
+
+    def on_spark(self, master: str | None) -> tuple[JobStatus, str]:
+        """In the running Spark session, or in one of its own."""
+        program = dump_program(self.graph, self.config)
+        slots = ExecutionGraph(self.graph).slot_count + self.config.spare_slots
+        spark, owned = open_session(master, slots, self.graph.name)
+        try:
+            job = run_job(
+                spark,
+                self.graph,
+                self.config,
+                self.job_id,
+                program=program,
+                store=store_for(self.config.checkpoints.storage),
+                versions=installed_versions(),
+                clock=SystemClock(),
+                emit=self.emit,
+                collect=self.collect,
+                is_enough=self.is_enough,
+                restore_from=self.restore_from,
+                slot_count=slots,
+                host=_reachable_host(spark),
+            )
+        finally:
+            if owned:
+                _stop(spark)
+        return job.status, job.cause
 
 
 def _stop(spark: SparkContext) -> None:
