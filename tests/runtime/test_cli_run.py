@@ -261,7 +261,7 @@ def test_a_cause_from_a_slot_keeps_the_users_frames_only() -> None:
           File "/srv/env/lib/python3.11/site-packages/weir/operators/stateless.py", line 9, in call
             made = self.apply(batch)
                    ^^^^^^^^^^^^^^^^^
-          File "/home/me/job.py", line 4, in bad
+          File "/srv/me/job.py", line 4, in bad
             json.loads(line)
           File "/usr/lib/python3.11/json/__init__.py", line 346, in loads
             return _default_decoder.decode(s)
@@ -281,7 +281,7 @@ def test_a_cause_from_a_slot_keeps_the_users_frames_only() -> None:
         """\
         sum-0 failed
         Traceback (most recent call last):
-          File "/home/me/job.py", line 4, in bad
+          File "/srv/me/job.py", line 4, in bad
             json.loads(line)
           File "/usr/lib/python3.11/json/__init__.py", line 346, in loads
             return _default_decoder.decode(s)
@@ -301,7 +301,7 @@ def test_text_without_a_traceback_stays_as_it_is() -> None:
 
 def test_frames_of_the_pipeline_are_kept_wherever_it_lies() -> None:
     """A directory called weir, and the examples that come with Weir, are the user's."""
-    for file in ("/home/me/weir/job.py", "/env/site-packages/weir/examples/flights.py"):
+    for file in ("/srv/me/weir/job.py", "/env/site-packages/weir/examples/flights.py"):
         text = (
             f'Traceback (most recent call last):\n  File "{file}", line 4, in bad\n    x()\nE: 1\n'
         )

@@ -3,7 +3,6 @@
 A context is started when a test first asks for its master, and stopped when one asks for another.
 """
 
-import os
 import uuid
 from collections.abc import Iterator
 
@@ -47,12 +46,19 @@ class Contexts:
 
 
 @pytest.fixture(scope="session")
-def session() -> Iterator[str]:
-    """What everything that the tests start has in its environment."""
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What everything that the tests start has in its environment.
+
+    A JVM that is killed cannot clean up, so Spark writes into directories that pytest removes.
+    """
     name = uuid.uuid4().hex
-    os.environ[SESSION] = name
-    yield name
-    del os.environ[SESSION]
+    scratch = str(tmp_path_factory.mktemp("spark"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SESSION, name)
+        patch.setenv("SPARK_LOCAL_DIRS", scratch)
+        patch.setenv("SPARK_WORKER_DIR", scratch)
+        patch.setenv("JDK_JAVA_OPTIONS", f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData")
+        yield name
 
 
 @pytest.fixture(scope="session")
