@@ -3,12 +3,15 @@
 A context is started when a test first asks for its master, and stopped when one asks for another.
 """
 
+import shutil
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
 
 from tests.spark.harness import (
     SESSION,
@@ -20,6 +23,7 @@ from tests.spark.harness import (
 from weir.spark.submit import open_session
 
 LOCAL = "local[4]"
+WORK = Path(_find_spark_home(), "work")
 LEAVE_S = 5.0
 
 
@@ -49,16 +53,19 @@ class Contexts:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """What everything that the tests start has in its environment.
 
-    A JVM that is killed cannot clean up, so Spark writes into directories that pytest removes.
+    A JVM that is killed cannot clean up, so Spark writes into directories that pytest removes; but
+    for those of local clusters, which are always beside Spark itself.
     """
+    before = set(WORK.glob("app-*"))
     name = uuid.uuid4().hex
     scratch = str(tmp_path_factory.mktemp("spark"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SESSION, name)
         patch.setenv("SPARK_LOCAL_DIRS", scratch)
-        patch.setenv("SPARK_WORKER_DIR", scratch)
         patch.setenv("JDK_JAVA_OPTIONS", f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData")
         yield name
+    for directory in set(WORK.glob("app-*")) - before:
+        shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="session")
