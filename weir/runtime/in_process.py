@@ -10,13 +10,11 @@ delays from a seed, and faults.
 
 import heapq
 import pickle
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
@@ -38,7 +36,6 @@ from weir.protocol.deployment import (
     StartWorker,
     StopProcess,
     StopWorker,
-    Versions,
     WorkerCommand,
     WorkerExited,
     WorkerHeartbeat,
@@ -59,6 +56,7 @@ from weir.runtime.ports import (
 )
 from weir.runtime.process import SystemClock
 from weir.runtime.recovery import RestoreRequest
+from weir.runtime.versions import installed_versions
 from weir.runtime.worker import Worker
 from weir.storage.store import CheckpointStore, store_for
 
@@ -420,7 +418,7 @@ class InProcessCluster:
             if not self.is_running:
                 return
             self.slots[index] = slot
-            registered = SlotRegistered(index, slot.spark_attempt, HOST, 0, own_versions())
+            registered = SlotRegistered(index, slot.spark_attempt, HOST, 0, installed_versions())
             self.say(slot, registered)
             self._beat_slot(slot)
 
@@ -546,15 +544,6 @@ class InProcessCluster:
             self._master.on_worker_lost(process.slot_index, process.attempt)
 
 
-def own_versions() -> Versions:
-    """What this process runs."""
-    return Versions(
-        weir=version("weir-streaming"),
-        python=f"{sys.version_info.major}.{sys.version_info.minor}",
-        pyarrow=version("pyarrow"),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class JobResult:
     """What became of a job.
@@ -610,7 +599,7 @@ def run_in_process(
         job_id,
         program=b"",
         store=store_for(config.checkpoints.storage),
-        versions=own_versions(),
+        versions=installed_versions(),
         cluster=cluster,
         clock=clock,
         emit=note,

@@ -140,7 +140,6 @@ class _Recovery:
 @dataclass(slots=True)
 class _Attempt:
     number: AttemptNumber
-    started_at_ms: int
     claimed: bool = False
     workers_asked: bool = False
     choosing: bool = False
@@ -203,7 +202,7 @@ class JobMaster:
         self._slots: dict[int, _Slot] = {}  # By the index they registered with.
         self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
         self._workers: dict[int, _Worker] = {}  # By slot of the plan, of this attempt.
-        self._attempt = _Attempt(AttemptNumber(0), 0)
+        self._attempt = _Attempt(AttemptNumber(0))
         self._restart_at_ms: int | None = None
         self._slots_deadline_ms: int | None = None
         self._workers_deadline_ms: int | None = None
@@ -402,7 +401,7 @@ class JobMaster:
     # Bringing an attempt up.
 
     def _begin_attempt(self, number: AttemptNumber) -> None:
-        self._attempt = attempt = _Attempt(number, self._clock.now_ms())
+        self._attempt = attempt = _Attempt(number)
         self._checkpoints.begin_attempt(number)
         if len(self._slots) < self.slot_count:
             self._slots_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms

@@ -11,7 +11,6 @@ through a descriptor.
 """
 
 import os
-import platform
 import selectors
 import signal
 import socket
@@ -21,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib import metadata
 from typing import IO, Any
 
 from weir.errors import ProtocolError, SlotError
@@ -35,7 +33,6 @@ from weir.protocol.deployment import (
     SlotRegistered,
     StartWorker,
     StopWorker,
-    Versions,
     WorkerExited,
 )
 from weir.runtime.control import ControlConnection
@@ -51,6 +48,7 @@ from weir.runtime.template import (
     WorkerEnded,
     WorkerStarted,
 )
+from weir.runtime.versions import installed_versions
 
 HEARTBEAT_INTERVAL_S = 1.0
 AUTHENTICATION_TIMEOUT_S = 10.0
@@ -96,15 +94,6 @@ def run_slot(
         Address(master_host, master_port), secret, f"slot-{slot_index}"
     )
     _Supervisor(connection, slot_index, spark_attempt, worker).run()
-
-
-def installed_versions() -> Versions:
-    """What is installed here, found without importing it."""
-    return Versions(
-        weir=metadata.version("weir-streaming"),
-        python=".".join(platform.python_version_tuple()[:2]),
-        pyarrow=metadata.version("pyarrow"),
-    )
 
 
 class _Supervisor:

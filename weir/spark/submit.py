@@ -30,9 +30,9 @@ from weir.runtime.history import JobHistory
 from weir.runtime.in_process import run_in_process
 from weir.runtime.process import SystemClock
 from weir.runtime.recovery import RestoreRequest, latest_job
+from weir.runtime.versions import installed_versions
 from weir.spark.job_master import run_job
 from weir.spark.program import dump_program
-from weir.spark.slot import installed_versions
 from weir.storage.store import CheckpointStore, store_for
 
 logger = logging.getLogger(__name__)

@@ -50,8 +50,9 @@ from weir.protocol.events import (
 )
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Acknowledged, Declined, Report, SubtaskChanged, SubtaskMetrics
-from weir.runtime.in_process import Action, EventQueue, InProcessWorker, own_versions
+from weir.runtime.in_process import Action, EventQueue, InProcessWorker
 from weir.runtime.job_master import JobMaster
+from weir.runtime.versions import installed_versions
 from weir.storage.layout import JobLayout
 from weir.testing import faults
 from weir.testing.clock import SimClock
@@ -212,7 +213,7 @@ class Simulation:
             JOB_ID,
             program=b"",
             store=self._store,
-            versions=own_versions(),
+            versions=installed_versions(),
             cluster=cluster,
             clock=self._clock,
             emit=lambda event: self._on_event(cluster, event),
