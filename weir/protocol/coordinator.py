@@ -36,6 +36,7 @@ from weir.protocol.messages import (
     Acknowledged,
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointGivenUp,
     CheckpointingStarted,
     CheckpointingStopped,
     CheckpointRefused,
@@ -55,6 +56,7 @@ from weir.protocol.messages import (
     RecordCompleted,
     SubtaskFinished,
     Tick,
+    TimeLost,
     TriggerCheckpoint,
     TriggerFailed,
     WriteManifest,
@@ -83,6 +85,8 @@ STOP_REASONS = frozenset(
         FailureReason.CONTROL_PLANE_AWAY,
     }
 )
+
+GIVE_UP_REASONS = frozenset({FailureReason.CONTROL_PLANE_AWAY})
 
 Result: TypeAlias = AckResult | TriggerResult | None
 P = ParamSpec("P")
@@ -175,6 +179,10 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now_ms: int) -> Step:
             return _give_up_manifest(state, event, now_ms)
         case TriggerFailed():
             return _fail_trigger(state, event, now_ms)
+        case CheckpointGivenUp():
+            return _give_up(state, event, now_ms)
+        case TimeLost():
+            return _extend(state, event)
         case SubtaskFinished():
             return _finish_subtask(state, event, now_ms)
         case CheckpointingStarted():
@@ -362,6 +370,40 @@ def _fail_trigger(state: CoordinatorState, event: TriggerFailed, now_ms: int) ->
         .then(_abort, pending, FailureReason.IO_EXCEPTION, event.cause, now_ms=now_ms)
         .then(_start_due, now_ms)
     )
+
+
+def _give_up(state: CoordinatorState, event: CheckpointGivenUp, now_ms: int) -> Step:
+    """The job master could not wait for a word from here."""
+    if event.reason not in GIVE_UP_REASONS:
+        raise ProtocolError(f"{event.reason} is no reason to give a checkpoint up")
+    pending, result = _reported(state, event.attempt, event.checkpoint_id)
+    if pending is None or pending.is_finalizing:
+        return Step(state, result=result or AckResult.LATE)
+    return (
+        Step(state, result=AckResult.ACCEPTED)
+        .then(_abort, pending, event.reason, event.cause, now_ms=now_ms)
+        .then(_start_due, now_ms)
+    )
+
+
+def _extend(state: CoordinatorState, event: TimeLost) -> Step:
+    """Give every checkpoint under way the time that was lost."""
+    extended = (
+        p if p.is_finalizing else replace(p, expires_at_ms=p.expires_at_ms + max(0, event.away_ms))
+        for p in state.pending
+    )
+    return Step(replace(state, pending=tuple(extended)), result=AckResult.ACCEPTED)
+
+
+def reopened(state: CoordinatorState, config: CheckpointConfig) -> CoordinatorState:
+    """The state of a job that ended and is started again: its checkpoints stay, and so do ids.
+
+    Raises:
+        ProtocolError: The job has not ended, or a manifest is still being written.
+    """
+    if state.ended is None or state.pending:
+        raise ProtocolError("only a job that has ended, and settled its checkpoints, is reopened")
+    return replace(state, config=config, ended=None, failures=FailureCount(), is_stopping=False)
 
 
 # --- Somebody, or the clock, wants a checkpoint --------------------------------------------------

@@ -198,6 +198,26 @@ class TriggerFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointGivenUp:
+    """The job master gave a checkpoint up, because nobody could have told it to.
+
+    Its subtasks have been told already. A checkpoint that is finalizing cannot be given up.
+    """
+
+    attempt: AttemptNumber
+    checkpoint_id: CheckpointId
+    reason: FailureReason
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLost:
+    """Coordinator and job could not reach each other; that time counts against no checkpoint."""
+
+    away_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestWritten:
     """The manifest is durable: the checkpoint exists."""
 
@@ -242,6 +262,8 @@ CoordinatorEvent: TypeAlias = (
     | JobEnded
     | CheckpointRequested
     | TriggerFailed
+    | CheckpointGivenUp
+    | TimeLost
     | ManifestWritten
     | ManifestFailed
     | SubtaskFinished

@@ -32,10 +32,18 @@ from typing import (
 from weir.errors import ProtocolError
 from weir.protocol.deployment import SlotCommand, SlotReport, WorkerCommand, WorkerReport
 from weir.protocol.events import JobEvent
+from weir.protocol.gateway import DriverCommand, DriverEvent
 from weir.protocol.messages import SCHEMA_VERSION, Message
 
 WireMessage: TypeAlias = (
-    Message | JobEvent | SlotReport | SlotCommand | WorkerReport | WorkerCommand
+    Message
+    | JobEvent
+    | DriverEvent
+    | DriverCommand
+    | SlotReport
+    | SlotCommand
+    | WorkerReport
+    | WorkerCommand
 )
 
 TYPE_KEY = "type"

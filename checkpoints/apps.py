@@ -1,0 +1,9 @@
+from django.apps import AppConfig
+
+
+class CheckpointsConfig(AppConfig):
+    name = "checkpoints"
+
+    def ready(self) -> None:
+        """Listen to what jobs say."""
+        from checkpoints import recovery  # noqa: F401 - connects its receivers.

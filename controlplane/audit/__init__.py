@@ -1,0 +1,1 @@
+"""Who changed what: one entry for every change, never changed itself."""

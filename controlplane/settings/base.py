@@ -1,0 +1,220 @@
+"""What all environments share. Every process setting has its one home here or beside it."""
+
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+import plotly
+
+from controlplane import env
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+# What this control plane is and where its things are ----------------------------------------------
+
+WEIR_HOME = Path(env.text("WEIR_HOME", str(BASE_DIR / ".weir"))).resolve()
+WEIR_URL = env.text("WEIR_URL", "http://127.0.0.1:8000").rstrip("/")  # As people reach it.
+WEIR_GATEWAY_URL = env.text("WEIR_GATEWAY_URL", WEIR_URL).rstrip("/")  # As drivers reach it.
+WEIR_GATEWAY_ALLOW_PLAIN_HTTP = env.flag("WEIR_GATEWAY_ALLOW_PLAIN_HTTP", False)
+WEIR_CHECKPOINT_ROOT = env.text("WEIR_CHECKPOINT_ROOT", str(WEIR_HOME / "checkpoints"))
+WEIR_UPLOADS = Path(env.text("WEIR_UPLOADS", str(WEIR_HOME / "uploads")))
+WEIR_DRIVERS = Path(env.text("WEIR_DRIVERS", str(WEIR_HOME / "drivers")))  # Job files and logs.
+# Where a pipeline may lie that is submitted by its path; modules are found by name.
+WEIR_SCRIPT_ROOTS = [Path(root).resolve() for root in env.words("WEIR_SCRIPT_ROOTS")]
+WEIR_SPARK_MASTER = env.text("WEIR_SPARK_MASTER", "local[*]")
+WEIR_SPARK_DEPLOY_MODE = env.text("WEIR_SPARK_DEPLOY_MODE", "client")
+WEIR_SPARK_CONF = dict(word.partition("=")[::2] for word in env.words("WEIR_SPARK_CONF"))
+
+WEIR_UPLOAD_BYTES_MAX = env.integer("WEIR_UPLOAD_BYTES_MAX", 10 << 20, least=1)
+WEIR_BODY_BYTES_MAX = env.integer("WEIR_BODY_BYTES_MAX", 1 << 20, least=1)  # API, uploads aside.
+WEIR_GATEWAY_BODY_BYTES_MAX = env.integer("WEIR_GATEWAY_BODY_BYTES_MAX", 64 << 20, least=1 << 20)
+
+WEIR_DRIVER_HEARTBEAT_MS = env.integer("WEIR_DRIVER_HEARTBEAT_MS", 1_000, least=100)
+WEIR_DRIVER_TIMEOUT_MS = env.integer("WEIR_DRIVER_TIMEOUT_MS", 30_000, least=1_000)
+WEIR_DRIVER_START_TIMEOUT_MS = env.integer("WEIR_DRIVER_START_TIMEOUT_MS", 180_000, least=1_000)
+# A driver that has not been heard of for this long may be unreachable: its job is not ticked.
+WEIR_DRIVER_SILENT_MS = env.integer("WEIR_DRIVER_SILENT_MS", 4_000, least=500)
+WEIR_OPERATION_TIMEOUT_MS = env.integer("WEIR_OPERATION_TIMEOUT_MS", 300_000, least=1_000)
+WEIR_CANCEL_GRACE_MS = env.integer("WEIR_CANCEL_GRACE_MS", 20_000, least=1_000)
+WEIR_RETAINED_CHECKPOINTS = env.integer("WEIR_RETAINED_CHECKPOINTS", 10, least=1)
+WEIR_DETAILED_CHECKPOINTS = env.integer("WEIR_DETAILED_CHECKPOINTS", 200, least=1)
+
+# Django -------------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "rest_framework",
+    "controlplane",
+    "controlplane.accounts",
+    "controlplane.audit",
+    "jobs",
+    "checkpoints",
+    "frontend",
+]
+
+MIDDLEWARE = [
+    "controlplane.requests.RequestMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "controlplane.requests.ContentSecurityPolicyMiddleware",
+]
+
+ROOT_URLCONF = "controlplane.urls"
+ASGI_APPLICATION = "controlplane.asgi.application"
+AUTH_USER_MODEL = "accounts.User"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "job-list"
+LOGOUT_REDIRECT_URL = "login"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+APPEND_SLASH = True
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": dj_database_url.parse(
+        env.text("DATABASE_URL", "postgres://weir@127.0.0.1:5432/weir"), conn_health_checks=True
+    )
+    | {"OPTIONS": {"connect_timeout": 5, "application_name": "weir"}}
+}
+
+REDIS_URL = env.text("REDIS_URL", "redis://127.0.0.1:6379/0")
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+}
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+STATIC_URL = "/static/"
+STATIC_ROOT = WEIR_HOME / "static"
+STATICFILES_DIRS = [
+    ("plotly", str(Path(plotly.__file__).parent / "package_data")),  # plotly.min.js
+]
+DATA_UPLOAD_MAX_MEMORY_SIZE = WEIR_BODY_BYTES_MAX
+AUTH_PASSWORD_VALIDATORS = [
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+
+# REST ---------------------------------------------------------------------------------------------
+
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "controlplane.accounts.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["controlplane.accounts.permissions.RolePermission"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": [
+        "django_filters.rest_framework.DjangoFilterBackend",
+        "rest_framework.filters.OrderingFilter",
+    ],
+    "DEFAULT_PAGINATION_CLASS": "controlplane.pagination.CursorPagination",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_THROTTLE_CLASSES": [
+        "rest_framework.throttling.AnonRateThrottle",
+        "rest_framework.throttling.UserRateThrottle",
+    ],
+    "DEFAULT_THROTTLE_RATES": {
+        "anon": env.text("WEIR_THROTTLE_ANONYMOUS", "60/min"),
+        "user": env.text("WEIR_THROTTLE_USER", "1200/min"),
+    },
+    "EXCEPTION_HANDLER": "controlplane.problems.exception_handler",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Weir",
+    "DESCRIPTION": "Jobs, their checkpoints, and the operations on them.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# Celery -------------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = REDIS_URL
+CELERY_RESULT_BACKEND = None  # Whatever a task leads to is a row.
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True  # A task that a killed worker held runs again; all may run twice.
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TIMEZONE = "UTC"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 60}  # Seconds; ticks repeat what it holds.
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_TASK_DEFAULT_QUEUE = "coordination"
+
+# Logs ---------------------------------------------------------------------------------------------
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"context": {"()": "controlplane.logs.ContextFilter"}},
+    "formatters": {
+        "json": {
+            "()": "pythonjsonlogger.json.JsonFormatter",
+            "fmt": "%(asctime)s %(levelname)s %(name)s %(message)s",
+            "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+        },
+        "plain": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"},
+    },
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": env.text("WEIR_LOG_FORMAT", "json"),
+            "filters": ["context"],
+        }
+    },
+    "root": {"handlers": ["console"], "level": env.text("WEIR_LOG_LEVEL", "INFO")},
+    "loggers": {
+        "uvicorn.access": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},  # A line per task would be most of the log.
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
+    },
+}

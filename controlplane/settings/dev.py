@@ -1,0 +1,8 @@
+"""One machine, one person: what ``manage.py weir_up`` runs with."""
+
+from controlplane import env
+from controlplane.settings.base import *  # noqa: F403
+
+SECRET_KEY = env.text("SECRET_KEY", "for-development-on-one-machine-only")
+DEBUG = env.flag("DEBUG", False)
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]

@@ -1,0 +1,1 @@
+"""The pages: server-rendered, live by server-sent events, every picture by Plotly."""

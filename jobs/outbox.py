@@ -1,0 +1,22 @@
+"""Commands to a job's driver: rows until it has taken them."""
+
+from collections.abc import Iterable
+
+from controlplane import clock, wakeups
+from jobs.models import Job, OutboxCommand
+from weir.protocol import wire
+from weir.protocol.gateway import DriverCommand
+
+
+def enqueue(job: Job, commands: Iterable[DriverCommand]) -> None:
+    """Leave commands for the job's driver, in order; the caller holds the job's lock."""
+    now = clock.now()
+    rows = [OutboxCommand(job=job, message=wire.encode(c), created_at=now) for c in commands]
+    if rows:
+        OutboxCommand.objects.bulk_create(rows)
+        wakeups.on_commit(wakeups.commands(job.pk))
+
+
+def forget(job: Job) -> None:
+    """Drop what the job's driver has not taken: it is gone, and its successor starts afresh."""
+    OutboxCommand.objects.filter(job=job).delete()

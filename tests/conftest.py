@@ -1,0 +1,58 @@
+"""Servers for the tests that need them. Nothing starts for a test that does not ask."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:  # Tests of the runtime alone need neither Django nor a server.
+    from pytest_django.fixtures import SettingsWrapper
+
+    from controlplane.embedded.postgres import Postgres
+    from controlplane.embedded.redis import Redis
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[Postgres]":
+    """A PostgreSQL server for the session."""
+    from tests.services import running_postgres
+
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(postgres: "Postgres") -> None:
+    """Tests that use the database get one on the session's server."""
+    from tests.services import use_database
+
+    use_database(postgres.url)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> "Iterator[Redis]":
+    """A Redis server for the session; most tests want ``redis``."""
+    from tests.services import running_redis
+
+    with running_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_server: "Redis", settings: "SettingsWrapper") -> "Iterator[Redis]":
+    """The session's Redis, emptied, with Django's settings and Celery pointed at it."""
+    from redis import Redis as Client
+
+    from tests.services import celery_on
+
+    with Client.from_url(redis_server.url) as client:
+        client.flushall()
+    settings.REDIS_URL = settings.CELERY_BROKER_URL = redis_server.url
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": redis_server.url,
+        }
+    }
+    with celery_on(redis_server.url):
+        yield redis_server

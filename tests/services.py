@@ -1,0 +1,94 @@
+"""Real PostgreSQL and Redis for tests, and how Django and Celery are pointed at them.
+
+The fixtures that start them are in ``tests/conftest.py``: ``postgres`` and ``redis_server`` once
+per session and only when a test asks, ``redis`` for one test with an emptied server.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dj_database_url
+from django.conf import settings
+from django.db import connections
+
+from controlplane.celery import app
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.redis import Redis
+
+
+@contextmanager
+def reachable_directory(prefix: str = "weir-test-") -> Iterator[Path]:
+    """A temporary directory that another user may pass through, removed at the end.
+
+    pytest's ``tmp_path`` lies below a directory of mode 0700, where the unprivileged user that runs
+    PostgreSQL for root cannot go.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        directory.chmod(0o711)
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server with empty data."""
+    with reachable_directory() as directory:
+        server = Postgres(directory / "postgres", fast=True)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.remove()
+
+
+@contextmanager
+def running_redis() -> Iterator[Redis]:
+    """A Redis server with empty data."""
+    with reachable_directory() as directory, Redis(directory / "redis") as server:
+        yield server
+
+
+def use_database(url: str) -> None:
+    """Point Django's default connection, in every thread, at ``url``."""
+    address = {
+        key: value
+        for key, value in dj_database_url.parse(url).items()
+        if key in {"ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT"}
+    }
+    # The connection wrappers of all threads share this dict; replacing it would miss them.
+    connections.settings["default"].update(address)
+    assert settings.DATABASES["default"]["PORT"] == address["PORT"]
+
+
+def database_url() -> str:
+    """The database this test works on, as a process it starts needs it in ``DATABASE_URL``."""
+    address = connections["default"].settings_dict
+    return (
+        f"postgresql://{address['USER']}:{address['PASSWORD']}"
+        f"@{address['HOST']}:{address['PORT']}/{address['NAME']}"
+    )
+
+
+@contextmanager
+def celery_on(broker_url: str) -> Iterator[None]:
+    """Celery tasks sent inside go to ``broker_url``."""
+    before = app.conf.broker_url
+    app.conf.update(broker_url=broker_url)
+    _drop_broker_connections()
+    try:
+        yield
+    finally:
+        _drop_broker_connections()
+        app.conf.update(broker_url=before)
+
+
+def _drop_broker_connections() -> None:
+    # Celery keeps pools for the first address it saw; there is no public way to change it.
+    app.pool.force_close_all()
+    app.amqp._producer_pool = None
+    app._pool = None

@@ -1,0 +1,127 @@
+"""What a job's driver and the control plane tell one another.
+
+The driver posts *events* in batches: the job's own stream (``events.JobEvent``) and what moves the
+checkpoint coordinator (``messages.CoordinatorEvent``), in the order in which they happened. They
+are numbered from 1 per driver, posted at least once and applied once: the control plane remembers
+the number of the last one it applied and skips what it has. A batch, an empty one too, is also the
+driver's sign of life.
+
+The control plane answers a long poll with *commands*, numbered per job. The driver asks for those
+after the last one it took, which also says that it has taken them; what it has it drops.
+
+A driver whose token is not that of the job's newest driver is *fenced*: the control plane refuses
+it with 409 and the reason, and it ends without committing anything any more.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from weir.config import CheckpointConfig, RestartConfig
+from weir.ids import OperatorId
+from weir.protocol.deployment import Versions
+from weir.protocol.events import JobEvent
+from weir.protocol.messages import CoordinatorCommand, CoordinatorEvent
+
+# A batch is at most this many events and, unless a single one is larger, this many bytes.
+BATCH_EVENTS_MAX = 1_000
+BATCH_BYTES_MAX = 4 << 20
+COMMANDS_MAX = 500  # In one answer to a long poll.
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDescription:
+    """One operator of the submitted graph, without its code."""
+
+    uid: OperatorId
+    name: str
+    parallelism: int
+    max_parallelism: int | None
+    chain: OperatorId  # The head of the chain that runs it; its own uid where it is the head.
+    is_source: bool
+    is_sink: bool
+    is_keyed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeDescription:
+    """One edge of the submitted graph."""
+
+    source: OperatorId
+    target: OperatorId
+    partitioning: str
+    input_index: int
+    side_tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlanned:
+    """The pipeline built its graph; sent once by each driver, before anything else of the job."""
+
+    at_ms: int
+    name: str
+    operators: tuple[OperatorDescription, ...]
+    edges: tuple[EdgeDescription, ...]
+    checkpoints: CheckpointConfig
+    restart: RestartConfig
+    slot_count: int
+    versions: Versions
+    spark_application: str  # Spark's own id of it.
+    settings: dict[str, Any] = field(default_factory=dict)  # The rest of the job's settings.
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFailed:
+    """The script raised, or ended, without running its job; nothing ran and no retry helps."""
+
+    at_ms: int
+    cause: str  # The traceback, or what to do.
+
+
+@dataclass(frozen=True, slots=True)
+class DriverLost:
+    """The driver ends although its job is not over: the cluster took its slots away."""
+
+    at_ms: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """End the job without a savepoint."""
+
+    reason: str
+
+
+DriverEvent: TypeAlias = JobPlanned | PipelineFailed | DriverLost | JobEvent | CoordinatorEvent
+DriverCommand: TypeAlias = CancelJob | CoordinatorCommand
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Consecutive events of one driver, the first of which has ``first_number``."""
+
+    first_number: int
+    events: tuple[DriverEvent, ...]
+    away_ms: int = 0  # How long the driver could not reach the control plane before this.
+
+
+@dataclass(frozen=True, slots=True)
+class BatchApplied:
+    """Everything up to ``up_to`` counts; the driver forgets it and goes on with the next."""
+
+    up_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedCommand:
+    """A command and its number; numbers of a job grow, with gaps."""
+
+    number: int
+    command: DriverCommand
+
+
+@dataclass(frozen=True, slots=True)
+class CommandBatch:
+    """Commands in the order in which they are to be carried out; none where the wait was over."""
+
+    commands: tuple[NumberedCommand, ...]
