@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test demo bench lock clean
+.PHONY: help check setup lint format test up demo bench lock clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ format: setup ## Rewrite the code into its format
 
 test: lint ## Lint, then the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+up: setup ## Start the whole control plane here, with a job to look at; Ctrl-C ends it
+	$(BIN)/python manage.py weir_up --demo
 
 demo: setup ## Stream real flights on local Spark, kill a worker, check the result
 	$(BIN)/python -m weir.examples.demo

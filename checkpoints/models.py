@@ -31,6 +31,19 @@ class CoordinatorRow(models.Model):
     due_at = models.DateTimeField(null=True, blank=True, db_index=True)
     next_trigger_at = models.DateTimeField(null=True, blank=True)  # For readers, as is the next.
     expires_at = models.DateTimeField(null=True, blank=True)
+    has_ended = models.BooleanField(default=False)  # It heard of the job's end.
+    swept_at = models.DateTimeField(null=True, blank=True)  # When its storage was last cleaned up.
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["job"], condition=Q(has_ended=False), name="coordinator_not_ended"
+            ),
+            models.Index(fields=["swept_at"], name="coordinator_sweeps"),
+        ]
+
+    def __str__(self) -> str:
+        return f"coordinator of {self.job_id}"
 
 
 class Checkpoint(models.Model):
@@ -64,6 +77,7 @@ class Checkpoint(models.Model):
     written_bytes = models.BigIntegerField(default=0)
     in_flight_bytes = models.BigIntegerField(default=0)
     discard_due_at = models.DateTimeField(null=True, blank=True)  # Its files are to be deleted.
+    discard_tries = models.IntegerField(default=0)
     discard_error = models.TextField(blank=True)  # Why that did not work the last time.
     discarded_at = models.DateTimeField(null=True, blank=True)
     has_details = models.BooleanField(default=True)  # Acknowledgement and alignment rows are kept.
@@ -80,6 +94,15 @@ class Checkpoint(models.Model):
             ),
             models.Index(
                 fields=["job"], condition=Q(status="finalizing"), name="checkpoint_finalizing"
+            ),
+            models.Index(  # Whose acknowledgements are deleted once there are many newer ones.
+                fields=["job", "number"],
+                condition=Q(
+                    has_details=True,
+                    kind="checkpoint",
+                    status__in=["completed", "subsumed", "discarded"],
+                ),
+                name="checkpoint_details",
             ),
         ]
         constraints = [

@@ -5,9 +5,15 @@ killed worker took with it is made up for by the next tick.
 """
 
 import os
+from contextlib import ExitStack
+from logging.config import dictConfig
+from typing import Any
 
-from celery import Celery
+from celery import Celery, Task, signals
+from django.conf import settings
 from kombu import Queue
+
+from controlplane import logs
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.dev")
 
@@ -37,3 +43,43 @@ app.conf.beat_schedule = {
     },
 }
 app.autodiscover_tasks()
+
+# Logs --------------------------------------------------------------------------------------------
+
+REQUEST_ID_HEADER = "weir_request_id"
+_contexts: dict[str, ExitStack] = {}  # By task id, while the task runs.
+
+
+@signals.setup_logging.connect
+def _log_like_the_rest(**_: Any) -> None:
+    """Workers and beat log as ``settings.LOGGING`` says, not as Celery would."""
+    dictConfig(settings.LOGGING)
+
+
+@signals.before_task_publish.connect
+def _pass_request_id_on(headers: dict[str, Any], **_: Any) -> None:
+    if request_id := logs.current().get("request_id"):
+        headers[REQUEST_ID_HEADER] = request_id
+
+
+@signals.task_prerun.connect
+def _enter_context(task_id: str, task: Task, **_: Any) -> None:
+    about: dict[str, Any] = {"celery_task": task.name, "celery_task_id": task_id}
+    if request_id := task.request.get(REQUEST_ID_HEADER):
+        about["request_id"] = request_id
+    context = _contexts[task_id] = ExitStack()
+    context.enter_context(logs.about(**about))
+
+
+@signals.task_postrun.connect
+def _leave_context(task_id: str, **_: Any) -> None:
+    if context := _contexts.pop(task_id, None):
+        context.close()
+
+
+@signals.task_success.connect
+def _note_tick(sender: Task, **_: Any) -> None:
+    from controlplane import ticks  # Needs the settings, which may not be there at import.
+
+    if sender.name in ticks.TASKS:
+        ticks.note(sender.name)

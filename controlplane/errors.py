@@ -1,4 +1,4 @@
-"""What a service refuses, in one form: a stable code, an HTTP status, a sentence that says what to do.
+"""What a service refuses: a stable code, an HTTP status, a sentence that says what to do.
 
 Services raise these; ``controlplane.problems`` renders them for the API (RFC 9457).
 """

@@ -1,6 +1,7 @@
 """Log records carry what they are about: request, job, driver, attempt, checkpoint.
 
-``with about(job="…", checkpoint=7):`` adds fields to every record made within, in any logger.
+``with about(job="…", checkpoint=7):`` adds fields to every record made within, in any logger. A
+function as value is called for each record; what is None or empty is left out.
 """
 
 import logging
@@ -32,7 +33,22 @@ class ContextFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep every record."""
+        context: dict[str, Any] = {}
         for name, value in _context.get().items():
-            if not hasattr(record, name):
-                setattr(record, name, value)
+            value = value() if callable(value) else value
+            if value not in (None, ""):
+                context[name] = value
+                if not hasattr(record, name):
+                    setattr(record, name, value)
+        record.context = context
         return True
+
+
+class PlainFormatter(logging.Formatter):
+    """For people: the fields in brackets after the message."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line without a traceback."""
+        fields = [f"{name}={value}" for name, value in getattr(record, "context", {}).items()]
+        line = super().formatMessage(record)
+        return f"{line} [{' '.join(fields)}]" if fields else line

@@ -5,17 +5,22 @@ once a second anyway. A wake-up that cannot be published is logged, never raised
 """
 
 import logging
+import time
 
 import redis
 from django.conf import settings
 from django.db import transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 logger = logging.getLogger(__name__)
 
 CHANNEL = "weir:wakeups"
-PUBLISH_TIMEOUT_S = 1.0
+PUBLISH_TIMEOUT_S = 0.5
+SILENCE_S = 1.0  # After a failure; whoever publishes must not wait for Redis again and again.
 
 _clients: dict[str, redis.Redis] = {}
+_silent_until: dict[str, float] = {}
 
 
 def commands(job_id: str) -> str:
@@ -36,14 +41,24 @@ def on_commit(topic: str) -> None:
 def publish(topic: str) -> None:
     """Wake whoever waits for a topic now."""
     url = settings.REDIS_URL
-    client = _clients.get(url)
-    if client is None:
-        client = _clients[url] = redis.Redis.from_url(
+    if time.monotonic() < _silent_until.get(url, 0.0):
+        return
+    try:
+        client(url).publish(CHANNEL, topic)
+    except redis.RedisError as error:
+        _silent_until[url] = time.monotonic() + SILENCE_S
+        logger.warning("a wake-up for %s could not be published: %s", topic, error)
+
+
+def client(url: str) -> redis.Redis:
+    """This process' client of a Redis server: it fails soon instead of waiting for the server."""
+    found = _clients.get(url)
+    if found is None:
+        found = _clients[url] = redis.Redis.from_url(
             url,
             socket_timeout=PUBLISH_TIMEOUT_S,
             socket_connect_timeout=PUBLISH_TIMEOUT_S,
+            # Once more at once: a pooled connection may be to a server that has restarted.
+            retry=Retry(NoBackoff(), 1),
         )
-    try:
-        client.publish(CHANNEL, topic)
-    except redis.RedisError as error:
-        logger.warning("a wake-up for %s could not be published: %s", topic, error)
+    return found

@@ -8,6 +8,7 @@
                   ├──< JobException
                   ├──< Operation
                   └──< OutboxCommand          to the newest driver
+    ControlPlanePulse                         one row
 
 Only the services (``jobs.services``, ``jobs.operations``, ``jobs.drivers``, ``jobs.events``) write.
 """
@@ -186,6 +187,7 @@ class Driver(models.Model):
     process_started_at = models.FloatField(null=True, blank=True)  # With pid and boot id: which.
     directory = models.CharField(max_length=500, blank=True)  # Job file and logs.
     spark_application = models.CharField(max_length=200, blank=True)
+    slots = models.JSONField(default=dict)  # Slot index -> host and pid of its Spark task.
     heard_at = models.DateTimeField(null=True, blank=True)
     heartbeat_due_at = models.DateTimeField(null=True, blank=True)
     stop_requested_at = models.DateTimeField(null=True, blank=True)  # A launcher ends the process.
@@ -414,3 +416,21 @@ class OutboxCommand(models.Model):
     class Meta:
         ordering = ["id"]
         indexes = [models.Index(fields=["job", "id"])]
+
+
+class ControlPlanePulse(models.Model):
+    """When the control plane last looked at its drivers; there is one row.
+
+    A driver that was silent while nobody listened is not lost: overdue heartbeats count only once
+    drivers had a whole timeout since ``resumed_at`` to be heard.
+    """
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    ticked_at = models.DateTimeField()
+    resumed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="pulse_single")]
+
+    def __str__(self) -> str:
+        return f"pulse at {self.ticked_at}"

@@ -16,6 +16,7 @@ from weir.protocol.failures import FailureCount
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
 from weir.protocol.messages import (
     Acknowledged,
+    CheckpointGivenUp,
     CheckpointingStarted,
     CheckpointRequested,
     CoordinatorCommand,
@@ -126,6 +127,16 @@ def decline(
     return Declined(
         AttemptNumber(attempt), CheckpointId(checkpoint_id), subtask(chain), reason, cause
     )
+
+
+def given_up(
+    checkpoint_id: int = 1,
+    *,
+    attempt: int = 1,
+    reason: FailureReason = FailureReason.CONTROL_PLANE_AWAY,
+    cause: str = "",
+) -> CheckpointGivenUp:
+    return CheckpointGivenUp(AttemptNumber(attempt), CheckpointId(checkpoint_id), reason, cause)
 
 
 def finished(chain: str, *, attempt: int = 1) -> SubtaskFinished:

@@ -47,12 +47,13 @@ def redis(redis_server: "Redis", settings: "SettingsWrapper") -> "Iterator[Redis
 
     with Client.from_url(redis_server.url) as client:
         client.flushall()
-    settings.REDIS_URL = settings.CELERY_BROKER_URL = redis_server.url
-    settings.CACHES = {
-        "default": {
-            "BACKEND": "django.core.cache.backends.redis.RedisCache",
-            "LOCATION": redis_server.url,
-        }
-    }
+    # Celery first: it reads the settings once, and must not keep this test's.
     with celery_on(redis_server.url):
+        settings.REDIS_URL = settings.CELERY_BROKER_URL = redis_server.url
+        settings.CACHES = {
+            "default": {
+                "BACKEND": "django.core.cache.backends.redis.RedisCache",
+                "LOCATION": redis_server.url,
+            }
+        }
         yield redis_server

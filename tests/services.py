@@ -13,6 +13,7 @@ from pathlib import Path
 import dj_database_url
 from django.conf import settings
 from django.db import connections
+from kombu import pools
 
 from controlplane.celery import app
 from controlplane.embedded.postgres import Postgres
@@ -88,7 +89,7 @@ def celery_on(broker_url: str) -> Iterator[None]:
 
 
 def _drop_broker_connections() -> None:
-    # Celery keeps pools for the first address it saw; there is no public way to change it.
-    app.pool.force_close_all()
+    # Celery keeps the pool of the first address it saw; there is no public way to change it.
+    pools.reset()
     app.amqp._producer_pool = None
     app._pool = None

@@ -14,6 +14,7 @@
     │   ├── StorageError           checkpoint storage cannot be read or written
     │   ├── CorruptStateError      a stored file is damaged or missing (no retry helps)
     │   ├── SlotError              the cluster gave fewer slots than needed, or other versions
+    │   ├── DriverEndedError       the driver left a job that goes on under another one
     │   └── ChannelError           a connection broke, or a peer sent what it may not
     ├── SubtaskError               user code raised inside a subtask; carries the traceback
     ├── JobFailedError             a job ended FAILED; its message is the cause
@@ -82,6 +83,10 @@ class CorruptStateError(ExternalError):
 
 class SlotError(ExternalError):
     """The cluster gave fewer slots than the job needs, or slots that do not match the driver."""
+
+
+class DriverEndedError(ExternalError):
+    """The driver has to end although its job is not over; the job's next driver goes on."""
 
 
 class ChannelError(ExternalError):

@@ -3,16 +3,16 @@
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import models
 
 from controlplane import clock, logs
-from controlplane.accounts.models import User
 
 
 class AuditEntry(models.Model):
     """Somebody changed something. A null actor is the control plane itself."""
 
-    at = models.DateTimeField(db_index=True)
+    at = models.DateTimeField()
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -26,6 +26,7 @@ class AuditEntry(models.Model):
 
     class Meta:
         ordering = ["-at", "-id"]
+        indexes = [models.Index(fields=["at", "id"])]
         verbose_name_plural = "audit entries"
 
     def __str__(self) -> str:
@@ -33,7 +34,7 @@ class AuditEntry(models.Model):
 
 
 def record(
-    actor: User | None,
+    actor: AbstractBaseUser | None,
     action: str,
     target: str,
     *,

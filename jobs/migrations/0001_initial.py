@@ -33,6 +33,19 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="ControlPlanePulse",
+            fields=[
+                ("id", models.SmallIntegerField(default=1, primary_key=True, serialize=False)),
+                ("ticked_at", models.DateTimeField()),
+                ("resumed_at", models.DateTimeField()),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("id", 1)), name="pulse_single")
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Job",
             fields=[
                 ("id", models.CharField(max_length=120, primary_key=True, serialize=False)),
@@ -173,6 +186,7 @@ class Migration(migrations.Migration):
                 ("process_started_at", models.FloatField(blank=True, null=True)),
                 ("directory", models.CharField(blank=True, max_length=500)),
                 ("spark_application", models.CharField(blank=True, max_length=200)),
+                ("slots", models.JSONField(default=dict)),
                 ("heard_at", models.DateTimeField(blank=True, null=True)),
                 ("heartbeat_due_at", models.DateTimeField(blank=True, null=True)),
                 ("stop_requested_at", models.DateTimeField(blank=True, null=True)),

@@ -12,6 +12,7 @@ from tests.builders import (
     completed,
     decline,
     finished,
+    given_up,
     handle,
     not_written,
     pending,
@@ -25,7 +26,7 @@ from tests.builders import (
     subtasks,
     written,
 )
-from weir.config import Retention
+from weir.config import CheckpointConfig, Retention
 from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId, OperatorId
 from weir.protocol.coordinator import (
@@ -33,6 +34,7 @@ from weir.protocol.coordinator import (
     CoordinatorState,
     check_invariants,
     next_due_ms,
+    reopened,
     step,
 )
 from weir.protocol.elements import CheckpointKind
@@ -45,6 +47,7 @@ from weir.protocol.lifecycle import (
 from weir.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointGivenUp,
     CheckpointingStopped,
     CheckpointRefused,
     CheckpointsRestored,
@@ -58,6 +61,7 @@ from weir.protocol.messages import (
     RecordAborted,
     RecordCompleted,
     Tick,
+    TimeLost,
     TriggerCheckpoint,
     TriggerFailed,
     WriteManifest,
@@ -752,6 +756,9 @@ def test_a_barrier_is_injected_where_only_one_of_several_paths_ended() -> None:
         (CheckpointingStopped(ATTEMPT, FailureReason.IO_EXCEPTION), "no reason"),
         (JobEnded(JobStatus.RUNNING), "running is not a final job status"),
         (CheckpointsRestored((), CheckpointId(9)), "only before the job runs"),
+        (given_up(2), "checkpoint 2 was never triggered"),
+        (given_up(attempt=2), "attempt 2 reports, but 1 is the newest"),
+        (given_up(reason=FailureReason.CHECKPOINT_EXPIRED), "no reason to give a checkpoint up"),
     ],
 )
 def test_what_only_a_bug_can_send_is_an_error(event: CoordinatorEvent, problem: str) -> None:
@@ -779,6 +786,94 @@ def test_a_job_that_ended_cannot_start_again() -> None:
     current, _ = run(state(), JobEnded(JobStatus.CANCELED))
     with pytest.raises(ProtocolError, match="is over: the job canceled"):
         step(current, started(2), 0)
+
+
+# The job master and the coordinator apart.
+
+
+def test_a_checkpoint_that_the_job_master_gave_up_is_aborted_and_is_no_failure() -> None:
+    current, _ = run(state(tolerable_failures=0), requested(), ack("source-0"))
+    done = step(current, given_up(cause="nobody answered"), 50)
+    assert done.result is AckResult.ACCEPTED
+    assert done.state.pending == ()
+    assert done.state.failures.in_a_row == 0
+    commands = list(done.commands)
+    assert commands[0] == CheckpointAborted(ATTEMPT, CheckpointId(1), None)
+    assert aborted(commands) == [(1, FailureReason.CONTROL_PLANE_AWAY)]
+    assert DiscardPending(CheckpointId(1)) in commands
+    assert not [c for c in commands if isinstance(c, FailJob)]
+    late = step(done.state, ack("sink-0", handles=(handle(),)), 60)
+    assert (late.result, late.commands) == (AckResult.LATE, (DiscardHandles((handle(),)),))
+
+
+def test_what_waited_for_a_checkpoint_that_was_given_up_is_triggered() -> None:
+    current, _ = run(state(), requested("r1"), requested("r2"))
+    _, commands = run(current, given_up())
+    assert triggered(commands) == [2]
+
+
+def test_a_checkpoint_whose_manifest_is_being_written_cannot_be_given_up() -> None:
+    """All had acknowledged before: the job master was about to be asked for the manifest."""
+    current, _ = run(state(), requested(), *acks())
+    done = step(current, given_up(), 0)
+    assert (done.state, done.commands, done.result) == (current, (), AckResult.LATE)
+    current, commands = run(current, written())
+    assert CheckpointCompleted(ATTEMPT, CheckpointId(1)) in commands
+
+
+def test_what_was_given_up_twice_or_in_another_attempt_changes_nothing() -> None:
+    current, _ = run(state(), requested(), given_up())
+    assert step(current, given_up(), 0).result is AckResult.LATE
+    current, _ = run(current, FAILOVER, started(2), requested("r2"))
+    stale = step(current, given_up(2), 0)
+    assert (stale.state, stale.commands) == (current, ())
+    assert stale.result is AckResult.STALE_ATTEMPT
+
+
+def test_time_that_was_lost_counts_against_no_checkpoint() -> None:
+    current, _ = run(state(timeout_ms=100), requested())
+    current, commands = run(current, TimeLost(1_000), now_ms=1_050)
+    assert commands == []
+    assert next_due_ms(current) == 1_100
+    current, commands = run(current, Tick(), now_ms=1_099)
+    assert aborted(commands) == []
+    _, commands = run(current, Tick(), now_ms=1_100)
+    assert aborted(commands) == [(1, FailureReason.CHECKPOINT_EXPIRED)]
+
+
+def test_time_cannot_be_lost_backwards_nor_for_a_manifest() -> None:
+    current, _ = run(state(timeout_ms=100), requested("r1"))
+    assert run(current, TimeLost(-50)) == (current, [])
+    current, _ = run(current, *acks())
+    assert run(current, TimeLost(1_000)) == (current, [])
+
+
+def test_a_job_that_is_started_again_keeps_its_checkpoints_and_numbers() -> None:
+    current, _ = run(state(), requested(), *acks(), written(), JobEnded(JobStatus.CANCELED))
+    config = CheckpointConfig(interval_ms=70)
+    again = reopened(current, config)
+    check_invariants(again)
+    assert (again.ended, again.config, again.completed) == (None, config, current.completed)
+    again, commands = run(again, started(2, config=config, restored_from=1), requested("r2"))
+    assert triggered(commands) == [2]
+
+
+def test_only_a_job_that_ended_and_settled_everything_is_started_again() -> None:
+    running, _ = run(state(), requested())
+    writing, _ = run(running, *acks(), JobEnded(JobStatus.CANCELED))
+    for current in (running, writing):
+        with pytest.raises(ProtocolError, match="only a job that has ended"):
+            reopened(current, CheckpointConfig())
+
+
+def test_a_checkpoint_that_a_replaced_driver_completed_is_aborted_no_more() -> None:
+    """It was given up here; the driver had written its manifest, and its successor found it."""
+    current, _ = run(state(), requested(), *acks(), not_written(), FAILOVER)
+    assert current.aborted_ids == (1,)
+    current, _ = run(current, CheckpointsRestored((completed(1),), CheckpointId(2)))
+    check_invariants(current)
+    assert current.aborted_ids == ()
+    assert current.latest_completed_id == 1
 
 
 def test_a_checkpoint_changes_status_only_as_the_table_says() -> None:

@@ -10,6 +10,7 @@ from tests.builders import (
     ack,
     decline,
     finished,
+    given_up,
     handle,
     not_written,
     plan,
@@ -41,6 +42,7 @@ from weir.protocol.messages import (
     RecordAborted,
     RecordCompleted,
     Tick,
+    TimeLost,
     TriggerCheckpoint,
     TriggerFailed,
     WriteManifest,
@@ -74,6 +76,8 @@ moves = st.lists(
                 "decline",
                 "not written",
                 "trigger failed",
+                "give up",
+                "lose time",
                 "finish",
                 "stop",
                 *["start"] * 2,
@@ -200,6 +204,14 @@ class World:
                 self.send(decline(chain, pending.checkpoint_id, attempt=attempt))
             case "trigger failed" if pending:
                 self.send(TriggerFailed(pending.checkpoint_id, "away"))
+            case "give up" if self.state.pending:
+                any_pending = self.state.pending[number % len(self.state.pending)]
+                self.send(given_up(any_pending.checkpoint_id, attempt=attempt))
+            case "lose time":
+                before = [p.expires_at_ms for p in self.state.pending]
+                self.send(TimeLost(number % 200))
+                after = [p.expires_at_ms for p in self.state.pending]
+                assert all(earlier <= later for earlier, later in zip(before, after, strict=True))
             case "written" | "not written" if self.manifests:
                 checkpoint_id = min(self.manifests)
                 may_exist = number % 2 == 0
@@ -218,7 +230,8 @@ class World:
                 self.start()
             case "repeat" if self.sent:
                 event = self.sent[number % len(self.sent)]
-                if not isinstance(event, Tick):
+                # Each loss of time is one of its own, however long it is.
+                if not isinstance(event, Tick | TimeLost):
                     self.send(event)
             case _:
                 pass

@@ -12,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import ack, barrier, completed, handle, started, subtask
+from weir.config import (
+    CheckpointConfig,
+    CheckpointingMode,
+    RestartConfig,
+    RestartStrategyKind,
+    Retention,
+)
 from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId, KeyGroupRange, StateHandle
+from weir.protocol.gateway import BatchApplied, CommandBatch, DriverLost, EventBatch
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
     SCHEMA_VERSION,
@@ -53,6 +61,27 @@ PLAIN: dict[object, st.SearchStrategy[Any]] = {
 }
 
 
+# Settings check themselves, so not any values will do.
+CHECKED: dict[object, st.SearchStrategy[Any]] = {
+    CheckpointConfig: st.builds(
+        CheckpointConfig,
+        interval_ms=st.none() | st.integers(10, 10**6),
+        mode=st.sampled_from(CheckpointingMode),
+        timeout_ms=st.integers(10, 10**6),
+        tolerable_failures=st.integers(0, 10**6),
+        retained_max=st.integers(1, 10),
+        retention=st.sampled_from(Retention),
+        storage=st.none() | st.text(max_size=5),
+    ),
+    RestartConfig: st.builds(
+        RestartConfig,
+        kind=st.none() | st.sampled_from(RestartStrategyKind),
+        backoff_multiplier=st.floats(1, 10),
+        jitter=st.floats(0, 1),
+    ),
+}
+
+
 @cache
 def values_of(annotation: Any) -> st.SearchStrategy[Any]:
     """Any value of an annotated type; unlike ``from_type`` it also varies fields with a default."""
@@ -71,6 +100,8 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*map(values_of, arguments))
     if arguments:
         return st.one_of(*map(values_of, arguments))
+    if annotation in CHECKED:
+        return CHECKED[annotation]
     if not is_dataclass(annotation):
         return st.sampled_from(annotation)
     hints = get_type_hints(annotation)
@@ -95,6 +126,23 @@ def acknowledged() -> Acknowledged:
 def test_every_message_comes_back_as_it_was(message: WireMessage) -> None:
     sent = json.dumps(encode_message(message), allow_nan=False)
     assert decode_message(json.loads(sent)) == message
+
+
+@settings(max_examples=100, deadline=None)
+@given(values_of(EventBatch) | values_of(CommandBatch) | values_of(BatchApplied))
+def test_what_the_gateway_carries_comes_back_as_it_was(
+    sent: EventBatch | CommandBatch | BatchApplied,
+) -> None:
+    text = json.dumps(to_wire(sent), allow_nan=False)
+    assert from_wire(type(sent), json.loads(text)) == sent
+
+
+def test_an_event_in_a_batch_is_encoded_as_it_is_alone() -> None:
+    """The driver encodes each once, when it is first sent, and joins them."""
+    events = (acknowledged(), DriverLost(1, "x"), status_change())
+    batch = to_wire(EventBatch(7, events, away_ms=3))
+    assert batch["events"] == [encode(event) for event in events]
+    assert batch.keys() == {"first_number", "events", "away_ms"}
 
 
 def test_the_form_on_the_wire() -> None:

@@ -415,5 +415,5 @@ def test_nothing_is_kept_of_checkpoints_that_came_to_nothing() -> None:
         job.acknowledge(checkpoint_id)
         job.queue.run()
     assert not job.runner._acks
-    assert not job.runner._sizes
+    assert not job.runner._written
     assert not job.runner._source_records

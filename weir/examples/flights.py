@@ -11,8 +11,9 @@ each record in them exactly once:
 - ``totals``: per aircraft the flights and miles so far, a row whenever they grew.
 
 Run it: ``weir run weir/examples/flights.py --parallelism 2 --arg output=/tmp/flights``. Arguments:
-``output`` (directory), ``input`` (where the Parquet file is or will be written) and
-``rows_per_second`` (20000; 0 for no limit). ``weir.examples.flights_check`` checks the result.
+``output`` (directory), ``input`` (where the Parquet file is or will be written),
+``rows_per_second`` (20000; 0 for no limit) and ``rounds`` (1: the year once; 2: and once more, a
+year later; 0: for ever). ``weir.examples.flights_check`` checks the result of one round.
 """
 
 import os
@@ -22,9 +23,10 @@ import pyarrow.compute as pc
 
 from weir.common import Duration, Time, WatermarkStrategy
 from weir.datastream import OutputTag, StreamExecutionEnvironment
-from weir.datastream.connectors import ParquetSink, ParquetSource
+from weir.datastream.connectors import ParquetSink
 from weir.datastream.window import TumblingEventTimeWindows
 from weir.examples.flights_data import HOURLY, LATE_FLIGHTS, TOTALS, write_flights
+from weir.examples.flights_replay import ReplayedFlights
 
 LATE = OutputTag("late")
 
@@ -37,7 +39,11 @@ def with_mean_delay(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def build(
-    env: StreamExecutionEnvironment, flights_path: str, output: str, rows_per_second: float | None
+    env: StreamExecutionEnvironment,
+    flights_path: str,
+    output: str,
+    rows_per_second: float | None,
+    rounds: int = 1,
 ) -> None:
     """Add the pipeline to ``env``."""
     scheduled = (
@@ -45,8 +51,7 @@ def build(
         .with_timestamp_column("scheduled_ms")
         .with_resolution(Duration.of_hours(1))
     )
-    # One file to one subtask: the replay keeps the order in which the flights left.
-    source = ParquetSource(flights_path, rows_per_second=rows_per_second, split_by="file")
+    source = ReplayedFlights(flights_path, rounds, rows_per_second)
     flights = env.from_source(source, scheduled, "flights").uid("flights")
 
     hourly = (
@@ -80,7 +85,8 @@ def main() -> None:
     flights_path = env.get_job_parameter("input", os.path.join(output, "flights.parquet"))
     write_flights(flights_path)
     rows_per_second = float(env.get_job_parameter("rows_per_second", "20000"))
-    build(env, flights_path, output, rows_per_second or None)
+    rounds = int(env.get_job_parameter("rounds", "1"))
+    build(env, flights_path, output, rows_per_second or None, rounds)
     env.execute("flights")
 
 

@@ -708,7 +708,7 @@ def _without_missing(
 ) -> CoordinatorState:
     missing = pending.missing - subtasks
     sinks = _plan(state).sinks
-    if sinks & pending.missing and not sinks & missing:
+    if not sinks.isdisjoint(subtasks) and sinks.isdisjoint(missing):  # The last of them.
         pending = replace(pending, sinks_acknowledged_at_ms=now_ms)
     return state.with_pending(replace(pending, missing=missing))
 

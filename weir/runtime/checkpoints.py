@@ -1,8 +1,9 @@
-"""The shell around the checkpoint coordinator in library mode: it does what the machine says.
+"""The shell around the checkpoint coordinator in the driver: it does what the machine says.
 
-The coordinator (``weir.protocol.coordinator``) decides; this file keeps the acknowledgements until
-the manifest is written from them, does the I/O, and feeds the outcomes back as events. The
-checkpoint storage is the truth: a new driver of the job starts from what it finds there.
+The coordinator (``weir.protocol.coordinator``) decides, here or in the control plane
+(``weir.runtime.coordination``); this file keeps the acknowledgements until the manifest is written
+from them, does the I/O, and tells the outcomes as events. The checkpoint storage is the truth: a
+new driver of the job starts from what it finds there.
 
 A manifest and the claim of an attempt fence each other. A driver writes the manifest, then looks
 whether a newer attempt of another driver is recorded; a new driver records its attempt, then looks
@@ -12,7 +13,7 @@ or the new one sees the manifest and restores from it.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, assert_never
 
 from weir.config import JobConfig
@@ -27,8 +28,6 @@ from weir.ids import (
     SubtaskId,
 )
 from weir.operators.base import Clock
-from weir.protocol import coordinator
-from weir.protocol.coordinator import CoordinatorState
 from weir.protocol.deployment import Versions
 from weir.protocol.events import (
     CheckpointsDiscarded,
@@ -61,18 +60,25 @@ from weir.protocol.messages import (
     RecordAborted,
     RecordCompleted,
     SubtaskCommand,
-    Tick,
     TriggerCheckpoint,
     WriteManifest,
 )
 from weir.protocol.pending import CheckpointPlan, PendingCheckpoint
+from weir.runtime.coordination import (
+    ControlPlane,
+    Coordination,
+    LocalCoordination,
+    RemoteCoordination,
+)
 from weir.runtime.recovery import RestoreChoice
 from weir.storage.layout import JobLayout, in_job
-from weir.storage.manifest import Manifest, OperatorSummary, Tombstone, dump
+from weir.storage.manifest import Manifest, OperatorSummary, Tombstone, dump, load
 from weir.storage.store import CheckpointStore
 from weir.testing.faults import reach
 
 FINAL_RETRY_MS = 100
+# Checkpoints whose source positions are remembered where nobody says which of them are let go.
+REMEMBERED_MAX = 1_000
 
 Io: TypeAlias = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
@@ -89,8 +95,17 @@ class IdTaken(StorageError):
     retryable = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What is known of a checkpoint whose manifest was asked for."""
+
+    since_ms: int
+    state_size: int = 0
+    written_size: int = 0
+
+
 class CheckpointRunner:
-    """Runs the coordinator of one job."""
+    """Takes the checkpoints of one job, as they are decided here or in the control plane."""
 
     def __init__(
         self,
@@ -106,7 +121,9 @@ class CheckpointRunner:
         send: Callable[[SubtaskCommand], None],
         fail_attempt: Callable[[str], None],
         fenced: Callable[[], None],
+        control: ControlPlane | None = None,
     ) -> None:
+        """Prepare; ``control`` None means that the coordinator runs here."""
         self._plan = plan
         self._config = config
         self._job_id = job_id
@@ -119,13 +136,22 @@ class CheckpointRunner:
         self._send = send
         self._fail_attempt = fail_attempt
         self._fenced = fenced
-        self._state = CoordinatorState(config=config.checkpoints)
-        self._events: deque[CoordinatorEvent] = deque()  # Not folded in yet.
-        self._is_stepping = False
+        self.coordination: Coordination
+        self._remote: RemoteCoordination | None = None
+        if control is None:
+            self.coordination = LocalCoordination(config.checkpoints, clock, self.carry_out)
+        else:
+            self._remote = RemoteCoordination(config.checkpoints, clock, control, self)
+            self.coordination = self._remote
         self._is_fenced_off = False
         self._keeps_all = False  # Completed checkpoints may not be deleted (any more).
-        self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}
-        self._sizes: dict[CheckpointId, tuple[int, int]] = {}
+        self._everybody = tuple(sorted(CheckpointPlan.of(plan).to_acknowledge()))
+        self._started: AttemptNumber | None = None  # The newest attempt that took checkpoints.
+        self._is_running = False  # It still does.
+        self._open: dict[CheckpointId, int] = {}  # Triggered, manifest not asked for; since when.
+        self._writing: set[CheckpointId] = set()  # Manifests whose outcome is not known.
+        self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}  # Of open ones.
+        self._written: dict[CheckpointId, _Written] = {}  # And completed, as far as known.
         self._source_records: dict[CheckpointId, int] = {}
         self._base_records = 0  # Source records at the restored checkpoint.
         self._max_parallelism: Mapping[OperatorId, int] = {}
@@ -135,6 +161,7 @@ class CheckpointRunner:
         self.has_completed = False  # Whether this driver completed a checkpoint.
         self._when_quiet: deque[Callable[[], None]] = deque()
         self._final_id: CheckpointId | None = None
+        self._final_request: str | None = None  # The one that the attempt waits for.
         self._final_due_ms: int | None = None
         self._final_count = 0
 
@@ -147,7 +174,7 @@ class CheckpointRunner:
 
     def next_due_ms(self) -> int | None:
         """When ``tick`` is due next."""
-        due = [coordinator.next_due_ms(self._state), self._final_due_ms]
+        due = [self.coordination.next_due_ms(), self._final_due_ms]
         return min((d for d in due if d is not None), default=None)
 
     def tick(self) -> None:
@@ -156,9 +183,8 @@ class CheckpointRunner:
         if self._final_due_ms is not None and now >= self._final_due_ms:
             self._final_due_ms = None
             self.trigger_final()
-        due = coordinator.next_due_ms(self._state)
-        if due is not None and now >= due:
-            self._step(Tick())
+        self.coordination.tick()
+        self._check_quiet()
 
     def loaded(self, found: CheckpointsRestored) -> None:
         """The storage was searched: go on from what it holds."""
@@ -181,6 +207,7 @@ class CheckpointRunner:
         """
         pause = self._config.checkpoints.min_pause_ms
         interval = max(self._config.checkpoints.interval_ms or pause, pause)
+        self._started, self._is_running = attempt, True
         self._step(
             CheckpointingStarted(
                 attempt,
@@ -192,9 +219,10 @@ class CheckpointRunner:
 
     def stop(self, reason: FailureReason) -> None:
         """The attempt is over: give up what is under way."""
-        self._final_due_ms = None
-        if self._state.attempt:
-            self._step(CheckpointingStopped(self._state.attempt, reason))
+        self._final_due_ms = self._final_request = None
+        if self._is_running and self._started is not None:
+            self._is_running = False
+            self._step(CheckpointingStopped(self._started, reason))
 
     def fence_off(self) -> None:
         """Another driver has taken the job over: what is in storage is its own from now on."""
@@ -203,7 +231,7 @@ class CheckpointRunner:
     def job_ended(self, status: JobStatus) -> None:
         """The job is over: keep or delete its checkpoints."""
         if status is not JobStatus.FINISHED or self._is_fenced_off:
-            self._step(JobEnded(status))
+            self._end(status)
             return
 
         def done(outcome: Exception | None) -> None:
@@ -211,26 +239,42 @@ class CheckpointRunner:
                 self._keeps_all = True
                 text = f"the job's checkpoints stay, since its end could not be noted: {outcome}"
                 self._emit(Notice(self._clock.now_ms(), text))
-            self._step(JobEnded(status))
+            self._end(status)
 
         # Before its checkpoints go: a driver that looks for them now would begin all over.
         self._run(lambda: self._store.put(self._layout.finished, b""), done)
 
+    def _end(self, status: JobStatus) -> None:
+        self._is_running = False
+        self._step(JobEnded(status))
+
     def on_report(self, report: Acknowledged | Declined) -> None:
-        """A chain acknowledged or declined."""
-        if isinstance(report, Acknowledged) and self._is_open(report):
+        """A chain acknowledged or declined.
+
+        Raises:
+            ProtocolError: No correct worker sends this.
+        """
+        if (
+            isinstance(report, Acknowledged)
+            and report.checkpoint_id in self._open
+            and report.attempt == self._started
+        ):
             filed = self._acks.setdefault(report.checkpoint_id, {})
             filed.update((ack.subtask, ack) for ack in report.operators)
         self._step(report)
 
-    def _is_open(self, report: Acknowledged) -> bool:
-        pending = self._state.find_pending(report.checkpoint_id)
-        return pending is not None and pending.attempt == report.attempt
+    def on_command(self, command: CoordinatorCommand) -> None:
+        """The control plane decided something; late and repeated commands change nothing."""
+        assert self._remote is not None, "commands come from a control plane only"
+        if not self._is_fenced_off:
+            self._remote.receive(command)
+            self._check_quiet()
 
     def trigger_final(self) -> None:
         """Every subtask ended: take the checkpoint that commits the tail of the output."""
         self._final_count += 1
-        self._step(CheckpointRequested(f"final-{self._final_count}"))
+        self._final_request = f"final-{self._final_count}"
+        self._step(CheckpointRequested(self._final_request))
 
     def when_quiet(self, action: Callable[[], None]) -> None:
         """Call ``action`` once no manifest is being written: now, or after the one that is."""
@@ -238,31 +282,23 @@ class CheckpointRunner:
         self._check_quiet()
 
     def _check_quiet(self) -> None:
-        while self._when_quiet and not any(p.is_finalizing for p in self._state.pending):
+        if self.coordination.is_folding:
+            return  # The next manifest may be asked for in a moment.
+        while self._when_quiet and not self._writing:
             self._when_quiet.popleft()()
 
     def source_records(self, checkpoint_id: CheckpointId | None) -> int:
         """Records the job's sources had emitted at a checkpoint of this driver; else 0."""
         return 0 if checkpoint_id is None else self._source_records.get(checkpoint_id, 0)
 
-    # The machine.
-
     def _step(self, event: CoordinatorEvent) -> None:
-        self._events.append(event)
-        if self._is_stepping:
-            return  # A command led to this event; the commands beside it come first.
-        self._is_stepping = True
-        try:
-            while self._events:
-                step = coordinator.step(self._state, self._events.popleft(), self._clock.now_ms())
-                self._state = step.state
-                for command in step.commands:
-                    self._carry_out(command)
-        finally:
-            self._is_stepping = False  # A report that breaks the protocol ends its sender, not us.
+        self.coordination.tell(event)
         self._check_quiet()
 
-    def _carry_out(self, command: CoordinatorCommand) -> None:
+    # What was decided.
+
+    def carry_out(self, command: CoordinatorCommand) -> None:
+        """Do what the coordinator says."""
         now = self._clock.now_ms()
         match command:
             case TriggerCheckpoint():
@@ -270,31 +306,21 @@ class CheckpointRunner:
                 self._send(command)
             case CheckpointCompleted(checkpoint_id=checkpoint_id):
                 self._send(replace(command, final=checkpoint_id == self._final_id))
-            case CheckpointAborted():
+                if (written := self._written.get(checkpoint_id)) is not None:
+                    # Nobody recorded it here; so it goes under the control plane.
+                    self._note_completed(checkpoint_id, now, now - written.since_ms)
+            case CheckpointAborted(checkpoint_id=checkpoint_id):
                 self._send(command)
+                self.forget(checkpoint_id)
             case WriteManifest(pending):
                 self._write_manifest(pending)
-            case RecordCompleted(completed, request):
-                self.has_completed = True
-                if (request.request_id or "").startswith("final-"):
-                    self._final_id = completed.checkpoint_id
-                self._acks.pop(completed.checkpoint_id, None)
-                size, written = self._sizes.pop(completed.checkpoint_id, (0, 0))
-                self._emit(
-                    CheckpointSettled(
-                        now,
-                        completed.checkpoint_id,
-                        completed.completed_at_ms - completed.triggered_at_ms,
-                        state_size=size,
-                        written_size=written,
-                    )
-                )
+            case RecordCompleted(completed):
+                duration = completed.completed_at_ms - completed.triggered_at_ms
+                self._note_completed(completed.checkpoint_id, now, duration)
             case RecordAborted(pending, reason, cause):
                 duration = now - pending.barrier.triggered_at_ms
                 self._emit(CheckpointSettled(now, pending.checkpoint_id, duration, reason, cause))
-                self._acks.pop(pending.checkpoint_id, None)
-                self._sizes.pop(pending.checkpoint_id, None)
-                self._source_records.pop(pending.checkpoint_id, None)
+                self.forget(pending.checkpoint_id)
                 self._retry_final(pending.request.request_id, now)
             case CheckpointRefused(request, reason):
                 self._retry_final(request.request_id, now)
@@ -314,60 +340,101 @@ class CheckpointRunner:
                 assert_never(command)
 
     def _announce(self, command: TriggerCheckpoint, now: int) -> None:
-        pending = self._state.find_pending(command.barrier.checkpoint_id)
-        if pending is not None:
-            self._emit(
-                CheckpointTriggered(
-                    now,
-                    pending.checkpoint_id,
-                    pending.kind,
-                    tuple(sorted(pending.missing)),
-                )
+        checkpoint_id = command.barrier.checkpoint_id
+        self._open[checkpoint_id] = now
+        kind = command.barrier.options.kind
+        self._emit(CheckpointTriggered(now, checkpoint_id, kind, self._everybody))
+
+    def _note_completed(self, checkpoint_id: CheckpointId, now: int, duration_ms: int) -> None:
+        written = self._written.pop(checkpoint_id, None) or _Written(0)
+        self._emit(
+            CheckpointSettled(
+                now,
+                checkpoint_id,
+                duration_ms,
+                state_size=written.state_size,
+                written_size=written.written_size,
             )
+        )
+
+    def forget(self, checkpoint_id: CheckpointId) -> None:
+        """Drop what is kept of a checkpoint that came to nothing."""
+        self._open.pop(checkpoint_id, None)
+        self._acks.pop(checkpoint_id, None)
+        self._written.pop(checkpoint_id, None)
+        self._source_records.pop(checkpoint_id, None)
+
+    def give_up(
+        self, command: CheckpointAborted, triggered_at_ms: int, reason: FailureReason, cause: str
+    ) -> None:
+        """Tell the subtasks that a checkpoint will not be, and note why."""
+        now = self._clock.now_ms()
+        self.carry_out(command)
+        settled = CheckpointSettled(
+            now, command.checkpoint_id, now - triggered_at_ms, reason, cause
+        )
+        self._emit(settled)
 
     def _retry_final(self, request_id: str | None, now: int) -> None:
-        if (request_id or "").startswith("final-") and self._state.plan is not None:
+        # Under the control plane the answer may come to another attempt than asked, whose subtasks
+        # have not ended.
+        if request_id is not None and request_id == self._final_request and self._is_running:
             self._final_due_ms = now + FINAL_RETRY_MS
 
     # Storage.
 
     def _write_manifest(self, pending: PendingCheckpoint) -> None:
-        acks = self._acks.get(pending.checkpoint_id, {})
+        checkpoint_id = pending.checkpoint_id
+        acks = self._acks.pop(checkpoint_id, {})
+        since_ms = self._open.pop(checkpoint_id, self._clock.now_ms())
+        self._writing.add(checkpoint_id)
+        if (pending.request.request_id or "").startswith("final-"):
+            self._final_id = checkpoint_id
         sources = set(self._plan.source_subtasks)
-        self._source_records[pending.checkpoint_id] = self._base_records + sum(
+        self._source_records[checkpoint_id] = self._base_records + sum(
             ack.metrics.records for subtask, ack in acks.items() if subtask in sources
         )
-        self._sizes[pending.checkpoint_id] = (
+        self._written[checkpoint_id] = _Written(
+            since_ms,
             sum(ack.metrics.state_size for ack in acks.values()),
             sum(ack.metrics.written_size for ack in acks.values()),
         )
+        if self._remote is not None:
+            _drop_oldest(self._source_records, REMEMBERED_MAX)
+            _drop_oldest(self._written, REMEMBERED_MAX)
         manifest = self._manifest(pending, acks)
-        path = self._layout.manifest(pending.checkpoint_id)
+        path = self._layout.manifest(checkpoint_id)
 
         def work() -> None:
-            reach("manifest.before", id=pending.checkpoint_id)
+            reach("manifest.before", id=checkpoint_id)
             self._check_fence()  # Before as well, or the successor finds its number taken.
             created = self._store.create_if_absent(path, dump(manifest))
             self._check_fence()
             if not created:  # Nobody newer is there, so it was an older driver: it stops by itself.
                 raise IdTaken(f"an older driver of the job wrote {path} meanwhile")
-            reach("manifest.written", id=pending.checkpoint_id)
+            reach("manifest.written", id=checkpoint_id)
 
         def done(outcome: Exception | None) -> None:
             match outcome:
                 case None:
-                    self._step(ManifestWritten(pending.checkpoint_id))
+                    self._manifest_settled(ManifestWritten(checkpoint_id))
                 case Fenced():
                     self._fenced()  # First, or the failure would restart the job for a moment.
-                    failed = ManifestFailed(pending.checkpoint_id, str(outcome), may_exist=True)
-                    self._step(failed)
+                    failed = ManifestFailed(checkpoint_id, str(outcome), may_exist=True)
+                    self._manifest_settled(failed)
                 case IdTaken():
-                    failed = ManifestFailed(pending.checkpoint_id, str(outcome), may_exist=True)
-                    self._step(failed)
+                    failed = ManifestFailed(checkpoint_id, str(outcome), may_exist=True)
+                    self._manifest_settled(failed)
                 case error:
                     self._give_up(pending, path, dump(manifest), str(error))
 
         self._run(work, done)
+
+    def _manifest_settled(self, outcome: ManifestWritten | ManifestFailed) -> None:
+        self._writing.discard(outcome.checkpoint_id)
+        if isinstance(outcome, ManifestWritten):
+            self.has_completed = True
+        self._step(outcome)
 
     def _check_fence(self) -> None:
         names = self._store.list(self._layout.attempts)
@@ -379,29 +446,57 @@ class CheckpointRunner:
         """Writing failed: take the key with a tombstone, so that the manifest cannot appear."""
         checkpoint_id = pending.checkpoint_id
 
-        def work() -> CoordinatorEvent:
-            tombstone = Tombstone(
-                job_id=self._job_id,
-                checkpoint_id=checkpoint_id,
-                attempt=pending.attempt,
-                given_up_ms=self._clock.now_ms(),
-                reason=cause,
-            )
-            self._check_fence()  # A successor's number is not ours to take.
-            if self._store.create_if_absent(path, dump(tombstone)):
-                return ManifestFailed(checkpoint_id, cause)
+        def taken() -> ManifestWritten | ManifestFailed:
             if self._store.read(path) == manifest:
                 self._check_fence()
                 return ManifestWritten(checkpoint_id)  # It was written after all.
             return ManifestFailed(checkpoint_id, cause, may_exist=True)
 
-        def done(outcome: CoordinatorEvent | Exception) -> None:
+        self._bury(checkpoint_id, pending.attempt, cause, taken)
+
+    def withhold(self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str) -> None:
+        """See that a manifest never appears, by a tombstone, and tell ``ManifestFailed``."""
+        if checkpoint_id in self._writing or self._is_fenced_off:
+            return  # Its outcome is under way; or settling it is the successor's.
+        path = self._layout.manifest(checkpoint_id)
+        self._writing.add(checkpoint_id)
+        self.forget(checkpoint_id)
+
+        def taken() -> ManifestFailed:
+            is_tombstone = isinstance(load(self._store.read(path), path), Tombstone)
+            return ManifestFailed(checkpoint_id, cause, may_exist=not is_tombstone)
+
+        self._bury(checkpoint_id, attempt, cause, taken)
+
+    def _bury(
+        self,
+        checkpoint_id: CheckpointId,
+        attempt: AttemptNumber,
+        cause: str,
+        taken: Callable[[], ManifestWritten | ManifestFailed],
+    ) -> None:
+        """Put a tombstone where the manifest would be; ``taken`` is the outcome if it is late."""
+
+        def work() -> ManifestWritten | ManifestFailed:
+            tombstone = Tombstone(
+                job_id=self._job_id,
+                checkpoint_id=checkpoint_id,
+                attempt=attempt,
+                given_up_ms=self._clock.now_ms(),
+                reason=cause,
+            )
+            self._check_fence()  # A successor's number is not ours to take.
+            path = self._layout.manifest(checkpoint_id)
+            if self._store.create_if_absent(path, dump(tombstone)):
+                return ManifestFailed(checkpoint_id, cause)
+            return taken()
+
+        def done(outcome: ManifestWritten | ManifestFailed | Exception) -> None:
             if isinstance(outcome, Fenced):
                 self._fenced()
             if isinstance(outcome, Exception):
-                self._step(ManifestFailed(checkpoint_id, cause, may_exist=True))
-            else:
-                self._step(outcome)
+                outcome = ManifestFailed(checkpoint_id, cause, may_exist=True)
+            self._manifest_settled(outcome)
 
         self._run(work, done)
 
@@ -425,7 +520,8 @@ class CheckpointRunner:
 
     def _discard_pending(self, checkpoint_id: CheckpointId) -> None:
         # Its attempt is the newest that took checkpoints: the next waits until it is settled.
-        directory = self._layout.attempt_state(checkpoint_id, self._state.attempt)
+        assert self._started is not None
+        directory = self._layout.attempt_state(checkpoint_id, self._started)
         self._run(lambda: self._store.delete_prefix(directory), self._deleted)
 
     def _discard(self, checkpoint_id: CheckpointId) -> None:
@@ -469,3 +565,8 @@ class CheckpointRunner:
             done(outcome)
 
         self._io(work, finished)
+
+
+def _drop_oldest(kept: dict[CheckpointId, Any], keep_max: int) -> None:
+    while len(kept) > keep_max:
+        del kept[next(iter(kept))]

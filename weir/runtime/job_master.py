@@ -61,6 +61,7 @@ from weir.protocol.events import (
     SlotChanged,
     WorkerStarted,
 )
+from weir.protocol.gateway import CancelJob, DriverCommand
 from weir.protocol.lifecycle import JOB_TRANSITIONS, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
@@ -73,6 +74,7 @@ from weir.protocol.messages import (
 )
 from weir.protocol.restarts import initial, on_failure
 from weir.runtime.checkpoints import CheckpointRunner
+from weir.runtime.coordination import ControlPlane
 from weir.runtime.recovery import (
     RestoreChoice,
     RestoreRequest,
@@ -170,6 +172,7 @@ class JobMaster:
         collect: Callable[[SubtaskId, bytes], None],
         restore_from: RestoreRequest | None = None,
         seed: int | None = None,
+        control: ControlPlane | None = None,
     ) -> None:
         """Prepare the job; nothing happens before ``start``.
 
@@ -179,9 +182,13 @@ class JobMaster:
             collect: Receives committed output meant for the driver, each piece once.
             restore_from: A checkpoint to begin with; None means the newest completed one of this
                 job id, if there is any.
+            control: The control plane that decides about checkpoints and starts another driver
+                where this one has to leave; None means library mode.
         """
         self.status = JobStatus.CREATED
         self.cause = ""  # Why the job failed, once it did.
+        self.left: str | None = None  # Why this driver goes although the job is not over.
+        self._control = control
         self._graph = graph
         self._plan = ExecutionGraph(graph)
         self._config = config
@@ -222,6 +229,7 @@ class JobMaster:
             send=self._to_all_workers,
             fail_attempt=self._fail_attempt,
             fenced=self._superseded,
+            control=control,
         )
 
     # Driving.
@@ -233,8 +241,16 @@ class JobMaster:
 
     @property
     def is_over(self) -> bool:
-        """Whether the job reached its end and nothing is under way."""
-        return self.status not in JOB_TRANSITIONS and not self._checkpoints.is_busy
+        """Whether the job reached its end, or this driver left it, and nothing is under way."""
+        return self._has_ended and not self._checkpoints.is_busy
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.left is not None or self.status not in JOB_TRANSITIONS
+
+    @property
+    def _is_initializing(self) -> bool:
+        return self.left is None and self.status is JobStatus.INITIALIZING
 
     def start(self) -> None:
         """Look for earlier attempts of the job, then bring up the first of this driver."""
@@ -244,7 +260,7 @@ class JobMaster:
             return max(map(self._layout.attempt_of, names), default=0)
 
         def done(outcome: int | Exception) -> None:
-            if self.status is not JobStatus.INITIALIZING:
+            if not self._is_initializing:
                 return  # Cancelled meanwhile.
             if isinstance(outcome, Exception):
                 self._end(JobStatus.FAILED, str(outcome))
@@ -260,19 +276,48 @@ class JobMaster:
         return current.secret if current.number == attempt else None
 
     def slots_ended(self, cause: str) -> None:
-        """The cluster will give no slots any more."""
-        self._end(JobStatus.FAILED, f"the cluster ended all slots: {cause}")
+        """The cluster will give no slots any more.
+
+        The job failed by that; or its next driver goes on, where somebody will start one.
+        """
+        why = f"the cluster ended all slots: {cause}"
+        if self._control is None:
+            self._end(JobStatus.FAILED, why)
+        else:
+            self.leave(why)
+
+    def leave(self, cause: str) -> None:
+        """End this driver's part: what runs is stopped, and the job's status stays what it is."""
+        if self._has_ended:
+            return
+        self.left = cause
+        self._let_go("the driver leaves")
+        self._checkpoints.stop(FailureReason.JOB_FAILOVER)
+
+    def fence(self, cause: str) -> None:
+        """Another driver has the job: end at once, and commit and write nothing any more."""
+        self._checkpoints.fence_off()
+        self.leave(cause)
+
+    def on_command(self, command: DriverCommand) -> None:
+        """The control plane wants something."""
+        if self._has_ended:
+            return
+        if isinstance(command, CancelJob):
+            self.cancel()
+        else:
+            self._checkpoints.on_command(command)
 
     def cancel(self) -> None:
         """Stop the job without a savepoint."""
-        if self.status in JOB_TRANSITIONS:
+        if not self._has_ended:
             if self.status is not JobStatus.CREATED:
                 self._change(JobStatus.CANCELLING)
             self._end(JobStatus.CANCELED)
 
     def next_due_ms(self) -> int | None:
         """When ``tick`` is due next."""
-        if self.status not in JOB_TRANSITIONS:
+        if self._has_ended:
             return None
         candidates = [
             self._restart_at_ms,
@@ -289,7 +334,7 @@ class JobMaster:
 
     def tick(self) -> None:
         """Do what is due."""
-        if self.status not in JOB_TRANSITIONS:
+        if self._has_ended:
             return
         now = self._clock.now_ms()
         self._check_heartbeats(now)
@@ -368,12 +413,14 @@ class JobMaster:
     def _slot_gone(self, slot_index: int, cause: str) -> None:
         """An idle spare may come and go; a slot of the attempt ends it."""
         slot = self._slots.pop(slot_index).registered
+        if self.left is not None:
+            return  # It was released, and nobody here speaks for the job any more.
         self._emit(SlotChanged(self._clock.now_ms(), slot_index, slot.host, slot.pid, False))
         if self._attempt.workers_asked and slot_index in self._places:
             self._fail_attempt(cause)
 
     def _register(self, slot: SlotRegistered) -> None:
-        if self.status not in JOB_TRANSITIONS:
+        if self._has_ended:
             self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
             return
         if slot.versions != self._versions:
@@ -389,7 +436,7 @@ class JobMaster:
             if known.registered.spark_attempt >= slot.spark_attempt:
                 return  # An older Spark task of the same slot; its successor is here already.
             self._slot_gone(slot.slot_index, f"slot {slot.slot_index} was restarted by Spark")
-            if self.status not in JOB_TRANSITIONS:  # That was one failure too many.
+            if self._has_ended:  # That was one failure too many.
                 self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
                 return
         now = self._clock.now_ms()
@@ -412,7 +459,7 @@ class JobMaster:
             return self._store.create_if_absent(self._layout.attempt(number), b"")
 
         def claimed(outcome: bool | Exception) -> None:
-            if self._attempt is not attempt:
+            if self._attempt is not attempt or self.left is not None:
                 return
             if isinstance(outcome, Exception):
                 self._cannot_begin(f"checkpoint storage: {outcome}", outcome)
@@ -436,7 +483,7 @@ class JobMaster:
         if (
             attempt.number == 0
             or attempt.workers_asked
-            or self.status is not JobStatus.INITIALIZING
+            or not self._is_initializing
             or len(self._slots) < self.slot_count
         ):
             return
@@ -465,7 +512,7 @@ class JobMaster:
                     worker.progressed_at_ms = self._clock.now_ms()
             case Delivered(_, subtask, checkpoint_id, payload):
                 self._deliver(subtask, checkpoint_id, payload)
-            case SubtaskChanged() if self.status not in JOB_TRANSITIONS:
+            case SubtaskChanged() if self._has_ended:
                 return  # Workers that stop lose each other; nobody need hear of it.
             case SubtaskChanged():
                 self._emit(report)
@@ -486,7 +533,7 @@ class JobMaster:
 
     def _deploy_if_ready(self) -> None:
         attempt = self._attempt
-        if not attempt.claimed or attempt.deployed or self.status is not JobStatus.INITIALIZING:
+        if not attempt.claimed or attempt.deployed or not self._is_initializing:
             return
         choice = attempt.choice
         if choice is None:
@@ -535,7 +582,7 @@ class JobMaster:
             return choice, search(self._store, self._job_id)
 
         def done(outcome: tuple[RestoreChoice, CheckpointsRestored] | Exception) -> None:
-            if self._attempt is not attempt or self.status is not JobStatus.INITIALIZING:
+            if self._attempt is not attempt or not self._is_initializing:
                 return
             if isinstance(outcome, Exception):
                 self._cannot_begin(f"cannot restore: {outcome}", outcome)
@@ -642,7 +689,7 @@ class JobMaster:
 
     def _fail_attempt(self, cause: str) -> None:
         """The attempt cannot go on; restart the job, or fail it for good."""
-        if self.status in (JobStatus.FAILING, JobStatus.RESTARTING):
+        if self.left is not None or self.status in (JobStatus.FAILING, JobStatus.RESTARTING):
             return  # One failure brings others with it.
         if self.status not in (JobStatus.INITIALIZING, JobStatus.RUNNING):
             return
@@ -679,14 +726,10 @@ class JobMaster:
         )
 
     def _end(self, status: JobStatus, cause: str = "") -> None:
-        if self.status not in JOB_TRANSITIONS:
+        if self._has_ended:
             return
-        self._restart_at_ms = self._slots_deadline_ms = self._workers_deadline_ms = None
         self.cause = cause if status is JobStatus.FAILED else ""
-        for index in self._workers:
-            self._cluster.to_worker(index, StopProcess(self._attempt.number))
-        for index in self._slots:
-            self._cluster.to_slot(index, ReleaseSlot(status.value))
+        self._let_go(status.value)
         if (
             self.status in (JobStatus.INITIALIZING, JobStatus.RUNNING)
             and status not in (JOB_TRANSITIONS[self.status])
@@ -694,6 +737,14 @@ class JobMaster:
             self._change(JobStatus.FAILING, cause)
         self._change(status, cause)
         self._checkpoints.job_ended(status)
+
+    def _let_go(self, why: str) -> None:
+        """Stop the workers, and give the slots back."""
+        self._restart_at_ms = self._slots_deadline_ms = self._workers_deadline_ms = None
+        for index in self._workers:
+            self._cluster.to_worker(index, StopProcess(self._attempt.number))
+        for index in self._slots:
+            self._cluster.to_slot(index, ReleaseSlot(why))
 
     def _change(self, status: JobStatus, cause: str = "") -> None:
         assert status in JOB_TRANSITIONS[self.status], f"{self.status} -> {status}"

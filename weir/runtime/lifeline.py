@@ -13,6 +13,8 @@ import os
 import select
 import signal
 import socket
+import threading
+from collections.abc import Callable
 
 
 def die_with(lifeline: socket.socket) -> None:
@@ -26,3 +28,24 @@ def die_with(lifeline: socket.socket) -> None:
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([fd], [], [], 0)[0]:  # Closed before the kernel was asked.
         os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def when_parent_ends(act: Callable[[], None]) -> None:
+    """Call ``act`` in a thread of its own as soon as this process's parent is gone.
+
+    For a process that the parent gave no end of a socket. Being told of it by the kernel
+    (``PR_SET_PDEATHSIG``) would not do: that is sent when the *thread* ends that started us.
+    """
+    parent = os.getppid()
+    descriptor = os.pidfd_open(parent)
+    is_gone = os.getppid() != parent  # Then the descriptor may be a stranger's.
+
+    def watch() -> None:
+        if not is_gone:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll()
+        os.close(descriptor)
+        act()
+
+    threading.Thread(target=watch, name="weir-parent", daemon=True).start()

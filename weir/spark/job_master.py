@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_bytes
-from typing import Any
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
@@ -39,6 +39,7 @@ from weir.protocol.deployment import (
 from weir.protocol.events import JobEvent
 from weir.protocol.messages import SubtaskCommand
 from weir.runtime.control import ControlConnection
+from weir.runtime.coordination import ControlPlane
 from weir.runtime.job_master import JobMaster
 from weir.runtime.recovery import RestoreRequest
 from weir.spark.slot import slot_task
@@ -50,6 +51,19 @@ IO_THREADS = 4
 BACKLOG = 128
 RELEASE_TIMEOUT_S = 15.0
 LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
+
+
+Call = Callable[[Callable[[], None]], None]
+
+
+class Manager(ControlPlane, Protocol):
+    """The control plane that started this driver, as far as running the job goes."""
+
+    def attached(self, job: JobMaster, call: Call) -> None:
+        """The job is about to run; ``call`` has the loop do something, from any thread."""
+
+    def over(self, job: JobMaster) -> None:
+        """The job reached its end, or this driver left it; its slots are being given back."""
 
 
 @dataclass(slots=True)
@@ -143,9 +157,17 @@ class SparkCluster:
 
     # The loop.
 
-    def run(self, job: JobMaster, clock: Clock, is_enough: Callable[[], bool]) -> None:
+    def run(
+        self,
+        job: JobMaster,
+        clock: Clock,
+        is_enough: Callable[[], bool],
+        manager: Manager | None = None,
+    ) -> None:
         """Run the job to its end, or until there is enough output; then end the slots."""
         self._job = job
+        if manager is not None:
+            manager.attached(job, self._post)
         self._stage = threading.Thread(target=self._run_stage, name="weir-slots", daemon=True)
         self._stage.start()
         job.start()
@@ -156,6 +178,8 @@ class SparkCluster:
                     job.cancel()
             except KeyboardInterrupt:
                 job.cancel()
+        if manager is not None:
+            manager.over(job)
         self._release(clock)
 
     def cancel(self) -> None:
@@ -355,11 +379,12 @@ def run_job(
     restore_from: RestoreRequest | None,
     slot_count: int,
     host: str,
+    manager: Manager | None = None,
 ) -> JobMaster:
-    """Run a job on a Spark cluster to its end.
+    """Run a job on a Spark cluster to its end, or until this driver has to leave it.
 
     Returns:
-        The job master, for its status and cause.
+        The job master, for its status and cause, and why it was left.
     """
     cluster = SparkCluster(spark, host, slot_count)
     try:
@@ -375,8 +400,9 @@ def run_job(
             emit=emit,
             collect=collect,
             restore_from=restore_from,
+            control=manager,
         )
-        cluster.run(job, clock, is_enough)
+        cluster.run(job, clock, is_enough, manager)
         return job
     finally:
         cluster.close()

@@ -1,7 +1,8 @@
 """Runs a graph on Spark: what ``env.execute()`` comes to.
 
 Where the script runs inside a Spark application already (``spark-submit``, a notebook), its session
-is used; otherwise a local one is started with one core per slot and stopped at the end.
+is used; otherwise a local one is started with one core per slot and stopped at the end. Where the
+control plane started the script (``under``), the job is its job.
 """
 
 import logging
@@ -10,7 +11,9 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from pyspark import SparkConf, SparkContext
 
 from weir.config import JobConfig
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
-from weir.errors import ConfigError, JobFailedError
+from weir.errors import ConfigError, DriverEndedError, JobFailedError, SlotError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import JobId, SubtaskId
@@ -32,6 +35,7 @@ from weir.runtime.process import SystemClock
 from weir.runtime.recovery import RestoreRequest, latest_job
 from weir.runtime.versions import installed_versions
 from weir.spark.job_master import run_job
+from weir.spark.managed import Managed
 from weir.spark.program import dump_program
 from weir.storage.store import CheckpointStore, store_for
 
@@ -61,6 +65,17 @@ Listener = Callable[[JobEvent], None]
 Hearer = Callable[[JobStarting], None]
 _listeners: list[Listener] = []
 _hearers: list[Hearer] = []
+_managed: ContextVar[Managed | None] = ContextVar("weir_managed", default=None)
+
+
+@contextmanager
+def under(managed: Managed) -> Iterator[None]:
+    """Within it, ``env.execute()`` runs the control plane's job."""
+    token = _managed.set(managed)
+    try:
+        yield
+    finally:
+        _managed.reset(token)
 
 
 def listen(listener: Listener) -> None:
@@ -88,20 +103,29 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
 
     Raises:
         JobFailedError: The job failed; its cause is the message.
+        DriverEndedError: Another driver goes on with the job; under the control plane only.
         UserError: The job cannot be started as it is; nothing ran.
     """
     if config.checkpoints.alignment_timeout_ms is not None:
         raise ConfigError(
             "this version of Weir takes aligned checkpoints only; leave unaligned ones disabled"
         )
+    managed = _managed.get()
+    if managed is not None:
+        managed.check(config)
     store = store_for(config.checkpoints.storage)
-    job_id, request = _identity(graph.name, config, options.restore, store)
+    if managed is None:
+        job_id, request = _identity(graph.name, config, options.restore, store)
+    else:
+        job_id, request = managed.job_id, _named(options.restore)
     for hearer in _hearers:
         hearer(JobStarting(job_id, graph, config, options))
     started = time.monotonic()
     history = JobHistory()
     deliveries = Deliveries(graph, print)
     listeners: Sequence[Listener] = (history.on_event, *_listeners)
+    if managed is not None:
+        listeners = (*listeners, managed.on_event)
 
     def emit(event: JobEvent) -> None:
         for listener in listeners:
@@ -116,6 +140,7 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         emit=emit,
         collect=deliveries.collect,
         is_enough=lambda: limit is not None and len(deliveries.collected) >= limit,
+        managed=managed,
     )
     status, cause = run.here() if options.master == IN_PROCESS else run.on_spark(options.master)
     if status is JobStatus.FAILED:
@@ -134,6 +159,9 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     active = SparkContext._active_spark_context
     if active is not None:
         return active, False
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit's JVM runs: only once connected does a SparkConf know what it was given.
+        SparkContext._ensure_initialized()
     conf = SparkConf()
     master = _with_retries(master or conf.get("spark.master") or f"local[{slots}]")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -171,6 +199,7 @@ class _Run:
     emit: Listener
     collect: Callable[[SubtaskId, bytes], None]
     is_enough: Callable[[], bool]
+    managed: Managed | None = None
 
     def here(self) -> tuple[JobStatus, str]:
         """Without Spark, everything in this process and thread: to try a pipeline or debug it."""
@@ -189,8 +218,10 @@ class _Run:
         """In the running Spark session, or in one of its own."""
         program = dump_program(self.graph, self.config)
         slots = ExecutionGraph(self.graph).slot_count + self.config.spare_slots
-        spark, owned = open_session(master, slots, self.graph.name)
+        spark, owned = self._session(master, slots)
         try:
+            if self.managed is not None:
+                self.managed.plan(self.graph, self.config, spark.applicationId)
             job = run_job(
                 spark,
                 self.graph,
@@ -206,11 +237,23 @@ class _Run:
                 restore_from=self.restore_from,
                 slot_count=slots,
                 host=_reachable_host(spark),
+                manager=self.managed,
             )
         finally:
             if owned:
                 _stop(spark)
+        if job.left is not None:
+            raise DriverEndedError(f"this driver leaves job {self.job_id}: {job.left}")
         return job.status, job.cause
+
+    def _session(self, master: str | None, slots: int) -> tuple[SparkContext, bool]:
+        try:
+            return open_session(master, slots, self.graph.name)
+        except Exception as error:
+            if self.managed is None:
+                raise
+            # Whose fault it is cannot be told; the job's next driver may have more luck.
+            raise SlotError(f"Spark could not be started: {error}") from error
 
 
 def _stop(spark: SparkContext) -> None:
@@ -238,6 +281,11 @@ def _identity(
     request = RestoreRequest.parse(restore)
     same = storage is not None and os.path.realpath(request.storage) == os.path.realpath(storage)
     return (request.job_id if same else fresh), request
+
+
+def _named(restore: str | None) -> RestoreRequest | None:
+    """The checkpoint asked for; None: the newest of the job, which its id finds by itself."""
+    return None if restore in (None, "latest") else RestoreRequest.parse(restore)
 
 
 def _with_retries(master: str) -> str:

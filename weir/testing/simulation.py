@@ -38,7 +38,7 @@ from weir.config import (
 )
 from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId
-from weir.protocol.coordinator import check_invariants
+from weir.protocol.coordinator import CoordinatorState, check_invariants
 from weir.protocol.deployment import WorkerReport
 from weir.protocol.events import (
     AttemptStarted,
@@ -50,6 +50,7 @@ from weir.protocol.events import (
 )
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Acknowledged, Declined, Report, SubtaskChanged, SubtaskMetrics
+from weir.runtime.coordination import LocalCoordination
 from weir.runtime.in_process import Action, EventQueue, InProcessWorker
 from weir.runtime.job_master import JobMaster
 from weir.runtime.versions import installed_versions
@@ -413,10 +414,16 @@ class Simulation:
         """Look at the coordinator."""
         master = cluster.master
         assert master is not None
-        state = master._checkpoints._state
+        state = self._coordinator_of(master)
         if state is not self._checked:
             self._checked = state
             check_invariants(state)
+
+    @staticmethod
+    def _coordinator_of(master: JobMaster) -> CoordinatorState:
+        coordination = master._checkpoints.coordination
+        assert isinstance(coordination, LocalCoordination)
+        return coordination.state
 
     def _on_production_point(self, point: str, where: Mapping[str, Any]) -> None:
         if point == "snapshot.frozen":
@@ -528,7 +535,7 @@ class Simulation:
         assert master is not None
         if master.status is not JobStatus.FINISHED:
             raise InvariantBroken(f"the job ended {master.status}: {master.cause}")
-        state = master._checkpoints._state
+        state = self._coordinator_of(master)
         if self._last.driver_alive and (
             state.pending or state.queue or master._checkpoints.is_busy or self._open
         ):

@@ -1,0 +1,60 @@
+"""The admin site shows checkpoints as they are; nothing is changed there."""
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
+from jobs.admin import ReadOnlyAdmin
+
+
+@admin.register(Checkpoint)
+class CheckpointAdmin(ReadOnlyAdmin):
+    """Checkpoints and savepoints."""
+
+    list_display = (
+        "job_id",
+        "number",
+        "attempt",
+        "kind",
+        "status",
+        "triggered_at",
+        "duration_ms",
+        "state_bytes",
+        "reason",
+        "discard_due_at",
+    )
+    list_filter = ("status", "kind", "reason")
+    search_fields = ("job__id",)
+    date_hierarchy = "triggered_at"
+    raw_id_fields = ("parent",)
+
+
+@admin.register(CoordinatorRow)
+class CoordinatorAdmin(ReadOnlyAdmin):
+    """Coordinators; the list leaves their states out, which may be large."""
+
+    list_display = ("job_id", "due_at", "next_trigger_at", "expires_at", "has_ended", "swept_at")
+    search_fields = ("job__id",)
+
+    def get_queryset(self, request: HttpRequest) -> "QuerySet[CoordinatorRow]":
+        """Without the states."""
+        return super().get_queryset(request).defer("state")
+
+
+@admin.register(SubtaskAck)
+class SubtaskAckAdmin(ReadOnlyAdmin):
+    """Acknowledgements."""
+
+    list_display = ("checkpoint", "operator", "index", "acknowledged_at", "alignment_ms", "sync_ms")
+    list_select_related = ("checkpoint",)
+    search_fields = ("checkpoint__job__id", "operator")
+
+
+@admin.register(GateAlignment)
+class GateAlignmentAdmin(ReadOnlyAdmin):
+    """Alignments, an input gate each."""
+
+    list_display = ("checkpoint", "operator", "index", "gate")
+    list_select_related = ("checkpoint",)
+    search_fields = ("checkpoint__job__id", "operator")

@@ -1,0 +1,48 @@
+"""What a job's checkpoints come to, for many jobs at once: two queries, however many there are."""
+
+from collections.abc import Iterable
+
+from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Now
+
+from checkpoints.models import Checkpoint
+from jobs.models import Job
+from weir.protocol.lifecycle import CheckpointStatus
+
+
+def with_checkpoints(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Each job with ``last_checkpoint_id``, ``failures_since_last``, ``next_checkpoint_at``.
+
+    Both subqueries begin in the index on job, status and number: the first one reads one entry of
+    it, the second one those of the failures since.
+    """
+    own = Checkpoint.objects.filter(job=OuterRef("pk")).order_by("-number")
+    newest = own.filter(status=CheckpointStatus.COMPLETED)
+    failed = Checkpoint.objects.filter(
+        job=OuterRef("pk"),
+        status=CheckpointStatus.ABORTED,
+        number__gt=Coalesce(OuterRef("last_checkpoint_number"), 0),
+    ).order_by()
+    return jobs.annotate(
+        last_checkpoint_id=Subquery(newest.values("pk")[:1]),
+        last_checkpoint_number=Subquery(newest.values("number")[:1]),
+        failures_since_last=Coalesce(
+            Subquery(
+                failed.values("job").annotate(count=Count("pk")).values("count"),
+                output_field=IntegerField(),
+            ),
+            0,
+        ),
+        next_checkpoint_at=F("coordinator__next_trigger_at"),
+        read_at=Now(),
+    )
+
+
+def attach(jobs: Iterable[Job]) -> None:
+    """Give each of these jobs its ``last_checkpoint``, or None."""
+    rows = list(jobs)
+    wanted = [job.last_checkpoint_id for job in rows if job.last_checkpoint_id is not None]
+    found = Checkpoint.objects.in_bulk(wanted)
+    for job in rows:
+        # Absent where retention let it go between the two queries; then a newer one is coming.
+        job.last_checkpoint = found.get(job.last_checkpoint_id)

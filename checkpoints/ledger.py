@@ -1,0 +1,316 @@
+"""What readers see of checkpoints: rows, written along with the coordinator's state.
+
+The ledger follows one batch of events. Each checkpoint's row is read and written once however many
+acknowledgements came; those are inserted in bulk.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from checkpoints import details, places
+from checkpoints.models import Checkpoint
+from controlplane import clock
+from jobs import operations
+from jobs.models import Job, Operation
+from weir.errors import ProtocolError
+from weir.ids import CheckpointId
+from weir.protocol.coordinator import CoordinatorState, Step
+from weir.protocol.lifecycle import TRANSITIONS, CheckpointStatus, FailureReason
+from weir.protocol.messages import (
+    Acknowledged,
+    CheckpointRefused,
+    CheckpointsRestored,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    DiscardCheckpoint,
+    DiscardHandles,
+    DiscardPending,
+    RecordAborted,
+    RecordCompleted,
+    SubtaskFinished,
+    TriggerCheckpoint,
+    WriteManifest,
+)
+from weir.protocol.pending import (
+    AckResult,
+    CompletedCheckpoint,
+    PendingCheckpoint,
+    TriggerRequest,
+)
+
+_WAS_FOUND = "Its manifest was found in the storage later: a driver had written it after all."
+
+
+class Ledger:
+    """The rows of one job's checkpoints while a batch is folded in, under the job's lock."""
+
+    def __init__(self, job: Job, state: CoordinatorState, now_ms: int) -> None:
+        self._job = job
+        self._now: datetime = clock.from_ms(now_ms)
+        self._next_id = state.next_id  # Below it there is a row.
+        self._pending = [p.checkpoint_id for p in state.pending]
+        self._rows: dict[int, Checkpoint | None] = {}
+        self._touched: dict[int, Checkpoint] = {}
+        self._acks: list[tuple[CheckpointId, details.Part]] = []
+        self._gates: list[tuple[CheckpointId, details.Gate]] = []
+        self._parents: dict[int, CheckpointId] = {}  # Of those whose manifest is asked for.
+        self._has_ended = state.ended is not None
+
+    # What the coordinator is told.
+
+    def restored(self, event: CheckpointsRestored) -> CheckpointsRestored:
+        """The checkpoints that the storage holds, less those that are being deleted.
+
+        What lies there and was unknown, or known as aborted, has a row afterwards that says so.
+        """
+        self._read(c.checkpoint_id for c in event.completed)
+        kept = tuple(c for c in event.completed if self._is_ours(c))
+        return replace(event, completed=kept)
+
+    def _is_ours(self, found: CompletedCheckpoint) -> bool:
+        row = self._row(found.checkpoint_id)
+        if row is None:
+            self._adopt(found)
+            return True
+        match row.status:
+            case CheckpointStatus.COMPLETED:
+                # Of a job that had ended: what could not be deleted is of use again.
+                if row.discard_due_at is not None:
+                    self._touch(row).discard_due_at = None
+                return True
+            case CheckpointStatus.ABORTED:
+                self._touch(row).discard_due_at = None
+                if _WAS_FOUND not in row.cause:
+                    row.cause = f"{row.cause}\n{_WAS_FOUND}".strip()
+                return True
+            case _:
+                return False
+
+    def _adopt(self, found: CompletedCheckpoint) -> None:
+        """A checkpoint that was taken without this control plane."""
+        completed_at = clock.from_ms(found.completed_at_ms)
+        self._add(
+            number=found.checkpoint_id,
+            attempt=found.attempt,
+            kind=found.kind.value,
+            status=CheckpointStatus.COMPLETED.value,
+            triggered_at=clock.from_ms(found.triggered_at_ms),
+            settled_at=completed_at,
+            duration_ms=_duration_ms(found),
+            subtask_count=0,
+            has_details=False,
+        )
+
+    def check(self, event: CoordinatorEvent) -> None:
+        """Refuse what no row can hold.
+
+        Raises:
+            ProtocolError: An alignment's arrays are of different lengths.
+        """
+        if isinstance(event, Acknowledged):
+            for part in event.operators:
+                for gate in part.metrics.gates:
+                    details.check(gate)
+
+    # What came of it.
+
+    def note(self, event: CoordinatorEvent, step: Step) -> None:
+        """Follow one step."""
+        match event:
+            case Acknowledged() if step.result is AckResult.ACCEPTED:
+                self._acknowledged(event)
+            case SubtaskFinished() if step.result is AckResult.ACCEPTED:
+                for pending in step.state.pending:
+                    self._touch_number(pending.checkpoint_id)
+            case _:
+                pass
+        self._has_ended = step.state.ended is not None
+        for command in step.commands:
+            self._follow(command)
+
+    def _acknowledged(self, event: Acknowledged) -> None:
+        row = self._touch_number(event.checkpoint_id)
+        at = self._now
+        for part in event.operators:
+            metrics = part.metrics
+            self._acks.append((event.checkpoint_id, details.Part(event.chain, part, at)))
+            self._gates += [
+                (event.checkpoint_id, details.Gate(part.subtask, gate)) for gate in metrics.gates
+            ]
+            if row is not None:
+                row.start_delay_ms = max(row.start_delay_ms, metrics.start_delay_ms)
+                row.alignment_ms = max(row.alignment_ms, metrics.alignment_ms)
+                row.sync_ms = max(row.sync_ms, metrics.sync_ms)
+                row.async_ms = max(row.async_ms, metrics.async_ms)
+                row.state_bytes += metrics.state_size
+                row.written_bytes += metrics.written_size
+                row.in_flight_bytes += metrics.bytes_persisted_in_flight
+
+    def _follow(self, command: CoordinatorCommand) -> None:
+        match command:
+            case TriggerCheckpoint():
+                if command.barrier.checkpoint_id >= self._next_id:
+                    self._triggered(command)
+            case WriteManifest(pending):
+                row = self._moved(pending.checkpoint_id, CheckpointStatus.FINALIZING)
+                if row is not None:
+                    self._count(row, pending)
+                    if pending.parent_id is not None:
+                        self._parents[row.number] = pending.parent_id
+                    if pending.sinks_acknowledged_at_ms is not None:
+                        row.sinks_acknowledged_at = clock.from_ms(pending.sinks_acknowledged_at_ms)
+            case RecordCompleted(completed, request):
+                row = self._moved(completed.checkpoint_id, CheckpointStatus.COMPLETED)
+                if row is not None:
+                    row.settled_at = clock.from_ms(completed.completed_at_ms)
+                    row.duration_ms = _duration_ms(completed)
+                self._answer_completed(completed, request)
+            case RecordAborted(pending, reason, cause):
+                row = self._moved(pending.checkpoint_id, CheckpointStatus.ABORTED)
+                if row is not None:
+                    self._count(row, pending)
+                    row.settled_at, row.reason, row.cause = self._now, reason.value, cause
+                said = f"checkpoint {pending.checkpoint_id} was aborted: {_words(reason, cause)}"
+                self._answer_failed(pending.request, said)
+            case CheckpointRefused(request, reason):
+                self._answer_failed(request, f"the checkpoint was refused: {_words(reason)}")
+            case DiscardPending(checkpoint_id):
+                self._discard(self._row(checkpoint_id))
+            case DiscardHandles(handles):
+                for number in places.numbers_of(handles):
+                    row = self._row(number)
+                    if row is not None and row.status == CheckpointStatus.ABORTED:
+                        self._discard(row)
+            case DiscardCheckpoint(completed):
+                self._let_go(self._row(completed.checkpoint_id))
+            case _:
+                pass
+
+    def _triggered(self, command: TriggerCheckpoint) -> None:
+        barrier = command.barrier
+        self._next_id = CheckpointId(barrier.checkpoint_id + 1)
+        self._add(
+            number=barrier.checkpoint_id,
+            attempt=command.attempt,
+            kind=barrier.options.kind.value,
+            status=CheckpointStatus.PENDING.value,
+            triggered_at=clock.from_ms(barrier.triggered_at_ms),
+            subtask_count=0,  # Counted when the batch is saved.
+        )
+
+    def _let_go(self, row: Checkpoint | None) -> None:
+        if row is None:
+            return
+        # After the job's end nothing newer took its place: it is there until it is deleted.
+        if row.status == CheckpointStatus.COMPLETED and not self._has_ended:
+            self._move(row, CheckpointStatus.SUBSUMED)
+        self._discard(row)
+
+    def _discard(self, row: Checkpoint | None) -> None:
+        if row is None:
+            return
+        self._touch(row)
+        row.discard_due_at, row.discarded_at = self._now, None
+        row.discard_tries, row.discard_error = 0, ""
+
+    # Whoever asked.
+
+    def _answer_completed(self, completed: CompletedCheckpoint, request: TriggerRequest) -> None:
+        if (operation := self._operation(request)) is not None:
+            result = {
+                "checkpoint": completed.checkpoint_id,
+                "duration_ms": _duration_ms(completed),
+                "path": places.path_of(self._job, completed.checkpoint_id),
+            }
+            operations.succeed(operation, result)
+
+    def _answer_failed(self, request: TriggerRequest, error: str) -> None:
+        if (operation := self._operation(request)) is not None:
+            operations.fail(operation, error)
+
+    def _operation(self, request: TriggerRequest) -> Operation | None:
+        """The operation that asked; None: the clock, or the driver itself."""
+        try:
+            operation_id = UUID(request.request_id or "")
+        except ValueError:
+            return None
+        return Operation.objects.filter(pk=operation_id, job=self._job).first()
+
+    # Rows.
+
+    def save(self, state: CoordinatorState) -> None:
+        """Write what changed, given the state in which the batch ended."""
+        for pending in state.pending:
+            if (row := self._touched.get(pending.checkpoint_id)) is not None:
+                self._count(row, pending)
+        parents = {number: self._row(parent) for number, parent in self._parents.items()}
+        new = [row for row in self._touched.values() if row.pk is None]
+        changed = [row for row in self._touched.values() if row.pk is not None]
+        Checkpoint.objects.bulk_create(new)
+        for number, parent in parents.items():
+            if parent is not None:  # Perhaps as new as its child: it has a key only now.
+                row = self._touched[number]
+                row.parent_id = parent.pk
+                if row not in changed:
+                    changed.append(row)
+        for row in changed:
+            row.save()
+        self._save_details()
+
+    def _save_details(self) -> None:
+        keys = {number: row.pk for number, row in self._touched.items()}
+        details.insert_acks((keys[number], part) for number, part in self._acks if number in keys)
+        details.insert_gates((keys[number], gate) for number, gate in self._gates if number in keys)
+
+    def _count(self, row: Checkpoint, pending: PendingCheckpoint) -> None:
+        row.acknowledged_count = pending.acknowledged_count
+        row.subtask_count = pending.acknowledged_count + len(pending.missing)
+
+    def _moved(self, number: CheckpointId, status: CheckpointStatus) -> Checkpoint | None:
+        row = self._row(number)
+        if row is not None:
+            self._move(row, status)
+        return row
+
+    def _move(self, row: Checkpoint, status: CheckpointStatus) -> None:
+        current = CheckpointStatus(row.status)
+        if status not in TRANSITIONS.get(current, frozenset()):
+            raise ProtocolError(f"row of checkpoint {row.number} is {current}, not on to {status}")
+        self._touch(row).status = status.value
+
+    def _add(self, **values: Any) -> None:
+        row = Checkpoint(job=self._job, **values)
+        self._rows[row.number] = row
+        self._touch(row)
+
+    def _touch(self, row: Checkpoint) -> Checkpoint:
+        self._touched[row.number] = row
+        return row
+
+    def _touch_number(self, number: CheckpointId) -> Checkpoint | None:
+        row = self._row(number)
+        return None if row is None else self._touch(row)
+
+    def _row(self, number: CheckpointId) -> Checkpoint | None:
+        if number not in self._rows:
+            self._read([number, *self._pending])
+            self._pending = []
+        return self._rows[number]
+
+    def _read(self, numbers: Iterable[CheckpointId]) -> None:
+        wanted = {int(number) for number in numbers} - self._rows.keys()
+        if wanted:
+            found = {row.number: row for row in self._job.checkpoints.filter(number__in=wanted)}
+            self._rows |= {number: found.get(number) for number in wanted}
+
+
+def _duration_ms(completed: CompletedCheckpoint) -> int:
+    return max(0, completed.completed_at_ms - completed.triggered_at_ms)  # Clocks may be set back.
+
+
+def _words(reason: FailureReason, cause: str = "") -> str:
+    words = reason.value.replace("_", " ")
+    return f"{words} ({cause})" if cause else words

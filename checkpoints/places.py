@@ -1,0 +1,42 @@
+"""Where a job's checkpoints lie in the storage."""
+
+import re
+from collections.abc import Iterable
+
+from jobs.models import Job
+from weir.ids import CheckpointId, JobId, StateHandle
+from weir.storage.layout import JobLayout
+from weir.storage.store import CheckpointStore, store_for
+
+_STATE_FILE = re.compile(r"chk-(\d+)/")
+
+
+def storage_of(job: Job) -> str:
+    """The root of the storage, as the job's pipeline said, or else its submission."""
+    planned = (job.checkpoint_config or {}).get("storage")
+    return str(planned or job.storage)
+
+
+def store_of(job: Job) -> CheckpointStore:
+    """The storage itself.
+
+    Raises:
+        ConfigError: This process cannot work with it.
+    """
+    return store_for(storage_of(job))
+
+
+def layout_of(job: Job) -> JobLayout:
+    """The names of everything in it."""
+    return JobLayout(JobId(job.pk))
+
+
+def path_of(job: Job, number: CheckpointId) -> str:
+    """What a restore is told to go on from a checkpoint."""
+    return f"{storage_of(job).rstrip('/')}/{layout_of(job).checkpoint(number)}"
+
+
+def numbers_of(handles: Iterable[StateHandle]) -> set[CheckpointId]:
+    """The checkpoints whose files some handles name."""
+    found = (_STATE_FILE.match(handle.path or "") for handle in handles)
+    return {CheckpointId(int(match[1])) for match in found if match}

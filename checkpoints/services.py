@@ -1,0 +1,56 @@
+"""What people ask of checkpoints."""
+
+import logging
+
+from django.db import transaction
+
+from checkpoints.coordination import pump
+from controlplane import clock, logs
+from controlplane.accounts.models import User
+from controlplane.audit.models import record
+from controlplane.errors import WrongState
+from jobs import operations, services
+from jobs.models import DesiredState, Operation, OperationKind
+from weir.protocol.lifecycle import JobStatus
+from weir.protocol.messages import CheckpointRequested
+
+logger = logging.getLogger(__name__)
+
+
+def request_checkpoint(actor: User | None, job_id: str, *, key: str | None = None) -> Operation:
+    """Take a checkpoint now; the operation succeeds once it completed.
+
+    Where as many as allowed are under way it waits for its turn.
+
+    Raises:
+        NotFound: There is no such job.
+        WrongState: The job does not run.
+        Busy: It is being cancelled or restarted.
+        KeyReused: The idempotency key came with another request.
+    """
+    services.check_key(key)
+    with transaction.atomic(), logs.about(job=job_id):
+        job = services.locked(job_id)
+        mark = operations.fingerprint(OperationKind.CHECKPOINT, {}, job.pk)
+        if (repeated := operations.earlier(actor, key, mark)) is not None:
+            return repeated
+        is_wanted = job.desired == DesiredState.RUNNING
+        if job.status != JobStatus.RUNNING or not is_wanted:
+            state = job.status if is_wanted or job.is_over else JobStatus.CANCELLING.value
+            raise WrongState(
+                f"the job is {state}; checkpoints are taken while it runs",
+                state=state,
+                allowed=[JobStatus.RUNNING.value],
+            )
+        operation = operations.begin(job, OperationKind.CHECKPOINT, actor, {}, key=key)
+        operations.start(operation)
+        pump(job, [CheckpointRequested(str(operation.pk))], now_ms=clock.now_ms())
+        operation.refresh_from_db()  # It may have been refused at once.
+        record(
+            actor,
+            "job.checkpoint",
+            f"job/{job.pk}",
+            after={"operation": str(operation.pk), "status": operation.status},
+        )
+        logger.info("a checkpoint was asked for")
+    return operation

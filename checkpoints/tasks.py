@@ -1,0 +1,32 @@
+"""What Celery calls. The work is in the services; a task that is lost is repeated by the next."""
+
+from celery import shared_task
+
+from checkpoints import discards, settling, sweeping, ticking
+
+
+@shared_task
+def tick() -> None:
+    """Trigger and expire what is due."""
+    ticking.tick_due()
+
+
+@shared_task
+def tick_job(job_id: str) -> None:
+    """The same for one job, at its exact time."""
+    ticking.tick_one(job_id)
+
+
+@shared_task
+def storage_tick() -> None:
+    """Settle what lost drivers left, delete what is due, and clean up one job's storage."""
+    settling.settle_abandoned()
+    discards.discard_due()
+    sweeping.clean_next()
+
+
+@shared_task
+def sweep() -> None:
+    """Repeat what was cut off, and trim what is old."""
+    sweeping.end_abandoned()
+    sweeping.trim_details()

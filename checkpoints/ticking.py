@@ -1,0 +1,80 @@
+"""Coordinators whose time has come: checkpoints to trigger, or to give up.
+
+A job whose driver has not been heard of for a while is not ticked: the driver may be unreachable,
+or nobody here may have listened. Nothing would come of a trigger, and a checkpoint must not expire
+meanwhile; the driver's ``TimeLost`` gives it that time when it is back.
+"""
+
+import logging
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from checkpoints import punctual
+from checkpoints.coordination import pump
+from checkpoints.models import CoordinatorRow
+from controlplane import clock, logs
+from jobs.models import Driver, DriverStatus, Job
+from weir.protocol.messages import Tick
+
+logger = logging.getLogger(__name__)
+
+CLAIMED_MAX = 500  # Jobs in one look; the next, a second later, takes the rest.
+
+
+def tick_due() -> int:
+    """Tick each job that is due, and have those ticked punctually that are due soon.
+
+    Returns:
+        How many were ticked; a job that somebody works on is left to the next look.
+    """
+    now = clock.now()
+    soon = now + clock.milliseconds(punctual.HORIZON_MS)
+    due = _heard(now).filter(coordinator__due_at__lte=soon).order_by("coordinator__due_at")
+    count = 0
+    for job_id, due_at in due.values_list("pk", "coordinator__due_at")[:CLAIMED_MAX]:
+        if due_at > now:
+            punctual.tick_at(job_id, clock.to_ms(due_at), clock.to_ms(now))
+            continue
+        with logs.about(job=job_id):
+            try:
+                count += _tick(job_id, skip_locked=True)
+            except Exception:
+                logger.exception("the job could not be ticked; the next look tries again")
+    return count
+
+
+def tick_one(job_id: str) -> bool:
+    """Tick a job if it is due; one that is due in a moment is counted down for again."""
+    with logs.about(job=job_id):
+        if _tick(job_id, skip_locked=False):
+            return True
+        now = clock.now()
+        due = _heard(now).filter(pk=job_id).values_list("coordinator__due_at", flat=True).first()
+        if due is not None:  # Clocks differ: the countdown's was a little fast.
+            punctual.tick_at(job_id, clock.to_ms(due), clock.to_ms(now))
+        return False
+
+
+def _tick(job_id: str, *, skip_locked: bool) -> bool:
+    with transaction.atomic():
+        claim = _heard(clock.now()).filter(pk=job_id)
+        job = claim.select_for_update(skip_locked=skip_locked, of=("self",)).first()
+        if job is None:
+            return False
+        now = clock.now()  # Waiting for the lock may have taken a while; others may have ticked.
+        if not CoordinatorRow.objects.filter(job=job, due_at__lte=now).exists():
+            return False
+        pump(job, [Tick()], now_ms=clock.to_ms(now))
+        return True
+
+
+def _heard(now: datetime) -> QuerySet[Job]:
+    """The jobs whose driver has been heard of lately."""
+    since = now - clock.milliseconds(settings.WEIR_DRIVER_SILENT_MS)
+    speaking = Driver.objects.filter(
+        job=OuterRef("pk"), status=DriverStatus.RUNNING, heard_at__gte=since
+    )
+    return Job.objects.filter(Exists(speaking))

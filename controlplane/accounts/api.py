@@ -1,0 +1,341 @@
+"""The API's accounts: who asks, tokens, users."""
+
+from typing import Any
+
+import django_filters
+from django.db import transaction
+from django.db.models import QuerySet
+from django.urls import path
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.accounts import services
+from controlplane.accounts.models import Role, Token, User
+from controlplane.accounts.permissions import role_of
+from controlplane.errors import NotFound
+from controlplane.serializers import RequestSerializer
+
+# Shapes -------------------------------------------------------------------------------------------
+
+
+class MeSerializer(serializers.Serializer):
+    """Who asks, and what they may do."""
+
+    username = serializers.CharField()
+    role = serializers.ChoiceField(
+        Role.choices, help_text="Of this request; a token may have less."
+    )
+    user_role = serializers.ChoiceField(Role.choices)
+    token = serializers.CharField(allow_null=True, help_text="The token's name; null: a login.")
+
+
+class TokenSerializer(serializers.ModelSerializer):
+    """A token without its secret."""
+
+    username = serializers.CharField(source="user.username")
+
+    class Meta:
+        model = Token
+        fields = [
+            "id",
+            "username",
+            "name",
+            "role",
+            "hint",
+            "created_at",
+            "expires_at",
+            "revoked_at",
+            "last_used_at",
+        ]
+        extra_kwargs = {
+            "hint": {"help_text": "How the secret begins."},
+            "last_used_at": {"help_text": "To the minute."},
+        }
+        read_only_fields = fields
+
+
+class NewTokenSerializer(TokenSerializer):
+    """A token with its secret, which is shown this once."""
+
+    secret = serializers.SerializerMethodField()
+
+    class Meta(TokenSerializer.Meta):
+        fields = [*TokenSerializer.Meta.fields, "secret"]
+
+    def get_secret(self, token: Token) -> str:
+        """As given by the view."""
+        return str(self.context["secret"])
+
+
+class TokenRequest(RequestSerializer):
+    """A token to be made, for whoever asks."""
+
+    name = serializers.CharField(max_length=100, help_text="What it is for.")
+    role = serializers.ChoiceField(Role.choices, default=Role.VIEWER)
+    expires_at = serializers.DateTimeField(allow_null=True, default=None)
+
+
+class UserSerializer(serializers.ModelSerializer):
+    """An account."""
+
+    role = serializers.ChoiceField(Role.choices, source="effective_role")
+
+    class Meta:
+        model = User
+        fields = ["id", "username", "email", "role", "is_active", "date_joined", "last_login"]
+        read_only_fields = fields
+
+
+class NewUserSerializer(UserSerializer):
+    """An account with its generated password, which is shown this once."""
+
+    password = serializers.SerializerMethodField()
+
+    class Meta(UserSerializer.Meta):
+        fields = [*UserSerializer.Meta.fields, "password"]
+
+    def get_password(self, user: User) -> str:
+        """As given by the view."""
+        return str(self.context["password"])
+
+
+class UserRequest(RequestSerializer):
+    """An account to be made."""
+
+    username = serializers.RegexField(r"^[\w.@+-]+\Z", max_length=150)
+    email = serializers.EmailField(default="", allow_blank=True, max_length=254)
+    role = serializers.ChoiceField(Role.choices, default=Role.VIEWER)
+
+
+class UserChangeRequest(RequestSerializer):
+    """What is to change of an account."""
+
+    role = serializers.ChoiceField(Role.choices, required=False)
+    is_active = serializers.BooleanField(required=False)
+
+
+class TokenFilter(django_filters.FilterSet):
+    """Which tokens."""
+
+    user = django_filters.CharFilter(field_name="user__username", help_text="By name.")
+    valid = django_filters.BooleanFilter(method="by_revocation", help_text="Not revoked.")
+
+    class Meta:
+        model = Token
+        fields = ["role"]
+
+    def by_revocation(self, tokens: QuerySet[Token], name: str, valid: bool) -> QuerySet[Token]:
+        """Those that were revoked, or those that were not."""
+        return tokens.filter(revoked_at__isnull=valid)
+
+
+# Views --------------------------------------------------------------------------------------------
+
+
+class MeView(GenericAPIView):
+    """Who asks."""
+
+    serializer_class = MeSerializer
+    pagination_class = None
+    filter_backends = []
+
+    @extend_schema(operation_id="me", tags=["accounts"], summary="Who asks, and with which role")
+    def get(self, request: Request) -> Response:
+        """Who the API takes you for."""
+        token = request.auth if isinstance(request.auth, Token) else None
+        who = {
+            "username": request.user.get_username(),
+            "role": role_of(request),
+            "user_role": request.user.effective_role,
+            "token": token and token.name,
+        }
+        return Response(self.get_serializer(who).data)
+
+
+class TokensView(ListAPIView):
+    """Own tokens; an admin sees everybody's."""
+
+    roles = {"GET": Role.OPERATOR, "POST": Role.OPERATOR}
+    login_only = {"POST"}
+    queryset = Token.objects.select_related("user")
+    serializer_class = TokenSerializer
+    filterset_class = TokenFilter
+    orderings = {"id": ("id",)}
+    default_ordering = "-id"
+
+    def get_queryset(self) -> QuerySet[Token]:
+        """Those that whoever asks may know of."""
+        return _visible(self.request)
+
+    @extend_schema(operation_id="list_tokens", tags=["accounts"], summary="List tokens")
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Own tokens; an admin sees everybody's."""
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_token",
+        tags=["accounts"],
+        summary="Make a token",
+        request=TokenRequest,
+        responses={201: NewTokenSerializer},
+        examples=[
+            OpenApiExample(
+                "For a dashboard",
+                {"name": "wallboard", "role": "viewer", "expires_at": "2030-01-01T00:00:00Z"},
+                request_only=True,
+            )
+        ],
+    )
+    def post(self, request: Request) -> Response:
+        """A token that acts for you, at most in your role. Its secret is in this answer only.
+
+        Needs a login: a token cannot make another one.
+        """
+        asked = TokenRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        token, secret = services.create_token(
+            request.user,
+            request.user,
+            given["name"],
+            Role(given["role"]),
+            expires_at=given["expires_at"],
+            role_max=role_of(request),
+        )
+        made = NewTokenSerializer(token, context={"secret": secret})
+        return Response(made.data, status=status.HTTP_201_CREATED)
+
+
+class TokenView(GenericAPIView):
+    """One token."""
+
+    roles = {"GET": Role.OPERATOR, "DELETE": Role.OPERATOR}
+    queryset = Token.objects.select_related("user")
+    serializer_class = TokenSerializer
+    pagination_class = None
+    filter_backends = []
+
+    @extend_schema(operation_id="get_token", tags=["accounts"], summary="Show a token")
+    def get(self, request: Request, id: int) -> Response:
+        """One token, without its secret."""
+        return Response(self.get_serializer(_token(request, id)).data)
+
+    @extend_schema(
+        operation_id="revoke_token",
+        tags=["accounts"],
+        summary="Revoke a token",
+        responses={204: OpenApiResponse(description="It counts no more.")},
+    )
+    def delete(self, request: Request, id: int) -> Response:
+        """From now on the token is refused. Revoking it again changes nothing."""
+        services.revoke(request.user, _token(request, id))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class UsersView(ListAPIView):
+    """All accounts."""
+
+    roles = {"GET": Role.ADMIN, "POST": Role.ADMIN}
+    login_only = {"POST"}
+    queryset = User.objects.all()
+    serializer_class = UserSerializer
+    filterset_fields = ["is_active"]
+    orderings = {"username": ("username",), "id": ("id",)}
+    default_ordering = "username"
+
+    @extend_schema(operation_id="list_users", tags=["accounts"], summary="List accounts")
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """All accounts."""
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_user",
+        tags=["accounts"],
+        summary="Make an account",
+        request=UserRequest,
+        responses={201: NewUserSerializer},
+        examples=[
+            OpenApiExample(
+                "An operator", {"username": "mara", "role": "operator"}, request_only=True
+            )
+        ],
+    )
+    def post(self, request: Request) -> Response:
+        """An account with a generated password, which is in this answer only. Needs a login."""
+        asked = UserRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        user, password = services.create_user(
+            request.user, given["username"], Role(given["role"]), email=given["email"]
+        )
+        made = NewUserSerializer(user, context={"password": password})
+        return Response(made.data, status=status.HTTP_201_CREATED)
+
+
+class UserView(GenericAPIView):
+    """One account."""
+
+    roles = {"GET": Role.ADMIN, "PATCH": Role.ADMIN}
+    login_only = {"PATCH"}
+    queryset = User.objects.all()
+    serializer_class = UserSerializer
+    pagination_class = None
+    filter_backends = []
+
+    @extend_schema(operation_id="get_user", tags=["accounts"], summary="Show an account")
+    def get(self, request: Request, id: int) -> Response:
+        """One account."""
+        return Response(self.get_serializer(_user(id)).data)
+
+    @extend_schema(
+        operation_id="change_user",
+        tags=["accounts"],
+        summary="Change an account's role, close it or open it",
+        request=UserChangeRequest,
+        responses={200: UserSerializer},
+    )
+    def patch(self, request: Request, id: int) -> Response:
+        """Give an account a role, close it or open it. The last admin stays one. Needs a login."""
+        user = _user(id)
+        asked = UserChangeRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        with transaction.atomic():
+            if "role" in given:
+                user = services.set_role(request.user, id, Role(given["role"]))
+            if "is_active" in given:
+                user = services.set_active(request.user, id, given["is_active"])
+        return Response(self.get_serializer(user).data)
+
+
+def _visible(request: Request) -> QuerySet[Token]:
+    tokens = Token.objects.select_related("user")
+    if role_of(request) is Role.ADMIN:
+        return tokens
+    return tokens.filter(user=request.user)
+
+
+def _token(request: Request, token_id: int) -> Token:
+    token = _visible(request).filter(pk=token_id).first()
+    if token is None:
+        raise NotFound(f"You have no token {token_id}.")
+    return token
+
+
+def _user(user_id: int) -> User:
+    user = User.objects.filter(pk=user_id).first()
+    if user is None:
+        raise NotFound(f"There is no user {user_id}.")
+    return user
+
+
+urlpatterns = [
+    path("me", MeView.as_view(), name="me"),
+    path("tokens", TokensView.as_view(), name="tokens"),
+    path("tokens/<int:id>", TokenView.as_view(), name="token"),
+    path("users", UsersView.as_view(), name="users"),
+    path("users/<int:id>", UserView.as_view(), name="user"),
+]

@@ -1,0 +1,54 @@
+"""``manage.py weir_user NAME --role operator``."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+
+from controlplane.accounts import services
+from controlplane.accounts.models import Role, User
+from controlplane.errors import Refusal
+
+
+class Command(BaseCommand):
+    """Make an account, or change one that is there."""
+
+    help = "Make an account with a generated password, or change one that is there."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The command line."""
+        parser.add_argument("name")
+        parser.add_argument("--role", choices=Role.values, help="new accounts: viewer unless given")
+        parser.add_argument("--new-password", action="store_true", help="of an existing account")
+        activity = parser.add_mutually_exclusive_group()
+        activity.add_argument("--close", action="store_true", help="it can log in no more")
+        activity.add_argument("--open", action="store_true", help="it can log in again")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print what came of it, and a password if one was made."""
+        try:
+            with transaction.atomic():
+                self._handle(**options)
+        except Refusal as refusal:
+            raise CommandError(refusal.detail) from refusal
+
+    def _handle(self, **options: Any) -> None:
+        name, role = options["name"], options["role"]
+        user = User.objects.filter(username=name).first()
+        password = None
+        if user is None:
+            user, password = services.create_user(None, name, Role(role or Role.VIEWER))
+        else:
+            if role:
+                user = services.set_role(None, user.pk, Role(role))
+            if options["new_password"]:
+                password = services.set_password(None, user.pk)
+        if options["close"] or options["open"]:
+            user = services.set_active(None, user.pk, options["open"])
+        self.stdout.write(f"user {name}")
+        self.stdout.write(f"role {user.effective_role.value}")
+        if not user.is_active:
+            self.stdout.write("closed")
+        if password is not None:
+            self.stdout.write(f"password {password}")

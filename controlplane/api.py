@@ -1,0 +1,19 @@
+"""The URL conf of ``/api/v1/``."""
+
+from django.urls import URLPattern, URLResolver, include, path, register_converter
+
+from controlplane.converters import JobId
+from controlplane.schema import DocsView, SchemaView
+
+app_name = "api"
+
+register_converter(JobId, "job")
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("checkpoints.api.urls")),
+    path("", include("jobs.api.urls")),
+    path("", include("controlplane.accounts.api")),
+    path("", include("controlplane.audit.api")),
+    path("schema", SchemaView.as_view(), name="schema"),
+    path("docs", DocsView.as_view(), name="docs"),
+]

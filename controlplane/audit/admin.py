@@ -1,0 +1,58 @@
+"""The audit log in the admin site: to be read, never written."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest
+
+from controlplane.audit.models import AuditEntry, record
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """Rows that the services alone write."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody."""
+        return False
+
+
+class AuditedAdmin(admin.ModelAdmin):
+    """What is changed in the admin site leaves an audit entry as well, in the same transaction."""
+
+    def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
+        """Called by Django once the row is there."""
+        record(request.user, f"{_kind(obj)}.create", f"{_kind(obj)}/{obj}", after=_said(message))
+        return super().log_addition(request, obj, message)
+
+    def log_change(self, request: HttpRequest, obj: Model, message: Any) -> Any:
+        """Called by Django once the row is changed."""
+        record(request.user, f"{_kind(obj)}.change", f"{_kind(obj)}/{obj}", after=_said(message))
+        return super().log_change(request, obj, message)
+
+
+def _kind(obj: Model) -> str:
+    return str(obj._meta.model_name)
+
+
+def _said(message: Any) -> dict[str, Any]:
+    return {"message": message}
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(ReadOnlyAdmin):
+    """Who did what."""
+
+    list_display = ["at", "actor_name", "action", "target", "address", "request_id"]
+    list_filter = ["action"]
+    search_fields = ["actor_name", "action", "target", "request_id"]
+    date_hierarchy = "at"
+    show_full_result_count = False

@@ -1,0 +1,70 @@
+"""The API's audit log. Admins only: it says who does what, and from where."""
+
+import django_filters
+from django.urls import path
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.audit.models import AuditEntry
+from controlplane.filters import after, before
+
+
+class AuditEntrySerializer(serializers.ModelSerializer):
+    """Somebody changed something."""
+
+    class Meta:
+        model = AuditEntry
+        fields = [
+            "id",
+            "at",
+            "actor",
+            "action",
+            "target",
+            "before",
+            "after",
+            "address",
+            "request_id",
+        ]
+        read_only_fields = fields
+
+    actor = serializers.CharField(
+        source="actor_name", help_text="The account's name then, or `control plane`."
+    )
+    before = serializers.DictField(allow_null=True)
+    after = serializers.DictField(allow_null=True)
+
+
+class AuditFilter(django_filters.FilterSet):
+    """Which entries."""
+
+    actor = django_filters.CharFilter(field_name="actor_name")
+    action = django_filters.CharFilter(lookup_expr="startswith", help_text="Or how it begins.")
+    target = django_filters.CharFilter(lookup_expr="startswith", help_text="Or how it begins.")
+    after = after("at")
+    before = before("at")
+
+    class Meta:
+        model = AuditEntry
+        fields: list[str] = []
+
+
+class AuditView(ListAPIView):
+    """Who did what."""
+
+    roles = {"GET": "admin"}  # By name: accounts are built on top of the audit log.
+    queryset = AuditEntry.objects.all()
+    serializer_class = AuditEntrySerializer
+    filterset_class = AuditFilter
+    orderings = {"at": ("at", "id")}
+    default_ordering = "-at"
+
+    @extend_schema(operation_id="list_audit_entries", tags=["audit"], summary="Who did what")
+    def get(self, request: Request, *args: object, **kwargs: object) -> Response:
+        """Every change that somebody or the control plane itself decided on, newest first."""
+        return super().get(request, *args, **kwargs)
+
+
+urlpatterns = [path("audit", AuditView.as_view(), name="audit")]

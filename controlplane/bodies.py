@@ -1,0 +1,86 @@
+"""Request bodies, never more of them than allowed: not on disk, not in memory, not unpacked."""
+
+import asyncio
+import zlib
+from typing import IO
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope
+
+from controlplane.errors import Invalid, TooLarge
+
+# Most clients read no answer before all is sent: this much more is taken and thrown away for them.
+DRAINED_BYTES_MAX = 32 << 20
+DRAIN_TIMEOUT_S = 2.0
+
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class ClientGoneError(Exception):
+    """The client went away before its request was complete."""
+
+
+def too_large(bytes_max: int) -> TooLarge:
+    """The refusal of a body larger than ``bytes_max``."""
+    return TooLarge(f"the body is larger than the {bytes_max} bytes that are taken")
+
+
+async def read_into(file: IO[bytes], scope: Scope, receive: Receive, bytes_max: int) -> int:
+    """Write the body of a request into a file and return its size.
+
+    Raises:
+        TooLarge: It has more than ``bytes_max`` bytes, or says so.
+        ClientGoneError: It did not come to its end.
+    """
+    declared = Headers(scope=scope).get("content-length", "")
+    if declared.isdecimal() and int(declared) > bytes_max:
+        await _drain(receive)
+        raise too_large(bytes_max)
+    size, is_complete = 0, False
+    while not is_complete:
+        part, is_complete = await _part(receive)
+        size += len(part)
+        if size > bytes_max:
+            if not is_complete:
+                await _drain(receive)
+            raise too_large(bytes_max)
+        file.write(part)
+    file.seek(0)
+    return size
+
+
+async def _drain(receive: Receive) -> None:
+    size, is_complete = 0, False
+    try:
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
+            while not is_complete and size <= DRAINED_BYTES_MAX:
+                part, is_complete = await _part(receive)
+                size += len(part)
+    except TimeoutError:
+        return  # The answer closes the connection; whoever still sends sees that.
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGoneError
+    return message.get("body", b""), not message.get("more_body", False)
+
+
+def gunzip(packed: bytes, bytes_max: int) -> bytes:
+    """The content of a gzip body, without ever holding more than ``bytes_max`` bytes of it.
+
+    Raises:
+        TooLarge: It has more.
+        Invalid: It is no gzip, not whole, or followed by something else.
+    """
+    unpacker = zlib.decompressobj(_GZIP)
+    try:
+        body = unpacker.decompress(packed, bytes_max + 1)
+    except zlib.error as error:
+        raise Invalid(f"the body is no gzip: {error}") from error
+    if len(body) > bytes_max:
+        raise too_large(bytes_max)
+    if not unpacker.eof or unpacker.unused_data:
+        raise Invalid("the body is not one whole gzip member")
+    return body

@@ -1,0 +1,108 @@
+"""One of Weir's own processes: web, a Celery worker, beat."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from controlplane.embedded.process import ServiceProcess, is_alive
+from controlplane.embedded.server import write_private
+
+START_TIME_TOLERANCE_S = 0.5
+
+
+class Program(ServiceProcess):
+    """A long-running command, with whatever processes it starts in its own process group.
+
+    ``answers`` says whether it does its work; it is asked until it does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], Sequence[str]],
+        *,
+        log_path: Path,
+        pid_path: Path,
+        directory: Path,
+        environment: Callable[[], Mapping[str, str]],
+        answers: Callable[[], bool],
+    ) -> None:
+        super().__init__(name, log_path)
+        self._words = command
+        self._pid_file = pid_path
+        self._directory = directory
+        self._environment = environment
+        self._is_ready = answers
+
+    def leftover_pid(self) -> int | None:
+        """The process that an earlier starter left behind."""
+        try:
+            kept = json.loads(self._pid_file.read_text())
+        except FileNotFoundError:
+            return None
+        try:
+            process = psutil.Process(kept["pid"])
+        except psutil.NoSuchProcess:
+            return None
+        # The start time tells the process from another one that has its number by now.
+        same = abs(process.create_time() - kept["started_at"]) < START_TIME_TOLERANCE_S
+        return process.pid if same and is_alive(process) else None
+
+    def end_leftover(self) -> bool:
+        """End the process that a killed starter left behind, and what that one had started."""
+        pid = self.leftover_pid()
+        ended = super().end_leftover()
+        if pid is not None:
+            end_group(pid)
+        return ended
+
+    def _command(self) -> Sequence[str]:
+        return self._words()
+
+    def _answers(self) -> bool:
+        return self._is_ready()
+
+    def _popen_options(self) -> Mapping[str, Any]:
+        return {"cwd": str(self._directory), "env": dict(self._environment())}
+
+    def _prepare(self, deadline: float) -> None:
+        # A killed Celery worker leaves its pool behind, which would go on taking tasks.
+        self._end_group_of_last()
+
+    def _spawn(self) -> int:
+        log_start = super()._spawn()
+        assert self._process is not None
+        started_at = psutil.Process(self._process.pid).create_time()
+        kept = json.dumps({"pid": self._process.pid, "started_at": started_at})
+        write_private(self._pid_file, kept)
+        return log_start
+
+    def _after_end(self) -> None:
+        self._end_group_of_last()
+        self._pid_file.unlink(missing_ok=True)
+
+    def _end_group_of_last(self) -> None:
+        try:
+            end_group(json.loads(self._pid_file.read_text())["pid"])
+        except FileNotFoundError:
+            return
+
+
+def end_group(leader: int) -> None:
+    """Kill what is left of the process group that ``leader`` led, once it is gone itself."""
+    try:
+        if is_alive(psutil.Process(leader)):
+            return  # The number is another process's by now, so nothing is left of the group.
+    except psutil.NoSuchProcess:
+        pass  # Gone, as it should be.
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == leader:
+                process.send_signal(signal.SIGKILL)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue

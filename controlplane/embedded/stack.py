@@ -1,0 +1,392 @@
+"""All services of the control plane on one machine: started together, watched, ended together.
+
+Everything lies in one home directory::
+
+    lock          held by whoever runs the stack
+    secret-key    of Django, made on the first start
+    port          of the web service, when none was asked for
+    postgres/     redis/     data, password, port and log of each server
+    logs/         one file per service
+    run/          process ids, by which a killed stack's processes are found
+    static/  checkpoints/  uploads/  drivers/
+
+Order of start: PostgreSQL and Redis; then, once, migrations and static files; then web, worker,
+launcher and beat. The end comes in the opposite order; the drivers of running jobs go after the
+control plane, so that their end is no news to it and the next start takes the jobs up again.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from controlplane.embedded.drivers import end_drivers
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.process import (
+    ServiceError,
+    ServiceProcess,
+    ServiceStoppedError,
+    open_log,
+    tail,
+)
+from controlplane.embedded.program import Program
+from controlplane.embedded.redis import Redis
+from controlplane.embedded.server import LOOPBACK, is_free, kept_port, kept_secret
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+SERVERS = ("postgres", "redis")
+PROGRAMS = ("web", "worker", "launcher", "beat")
+ALL = (*SERVERS, *PROGRAMS)
+
+ONCE_TIMEOUT_S = 180.0
+PROGRAM_STOP_TIMEOUT_S = 10.0
+SERVER_STOP_TIMEOUT_S = 20.0
+WATCH_S = 0.1
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MAX_S = 10.0
+STEADY_S = 30.0  # Alive for this long: the next death starts with the first backoff again.
+PING_TIMEOUT_S = 0.5
+
+
+class HomeInUseError(ServiceError):
+    """Another stack runs on this home directory."""
+
+
+class Stack:
+    """The services of one home directory.
+
+    ``port`` is the web service's; 0 takes a free one and keeps it for later starts. With
+    ``auto_restart`` a service that dies is started again, and ``say`` hears of it in one line.
+    ``fast`` is PostgreSQL's, for tests. ``environment`` goes to Weir's own processes, on top of
+    what they need anyway.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        port: int = 0,
+        auto_restart: bool = True,
+        fast: bool = False,
+        settings: str = "controlplane.settings.dev",
+        environment: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.home = home.absolute()
+        self._auto_restart = auto_restart
+        self._settings = settings
+        self._extra = dict(environment or {})
+        self._say = say
+        self._port = port
+        self._lock_file: int | None = None
+        self._watchers: dict[str, threading.Thread] = {}
+        self._stopping = threading.Event()
+        self.postgres = Postgres(self.home / "postgres", fast=fast)
+        self.redis = Redis(self.home / "redis")
+        self._services: dict[str, ServiceProcess] = {
+            "postgres": self.postgres,
+            "redis": self.redis,
+        }
+
+    @property
+    def url(self) -> str:
+        """Where the web service answers. Known once the stack has been started."""
+        if not self._port:
+            raise ServiceError("the stack has not been started yet")
+        return f"http://{LOOPBACK}:{self._port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to work with this stack. Known once the servers were started."""
+        # Made anew instead of inherited where ours could contradict: one home per setting.
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if key.removesuffix("_FILE") not in {"DATABASE_URL", "REDIS_URL", "SECRET_KEY"}
+        }
+        return inherited | {
+            "DJANGO_SETTINGS_MODULE": self._settings,
+            "DATABASE_URL": self.postgres.url,
+            "REDIS_URL": self.redis.url,
+            "SECRET_KEY": kept_secret(self.home / "secret-key", length_bytes=48),
+            "WEIR_HOME": str(self.home),
+            "WEIR_URL": self.url,
+            "PYTHONUNBUFFERED": "1",  # What a killed process said last is in its log.
+            **self._extra,
+        }
+
+    def process(self, name: str) -> ServiceProcess:
+        """A service by name, to look at, kill, stop or start."""
+        if name not in self._services and name in PROGRAMS:
+            self._services[name] = self._program(name)
+        return self._services[name]
+
+    def start(
+        self,
+        only: Collection[str] | None = None,
+        *,
+        prepare: Sequence[str] | None = ("weir_prepare",),
+    ) -> str:
+        """Start the services, all of them or ``only`` some, and return once all do their work.
+
+        May be called again for further services. ``prepare`` is the ``manage.py`` command that
+        runs between the servers and the programs; None leaves it out. What it printed is returned.
+        When one service fails to start, those that did start are stopped again.
+
+        Raises:
+            HomeInUseError: Another stack runs on this home.
+            ServiceError: A service failed to start; the end of its log says why.
+        """
+        names = ALL if only is None else [name for name in ALL if name in only]
+        if only is not None and (unknown := set(only) - set(ALL)):
+            raise ValueError(f"no such service: {', '.join(sorted(unknown))}")
+        self._take_home()
+        printed = ""
+        try:
+            self._start_all([name for name in names if name in SERVERS])
+            programs = [name for name in names if name in PROGRAMS]
+            if programs:
+                self._choose_port(serves="web" in programs)
+                if prepare is not None:
+                    printed = self.run_once(*prepare)
+                self._start_all(programs)
+        except BaseException:
+            # Without a launcher, drivers are what an earlier run left on purpose.
+            self.stop(keep_jobs=not self.process("launcher").running)
+            raise
+        return printed
+
+    def run_once(self, *arguments: str) -> str:
+        """Run a ``manage.py`` command against this stack; what it printed.
+
+        Raises:
+            ServiceError: It failed; the end of its log is in the message.
+        """
+        log_path = self.home / "logs" / f"{arguments[0]}.log"
+        command = [sys.executable, str(BASE_DIR / "manage.py"), *arguments]
+        with open_log(log_path) as log:
+            log_start = log.seek(0, os.SEEK_END)
+            try:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    cwd=BASE_DIR,
+                    env=self.environment,
+                    start_new_session=True,
+                    timeout=ONCE_TIMEOUT_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise ServiceError(
+                    f"{arguments[0]} took too long:\n{tail(log_path, since=log_start)}"
+                ) from error
+        if done.returncode:
+            raise ServiceError(
+                f"{arguments[0]} ended with code {done.returncode}:\n"
+                f"{tail(log_path, since=log_start)}"
+            )
+        return done.stdout.strip()
+
+    def stop(self, *, keep_jobs: bool = False) -> None:
+        """End every service in order; with ``keep_jobs`` the drivers of running jobs go on."""
+        self._stopping.set()
+        for service in self._services.values():
+            service.give_up()
+        for watcher in self._watchers.values():
+            watcher.join()
+        self._watchers.clear()
+        self._stop_all(PROGRAMS, PROGRAM_STOP_TIMEOUT_S)
+        if not keep_jobs and self._lock_file is not None:
+            end_drivers(self.home / "drivers")
+        self._stop_all(SERVERS, SERVER_STOP_TIMEOUT_S)
+        self._leave_home()
+        self._stopping.clear()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    # The home directory.
+
+    def _take_home(self) -> None:
+        if self._lock_file is not None:
+            return
+        self.home.mkdir(parents=True, exist_ok=True)
+        # Root's PostgreSQL runs as another user, who passes through; all secrets are 0600 files.
+        self.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        for name in ("logs", "run"):
+            (self.home / name).mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode().strip() or "unknown"
+            os.close(lock)
+            raise HomeInUseError(
+                f"Weir already runs on {self.home}, as process {holder}; stop that one, or choose "
+                "another home directory"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock_file = lock
+        self._end_leftovers()
+
+    def _end_leftovers(self) -> None:
+        """End what a killed stack left running. Drivers are left alone: the launcher finds them."""
+        for names in (PROGRAMS, SERVERS):
+            with ThreadPoolExecutor(len(names), thread_name_prefix="weir-leftover") as pool:
+                ended = pool.map(lambda name: self.process(name).end_leftover(), names)
+            for name, was_there in zip(names, ended, strict=True):
+                if was_there:
+                    self._say(f"{name}: ended the process that an earlier run left behind")
+
+    def _leave_home(self) -> None:
+        if self._lock_file is not None:
+            os.close(self._lock_file)  # Which gives up the lock.
+            self._lock_file = None
+
+    def _choose_port(self, *, serves: bool) -> None:
+        if not self._port:
+            self._port = kept_port(self.home / "port")
+        elif serves and not self.process("web").running and not is_free(self._port):
+            raise ServiceError(
+                f"port {self._port} is taken by another program; choose another one, or 0 for any"
+            )
+
+    # Starting, watching and stopping.
+
+    def _start_all(self, names: Sequence[str]) -> None:
+        pool = ThreadPoolExecutor(max(1, len(names)), thread_name_prefix="weir-start")
+        try:
+            starts: list[Future[None]] = [pool.submit(self.process(name).start) for name in names]
+            for start in starts:
+                start.result()
+        except BaseException:
+            for name in names:  # The others need not get ready any more.
+                self.process(name).give_up()
+            raise
+        finally:
+            pool.shutdown()
+        for name in names:
+            if self._auto_restart and name not in self._watchers:
+                watcher = threading.Thread(
+                    target=self._watch, args=(name,), name=f"weir-watch-{name}"
+                )
+                self._watchers[name] = watcher
+                watcher.start()
+
+    def _watch(self, name: str) -> None:
+        """Start ``name`` again whenever it dies without having been told to."""
+        service = self.process(name)
+        backoff_s = BACKOFF_FIRST_S
+        alive_s = 0.0
+        while not self._stopping.wait(WATCH_S):
+            if service.running or not service.wanted:
+                alive_s += WATCH_S
+                continue
+            if alive_s >= STEADY_S:
+                backoff_s = BACKOFF_FIRST_S
+            alive_s = 0.0
+            self._say(f"{name} ended unexpectedly; starting it again in {backoff_s:.1f} s")
+            if self._stopping.wait(backoff_s):
+                return
+            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+            if not service.wanted:
+                continue
+            try:
+                service.start()
+            except ServiceStoppedError:
+                continue
+            except Exception as error:  # Whatever it is, a watcher that ends watches no more.
+                self._say(f"{name} could not be started again: {error}")
+            else:
+                self._say(f"{name} is back")
+
+    def _stop_all(self, names: Sequence[str], timeout_s: float) -> None:
+        services = [self._services[name] for name in names if name in self._services]
+        if not services:
+            return
+        with ThreadPoolExecutor(len(services), thread_name_prefix="weir-stop") as pool:
+            for stop in [pool.submit(one.stop, timeout_s=timeout_s) for one in services]:
+                stop.result()
+
+    # The programs.
+
+    def _program(self, name: str) -> Program:
+        return Program(
+            name,
+            lambda: self._command(name),
+            log_path=self.home / "logs" / f"{name}.log",
+            pid_path=self.home / "run" / f"{name}.json",
+            directory=BASE_DIR,
+            environment=lambda: self.environment,
+            answers={
+                "web": self._web_answers,
+                "worker": self._celery_answers("worker@weir"),
+                "launcher": self._celery_answers("launcher@weir"),
+                # Written before its first tick; with a suffix that depends on the platform.
+                "beat": lambda: any(self.home.glob("run/beat-schedule*")),
+            }[name],
+        )
+
+    def _command(self, name: str) -> Sequence[str]:
+        if name == "web":
+            return [
+                *(sys.executable, "-m", "uvicorn", "controlplane.asgi:application"),
+                *("--host", LOOPBACK, "--port", str(self._port), "--no-access-log"),
+                # Event streams and long polls never end by themselves.
+                *("--timeout-graceful-shutdown", "2"),
+            ]
+        celery = [sys.executable, "-m", "celery", "-A", "controlplane"]
+        # One machine: nobody to gossip with, and a start without waiting for neighbours.
+        alone = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+        if name == "worker":
+            queues = ["-Q", "coordination,storage,webhooks"]
+            return [*celery, "worker", "-n", "worker@weir", *queues, "-c", "2", *alone]
+        if name == "launcher":
+            return [*celery, "worker", "-n", "launcher@weir", "-Q", "launch", "-P", "solo", *alone]
+        return [*celery, "beat", "-s", str(self.home / "run" / "beat-schedule"), "--pidfile="]
+
+    def _web_answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/healthz", timeout=5) as response:
+                return bool(response.status == 200)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except OSError:  # Not listening yet.
+            return False
+
+    def _celery_answers(self, node: str) -> Callable[[], bool]:
+        """Whether the Celery worker ``node`` answers a ping."""
+
+        def answers() -> bool:
+            app = Celery(broker=self.redis.url, set_as_current=False)
+            # A connection of its own: the pool's may be from before Redis was started again.
+            with app.connection_for_write() as connection:
+                try:
+                    connection.ensure_connection(max_retries=1, timeout=PING_TIMEOUT_S)
+                    found = app.control.ping(
+                        destination=[node], timeout=PING_TIMEOUT_S, connection=connection
+                    )
+                except (OperationalError, *connection.connection_errors):  # Redis is away.
+                    return False
+            return bool(found)
+
+        return answers

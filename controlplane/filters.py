@@ -1,0 +1,69 @@
+"""Filters that the API's lists share."""
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+import django_filters
+import django_filters.rest_framework
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet
+from rest_framework import exceptions
+from rest_framework.request import Request
+
+if TYPE_CHECKING:  # REST framework reads its settings, which name this module, on import.
+    from rest_framework.views import APIView
+
+
+class FilterBackend(django_filters.rest_framework.DjangoFilterBackend):
+    """The filters of a view; one that is given without a value is refused, not ignored."""
+
+    def filter_queryset(
+        self, request: Request, queryset: QuerySet[Model], view: "APIView"
+    ) -> QuerySet[Model]:
+        """The rows that all filters let pass.
+
+        Raises:
+            ValidationError: The value of one makes no sense.
+        """
+        filters = self.get_filterset_class(view, queryset)
+        for name, one in filters.base_filters.items() if filters else ():
+            if not isinstance(one, django_filters.CharFilter) and "" in (
+                request.query_params.getlist(name)
+            ):
+                raise exceptions.ValidationError({name: "Give a value, or leave it out."})
+        return super().filter_queryset(request, queryset, view)
+
+
+class _MomentField(django_filters.fields.IsoDateTimeField):
+    def clean(self, value: Any) -> Any:
+        try:
+            moment = super().clean(value)
+            # PostgreSQL reads offsets up to 16 hours only; Python's, up to 24, are valid ISO 8601.
+            return moment and moment.astimezone(UTC)
+        except (OverflowError, ValueError) as error:  # Near the ends of time.
+            raise ValidationError("Not a point in time that can be kept.") from error
+
+
+class MomentFilter(django_filters.IsoDateTimeFilter):
+    """By a point in time, ISO 8601."""
+
+    field_class = _MomentField
+
+
+def after(column: str) -> MomentFilter:
+    """Not before a point in time."""
+    return MomentFilter(field_name=column, lookup_expr="gte", help_text="At this time or later.")
+
+
+def before(column: str) -> MomentFilter:
+    """Before a point in time."""
+    return MomentFilter(field_name=column, lookup_expr="lt", help_text="Earlier than this time.")
+
+
+class ChoicesFilter(django_filters.MultipleChoiceFilter):
+    """One of several: `?status=running&status=failing`."""
+
+    def __init__(self, choices: list[tuple[str, str]], **options: Any) -> None:
+        super().__init__(
+            choices=choices, help_text="May be given several times: any of these.", **options
+        )

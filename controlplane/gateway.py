@@ -1,0 +1,152 @@
+"""The HTTP side of ``weir.protocol.gateway``: drivers post events and wait for commands.
+
+Waiting takes neither a thread nor a connection. What the requests mean is decided by
+``checkpoints.gateway``.
+"""
+
+import json
+import math
+import time
+from collections.abc import Awaitable, Callable
+from tempfile import SpooledTemporaryFile
+
+from django.conf import settings
+from starlette.requests import Request
+from starlette.responses import Response
+
+from checkpoints import gateway
+from controlplane import problems, wakeups
+from controlplane.accounts.models import digest_of
+from controlplane.bodies import ClientGoneError, gunzip, read_into
+from controlplane.errors import Invalid, NotFound, Refusal, Unauthorized
+from controlplane.gauges import command_polls
+from controlplane.hub import Hub
+from controlplane.requests import plain, refusal
+from controlplane.threads import DATABASE_AWAY, in_database
+from jobs.models import Driver, Job
+from weir.protocol import wire
+from weir.protocol.gateway import CommandBatch
+from weir.protocol.messages import SCHEMA_VERSION
+
+VERSION_HEADER = "Weir-Schema-Version"
+WAIT_S_MAX = 30.0
+LOOK_AGAIN_S = 1.0  # Where no wake-up comes.
+AFTER_MAX = 2**63 - 1
+STRANGERS_BYTES_MAX = 256 << 10  # More is read only for who has a token of the job.
+MEMORY_BYTES_MAX = 1 << 20  # A larger body waits on disk until it is complete.
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def guarded(endpoint: Endpoint) -> Endpoint:
+    """An endpoint whose refusals, and the database's absence, become problem documents."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except Refusal as error:
+            return plain(refusal(error))
+        except DATABASE_AWAY as error:
+            return plain(problems.of_exception(None, error))
+        except ClientGoneError:
+            return Response(status_code=400)  # Nobody reads it.
+
+    return answer
+
+
+@guarded
+async def events(request: Request) -> Response:
+    """``POST …/events``: the driver's next batch; the answer says up to where events count."""
+    job_id, token = request.path_params["job_id"], _token(request)
+    _check_version(request)
+    is_packed = _is_packed(request)
+    if _may_be_large(request):
+        await in_database(_check_known, job_id, token)
+    bytes_max: int = settings.WEIR_GATEWAY_BODY_BYTES_MAX
+    with SpooledTemporaryFile[bytes](MEMORY_BYTES_MAX) as file:
+        await read_into(file, request.scope, request.receive, bytes_max)
+
+        def receive() -> bytes:
+            body = file.read()
+            return gateway.receive(job_id, token, gunzip(body, bytes_max) if is_packed else body)
+
+        answer = await in_database(receive)
+    return Response(answer, media_type="application/json")
+
+
+@guarded
+async def commands(request: Request) -> Response:
+    """``GET …/commands?after=n&wait=s``: commands after number n, as soon as there are any."""
+    job_id, token = request.path_params["job_id"], _token(request)
+    _check_version(request)
+    after, wait_s = _after(request), _wait_s(request)
+    hub: Hub = request.app.state.hub
+    deadline = time.monotonic() + wait_s
+    with command_polls.track_inprogress(), hub.listen(wakeups.commands(job_id)) as bell:
+        while True:
+            batch = await in_database(gateway.take_commands, job_id, token, after)
+            left_s = deadline - time.monotonic()
+            if batch.commands or left_s <= 0 or hub.is_closed or await request.is_disconnected():
+                return _batch(batch)
+            await bell.wait(min(LOOK_AGAIN_S, left_s))
+
+
+def _batch(batch: CommandBatch) -> Response:
+    return Response(json.dumps(wire.to_wire(batch)), media_type="application/json")
+
+
+def _token(request: Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthorized("send the driver's token: Authorization: Bearer …")
+    return token
+
+
+def _check_version(request: Request) -> None:
+    version = request.headers.get(VERSION_HEADER)
+    if version != str(SCHEMA_VERSION):
+        given = "none" if version is None else repr(version[:20])
+        raise Invalid(
+            f"{VERSION_HEADER} is {given}, and this control plane speaks {SCHEMA_VERSION}: run the "
+            "drivers and the control plane with the same version of Weir",
+            schema_version=SCHEMA_VERSION,
+        )
+
+
+def _is_packed(request: Request) -> bool:
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("gzip", "identity"):
+        raise Invalid(f"Content-Encoding {encoding[:20]!r} is not known here; gzip is, and none")
+    return encoding == "gzip"
+
+
+def _may_be_large(request: Request) -> bool:
+    length = request.headers.get("Content-Length", "")
+    return not length.isdecimal() or int(length) > STRANGERS_BYTES_MAX
+
+
+def _check_known(job_id: str, token: str) -> None:
+    if not Driver.objects.filter(job=job_id, token_digest=digest_of(token)).exists():
+        # In the order in which the small ones are refused.
+        if not Job.objects.filter(pk=job_id).exists():
+            raise NotFound(f"there is no job {job_id}")
+        raise Unauthorized("this token belongs to no driver of the job")
+
+
+def _after(request: Request) -> int:
+    given = request.query_params.get("after", "0")
+    if not given.isdecimal() or not given.isascii() or int(given) > AFTER_MAX:
+        raise Invalid(f"after={given[:30]!r} is no command number")
+    return int(given)
+
+
+def _wait_s(request: Request) -> float:
+    given = request.query_params.get("wait", "0")
+    try:
+        wait_s = float(given)
+    except ValueError:
+        wait_s = math.nan
+    if not 0 <= wait_s <= WAIT_S_MAX:
+        raise Invalid(f"wait={given[:30]!r} is not between 0 and {WAIT_S_MAX:g} seconds")
+    return wait_s

@@ -1,0 +1,82 @@
+"""Whether the process is alive, and whether the control plane can do its work."""
+
+import asyncio
+import logging
+from functools import cache
+
+import redis
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from controlplane import ticks, wakeups
+from controlplane.threads import DATABASE_AWAY, Unavailable, in_database
+
+logger = logging.getLogger(__name__)
+
+OK = "ok"
+DATABASE_TIMEOUT_S = 5.0
+
+Report = dict[str, str]
+
+
+async def alive(_: Request) -> JSONResponse:
+    """``GET /healthz``: 200 while the event loop turns; asks nothing of any other process."""
+    return JSONResponse({"status": OK})
+
+
+async def ready(_: Request) -> JSONResponse:
+    """``GET /readyz``: 200 when all that is needed is there, else 503 and what is not."""
+    async with asyncio.TaskGroup() as group:
+        database = group.create_task(_database())
+        others = group.create_task(asyncio.to_thread(_redis))
+    checks = database.result() | others.result()
+    is_ready = all(said == OK for said in checks.values())
+    status = OK if is_ready else "not ready"
+    return JSONResponse({"status": status, "checks": checks}, 200 if is_ready else 503)
+
+
+async def _database() -> Report:
+    try:
+        async with asyncio.timeout(DATABASE_TIMEOUT_S):
+            missing = await in_database(_missing_migrations)
+    except (*DATABASE_AWAY, Unavailable, TimeoutError) as error:
+        logger.warning("not ready: %s", str(error).strip() or "no thread was free in time")
+        return {"database": "cannot be reached", "migrations": "unknown"}
+    applied = f"{missing} to be applied: run manage.py migrate" if missing else OK
+    return {"database": OK, "migrations": applied}
+
+
+def _missing_migrations() -> int:
+    applied = MigrationRecorder(connection).applied_migrations()
+    return len(_migrations() - applied.keys())
+
+
+@cache
+def _migrations() -> frozenset[tuple[str, str]]:
+    loader = MigrationLoader(None)  # Those on disk, which this process' code goes with.
+    assert loader.disk_migrations is not None
+    return frozenset(loader.disk_migrations)
+
+
+def _redis() -> Report:
+    client = wakeups.client(settings.REDIS_URL)
+    try:
+        client.ping()
+        ages = ticks.ages_s(client)
+    except redis.RedisError as error:
+        logger.warning("not ready: Redis: %s", error)
+        return {"redis": "cannot be reached", "ticks": "unknown"}
+    return {"redis": OK, "ticks": _late(ages)}
+
+
+def _late(ages_s: dict[str, float | None]) -> str:
+    late = [
+        f"{task}: {'never ran' if age_s is None else f'{age_s:.0f} s ago'}"
+        for task, age_s in ages_s.items()
+        if age_s is None or age_s > settings.WEIR_TICK_AGE_MAX_S
+    ]
+    return "; ".join(late) or OK

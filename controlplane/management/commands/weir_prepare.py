@@ -1,0 +1,48 @@
+"""``manage.py weir_prepare``: everything a control plane needs before its services start."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+
+from controlplane.accounts.services import ensure_operator
+from controlplane.embedded.demo import ensure_demo
+from controlplane.embedded.server import kept_secret
+
+OPERATOR = "operator"
+
+
+class Command(BaseCommand):
+    """Bring the database and the static files up to date; harmless to repeat."""
+
+    help = "Migrate the database and collect the static files; if asked, make account and demo job."
+    requires_system_checks = ()  # The services check themselves when they start.
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The command line."""
+        parser.add_argument(
+            "--operator",
+            metavar="FILE",
+            type=Path,
+            help=f"make the account '{OPERATOR}' with the password kept in FILE",
+        )
+        parser.add_argument(
+            "--demo",
+            action="store_true",
+            help="submit the demonstration job as that account, and print its id",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print nothing but the id of the demonstration job."""
+        call_command("migrate", interactive=False, verbosity=0)
+        settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
+        call_command("collectstatic", interactive=False, verbosity=0)
+        if options["operator"]:
+            user = ensure_operator(OPERATOR, kept_secret(options["operator"], length_bytes=12))
+            if options["demo"]:
+                directory = settings.WEIR_HOME / "demo"
+                directory.mkdir(mode=0o700, exist_ok=True)
+                self.stdout.write(ensure_demo(user, directory))

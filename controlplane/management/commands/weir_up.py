@@ -1,0 +1,114 @@
+"""``manage.py weir_up``: the whole control plane on this machine, with nothing installed."""
+
+import signal
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.urls import reverse
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from controlplane.embedded.process import ServiceError
+from controlplane.embedded.server import is_free
+from controlplane.embedded.stack import Stack
+from controlplane.management.commands.weir_prepare import OPERATOR
+
+PREFERRED_PORT = 8000
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Command(BaseCommand):
+    """Start everything, say where it is, and end everything on Ctrl-C."""
+
+    help = (
+        "Start PostgreSQL, Redis, web, Celery worker, launcher and beat on this machine and print "
+        "where to log in. Ctrl-C ends all of it."
+    )
+    requires_system_checks = ()  # Each service checks itself when it starts.
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The command line."""
+        parser.add_argument(
+            "--demo", action="store_true", help="also run a job that replays flights for ever"
+        )
+        parser.add_argument(
+            "--port",
+            type=int,
+            help=f"of the web service; 0 for any free one (default: {PREFERRED_PORT} if free)",
+        )
+        parser.add_argument(
+            "--home",
+            type=Path,
+            default=settings.WEIR_HOME,
+            help="where everything is kept (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--keep-jobs",
+            action="store_true",
+            help="Ctrl-C leaves running jobs alone; the next weir_up finds them again",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run until a signal says to end."""
+        console = Console(highlight=False, soft_wrap=True)
+        home = options["home"].resolve()
+        stack = Stack(
+            home,
+            port=_port(options["port"]),
+            say=lambda line: console.print(f"[dim]{time.strftime('%H:%M:%S')}[/] {escape(line)}"),
+        )
+        for number in END_SIGNALS:
+            signal.signal(number, _end)
+        try:
+            began = time.monotonic()
+            console.print(f"Starting Weir in {escape(str(home))} ...")
+            password = home / OPERATOR
+            demo = ["--demo"] if options["demo"] else []
+            job_id = stack.start(prepare=("weir_prepare", "--operator", str(password), *demo))
+            rows = {
+                "page": stack.url,
+                "login": f"{OPERATOR} / {password.read_text().strip()}",
+                "API": f"{stack.url}/api/v1/",
+                "logs": str(home / "logs"),
+            }
+            if job_id:
+                rows |= {"job": stack.url + reverse("job-page", args=[job_id])}
+            console.print(f"Weir is up after {time.monotonic() - began:.1f} s.\n")
+            console.print(_table(rows))
+            jobs = "but running jobs" if options["keep_jobs"] else "running jobs included"
+            console.print(f"\nCtrl-C ends everything, {jobs}.")
+            while True:
+                signal.pause()
+        except KeyboardInterrupt:
+            console.print("Stopping ...")
+        except ServiceError as error:
+            raise CommandError(str(error)) from error
+        finally:
+            for number in END_SIGNALS:  # Being told twice does not make it faster.
+                signal.signal(number, signal.SIG_IGN)
+            stack.stop(keep_jobs=options["keep_jobs"])
+        console.print("Everything has ended.")
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _port(asked: int | None) -> int:
+    """The port asked for; else the preferred one; 0, for a free one, if that is taken."""
+    if asked is not None:
+        return asked
+    return PREFERRED_PORT if is_free(PREFERRED_PORT) else 0
+
+
+def _table(rows: dict[str, str]) -> Table:
+    table = Table.grid(padding=(0, 3, 0, 2))
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/]", escape(value))
+    return table

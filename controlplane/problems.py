@@ -1,0 +1,192 @@
+"""Every error of the API as a problem document (RFC 9457), whoever raised it.
+
+A document has ``type``, ``title``, ``status``, ``detail`` and ``instance``, a ``code`` that does
+not change between versions, the ``request_id`` under which the log has more, and for a request that
+says something wrong ``errors``: the messages by field, nested fields joined by dots.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views import defaults
+from rest_framework import exceptions
+
+from controlplane import logs
+from controlplane.errors import Refusal, TooLarge
+
+CONTENT_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:weir:problem:"  # A name, not an address: the code says it all.
+DATABASE_RETRY_AFTER_S = 2
+_API_PREFIX = "/api/"
+
+logger = logging.getLogger(__name__)
+
+
+def problem(
+    request: HttpRequest | None,
+    status: int,
+    code: str,
+    title: str,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    **extra: Any,
+) -> JsonResponse:
+    """The response that says what is wrong; ``extra`` are further members of the document."""
+    document: dict[str, Any] = {
+        "type": TYPE_PREFIX + code,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    if request is not None:
+        document["instance"] = request.path
+    if request_id := logs.current().get("request_id"):
+        document["request_id"] = request_id
+    return JsonResponse(
+        document | extra, status=status, content_type=CONTENT_TYPE, headers=dict(headers or {})
+    )
+
+
+def of_refusal(
+    request: HttpRequest | None, refusal: Refusal, headers: Mapping[str, str] | None = None
+) -> JsonResponse:
+    """A service's refusal as a response."""
+    return problem(
+        request,
+        refusal.status,
+        refusal.code,
+        refusal.title,
+        refusal.detail,
+        headers=headers,
+        **refusal.extra,
+    )
+
+
+def exception_handler(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
+    """What REST framework calls for whatever a view raises."""
+    request = context["request"]
+    return of_exception(getattr(request, "_request", request), error)
+
+
+def of_exception(request: HttpRequest, error: BaseException) -> JsonResponse:
+    """Any exception as a response; an unexpected one is logged with its traceback."""
+    match error:
+        case Refusal():
+            return of_refusal(request, error)
+        case exceptions.ValidationError():
+            errors = dict(_by_field(error.detail))
+            return problem(
+                request,
+                400,
+                "invalid",
+                "Invalid request",
+                "; ".join(f"{name}: {' '.join(said)}" for name, said in errors.items()),
+                errors=errors,
+            )
+        case exceptions.APIException():
+            return _of_api_exception(request, error)
+        case Http404():
+            return problem(request, 404, "not_found", "Not found", "There is nothing here.")
+        case PermissionDenied():
+            return problem(
+                request, 403, "permission_denied", "Not allowed", str(error) or "Not allowed."
+            )
+        case RequestDataTooBig():
+            return of_refusal(request, TooLarge(str(error)))
+        case OperationalError() | InterfaceError():
+            logger.warning("The database did not answer: %s", error)
+            return problem(
+                request,
+                503,
+                "database_unavailable",
+                "The database is away",
+                "The database could not be reached or gave up; try again in a moment.",
+                headers={"Retry-After": str(DATABASE_RETRY_AFTER_S)},
+            )
+        case _:
+            logger.error("%s %s failed", request.method, request.path, exc_info=error)
+            return problem(
+                request,
+                500,
+                "internal_error",
+                "Internal error",
+                "Something is broken here; the log has the traceback under this request's id.",
+            )
+
+
+# For the URL conf -------------------------------------------------------------------------------
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """``handler400``: a problem below /api/, Django's page elsewhere."""
+    if not request.path.startswith(_API_PREFIX):
+        return defaults.bad_request(request, exception)
+    if isinstance(exception, RequestDataTooBig):
+        return of_refusal(request, TooLarge(str(exception)))
+    return problem(
+        request, 400, "bad_request", "Bad request", "The request is not one that is understood."
+    )
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """``handler403``: a problem below /api/, Django's page elsewhere."""
+    if not request.path.startswith(_API_PREFIX):
+        return defaults.permission_denied(request, exception)
+    return of_exception(request, PermissionDenied(str(exception)))
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """``handler404``: a problem below /api/, Django's page elsewhere."""
+    if not request.path.startswith(_API_PREFIX):
+        return defaults.page_not_found(request, exception)
+    return of_exception(request, Http404())
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """``handler500``: a problem below /api/, Django's page elsewhere."""
+    if not request.path.startswith(_API_PREFIX):
+        return defaults.server_error(request)
+    error = sys.exc_info()[1]  # Django calls this while it handles the exception.
+    return of_exception(request, error or RuntimeError("an error that nobody caught"))
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def _of_api_exception(request: HttpRequest, error: exceptions.APIException) -> JsonResponse:
+    headers: dict[str, str] = {}
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    if (wait_s := getattr(error, "wait", None)) is not None:
+        headers["Retry-After"] = str(int(wait_s))
+    return problem(
+        request,
+        error.status_code,
+        error.default_code,
+        HTTPStatus(error.status_code).phrase,
+        str(error.detail),
+        headers=headers,
+    )
+
+
+def _by_field(detail: Any, field: str = "") -> Iterator[tuple[str, list[str]]]:
+    """The messages of a validation error by the dotted name of what they are about."""
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            own = field if name == "non_field_errors" else f"{field}.{name}" if field else str(name)
+            yield from _by_field(inner, own)
+    elif isinstance(detail, list) and any(isinstance(one, Mapping | list) for one in detail):
+        for index, inner in enumerate(detail):
+            yield from _by_field(inner, f"{field}.{index}" if field else str(index))
+    else:
+        said = detail if isinstance(detail, list) else [detail]
+        if said:
+            yield field or "request", [str(one) for one in said]

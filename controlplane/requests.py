@@ -1,0 +1,196 @@
+"""What every HTTP request gets: an id, a limit on its body, a line in the log, a content policy.
+
+Django's requests pass ``RequestMiddleware``; the routes beside Django pass ``PlainRequests``.
+"""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.functional import LazyObject
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from controlplane import logs, problems
+from controlplane.bodies import too_large
+from controlplane.errors import Refusal, TooLarge, Unauthorized
+from controlplane.threads import DATABASE_AWAY, Unavailable
+
+logger = logging.getLogger("controlplane.access")
+
+RETRY_AFTER_S = 1
+UPLOADS_PATH = "/api/v1/uploads"
+MULTIPART_BYTES_MAX = 64 << 10  # Of an upload's form beside the file.
+# Asked for so often that their lines would be most of the log; failures are logged all the same.
+QUIET_PATHS = ("/gateway/", "/healthz", "/metrics", "/readyz", "/static/")
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:+/=-]{1,64}")
+
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+
+def request_id(given: str | None) -> str:
+    """The id the client gave its request where it is short and plain, else a new one."""
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return uuid.uuid4().hex
+
+
+def body_bytes_max(path: str) -> int:
+    """How large the body of a request to a path of Django's may be."""
+    if path.startswith(UPLOADS_PATH):
+        return int(settings.WEIR_UPLOAD_BYTES_MAX) + MULTIPART_BYTES_MAX
+    return int(settings.WEIR_BODY_BYTES_MAX)
+
+
+class RequestMiddleware:
+    """The outermost middleware of Django's requests."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """The response to a request, with its id."""
+        started = time.monotonic()
+        given = request_id(request.headers.get("X-Request-ID"))
+        address = request.META.get("REMOTE_ADDR") or None
+        with logs.about(request_id=given, address=address, user=partial(_user_name, request)):
+            response = self._refused(request) or self._get_response(request)
+            response.headers["X-Request-ID"] = given
+            log_access(request.method or "", request.path, response.status_code, started)
+        return response
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Answer 503 where a page found the database away; the API does so by itself."""
+        if not isinstance(exception, DATABASE_AWAY):
+            return None
+        return problems.of_exception(request, exception)
+
+    def _refused(self, request: HttpRequest) -> HttpResponse | None:
+        bytes_max = body_bytes_max(request.path)
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        is_too_large = length.isdecimal() and int(length) > bytes_max
+        refused = too_large(bytes_max) if is_too_large else getattr(request, "refused", None)
+        return None if refused is None else refusal(refused, request)
+
+
+def refusal(refused: Refusal, request: HttpRequest | None = None) -> HttpResponse:
+    """The response to a request that was refused before or beside any view."""
+    return problems.of_refusal(request, refused, _headers_of(refused))
+
+
+def plain(response: HttpResponse) -> Response:
+    """Django's response as an ASGI application sends it."""
+    return Response(response.content, response.status_code, dict(response.items()))
+
+
+def http_problem(error: HTTPException) -> HttpResponse:
+    """What Starlette says to a request that no route takes as it is."""
+    title = HTTPStatus(error.status_code).phrase
+    code = title.lower().replace(" ", "_")
+    return problems.problem(
+        None, error.status_code, code, title, error.detail, headers=error.headers
+    )
+
+
+def _headers_of(refused: Refusal) -> dict[str, str]:
+    match refused:
+        case Unavailable():
+            return {"Retry-After": str(RETRY_AFTER_S)}
+        case Unauthorized():
+            return {"WWW-Authenticate": "Bearer"}
+        case TooLarge():
+            return {"Connection": "close"}  # The rest of the body is not wanted.
+        case _:
+            return {}
+
+
+def _user_name(request: HttpRequest) -> str | None:
+    """Who makes a request, as far as it is known: finding out would be a query, in a log record."""
+    user = request.__dict__.get("user")
+    if isinstance(user, LazyObject):
+        user = getattr(request, "_cached_user", None)  # Set once it was looked up.
+    return None if user is None else str(user.get_username())
+
+
+class PlainRequests:
+    """The same for ASGI applications beside Django; log records also get the path's job."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass an HTTP request on."""
+        started = time.monotonic()
+        given = request_id(Headers(scope=scope).get("X-Request-ID"))
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(raw=list(message["headers"]))
+                headers["X-Request-ID"] = given
+                headers["X-Content-Type-Options"] = "nosniff"
+                message = {**message, "headers": headers.raw}
+            await send(message)
+
+        client = scope.get("client")
+        about = {"request_id": given, "address": client[0] if client else None}
+        if "job_id" in scope.get("path_params", {}):
+            about["job"] = scope["path_params"]["job_id"]
+        with logs.about(**about):
+            try:
+                await self._app(scope, receive, send_with_id)
+            except HTTPException as error:  # What Starlette's own parts raise: no such file.
+                await plain(http_problem(error))(scope, receive, send_with_id)
+            finally:
+                log_access(scope["method"], scope["path"], status, started)
+
+
+def log_access(method: str, path: str, status: int, started: float) -> None:
+    """Log a request that was answered, and how; ``started`` is when, by the monotonic clock."""
+    is_quiet = status < 400 and path.startswith(QUIET_PATHS)
+    logger.log(
+        logging.DEBUG if is_quiet else logging.INFO,
+        "%s %s %d",
+        method,
+        path,
+        status,
+        extra={
+            "method": method,
+            "path": path,
+            "status": status,
+            "duration_ms": round((time.monotonic() - started) * 1000, 1),
+        },
+    )
+
+
+class ContentSecurityPolicyMiddleware:
+    """Tells browsers to run scripts from files of this server only, never from a page itself."""
+
+    # Plotly sets the style of what it draws by style elements and attributes, and makes images of
+    # figures as data and blob addresses.
+    POLICY = (
+        "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    )
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """The response, with the policy where it has none of its own."""
+        response = self._get_response(request)
+        response.headers.setdefault("Content-Security-Policy", self.POLICY)
+        return response

@@ -1,0 +1,270 @@
+"""Server-sent events: what a job's page shows, as it changes.
+
+One feed per watched job and process computes the job's snapshot, at most ``PER_SECOND`` times a
+second and only while somebody looks; its streams send the newest to as many browsers as there are.
+A slow browser gets fewer snapshots, never old ones.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.core.serializers.json import DjangoJSONEncoder
+from django.utils.module_loading import import_string
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from controlplane import logs, wakeups
+from controlplane.errors import NotFound, Refusal, Unauthorized
+from controlplane.gateway import guarded
+from controlplane.gauges import event_streams
+from controlplane.hub import Bell, Hub
+from controlplane.requests import plain, refusal
+from controlplane.threads import DATABASE_AWAY, Unavailable, in_database
+
+logger = logging.getLogger(__name__)
+
+PER_SECOND = 4
+LOOK_AGAIN_S = 1.0  # Where no wake-up comes.
+REFRESH_S = 10.0  # Times that are shown as ages grow old while nothing happens.
+FIRST_TIMEOUT_S = 10.0
+HEARTBEAT_S = 15.0  # Proxies end connections on which nothing comes.
+SESSION_CHECK_S = 30.0
+SEND_TIMEOUT_S = 60.0  # A browser that takes nothing for so long is gone.
+RETRY_MS = 2_000
+STREAMS_MAX = 1_000
+
+Json = dict[str, Any]
+
+
+class Feed:
+    """The newest snapshot of one job, kept new while the feed runs."""
+
+    def __init__(self, hub: Hub, job_id: str) -> None:
+        self.topic = f"snapshot:{job_id}"
+        self.version = 0  # 0: none yet.
+        self.data = ""
+        self.is_gone = False  # There is no such job, or not any more.
+        self.has_failed = False
+        self.watchers = 0
+        self._hub = hub
+        self._job_id = job_id
+        self._shown: Json | None = None
+        self._shown_at = 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no snapshot will follow."""
+        return self.is_gone or self.has_failed
+
+    async def run(self) -> None:
+        """Read the snapshot whenever the job may have changed, until it is gone."""
+        with logs.about(job=self._job_id), self._hub.listen(wakeups.job(self._job_id)) as bell:
+            while not self.has_ended:
+                await self._read()
+                await asyncio.sleep(1 / PER_SECOND)
+                await bell.wait(LOOK_AGAIN_S - 1 / PER_SECOND)
+
+    async def _read(self) -> None:
+        try:
+            snapshot = await in_database(_snapshot, self._job_id)
+        except (*DATABASE_AWAY, Unavailable) as error:
+            logger.warning("the page cannot be brought up to date: %s", str(error).strip())
+            return
+        except Exception:
+            logger.exception("the page's snapshot cannot be made")
+            self.has_failed = True
+        else:
+            self.is_gone = snapshot is None
+            if snapshot is not None and not self._shows(snapshot):
+                return
+        self._hub.ring(self.topic)
+
+    def _shows(self, snapshot: "_Snapshot") -> bool:
+        """Whether the snapshot is news."""
+        now = time.monotonic()
+        if snapshot.changes == self._shown and now < self._shown_at + REFRESH_S:
+            return False
+        self._shown, self._shown_at = snapshot.changes, now
+        self.data = snapshot.text
+        self.version += 1
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    text: str  # JSON, one line.
+    changes: Json  # Without what only time changes.
+
+
+def _snapshot(job_id: str) -> _Snapshot | None:
+    read: Callable[[str], Json | None] = import_string(settings.WEIR_JOB_SNAPSHOT)
+    changes: Callable[[Json], Json] = import_string(settings.WEIR_JOB_SNAPSHOT_CHANGES)
+    value = read(job_id)
+    if value is None:
+        return None
+    text = json.dumps(value, cls=DjangoJSONEncoder, separators=(",", ":"))
+    return _Snapshot(text=text, changes=changes(value))
+
+
+class Feeds:
+    """The feeds of this process: one for each job that somebody looks at."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._feeds: dict[str, tuple[Feed, asyncio.Task[None]]] = {}
+
+    @property
+    def stream_count(self) -> int:
+        """How many watch."""
+        return sum(feed.watchers for feed, _ in self._feeds.values())
+
+    @contextmanager
+    def watch(self, job_id: str) -> Iterator[Feed]:
+        """The job's feed; it runs as long as somebody watches."""
+        if job_id in self._feeds:
+            feed, task = self._feeds[job_id]
+        else:
+            feed = Feed(self._hub, job_id)
+            task = asyncio.create_task(feed.run(), name=f"feed of {job_id}")
+            self._feeds[job_id] = feed, task
+        feed.watchers += 1
+        try:
+            yield feed
+        finally:
+            feed.watchers -= 1
+            if feed.watchers == 0:
+                del self._feeds[job_id]
+                task.cancel()
+
+
+@guarded
+async def job_events(request: Request) -> Response:
+    """``GET /events/jobs/{job_id}``: the event stream for whoever is logged in."""
+    session_key = request.cookies.get(settings.SESSION_COOKIE_NAME, "")
+    if not session_key or not await in_database(_is_logged_in, session_key):
+        raise Unauthorized("log in to see this job")
+    feeds: Feeds = request.app.state.feeds
+    if feeds.stream_count >= STREAMS_MAX:
+        raise Unavailable(f"{STREAMS_MAX} event streams are open already")
+    return EventStream(request, feeds, session_key)
+
+
+def _is_logged_in(session_key: str) -> bool:
+    sessions = import_module(settings.SESSION_ENGINE)
+    # All that get_user looks at; Django's middlewares, which make requests, are not passed here.
+    user = get_user(SimpleNamespace(session=sessions.SessionStore(session_key)))
+    return bool(user.is_authenticated)
+
+
+class EventStream(Response):
+    """One browser's stream of one job; it ends with the session, the job's row or the process."""
+
+    def __init__(self, request: Request, feeds: Feeds, session_key: str) -> None:
+        self._job_id: str = request.path_params["job_id"]
+        self._hub: Hub = request.app.state.hub
+        self._feeds = feeds
+        self._session_key = session_key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the stream ends."""
+        with (
+            event_streams.track_inprogress(),
+            self._feeds.watch(self._job_id) as feed,
+            self._hub.listen(feed.topic) as bell,
+        ):
+            gone = asyncio.create_task(_until_gone(receive, bell))
+            try:
+                refused = await self._first(feed, bell)
+                if refused is not None:
+                    await plain(refusal(refused))(scope, receive, send)
+                    return
+                await self._follow(feed, bell, gone, send)
+            except TimeoutError:  # It takes nothing any more; the server closes the connection.
+                logger.info("a browser took no event within %g s", SEND_TIMEOUT_S)
+            finally:
+                gone.cancel()
+
+    async def _first(self, feed: Feed, bell: Bell) -> Refusal | None:
+        deadline = time.monotonic() + FIRST_TIMEOUT_S
+        while not (feed.version or feed.has_ended or self._hub.is_closed):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                break
+            await bell.wait(left_s)
+        if feed.is_gone:
+            return NotFound(f"there is no job {self._job_id}")
+        if not feed.version:
+            return Unavailable("the job's page cannot be read at the moment")
+        return None
+
+    async def _follow(self, feed: Feed, bell: Bell, gone: "asyncio.Task[None]", send: Send) -> None:
+        await _send(send, _START)
+        await _send(send, _part(f"retry: {RETRY_MS}\n\n"))
+        sent = 0
+        beat_at = time.monotonic() + HEARTBEAT_S
+        check_at = time.monotonic() + SESSION_CHECK_S
+        while not (gone.done() or self._hub.is_closed):
+            now = time.monotonic()
+            if now >= check_at:
+                if not await self._may_go_on():
+                    break
+                check_at = now + SESSION_CHECK_S
+            if sent != feed.version:
+                sent = feed.version
+                await _send(send, _part(_event("snapshot", feed.data, str(sent))))
+                beat_at = now + HEARTBEAT_S
+            elif now >= beat_at:
+                await _send(send, _part(":\n\n"))
+                beat_at = now + HEARTBEAT_S
+            if feed.has_ended:
+                break
+            await bell.wait(min(beat_at, check_at) - time.monotonic())
+        if not gone.done():
+            await _send(send, {"type": "http.response.body"})
+
+    async def _may_go_on(self) -> bool:
+        try:
+            return await in_database(_is_logged_in, self._session_key)
+        except (*DATABASE_AWAY, Unavailable):
+            return True  # Asked again later; without the database there is nothing to see either.
+
+
+_START: Message = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),  # Asks nginx to pass events on at once.
+    ],
+}
+
+
+def _event(kind: str, data: str, identity: str) -> str:
+    return f"id: {identity}\nevent: {kind}\ndata: {data}\n\n"
+
+
+def _part(text: str) -> Message:
+    return {"type": "http.response.body", "body": text.encode(), "more_body": True}
+
+
+async def _send(send: Send, message: Message) -> None:
+    async with asyncio.timeout(SEND_TIMEOUT_S):
+        await send(message)
+
+
+async def _until_gone(receive: Receive, bell: Bell) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    bell.ring()

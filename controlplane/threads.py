@@ -1,0 +1,126 @@
+"""Database work of the web process: a few threads, each with one connection that it keeps.
+
+Everything that the web process asks of the database goes through here, Django's own requests too,
+so that however many browsers and drivers wait, threads and connections are as many as configured.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, close_old_connections, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from controlplane.errors import Refusal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What the database raises while it is away, restarts, or ends a wait for a lock: ask again later.
+DATABASE_AWAY = (OperationalError, InterfaceError)
+
+
+class Unavailable(Refusal):
+    """It cannot be done now; the same request can succeed a moment later."""
+
+    code = "unavailable"
+    status = 503
+    title = "Not available at the moment"
+
+
+class DatabaseThreads:
+    """A pool of ``size`` threads; at most ``waiting_max`` calls wait for one of them."""
+
+    def __init__(self, size: int, waiting_max: int) -> None:
+        self.size = size
+        self.waiting_max = waiting_max
+        self.pending = 0  # Running and waiting calls.
+        self._lock = threading.Lock()  # Of the count.
+        self._connections: list[BaseDatabaseWrapper] = []
+        self._executor = ThreadPoolExecutor(
+            size, thread_name_prefix="weir-database", initializer=self._note_connections
+        )
+
+    async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What ``function`` returns, called on one of the threads with the caller's context.
+
+        Cancelling drops a call that waits; one that runs is finished, its result is dropped.
+
+        Raises:
+            Unavailable: Too many calls wait already.
+        """
+        with self._lock:
+            if self.pending >= self.size + self.waiting_max:
+                raise Unavailable("the web process is overloaded; try again in a moment")
+            self.pending += 1
+        context = contextvars.copy_context()
+        call = self._executor.submit(context.run, _call, function, args, kwargs)
+        call.add_done_callback(self._done)
+        return await asyncio.wrap_future(call)
+
+    def close(self) -> None:
+        """Wait for the running calls, end the threads and close their connections."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    @property
+    def busy(self) -> int:
+        """How many threads work."""
+        return min(self.pending, self.size)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a thread."""
+        return self.pending - self.busy
+
+    def _done(self, _: Future[Any]) -> None:
+        with self._lock:
+            self.pending -= 1
+
+    def _note_connections(self) -> None:
+        for connection in connections.all():
+            connection.inc_thread_sharing()  # So that close() may close it from elsewhere.
+            self._connections.append(connection)
+
+
+def _call(function: Callable[..., R], args: Any, kwargs: Any) -> R:
+    # Both times: before, for a connection that broke while it lay idle; after, so that one that
+    # broke in this call is not kept.
+    close_old_connections()
+    try:
+        return function(*args, **kwargs)
+    finally:
+        close_old_connections()
+
+
+class _Shared:
+    """The pool of this process, made when it is first needed."""
+
+    pool: ClassVar[DatabaseThreads | None] = None
+
+
+def shared() -> DatabaseThreads:
+    """The pool of this process."""
+    if _Shared.pool is None:
+        _Shared.pool = DatabaseThreads(
+            settings.WEIR_DATABASE_THREADS, settings.WEIR_DATABASE_WAITING_MAX
+        )
+    return _Shared.pool
+
+
+def close() -> None:
+    """End this process' pool; the next call makes a new one."""
+    pool, _Shared.pool = _Shared.pool, None
+    if pool is not None:
+        pool.close()
+
+
+async def in_database(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """What ``function`` returns, called on a thread of this process' pool."""
+    return await shared().run(function, *args, **kwargs)

@@ -1,0 +1,46 @@
+"""When each of beat's ticks last ran, by Redis' own clock: for who watches over the workers."""
+
+import logging
+
+import redis
+from django.conf import settings
+
+from controlplane import wakeups
+
+logger = logging.getLogger(__name__)
+
+TASKS = (
+    "jobs.tasks.tick",
+    "jobs.tasks.launch_tick",
+    "checkpoints.tasks.tick",
+    "checkpoints.tasks.storage_tick",
+)
+_KEPT_MS = 24 * 3_600_000  # A key's remaining life tells its age.
+
+
+def note(task: str) -> None:
+    """A tick ran to its end."""
+    try:
+        wakeups.client(settings.REDIS_URL).set(_key(task), 1, px=_KEPT_MS)
+    except redis.RedisError as error:
+        logger.warning("that %s ran could not be noted: %s", task, error)
+
+
+def ages_s(client: redis.Redis) -> dict[str, float | None]:
+    """Seconds since each tick's last run; None: not within a day.
+
+    Raises:
+        redis.RedisError: Redis cannot be asked.
+    """
+    with client.pipeline(transaction=False) as pipeline:
+        for task in TASKS:
+            pipeline.pttl(_key(task))
+        left = pipeline.execute()
+    return {
+        task: None if left_ms < 0 else (_KEPT_MS - left_ms) / 1_000
+        for task, left_ms in zip(TASKS, left, strict=True)
+    }
+
+
+def _key(task: str) -> str:
+    return f"weir:ticked:{task}"

@@ -1,0 +1,118 @@
+"""The web process: one ASGI application on one event loop.
+
+::
+
+    /gateway/v1/jobs/{id}/events, /commands   drivers             controlplane.gateway
+    /events/jobs/{id}                         event streams       controlplane.streams
+    /healthz, /readyz                         probes              controlplane.health
+    /static/                                  files               controlplane.static
+    everything else                           pages and the API   Django
+
+Drivers and browsers wait on the event loop, a few hundred bytes each. All work with the database,
+Django's requests too, is done by the threads of ``controlplane.threads``.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
+
+from django.conf import settings
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from controlplane import gateway, health, streams, threads
+from controlplane.handler import DjangoHandler
+from controlplane.hub import Hub
+from controlplane.requests import PlainRequests, http_problem, plain
+from controlplane.static import Static
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@asynccontextmanager
+async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    """What lives as long as the process: the hub, the feeds, the database's threads."""
+    hub = app.state.hub = Hub(settings.REDIS_URL)
+    app.state.feeds = streams.Feeds(hub)
+    following = asyncio.create_task(hub.run(), name="wake-ups")
+    try:
+        with _on_signal(hub.close):
+            yield
+    finally:
+        hub.close()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await asyncio.to_thread(threads.close)
+
+
+@contextmanager
+def _on_signal(act: Callable[[], None]) -> Iterator[None]:
+    """Act on the signals that end the process, before the server does.
+
+    Uvicorn waits for open responses before it says that the lifespan ends: event streams would
+    hold it up until they were cut off.
+    """
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(act)
+        server = before[signal.Signals(number)]
+        if callable(server):
+            server(number, frame)
+
+    try:
+        for number in _SIGNALS:
+            signal.signal(number, handle)
+    except ValueError:  # Not in the main thread, where a server gets no signals either.
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return plain(http_problem(error))
+
+
+_django = DjangoHandler()
+
+
+async def _everything_else(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1000})  # Before it was accepted: 403.
+        return
+    await _django(scope, receive, send)
+
+
+def _application() -> Starlette:
+    ours = [Middleware(PlainRequests)]
+    job = "/gateway/v1/jobs/{job_id}"
+    app = Starlette(
+        routes=[
+            Route(f"{job}/events", gateway.events, methods=["POST"], middleware=ours),
+            Route(f"{job}/commands", gateway.commands, methods=["GET"], middleware=ours),
+            Route("/events/jobs/{job_id}", streams.job_events, methods=["GET"], middleware=ours),
+            Route("/healthz", health.alive, methods=["GET"], middleware=ours),
+            Route("/readyz", health.ready, methods=["GET"], middleware=ours),
+            Mount(settings.STATIC_URL, Static(settings.STATIC_ROOT), middleware=ours),
+        ],
+        exception_handlers={HTTPException: _http_error},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    app.router.default = _everything_else
+    return app
+
+
+application = _application()

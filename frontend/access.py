@@ -1,0 +1,34 @@
+"""Who may see and do what on the pages."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+
+from controlplane.accounts.models import Role
+
+View = Callable[..., HttpResponseBase]
+
+
+def may(user: Any, role: Role) -> bool:
+    """Whether somebody who is logged in has at least this role."""
+    return bool(user.is_authenticated) and user.effective_role.rank >= role.rank
+
+
+def role_required(role: Role) -> Callable[[View], View]:
+    """A view for this role and those above it; others log in first, or are refused."""
+
+    def decorate(view: View) -> View:
+        @login_required
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if not may(request.user, role):
+                raise PermissionDenied(f"This needs the role {role.label.lower()}.")
+            return view(request, *args, **kwargs)
+
+        return guarded
+
+    return decorate

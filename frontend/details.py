@@ -1,0 +1,168 @@
+"""What a job's page shows of the past: fetched when a revision in the live snapshot changes."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from checkpoints.models import Checkpoint
+from frontend import alignment, queries, status
+from frontend.formatting import (
+    NOTHING,
+    duration,
+    iso,
+    moment,
+    number,
+    plural,
+    size,
+)
+from frontend.texts import has_more, headline, tail
+from jobs.models import Attempt, Job, JobException
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus
+
+HISTORY_CONSIDERED = 100  # For the summary; as many as the chart shows.
+CHANNELS_SHOWN = 10
+
+Json = dict[str, Any]
+
+EXCEPTION_KINDS = {
+    "attempt": "Attempt failed",
+    "driver": "Driver lost",
+    "subtask": "Subtask failed",
+    "pipeline": "Pipeline failed",
+    "notice": "Notice",
+    "internal": "Internal error",
+}
+
+
+def of(job: Job) -> Json:
+    """Settled checkpoints, the latest alignment, recoveries and exceptions of a job, as JSON."""
+    settled = queries.settled(job.pk, HISTORY_CONSIDERED)
+    aligned = queries.latest_aligned(job.pk)
+    gates = queries.gates(aligned)
+    return {
+        "history": [_checkpoint(row) for row in settled[: queries.HISTORY_ROWS]],
+        "history_summary": summary(settled),
+        "alignment": _alignment(aligned, gates),
+        "recoveries": [_recovery(row) for row in queries.recoveries(job.pk)],
+        "exceptions": [_exception(row) for row in queries.exceptions(job.pk)],
+    }
+
+
+def summary(settled: Sequence[Checkpoint]) -> str:
+    """How the newest checkpoints went, in a sentence."""
+    if not settled:
+        return ""
+    durations = [
+        row.duration_ms
+        for row in settled
+        if row.status != CheckpointStatus.ABORTED and row.duration_ms is not None
+    ]
+    failed = sum(row.status == CheckpointStatus.ABORTED for row in settled)
+    text = f"Of the last {plural(len(settled), 'checkpoint')}, {failed or 'none'} failed"
+    if not durations:
+        return f"{text}."
+    return (
+        f"{text}; half of the others took {duration(median(durations))} or less, "
+        f"the longest {duration(max(durations))}."
+    )
+
+
+def _checkpoint(row: Checkpoint) -> Json:
+    is_failed = row.status == CheckpointStatus.ABORTED
+    why = status.reason_text(row.reason)
+    cause = headline(row.cause)
+    return {
+        "number": number(row.number),
+        "kind": "" if row.kind == CheckpointKind.CHECKPOINT else "savepoint",
+        "status": status.of_checkpoint(row.status),
+        "at": iso(row.triggered_at),
+        "at_text": moment(row.triggered_at),
+        "duration": duration(row.duration_ms),
+        "start_delay": duration(row.start_delay_ms),
+        "alignment": duration(row.alignment_ms),
+        "sync": duration(row.sync_ms),
+        "async": duration(row.async_ms),
+        "state": NOTHING if is_failed else size(row.state_bytes),
+        "written": NOTHING if is_failed else size(row.written_bytes),
+        "acknowledged": f"{row.acknowledged_count:,}/{row.subtask_count:,}",
+        "why": f"{why}: {cause}" if cause else why,
+    }
+
+
+def _alignment(checkpoint: Checkpoint | None, gates: Sequence[alignment.Gate]) -> Json | None:
+    if checkpoint is None:
+        return None
+    total = alignment.channel_count(gates)
+    channels = alignment.slowest(gates, CHANNELS_SHOWN)
+    caption = f"Checkpoint {checkpoint.number:,}: "
+    if total > CHANNELS_SHOWN:
+        caption += f"the slowest {CHANNELS_SHOWN} of {total:,} channels"
+    else:
+        caption += plural(total, "channel")
+    return {
+        "number": number(checkpoint.number),
+        "sentence": alignment.sentence(gates),
+        "caption": caption,
+        "channels": [_channel(channel) for channel in channels],
+    }
+
+
+def _channel(channel: alignment.Channel) -> Json:
+    return asdict(channel) | {
+        "key": f"{channel.receiver}/{channel.position}",
+        "arrived_ms": "its sender had ended"
+        if channel.arrived_ms is None
+        else duration(channel.arrived_ms),
+        "blocked_ms": duration(channel.blocked_ms),
+        "bytes_during": size(channel.bytes_during),
+    }
+
+
+def _recovery(attempt: Attempt) -> Json:
+    parts = (attempt.backoff_ms, attempt.redeploy_ms, attempt.restore_ms)
+    known = [part for part in parts if part is not None]
+    if attempt.restored_checkpoint is None:
+        restored = "the beginning"
+    else:
+        restored = f"checkpoint {attempt.restored_checkpoint:,}"
+    return {
+        "number": number(attempt.number),
+        "driver": number(attempt.driver.number),
+        "at": iso(attempt.started_at),
+        "at_text": moment(attempt.started_at),
+        "cause": headline(attempt.recovery_cause) or NOTHING,
+        "text": tail(attempt.recovery_cause),
+        "has_more": has_more(attempt.recovery_cause),
+        "restored": restored,
+        "downtime": duration(sum(known)) if known else NOTHING,
+        "parts": f"delay {duration(attempt.backoff_ms)}, redeploy "
+        f"{duration(attempt.redeploy_ms)}, restore {duration(attempt.restore_ms)}"
+        if known
+        else "",
+        "catch_up": duration(attempt.catch_up_ms),
+        "replayed": number(attempt.replayed_records),
+        "restored_bytes": size(attempt.restored_bytes),
+    }
+
+
+def _exception(row: JobException) -> Json:
+    where = []
+    if row.driver_number is not None:
+        where.append(f"driver {row.driver_number}")
+    if row.attempt_number is not None:
+        where.append(f"attempt {row.attempt_number}")
+    if row.subtask:
+        where.append(row.subtask)
+    return {
+        "id": row.pk,
+        "kind": EXCEPTION_KINDS.get(row.kind, row.kind),
+        "tone": "idle" if row.kind == "notice" else "bad",
+        "at": iso(row.at),
+        "at_text": moment(row.at),
+        "where": ", ".join(where),
+        "headline": headline(row.text),
+        "text": tail(row.text),
+        "has_more": has_more(row.text),
+    }

@@ -1,0 +1,321 @@
+"""Rows -> Plotly figures, as plain values. Pure, except that rows are Django's.
+
+Colours are names of the style sheet (``"var(--phase-sync)"``): the page fills them in, so that one
+figure serves light and dark. Axes are in seconds or in bytes, with Plotly's SI prefixes.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from checkpoints.models import Checkpoint
+from frontend.alignment import (
+    Channel,
+    Gate,
+    channel_count,
+    channels,
+    gate_counts,
+    receiver_name,
+)
+from frontend.formatting import duration, size
+from frontend.status import reason_text
+from weir.protocol.lifecycle import CheckpointStatus
+
+Figure = dict[str, Any]
+
+HISTORY_SHOWN = 100
+BARS_MAX = 24  # Channels; beyond that a heat map says more.
+HEAT_CELLS_MAX = 20_000
+HEAT_ROWS_MAX = 32
+
+# Phase: its column, what the legend says, its colour. In the order in which they happen.
+PHASES = (
+    ("start_delay_ms", "Start delay", "var(--phase-start)"),
+    ("alignment_ms", "Alignment", "var(--phase-alignment)"),
+    ("sync_ms", "Synchronous part", "var(--phase-sync)"),
+    ("async_ms", "Asynchronous part", "var(--phase-async)"),
+)
+_LEGEND = {
+    "orientation": "h",
+    "traceorder": "normal",
+    "x": 0,
+    "y": 1.02,
+    "xanchor": "left",
+    "yanchor": "bottom",
+}
+
+
+def _layout(**parts: Any) -> Figure:
+    return {
+        "autosize": True,
+        "margin": {"l": 12, "r": 12, "t": 36, "b": 12},
+        "hovermode": "closest",
+        "legend": _LEGEND,
+        "showlegend": True,
+        "uirevision": "kept",  # Zoom and hidden traces survive an update.
+        **parts,
+    }
+
+
+def _plain(text: str) -> str:
+    """Somebody's text as Plotly shows it literally: it would take tags in it for formatting."""
+    return escape(text, quote=False)
+
+
+def history(checkpoints: Sequence[Checkpoint]) -> Figure:
+    """Durations by phase, and sizes below, of settled checkpoints; failed ones are marked.
+
+    Each phase is the longest among the subtasks, so their sum may lie beyond the duration, which
+    is drawn as a line of its own.
+    """
+    rows = sorted(checkpoints, key=lambda row: row.number)
+    numbers = [row.number for row in rows]
+    whole = [row for row in rows if row.status != CheckpointStatus.ABORTED]
+    failed = [row for row in rows if row.status == CheckpointStatus.ABORTED]
+    bars = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": numbers,
+            "y": [getattr(row, column) / 1_000 for row in rows],
+            "customdata": [duration(getattr(row, column)) for row in rows],
+            "hovertemplate": f"checkpoint %{{x}}<br>{name}: %{{customdata}}<extra></extra>",
+            "marker": {"color": color, "line": {"width": 0}},
+        }
+        for column, name, color in PHASES
+    ]
+    ends = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "End to end",
+        "x": [row.number for row in whole],
+        "y": [(row.duration_ms or 0) / 1_000 for row in whole],
+        "customdata": [
+            [duration(row.duration_ms), row.triggered_at.strftime("%H:%M:%S UTC")] for row in whole
+        ],
+        "hovertemplate": "checkpoint %{x}, %{customdata[1]}<br>"
+        "end to end: %{customdata[0]}<extra></extra>",
+        "marker": {
+            "color": "var(--text)",
+            "symbol": "line-ew-open",
+            "size": 8,
+            "line": {"width": 2},
+        },
+    }
+    marks = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Failed",
+        "x": [row.number for row in failed],
+        "y": [(row.duration_ms or 0) / 1_000 for row in failed],
+        "customdata": [
+            [
+                duration(row.duration_ms),
+                reason_text(row.reason),
+                row.acknowledged_count,
+                row.subtask_count,
+            ]
+            for row in failed
+        ],
+        "hovertemplate": "checkpoint %{x} failed after %{customdata[0]}<br>%{customdata[1]}<br>"
+        "%{customdata[2]} of %{customdata[3]} acknowledged<extra></extra>",
+        "marker": {"color": "var(--bad)", "symbol": "x", "size": 10, "line": {"width": 0}},
+    }
+    state = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "State size",
+        "x": [row.number for row in whole],
+        "y": [row.state_bytes for row in whole],
+        "customdata": [[size(row.state_bytes), size(row.written_bytes)] for row in whole],
+        "hovertemplate": "checkpoint %{x}<br>state %{customdata[0]}, "
+        "written %{customdata[1]}<extra></extra>",
+        "line": {"color": "var(--accent)", "width": 2, "shape": "hv"},
+        "fill": "tozeroy",
+        "fillcolor": "var(--accent-faint)",
+        "yaxis": "y2",
+        "showlegend": False,
+    }
+    return {
+        "data": [*bars, ends, *([marks] if failed else []), state],
+        "layout": _layout(
+            barmode="stack",
+            bargap=0.25 if len(rows) < 60 else 0.1,
+            xaxis={
+                "title": {"text": "Checkpoint", "standoff": 8},
+                "automargin": True,
+                "anchor": "y2",
+                "tickformat": ",d",
+                "nticks": 12,
+                "showgrid": False,
+                "range": [min(numbers) - 0.6, max(numbers) + 0.6] if numbers else None,
+                "minallowed": min(numbers) - 1 if numbers else None,
+                "maxallowed": max(numbers) + 1 if numbers else None,
+            },
+            yaxis={
+                "title": {"text": "Duration", "standoff": 12},
+                "automargin": True,
+                "domain": [0.36, 1],
+                "rangemode": "tozero",
+                "tickformat": "~s",
+                "ticksuffix": "s",
+                "nticks": 6,
+            },
+            yaxis2={
+                "title": {"text": "State", "standoff": 12},
+                "automargin": True,
+                "domain": [0, 0.24],
+                "rangemode": "tozero",
+                "tickformat": "~s",
+                "ticksuffix": "B",
+                "nticks": 3,
+            },
+            # A new checkpoint moves the window on; a zoom into it is kept only until then.
+            uirevision=f"history-{max(numbers, default=0)}",
+        ),
+    }
+
+
+def alignment(gates: Sequence[Gate]) -> Figure:
+    """When each channel's barrier came, and how long the channel was blocked then.
+
+    Few channels are bars, one each: the time until its barrier came, then the time it was blocked.
+    Many are a heat map of arrivals, receiving subtask × channel. Both in the graph's order.
+    """
+    if channel_count(gates) <= BARS_MAX:
+        return _bars(channels(gates))
+    return _heat_map(gates)
+
+
+def _bars(rows: Sequence[Channel]) -> Figure:
+    labels = [_plain(f"{channel.sender} → {channel.receiver}") for channel in rows]
+    details = [
+        [
+            "its sender had ended" if channel.arrived_ms is None else duration(channel.arrived_ms),
+            duration(channel.blocked_ms),
+            size(channel.bytes_during),
+        ]
+        for channel in rows
+    ]
+    hover = (
+        "%{y}<br>barrier came after %{customdata[0]}<br>blocked for %{customdata[1]}<br>"
+        "%{customdata[2]} during the alignment<extra></extra>"
+    )
+    parts = (
+        ("Until its barrier came", [(c.arrived_ms or 0) / 1_000 for c in rows], "var(--arrival)"),
+        ("Blocked", [c.blocked_ms / 1_000 for c in rows], "var(--blocked)"),
+    )
+    longest = max((sum(pair) for pair in zip(parts[0][1], parts[1][1], strict=True)), default=0.0)
+    return {
+        "data": [
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": name,
+                "y": labels,
+                "x": values,
+                "customdata": details,
+                "hovertemplate": hover,
+                "marker": {"color": color, "line": {"width": 0}},
+            }
+            for name, values, color in parts
+        ],
+        "layout": _layout(
+            barmode="stack",
+            bargap=0.35,
+            height=110 + 26 * max(len(rows), 2),
+            margin={"l": 8, "r": 16, "t": 36, "b": 12},
+            xaxis={
+                "title": {"text": "Time since the receiver's first barrier", "standoff": 8},
+                "automargin": True,
+                "tickformat": "~s",
+                "ticksuffix": "s",
+                "rangemode": "tozero",
+                "nticks": 7,
+                # All zero: an axis of a millisecond, not one from minus one to one.
+                "range": None if longest > 0 else [0, 0.001],
+            },
+            yaxis={
+                "automargin": True,
+                "autorange": "reversed",  # The first one on top.
+                "showgrid": False,
+                "ticksuffix": "  ",
+            },
+        ),
+    }
+
+
+def _heat_map(gates: Sequence[Gate]) -> Figure:
+    counts = gate_counts(gates)
+    columns = max(len(gate.upstream) for gate in gates)
+    most = max(1, min(HEAT_ROWS_MAX, HEAT_CELLS_MAX // columns))
+    kept = sorted(
+        sorted(range(len(gates)), key=lambda at: -gates[at].slowest_ms)[:most], reverse=True
+    )
+    rows = [gates[at] for at in kept]  # In the graph's order, from the top.
+    shown = f"the {most} slowest of {len(gates):,}" if len(rows) < len(gates) else "the"
+    return {
+        "data": [
+            {
+                "type": "heatmap",
+                "x": list(range(columns)),
+                "y": [_plain(receiver_name(gate, counts)) for gate in rows],
+                "z": [
+                    [None if ms is None else ms / 1_000 for ms in gate.arrived_ms]
+                    + [None] * (columns - len(gate.upstream))
+                    for gate in rows
+                ],
+                "customdata": [
+                    [
+                        [_plain(sender), duration(arrived), duration(blocked), size(during)]
+                        for sender, arrived, blocked, during in zip(
+                            gate.upstream,
+                            gate.arrived_ms,
+                            gate.blocked_ms,
+                            gate.bytes_during,
+                            strict=True,
+                        )
+                    ]
+                    + [["", "", "", ""]] * (columns - len(gate.upstream))
+                    for gate in rows
+                ],
+                "hovertemplate": "%{customdata[0]} → %{y}<br>barrier came after %{customdata[1]}"
+                "<br>blocked for %{customdata[2]}<br>%{customdata[3]} during the alignment"
+                "<extra></extra>",
+                "hoverongaps": False,
+                "xgap": 1 if columns <= 64 else 0,
+                "ygap": 1,
+                "zmin": 0,
+                "zmax": max(max(gate.slowest_ms for gate in rows) / 1_000, 0.001),
+                "colorscale": [
+                    [0, "var(--heat-low)"],
+                    [0.5, "var(--heat-mid)"],
+                    [1, "var(--heat-high)"],
+                ],
+                "colorbar": {
+                    "title": {"text": "Barrier after<br>the first"},
+                    "tickformat": "~s",
+                    "ticksuffix": "s",
+                    "thickness": 12,
+                    "outlinewidth": 0,
+                },
+            }
+        ],
+        "layout": _layout(
+            height=130 + 18 * max(len(rows), 6),
+            margin={"l": 8, "r": 8, "t": 28, "b": 12},
+            showlegend=False,
+            xaxis={
+                "title": {"text": f"Channel (rows: {shown} receiving subtasks)", "standoff": 8},
+                "automargin": True,
+                "showgrid": False,
+                "tickformat": "d",
+            },
+            yaxis={
+                "automargin": True,
+                "showgrid": False,
+                "type": "category",
+                "ticksuffix": " ",
+            },
+        ),
+    }

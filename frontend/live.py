@@ -1,0 +1,365 @@
+"""What a job's page shows of the moment: one small value per event of its stream.
+
+The page is rendered from the same value. It holds texts ready to be shown, so that browser and
+server write numbers alike; what is long or changes rarely (``details``, figures) is fetched by the
+page when the revision of it in here changes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from checkpoints.models import Checkpoint
+from frontend import attention, facts, queries, status
+from frontend.formatting import (
+    NOTHING,
+    age,
+    duration,
+    interval,
+    iso,
+    listed,
+    milliseconds_between,
+    moment,
+    number,
+    plural,
+    rough_duration,
+    size,
+)
+from frontend.texts import has_more, headline, tail
+from jobs.models import Attempt, DesiredState, Driver, Job, Operation, Operator
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+
+MISSING_NAMED = 6  # Per operator; the rest is counted.
+
+Json = dict[str, Any]
+
+
+def snapshot(job_id: str) -> Json | None:
+    """What the page of a job shows now, as JSON; None where there is no such job.
+
+    Nine queries, whatever the job's size. Everything but ``now`` and the texts of ages stays the
+    same while nothing happens; ``changes`` leaves those out.
+    """
+    job = queries.job_with_now(job_id)
+    if job is None:
+        return None
+    now: datetime = job.now
+    driver = queries.newest_driver(job_id)
+    attempt = queries.newest_attempt(job_id)
+    checkpoints = queries.recent_checkpoints(job_id)
+    completed = queries.last_completed(job_id)
+    operators = queries.operators(job_id)
+    chains = queries.chain_subtasks(job_id)
+    operations = queries.recent_operations(job_id)
+    shown = _shown(checkpoints)
+    acknowledged = queries.acknowledged(shown.pk if shown else None)
+
+    coordinator = getattr(job, "coordinator", None)
+    settled = [row for row in checkpoints if row.settled_at is not None]
+    found = facts.gather(
+        job,
+        now,
+        driver_status=driver.status if driver else None,
+        driver_heard_at=driver.heard_at if driver else None,
+        driver_created_at=driver.created_at if driver else None,
+        attempt_running_at=attempt.running_at if attempt else None,
+        completed=completed,
+        settled=settled,
+        due_at=coordinator.due_at if coordinator else None,
+    )
+    return {
+        "now": iso(now),
+        "id": job.pk,
+        "name": job.name,
+        "status": status.of_job(job.status),
+        "cause": _cause(job),
+        "is_over": job.is_over,
+        "attention": [asdict(item) for item in attention.of(found, says_cause=not job.cause)],
+        "uptime": _uptime(job, now),
+        "attempt": _attempt(attempt, is_over=job.is_over),
+        "subtasks": _subtasks(job, chains),
+        "driver": _driver(driver, now, is_silent=found.silent_ms is not None),
+        "last_completed": _completed(completed, now),
+        "none_completed": "There is nothing to restore."
+        if job.is_over
+        else "A recovery would start from the beginning.",
+        "next_trigger_at": None
+        if job.is_over or not coordinator
+        else iso(coordinator.next_trigger_at),
+        "progress": _progress(shown, operators, chains, acknowledged, now),
+        "progress_empty": _why_no_checkpoint(job),
+        "operations": [operation(row, now) for row in operations],
+        "actions": actions(job),
+        "revisions": _revisions(
+            max((row.settled_at for row in settled), default=None), job.newest_exception, attempt
+        ),
+    }
+
+
+def revisions(job_id: str) -> dict[str, str] | None:
+    """The snapshot's ``revisions`` alone, for who asks whether anything is new; None: no job."""
+    job = queries.job_with_newest_exception(job_id)
+    if job is None:
+        return None
+    return _revisions(
+        queries.newest_settled_at(job_id), job.newest_exception, queries.newest_attempt(job_id)
+    )
+
+
+def _revisions(
+    settled_at: datetime | None, exception: int | None, attempt: Attempt | None
+) -> dict[str, str]:
+    parts: tuple[Any, ...] = (exception or 0,)
+    if attempt is not None:
+        parts += (attempt.number, iso(attempt.running_at), attempt.catch_up_ms, attempt.end)
+    return {"checkpoints": iso(settled_at) or "", "events": "/".join(map(str, parts))}
+
+
+def changes(value: Json) -> Json:
+    """A snapshot without what only time changes: equal ones look the same on the page."""
+    return {key: _timeless(item) for key, item in value.items() if key != "now"}
+
+
+def _timeless(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _timeless(part) for key, part in item.items() if not key.endswith("_ago")}
+    if isinstance(item, list):
+        return [_timeless(part) for part in item]
+    return item
+
+
+def actions(job: Job) -> Json:
+    """What can be asked of the job in its state: empty where it can, else why not."""
+    if job.is_over:
+        if job.status == JobStatus.FINISHED:
+            ended = "The job has finished: all its input is processed."
+            return {"checkpoint": ended, "cancel": ended, "restart": ended}
+        ended = "A restart takes the job up again from its newest completed checkpoint."
+        return {"checkpoint": ended, "cancel": ended, "restart": ""}
+    if job.desired == DesiredState.CANCELED or job.status == JobStatus.CANCELLING:
+        reason = "The job is being cancelled."
+        return {"checkpoint": reason, "cancel": reason, "restart": reason}
+    running = job.status == JobStatus.RUNNING
+    return {
+        "checkpoint": "" if running else "Checkpoints are taken while the job is running.",
+        "cancel": "",
+        "restart": "",
+    }
+
+
+def _cause(job: Job) -> Json | None:
+    if not job.cause:
+        return None
+    return {
+        "headline": headline(job.cause),
+        "text": tail(job.cause),
+        "has_more": has_more(job.cause),
+    }
+
+
+def _uptime(job: Job, now: datetime) -> Json:
+    return {
+        "since": iso(job.started_at),
+        "until": iso(job.ended_at),
+        "text_ago": rough_duration(milliseconds_between(job.started_at, job.ended_at or now)),
+        "label": "Ran for" if job.is_over else "Uptime",
+        "started": moment(job.started_at),
+    }
+
+
+def _attempt(attempt: Attempt | None, *, is_over: bool) -> Json:
+    if attempt is None:
+        nothing = "nothing was deployed" if is_over else "nothing is deployed yet"
+        return {"number": NOTHING, "restored": nothing, "started_at": None}
+    if attempt.restored_checkpoint is not None:
+        restored = f"restored from checkpoint {attempt.restored_checkpoint:,}"
+    else:
+        restored = "from the beginning"
+    return {
+        "number": number(attempt.number),
+        "restored": restored,
+        "started_at": iso(attempt.started_at),
+    }
+
+
+def _subtasks(job: Job, chains: dict[str, queries.ChainSubtasks]) -> str:
+    total = sum(chain.total for chain in chains.values())
+    if not total or job.is_over:
+        return ""
+    running = sum(chain.running for chain in chains.values())
+    if running == total:
+        return f"{plural(total, 'subtask')} running"
+    return f"{running:,} of {plural(total, 'subtask')} running"
+
+
+def _driver(driver: Driver | None, now: datetime, *, is_silent: bool) -> Json:
+    if driver is None:
+        return {"number": NOTHING, "status": None, "heard_at": None, "heard_ago": "", "where": ""}
+    return {
+        "number": number(driver.number),
+        "status": status.of_driver(driver.status, is_silent=is_silent),
+        # A live driver speaks every second; only a silent one's last word is news.
+        "heard_at": iso(driver.heard_at) if is_silent else None,
+        "heard_ago": age(milliseconds_between(driver.heard_at, now)) if is_silent else "",
+        "where": driver.spark_application,
+    }
+
+
+def _completed(checkpoint: Checkpoint | None, now: datetime) -> Json | None:
+    if checkpoint is None:
+        return None
+    return {
+        "number": number(checkpoint.number),
+        "at": iso(checkpoint.settled_at),
+        "at_ago": age(milliseconds_between(checkpoint.settled_at, now)),
+        "at_text": moment(checkpoint.settled_at),
+        "duration": duration(checkpoint.duration_ms),
+        "size": size(checkpoint.state_bytes),
+    }
+
+
+def _shown(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The checkpoint whose progress is shown: the oldest under way, else the newest."""
+    under_way = [row for row in checkpoints if row.settled_at is None]
+    return under_way[-1] if under_way else checkpoints[0] if checkpoints else None
+
+
+def _progress(
+    checkpoint: Checkpoint | None,
+    operators: Sequence[Operator],
+    chains: dict[str, queries.ChainSubtasks],
+    acknowledged: dict[str, list[int]],
+    now: datetime,
+) -> Json | None:
+    if checkpoint is None:
+        return None
+    is_under_way = checkpoint.settled_at is None
+    took = milliseconds_between(checkpoint.triggered_at, now)
+    return {
+        "number": number(checkpoint.number),
+        "kind": _kind(checkpoint),
+        "status": status.of_checkpoint(checkpoint.status),
+        "is_under_way": is_under_way,
+        "since": iso(checkpoint.triggered_at) if is_under_way else None,
+        "took_ago": rough_duration(took) if is_under_way else duration(checkpoint.duration_ms),
+        "acknowledged": checkpoint.acknowledged_count,
+        "expected": checkpoint.subtask_count,
+        "text": f"{checkpoint.acknowledged_count:,} of "
+        f"{plural(checkpoint.subtask_count, 'subtask')} acknowledged",
+        "why": _why(checkpoint),
+        "operators": _operators(checkpoint, operators, chains, acknowledged),
+    }
+
+
+def _operators(
+    checkpoint: Checkpoint,
+    operators: Sequence[Operator],
+    chains: dict[str, queries.ChainSubtasks],
+    acknowledged: dict[str, list[int]],
+) -> list[Json]:
+    if not checkpoint.has_details:
+        return []
+    shown = [_operator(checkpoint, row, chains, acknowledged) for row in operators]
+    heads = {item["uid"]: item["acknowledged"] for item in shown}
+    for row, item in zip(operators, shown, strict=True):
+        # A chain acknowledges as one; its head says who is missing.
+        if row.chain != row.uid and heads.get(row.chain) == item["acknowledged"]:
+            item["missing"] = ""
+    return shown
+
+
+def _operator(
+    checkpoint: Checkpoint,
+    row: Operator,
+    chains: dict[str, queries.ChainSubtasks],
+    acknowledged: dict[str, list[int]],
+) -> Json:
+    done = set(acknowledged.get(row.uid, ()))
+    if checkpoint.status in queries.COMPLETED_ONCE:
+        missing: list[int] = []  # Subtasks that had finished were not asked.
+    else:
+        chain = chains.get(row.chain)
+        gone = chain.finished if chain else frozenset()
+        missing = sorted(set(range(row.parallelism)) - done - gone)
+    expected = len(done) + len(missing)
+    state = "none" if not done and missing else "some" if missing else "done"
+    return {
+        "uid": row.uid,
+        "name": row.name,
+        "role": "source" if row.is_source else "sink" if row.is_sink else "",
+        "is_chained": row.chain != row.uid,
+        "acknowledged": len(done),
+        "expected": expected,
+        "most": max(expected, 1),
+        "text": f"{len(done):,}/{expected:,}" if expected else "finished",
+        "state": state,
+        "missing": _missing(checkpoint, row.uid, missing, len(done)),
+    }
+
+
+def _missing(checkpoint: Checkpoint, uid: str, missing: list[int], done: int) -> str:
+    if not missing:
+        return ""
+    verb = "waiting for" if checkpoint.settled_at is None else "never came:"
+    if not done:
+        return f"{verb} all {len(missing):,}" if len(missing) > 1 else f"{verb} {uid}-{missing[0]}"
+    return f"{verb} {listed([f'{uid}-{index}' for index in missing], MISSING_NAMED)}"
+
+
+def _kind(checkpoint: Checkpoint) -> str:
+    return "Checkpoint" if checkpoint.kind == CheckpointKind.CHECKPOINT else "Savepoint"
+
+
+def _why(checkpoint: Checkpoint) -> str:
+    if checkpoint.status != CheckpointStatus.ABORTED:
+        return ""
+    reason = status.reason_text(checkpoint.reason)
+    cause = headline(checkpoint.cause)
+    return f"{reason}: {cause}" if cause else reason
+
+
+def _why_no_checkpoint(job: Job) -> str:
+    if job.is_over:
+        return "This job ended before its first checkpoint."
+    config = job.checkpoint_config
+    if config is None:
+        return "No checkpoint yet: the pipeline is still building its graph."
+    interval_ms = config.get("interval_ms")
+    if interval_ms is None:
+        return (
+            "No checkpoint yet, and none is due: periodic checkpoints are off. Take one with the "
+            "button, or switch them on with env.enable_checkpointing(1_000) in the pipeline."
+        )
+    return (
+        f"No checkpoint yet. The first one comes on its own once all subtasks run, then every "
+        f"{interval(interval_ms)}."
+    )
+
+
+def operation(row: Operation, now: datetime) -> Json:
+    """One operation for a page."""
+    return {
+        "id": str(row.pk),
+        "kind": status.OPERATION_KIND[row.kind],
+        "status": status.of_operation(row.status),
+        "by": row.requested_by.get_username() if row.requested_by else "the control plane",
+        "at": iso(row.created_at),
+        "at_ago": age(milliseconds_between(row.created_at, now)),
+        "at_text": moment(row.created_at),
+        "result": _result(row),
+    }
+
+
+def _result(row: Operation) -> str:
+    if row.error:
+        return headline(row.error)
+    result = row.result or {}
+    for key in ("checkpoint", "checkpoint_id", "number"):
+        if key in result:
+            return f"checkpoint {result[key]:,}"
+    if row.ended_at is None:
+        return f"until {moment(row.deadline_at)} at most"
+    took = milliseconds_between(row.created_at, row.ended_at)
+    return f"took {duration(took)}"

@@ -1,0 +1,302 @@
+"""What the pages read, in a number of queries that does not depend on how much there is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import (
+    Case,
+    Count,
+    DateTimeField,
+    F,
+    Func,
+    IntegerField,
+    Max,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+
+from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
+from frontend.alignment import Gate
+from jobs.models import (
+    FINAL_JOB_STATUSES,
+    Attempt,
+    Driver,
+    Job,
+    JobException,
+    Operation,
+    Operator,
+    Subtask,
+)
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
+
+RECENT_CHECKPOINTS = 30  # Enough for what is pending, what just settled, and a row of failures.
+RECENT_OPERATIONS = 6
+HISTORY_ROWS = 20
+EXCEPTIONS_SHOWN = 10
+RECOVERIES_SHOWN = 10
+ALIGNMENT_GATES_MAX = 2_000
+FAILURES_WINDOW = timedelta(hours=1)
+
+UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
+# What completed once, whether or not its files are still there.
+COMPLETED_ONCE = (
+    CheckpointStatus.COMPLETED.value,
+    CheckpointStatus.SUBSUMED.value,
+    CheckpointStatus.DISCARDED.value,
+)
+
+
+class DatabaseNow(Func):
+    """The database's clock in a query that is made anyway."""
+
+    function = "clock_timestamp"
+    output_field = DateTimeField()
+
+
+def job_with_now(job_id: str) -> Job | None:
+    """The job with its coordinator's due times, the newest exception's id, and ``now``."""
+    return (
+        Job.objects.select_related("coordinator", "created_by")
+        .defer("coordinator__state", "options", "spark_conf", "settings", "restart_state")
+        .annotate(
+            now=DatabaseNow(),
+            newest_exception=Subquery(
+                JobException.objects.filter(job=OuterRef("pk"))
+                .order_by("-at", "-id")
+                .values("id")[:1]
+            ),
+        )
+        .filter(pk=job_id)
+        .first()
+    )
+
+
+def newest_driver(job_id: str) -> Driver | None:
+    """The one driver that may speak for the job."""
+    return Driver.objects.filter(job=job_id).order_by("-number").first()
+
+
+def newest_attempt(job_id: str) -> Attempt | None:
+    """The attempt that runs, or the last one that did."""
+    return Attempt.objects.filter(job=job_id).order_by("-number").first()
+
+
+def recent_checkpoints(job_id: str) -> list[Checkpoint]:
+    """The newest ones, newest first."""
+    return list(Checkpoint.objects.filter(job=job_id).order_by("-number")[:RECENT_CHECKPOINTS])
+
+
+def last_completed(job_id: str) -> Checkpoint | None:
+    """The newest checkpoint that a recovery would restore."""
+    return (
+        Checkpoint.objects.filter(job=job_id, status=CheckpointStatus.COMPLETED)
+        .order_by("-number")
+        .first()
+    )
+
+
+def operators(job_id: str) -> list[Operator]:
+    """The graph's operators in topological order, those of a chain behind one another."""
+    rows = list(Operator.objects.filter(job=job_id).order_by("position"))
+    positions = {row.uid: row.position for row in rows}
+    return sorted(rows, key=lambda row: (positions.get(row.chain, row.position), row.position))
+
+
+def acknowledged(checkpoint_id: int | None) -> dict[str, list[int]]:
+    """Which subtasks of each operator acknowledged a checkpoint (by its row's id)."""
+    rows = (
+        SubtaskAck.objects.filter(checkpoint=checkpoint_id)
+        .order_by()
+        .values("operator")
+        .annotate(indices=ArrayAgg("index"))
+    )
+    return {row["operator"]: row["indices"] for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSubtasks:
+    """How the subtasks of one chain stand."""
+
+    total: int
+    running: int
+    finished: frozenset[int]  # They take part in no checkpoint any more.
+
+
+def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
+    """How the subtasks of the newest attempt stand, by chain."""
+    up = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
+    rows = (
+        Subtask.objects.filter(job=job_id)
+        .order_by()
+        .values("chain")
+        .annotate(
+            total=Count("id"),
+            running=Count("id", filter=Q(status__in=up)),
+            finished=ArrayAgg("index", filter=Q(status=SubtaskStatus.FINISHED), default=Value([])),
+        )
+    )
+    return {
+        row["chain"]: ChainSubtasks(row["total"], row["running"], frozenset(row["finished"]))
+        for row in rows
+    }
+
+
+def recent_operations(job_id: str) -> list[Operation]:
+    """The newest ones, newest first."""
+    return list(
+        Operation.objects.filter(job=job_id)
+        .select_related("requested_by")
+        .order_by("-created_at", "id")[:RECENT_OPERATIONS]
+    )
+
+
+def settled(job_id: str, at_most: int) -> list[Checkpoint]:
+    """The newest settled checkpoints, newest first."""
+    # Those not settled are at the top by number, and few: reading by number needs no other index.
+    rows = Checkpoint.objects.filter(job=job_id, settled_at__isnull=False)
+    return list(rows.order_by("-number")[:at_most])
+
+
+def latest_aligned(job_id: str) -> Checkpoint | None:
+    """The newest completed checkpoint whose details are kept."""
+    return (
+        Checkpoint.objects.filter(job=job_id, status__in=COMPLETED_ONCE, has_details=True)
+        .order_by("-number")
+        .first()
+    )
+
+
+def gates(checkpoint: Checkpoint | None) -> list[Gate]:
+    """How a checkpoint's barriers arrived, gate by gate, in the graph's order."""
+    if checkpoint is None:
+        return []
+    positions = Operator.objects.filter(job=checkpoint.job_id, uid=OuterRef("operator"))
+    rows = (
+        GateAlignment.objects.filter(checkpoint=checkpoint)
+        .annotate(position=Subquery(positions.values("position")[:1]))
+        .order_by(F("position").asc(nulls_last=True), "operator", "index", "gate")
+        .values_list(
+            "operator", "index", "gate", "upstream", "arrived_ms", "blocked_ms", "bytes_during"
+        )[:ALIGNMENT_GATES_MAX]
+    )
+    return [Gate(*row) for row in rows]
+
+
+def exceptions(job_id: str) -> list[JobException]:
+    """The newest ones, newest first."""
+    return list(JobException.objects.filter(job=job_id).order_by("-at", "-id")[:EXCEPTIONS_SHOWN])
+
+
+def job_with_newest_exception(job_id: str) -> Job | None:
+    """The job with nothing but the id of its newest exception."""
+    newest = JobException.objects.filter(job=OuterRef("pk")).order_by("-at", "-id").values("id")
+    rows = Job.objects.only("pk").annotate(newest_exception=Subquery(newest[:1]))
+    return rows.filter(pk=job_id).first()
+
+
+def recoveries(job_id: str) -> list[Attempt]:
+    """The newest attempts that replaced another one, newest first."""
+    return list(
+        Attempt.objects.filter(job=job_id, number__gt=1)
+        .select_related("driver")
+        .order_by("-number")[:RECOVERIES_SHOWN]
+    )
+
+
+# The list of jobs ---------------------------------------------------------------------------------
+
+
+def _newest(model: Any, field: str, **where: Any) -> Subquery:
+    rows = model.objects.filter(job=OuterRef("pk"), **where).order_by("-number")
+    return Subquery(rows.values(field)[:1])
+
+
+def jobs_by_attention(silent_after: timedelta) -> QuerySet[Job]:
+    """All jobs: what needs attention first, then what goes on, then what is over."""
+    recently = DatabaseNow() - Value(timedelta(days=1))
+    return (
+        Job.objects.defer("options", "spark_conf", "settings", "restart_state")
+        .annotate(
+            now=DatabaseNow(),
+            driver_status=_newest(Driver, "status"),
+            driver_heard_at=_newest(Driver, "heard_at"),
+            driver_created_at=_newest(Driver, "created_at"),
+            attempt_number=_newest(Attempt, "number"),
+            attempt_running_at=_newest(Attempt, "running_at"),
+            completed_id=_newest(Checkpoint, "id", status=CheckpointStatus.COMPLETED),
+            newest_settled_status=_newest(Checkpoint, "status", settled_at__isnull=False),
+        )
+        .annotate(
+            rank=Case(
+                When(status=JobStatus.FAILED, ended_at__gt=recently, then=Value(0)),
+                When(status__in=[JobStatus.FAILING, JobStatus.RESTARTING], then=Value(0)),
+                When(
+                    ~Q(status__in=FINAL_JOB_STATUSES),
+                    driver_status="running",
+                    driver_heard_at__lt=DatabaseNow() - Value(silent_after),
+                    then=Value(0),
+                ),
+                When(
+                    ~Q(status__in=FINAL_JOB_STATUSES),
+                    newest_settled_status=CheckpointStatus.ABORTED,
+                    then=Value(1),
+                ),
+                When(~Q(status__in=FINAL_JOB_STATUSES), then=Value(2)),
+                default=Value(3),
+                output_field=IntegerField(),
+            )
+        )
+        .order_by("rank", "-created_at", "id")
+    )
+
+
+def checkpoints_by_id(ids: Sequence[int]) -> Mapping[int, Checkpoint]:
+    """Checkpoints by their rows' ids."""
+    return Checkpoint.objects.in_bulk(ids)
+
+
+def recent_by_job(job_ids: Sequence[str], each: int) -> dict[str, list[Checkpoint]]:
+    """The newest settled checkpoints of each job, newest first."""
+    # One index walk per job, which a window function over all rows of the jobs would not be.
+    newest = (
+        Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
+        .order_by("-number")
+        .values("id")
+    )
+    columns = {f"newest_{n}": Subquery(newest[n : n + 1]) for n in range(each)}
+    rows = Job.objects.filter(pk__in=job_ids).order_by().annotate(**columns).values(*columns)
+    ids = [pk for row in rows for pk in row.values() if pk is not None]
+    found: dict[str, list[Checkpoint]] = {}
+    for checkpoint in Checkpoint.objects.filter(pk__in=ids).order_by("-number"):
+        found.setdefault(checkpoint.job_id, []).append(checkpoint)
+    return found
+
+
+def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
+    """How many checkpoints of each job failed within the window."""
+    rows = (
+        Checkpoint.objects.filter(
+            job__in=job_ids,
+            status=CheckpointStatus.ABORTED,
+            triggered_at__gt=now - FAILURES_WINDOW,
+        )
+        .order_by()
+        .values("job")
+        .annotate(count=Count("id"))
+    )
+    return {row["job"]: row["count"] for row in rows}
+
+
+def newest_settled_at(job_id: str) -> datetime | None:
+    """When the newest of the recent checkpoints was settled: it changes whenever one is."""
+    recent = Checkpoint.objects.filter(job=job_id).order_by("-number")[:RECENT_CHECKPOINTS]
+    return Checkpoint.objects.filter(pk__in=recent.values("pk")).aggregate(at=Max("settled_at"))[
+        "at"
+    ]

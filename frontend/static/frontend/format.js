@@ -1,0 +1,31 @@
+// Durations and ages that grow while somebody looks, by the rules of frontend/formatting.py.
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const DAY = 24 * 60 * MINUTE;
+
+export function roughDuration(milliseconds) {
+  const value = Math.max(0, milliseconds);
+  const seconds = Math.floor(value / SECOND);
+  if (value < MINUTE) return `${seconds} s`;
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${pad(seconds % 60)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (value < DAY) return `${Math.floor(minutes / 60)} h ${pad(minutes % 60)} min`;
+  const hours = Math.floor(seconds / 3_600);
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+export function age(milliseconds) {
+  return `${roughDuration(milliseconds)} ago`;
+}
+
+function pad(number) {
+  return String(number).padStart(2, "0");
+}
+
+const LOCAL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+
+export function localTime(iso) {
+  const moment = new Date(iso);
+  return Number.isNaN(moment.getTime()) ? "" : `${LOCAL.format(moment)} (your time)`;
+}

@@ -1,0 +1,45 @@
+// The list of jobs, looked at again every few seconds while somebody sees it.
+
+import { fill } from "./bind.js";
+import { setServerTime, start, tick } from "./clock.js";
+import { Connection } from "./connection.js";
+
+const EVERY_MS = 3_000;
+
+const page = document.getElementById("jobs");
+const connection = new Connection(
+  document.getElementById("connection"),
+  (since) =>
+    `The control plane has not been reached since ${since}; this page shows how things were then. ` +
+    "Jobs go on without it, but take no checkpoint until it is back.",
+);
+
+async function refresh() {
+  if (document.hidden) return;
+  try {
+    const headers = { Accept: "application/json" };
+    const response = await fetch(page.dataset.url, { headers, redirect: "manual" });
+    if (response.type === "opaqueredirect") {
+      connection.set(false, true);
+      return;
+    }
+    if (!response.ok) throw new Error(`the list answered ${response.status}`);
+    const value = await response.json();
+    if (value.now) setServerTime(value.now);
+    fill(page, value);
+    tick(page);
+    connection.set(true);
+  } catch {
+    connection.set(false);
+  }
+}
+
+async function goOn() {
+  await refresh();
+  setTimeout(goOn, EVERY_MS);
+}
+
+setServerTime(page.dataset.now);
+start();
+document.addEventListener("visibilitychange", refresh);
+setTimeout(goOn, EVERY_MS);

@@ -1,0 +1,18 @@
+// Tells screen readers what matters of the barrier's progress: not each step, but how it ended.
+
+let wasUnderWay = null; // Number of the checkpoint that was under way.
+let state = null;
+
+export function announce(element, snapshot) {
+  const { status, progress } = snapshot;
+  const news = [];
+  if (state !== null && state !== status.text) news.push(`The job is now: ${status.text}.`);
+  state = status.text;
+  if (progress) {
+    if (!progress.is_under_way && wasUnderWay === progress.number && progress.why) {
+      news.push(`Checkpoint ${progress.number} failed: ${progress.why}.`);
+    }
+    wasUnderWay = progress.is_under_way ? progress.number : null;
+  }
+  if (news.length) element.textContent = news.join(" ");
+}

@@ -1,0 +1,179 @@
+"""The pages and what they fetch. Reading needs a viewer, acting an operator.
+
+Actions are plain forms: without JavaScript they lead back to the page with a message; a script
+that asks for JSON gets the operation instead.
+"""
+
+import uuid
+from collections.abc import Callable
+from importlib.metadata import version
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.cache import cache_control, never_cache
+from django.views.decorators.http import condition, require_GET, require_http_methods, require_POST
+
+from checkpoints import services as checkpoint_services
+from controlplane import clock
+from controlplane.accounts.models import Role, User
+from controlplane.errors import NotFound, Refusal
+from frontend import details, figures, listing, live, queries
+from frontend.access import may, role_required
+from jobs import services as job_services
+from jobs.models import Job, Operation
+
+VERSION = version("weir-streaming")
+
+Act = Callable[[User, str, str], Operation]
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def job_list(request: HttpRequest) -> HttpResponse:
+    """All jobs, those that need attention first."""
+    page = listing.page(request.GET.get("page"))
+    context = {"page": page, "live": listing.of(page), "may_operate": _may_operate(request)}
+    return render(request, "frontend/job_list.html", context)
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def job_list_data(request: HttpRequest) -> HttpResponse:
+    """The same page of jobs as JSON."""
+    return JsonResponse(listing.of(listing.page(request.GET.get("page"))))
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
+    """One job: what it does now, its checkpoints, and what can be asked of it."""
+    job = _job(job_id)
+    context = {
+        "job": job,
+        "live": live.snapshot(job_id),
+        "details": details.of(job),
+        "may_operate": _may_operate(request),
+        "keys": _keys(),
+    }
+    return render(request, "frontend/job_page.html", context)
+
+
+def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
+    found = live.revisions(job_id)
+    if found is None:
+        return None
+    # Another version of Weir may say the same thing in another way.
+    return f'"{VERSION}/{name}/{found["checkpoints"]}/{found["events"]}"'
+
+
+@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@require_GET
+@role_required(Role.VIEWER)
+@condition(etag_func=_revision)
+def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
+    """What the page shows of the job's past, as JSON."""
+    return JsonResponse(details.of(_job(job_id)))
+
+
+@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@require_GET
+@role_required(Role.VIEWER)
+@condition(etag_func=_revision)
+def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
+    """One of the page's pictures, for Plotly."""
+    job = _job(job_id)
+    match name:
+        case "history":
+            return JsonResponse(figures.history(queries.settled(job.pk, figures.HISTORY_SHOWN)))
+        case "alignment":
+            gates = queries.gates(queries.latest_aligned(job.pk))
+            return JsonResponse(figures.alignment(gates))
+    raise Http404(f"There is no figure {name!r}.")
+
+
+@require_POST
+@role_required(Role.OPERATOR)
+def take_checkpoint(request: HttpRequest, job_id: str) -> HttpResponse:
+    """Ask for a checkpoint now."""
+    return _act(
+        request,
+        job_id,
+        lambda user, job, key: checkpoint_services.request_checkpoint(user, job, key=key),
+        "A checkpoint was asked for.",
+    )
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@role_required(Role.OPERATOR)
+def cancel_job(request: HttpRequest, job_id: str) -> HttpResponse:
+    """Ask whether the job is to be cancelled, and do it when that is confirmed."""
+    if request.method != "POST":
+        job = _job(job_id)
+        context = {"job": job, "why_not": live.actions(job)["cancel"], "keys": _keys()}
+        return render(request, "frontend/cancel.html", context)
+    return _act(
+        request,
+        job_id,
+        lambda user, job, key: job_services.cancel(user, job, key=key),
+        "The job is being cancelled.",
+    )
+
+
+@require_POST
+@role_required(Role.OPERATOR)
+def restart_job(request: HttpRequest, job_id: str) -> HttpResponse:
+    """Ask for a restart from the newest completed checkpoint."""
+    return _act(
+        request,
+        job_id,
+        lambda user, job, key: job_services.restart(user, job, key=key),
+        "The job is being restarted.",
+    )
+
+
+def _act(request: HttpRequest, job_id: str, act: Act, done: str) -> HttpResponse:
+    # The key comes with the form: sending the same form twice asks once.
+    key = request.POST.get("key", "")[:200] or _new_key()
+    wants_json = request.accepts("application/json") and not request.accepts("text/html")
+    try:
+        operation = act(request.user, job_id, key)
+    except NotFound as refusal:
+        raise Http404(refusal.detail) from refusal
+    except Refusal as refusal:
+        if wants_json:
+            problem = {"detail": refusal.detail, "code": refusal.code, "key": _new_key()}
+            return JsonResponse(problem, status=refusal.status)
+        messages.error(request, refusal.detail)
+        return HttpResponseRedirect(reverse("job-page", args=[job_id]))
+    if wants_json:
+        shown = live.operation(operation, clock.now())
+        return JsonResponse({"detail": done, "operation": shown, "key": _new_key()}, status=202)
+    messages.success(request, done)
+    return HttpResponseRedirect(reverse("job-page", args=[job_id]))
+
+
+def _job(job_id: str) -> Job:
+    rows: QuerySet[Job] = Job.objects.defer("options", "spark_conf", "restart_state")
+    job = rows.filter(pk=job_id).first()
+    if job is None:
+        raise Http404(f"There is no job {job_id!r}.")
+    return job
+
+
+def _may_operate(request: HttpRequest) -> bool:
+    return may(request.user, Role.OPERATOR)
+
+
+def _new_key() -> str:
+    return f"page-{uuid.uuid4()}"
+
+
+def _keys() -> dict[str, str]:
+    return {name: _new_key() for name in ("checkpoint", "cancel", "restart")}

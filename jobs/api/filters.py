@@ -1,0 +1,106 @@
+"""Which jobs, operations and so on a list shows."""
+
+import django_filters
+
+from controlplane.filters import ChoicesFilter, after, before
+from jobs.models import (
+    Attempt,
+    Driver,
+    DriverStatus,
+    Job,
+    JobException,
+    Operation,
+    OperationKind,
+    OperationStatus,
+    PipelineKind,
+    Subtask,
+)
+from weir.protocol.lifecycle import JobStatus, SubtaskStatus
+
+
+def choices(enum: type) -> list[tuple[str, str]]:
+    """The members of an enum, as filters want them."""
+    return [(member.value, member.value) for member in enum]
+
+
+class JobFilter(django_filters.FilterSet):
+    """Which jobs."""
+
+    status = ChoicesFilter(choices(JobStatus))
+    name = django_filters.CharFilter(lookup_expr="icontains", help_text="Part of it.")
+    pipeline_kind = ChoicesFilter(choices(PipelineKind))
+    created_by = django_filters.CharFilter(
+        field_name="created_by__username", help_text="The account's name."
+    )
+    created_after = after("created_at")
+    created_before = before("created_at")
+
+    class Meta:
+        model = Job
+        fields: list[str] = []
+
+
+class OperationFilter(django_filters.FilterSet):
+    """Which operations of one job."""
+
+    status = ChoicesFilter(choices(OperationStatus))
+    kind = ChoicesFilter(choices(OperationKind))
+    requested_by = django_filters.CharFilter(
+        field_name="requested_by__username", help_text="The account's name."
+    )
+    created_after = after("created_at")
+    created_before = before("created_at")
+
+    class Meta:
+        model = Operation
+        fields: list[str] = []
+
+
+class AnyOperationFilter(OperationFilter):
+    """Which operations of all jobs."""
+
+    job = django_filters.CharFilter(field_name="job_id", help_text="The job's id.")
+
+
+class AttemptFilter(django_filters.FilterSet):
+    """Which attempts."""
+
+    driver = django_filters.NumberFilter(field_name="driver__number", help_text="By number.")
+
+    class Meta:
+        model = Attempt
+        fields: list[str] = []
+
+
+class DriverFilter(django_filters.FilterSet):
+    """Which drivers."""
+
+    status = ChoicesFilter(choices(DriverStatus))
+
+    class Meta:
+        model = Driver
+        fields: list[str] = []
+
+
+class SubtaskFilter(django_filters.FilterSet):
+    """Which subtasks."""
+
+    chain = django_filters.CharFilter(help_text="The uid of the chain's head.")
+    status = ChoicesFilter(choices(SubtaskStatus))
+
+    class Meta:
+        model = Subtask
+        fields: list[str] = []
+
+
+class ExceptionFilter(django_filters.FilterSet):
+    """Which exceptions."""
+
+    kind = django_filters.CharFilter()
+    attempt = django_filters.NumberFilter(field_name="attempt_number")
+    after = after("at")
+    before = before("at")
+
+    class Meta:
+        model = JobException
+        fields: list[str] = []

@@ -1,0 +1,90 @@
+"""A request body as a submission, and its errors back in the body's own names."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+
+from controlplane.accounts.models import Role
+from controlplane.accounts.permissions import role_of
+from controlplane.errors import Invalid
+from jobs.submissions import Submission
+
+ADMIN_FIELDS = ("spark_master", "storage")  # Where code runs, and where files get deleted.
+# What an operator may tell Spark: how large the job is, not what else the driver loads or opens.
+OPERATOR_CONF = frozenset(
+    {
+        "spark.cores.max",
+        "spark.driver.cores",
+        "spark.driver.maxResultSize",
+        "spark.driver.memory",
+        "spark.driver.memoryOverhead",
+        "spark.executor.cores",
+        "spark.executor.instances",
+        "spark.executor.memory",
+        "spark.executor.memoryOverhead",
+        "spark.executor.pyspark.memory",
+    }
+)
+_OPTIONS = {  # Of the body -> of weir's ExecutionOptions.
+    "parallelism": "parallelism",
+    "checkpoint_interval_ms": "interval_ms",
+    "mode": "mode",
+    "parameters": "parameters",
+    "restore": "restore",
+    "allow_non_restored_state": "allow_non_restored_state",
+    "allow_pickled_state": "allow_pickled_state",
+}
+
+
+@contextmanager
+def submission_of(request: Request, body: Mapping[str, Any]) -> Iterator[Submission]:
+    """The submission that a validated body asks for.
+
+    What the service says inside about a field of it is said about the body's field.
+
+    Raises:
+        PermissionDenied: A part of it is not for the role of whoever asks.
+        Invalid: From inside, in the body's names.
+    """
+    if role_of(request) is not Role.ADMIN:
+        _check_role(body)
+    pipeline = body["pipeline"]
+    kind = pipeline["kind"]
+    submission = Submission(
+        name=body["name"],
+        pipeline_kind=kind,
+        pipeline_target="" if kind == "upload" else pipeline[kind],
+        artifact_digest=pipeline.get("upload"),
+        options={_OPTIONS[name]: value for name, value in body.items() if name in _OPTIONS},
+        spark_master=body.get("spark_master", ""),
+        spark_conf=body.get("spark_conf", {}),
+        storage=body.get("storage", ""),
+    )
+    names = {
+        "pipeline_kind": "pipeline.kind",
+        "pipeline_target": f"pipeline.{kind}",
+        "artifact_digest": "pipeline.upload",
+        **{f"options.{option}": name for name, option in _OPTIONS.items()},
+    }
+    try:
+        yield submission
+    except Invalid as refusal:
+        if errors := refusal.extra.get("errors"):
+            said = {names.get(name, name): messages for name, messages in errors.items()}
+            detail = f"The job cannot be submitted like this; see {', '.join(sorted(said))}."
+            raise Invalid(detail, errors=said) from refusal
+        raise
+
+
+def _check_role(body: Mapping[str, Any]) -> None:
+    for name in ADMIN_FIELDS:
+        if name in body:
+            raise PermissionDenied(f"Only an admin may choose {name}; leave it out.")
+    if others := sorted(set(body.get("spark_conf", ())) - OPERATOR_CONF):
+        raise PermissionDenied(
+            f"Only an admin may set {', '.join(others)}; "
+            f"operators may set {', '.join(sorted(OPERATOR_CONF))}."
+        )

@@ -1,0 +1,24 @@
+"""Paths of what belongs to jobs. Jobs themselves are routed by ``checkpoints.api.urls``."""
+
+from django.urls import path
+
+from jobs.api import views
+
+urlpatterns = [
+    path("jobs/<job:job_id>/cancel", views.CancelView.as_view(), name="job-cancel"),
+    path("jobs/<job:job_id>/restart", views.RestartView.as_view(), name="job-restart"),
+    path("jobs/<job:job_id>/graph", views.GraphView.as_view(), name="job-graph"),
+    path("jobs/<job:job_id>/subtasks", views.SubtasksView.as_view(), name="job-subtasks"),
+    path("jobs/<job:job_id>/attempts", views.AttemptsView.as_view(), name="job-attempts"),
+    path("jobs/<job:job_id>/drivers", views.DriversView.as_view(), name="job-drivers"),
+    path(
+        "jobs/<job:job_id>/drivers/<int:number>/log",
+        views.DriverLogView.as_view(),
+        name="driver-log",
+    ),
+    path("jobs/<job:job_id>/exceptions", views.ExceptionsView.as_view(), name="job-exceptions"),
+    path("jobs/<job:job_id>/operations", views.JobOperationsView.as_view(), name="job-operations"),
+    path("operations", views.OperationsView.as_view(), name="operations"),
+    path("operations/<uuid:id>", views.OperationView.as_view(), name="operation"),
+    path("uploads", views.UploadsView.as_view(), name="uploads"),
+]

@@ -1,0 +1,90 @@
+"""Attempts and their worker processes, as a driver's events tell of them."""
+
+from datetime import datetime
+
+from jobs.models import Attempt, Driver, Job, Worker
+from jobs.texts import storable
+from weir.protocol.events import AttemptStarted, CaughtUp, Recovered, WorkerStarted
+
+
+class Attempts:
+    """Writes the attempts of one driver; the caller holds the job's lock."""
+
+    def __init__(self, job: Job, driver: Driver, now: datetime) -> None:
+        self._job = job
+        self._driver = driver
+        self._now = now
+
+    def newest_number(self) -> int | None:
+        """The number of the driver's last attempt; None before its first."""
+        newest = self._newest()
+        return None if newest is None else newest.number
+
+    def started(self, event: AttemptStarted) -> None:
+        """The graph is being deployed."""
+        attempt = self._of(event.attempt)
+        attempt.restored_checkpoint = event.restored_checkpoint
+        attempt.save(update_fields=["restored_checkpoint"])
+
+    def worker_started(self, event: WorkerStarted) -> None:
+        """A worker process listens; it may be heard of before its attempt has started."""
+        slot = self._driver.slots.get(str(event.slot_index), {})
+        Worker.objects.update_or_create(
+            attempt=self._of(event.attempt),
+            slot_index=event.slot_index,
+            defaults={
+                "host": storable(slot.get("host", ""), 200),
+                "pid": event.pid,
+                "started_at": self._now,
+            },
+        )
+
+    def running(self) -> None:
+        """The newest attempt's subtasks all run."""
+        if (attempt := self._newest()) is not None and attempt.running_at is None:
+            attempt.running_at = self._now
+            attempt.save(update_fields=["running_at"])
+
+    def recovered(self, event: Recovered) -> None:
+        """How the attempt replaced its predecessor."""
+        attempt = self._of(event.attempt)
+        attempt.recovery_cause = storable(event.cause)
+        attempt.backoff_ms = event.backoff_ms
+        attempt.redeploy_ms = event.redeploy_ms
+        attempt.restore_ms = event.restore_ms
+        attempt.restored_bytes = event.restored_bytes
+        attempt.replayed_records = event.replayed_records
+        attempt.restored_checkpoint = event.restored_checkpoint
+        attempt.save()
+
+    def caught_up(self, event: CaughtUp) -> None:
+        """Its sources are where those of its predecessor were."""
+        attempt = self._of(event.attempt)
+        attempt.catch_up_ms = event.catch_up_ms
+        attempt.save(update_fields=["catch_up_ms"])
+
+    def ended(self, end: str, cause: str = "") -> None:
+        """Whatever attempt was under way is over."""
+        Attempt.objects.filter(job=self._job, ended_at=None).update(
+            ended_at=self._now, end=end, cause=cause
+        )
+
+    def _newest(self) -> Attempt | None:
+        return Attempt.objects.filter(driver=self._driver).order_by("-number").first()
+
+    def _of(self, number: int) -> Attempt:
+        """The row of an attempt, made when it is first mentioned; older ones are over then."""
+        attempt, is_new = Attempt.objects.get_or_create(
+            job=self._job,
+            number=number,
+            defaults={"driver": self._driver, "started_at": self._now},
+        )
+        if not is_new and attempt.driver_id != self._driver.pk:
+            # Its first driver went before it had claimed the number in the storage.
+            attempt.delete()
+            return self._of(number)
+        if is_new:
+            Attempt.objects.filter(job=self._job, ended_at=None, number__lt=number).update(
+                ended_at=self._now, end="failed"
+            )
+        return attempt

@@ -1,0 +1,238 @@
+"""Drivers of a job: which one may speak, what happens when it is lost, and its successor.
+
+A driver is fenced from the moment a newer one is requested, or the control plane ends it. Its
+process may go on for a while; the launcher ends that (``stop_requested_at``) before it starts the
+next driver on the same host.
+"""
+
+import logging
+from datetime import datetime
+
+from django.conf import settings
+from django.db.models import Max
+
+from controlplane import clock, wakeups
+from controlplane.accounts.models import digest_of
+from controlplane.audit.models import record
+from controlplane.errors import Fenced, Unauthorized
+from jobs import outbox, restarts, statuses
+from jobs.models import (
+    LIVE_DRIVERS,
+    Attempt,
+    DesiredState,
+    Driver,
+    DriverStatus,
+    Job,
+    JobException,
+    Subtask,
+)
+from jobs.signals import driver_lost, job_ended, launch_asked
+from jobs.texts import storable
+from weir.protocol.lifecycle import JobStatus, SubtaskStatus
+
+logger = logging.getLogger(__name__)
+
+SUBTASK_ENDS = (
+    SubtaskStatus.FINISHED.value,
+    SubtaskStatus.FAILED.value,
+    SubtaskStatus.CANCELED.value,
+)
+
+
+def newest(job: Job) -> Driver | None:
+    """The job's last driver, live or not."""
+    return Driver.objects.filter(job=job).order_by("-number").first()
+
+
+def live(job: Job) -> Driver | None:
+    """The driver that runs, or is about to, if there is one."""
+    return Driver.objects.filter(job=job, status__in=LIVE_DRIVERS).first()
+
+
+def authenticate(job: Job, token: str) -> Driver:
+    """The driver that a token belongs to, which may speak for the job.
+
+    A driver whose job ended by its own word may still deliver the rest of its events.
+
+    Raises:
+        Unauthorized: Nobody has this token, or a driver of another job.
+        Fenced: A newer driver runs the job, or this one was told to go.
+    """
+    driver = Driver.objects.filter(token_digest=digest_of(token)).first()
+    if driver is None or driver.job_id != job.pk:
+        raise Unauthorized("this token belongs to no driver of the job")
+    last = Driver.objects.filter(job=job).aggregate(last=Max("number"))["last"]
+    if driver.number < last:
+        raise Fenced(
+            f"driver {last} runs {job.pk} now; driver {driver.number} must end without committing "
+            "anything any more"
+        )
+    winds_up = driver.status == DriverStatus.ENDED and driver.stop_requested_at is None
+    if driver.status not in LIVE_DRIVERS and not winds_up:
+        raise Fenced(
+            f"driver {driver.number} of {job.pk} is {driver.status}: "
+            f"{_first_line(driver.cause) or 'the job is over for it'}"
+        )
+    return driver
+
+
+def heard(driver: Driver, now: datetime) -> None:
+    """The driver gave a sign of life."""
+    if driver.status == DriverStatus.STARTING:
+        driver.status = DriverStatus.RUNNING
+    driver.heard_at = now
+    if driver.status in LIVE_DRIVERS:
+        driver.heartbeat_due_at = now + clock.milliseconds(settings.WEIR_DRIVER_TIMEOUT_MS)
+    driver.save(update_fields=["status", "heard_at", "heartbeat_due_at"])
+
+
+def request(job: Job) -> Driver:
+    """Ask for the job's next driver; a launcher starts it. The caller holds the job's lock."""
+    last = newest(job)
+    if last is not None and last.status in LIVE_DRIVERS:
+        raise AssertionError(f"{job.pk} has a live driver already")
+    outbox.forget(job)
+    driver = Driver.objects.create(
+        job=job,
+        number=1 if last is None else last.number + 1,
+        status=DriverStatus.REQUESTED,
+        created_at=clock.now(),
+    )
+    wakeups.on_commit(wakeups.job(job.pk))
+    return driver
+
+
+def relaunch(job: Job, why: str) -> Driver | None:
+    """Request the driver of a job that waits for one; None while something has to settle first."""
+    answers = launch_asked.send(sender=Job, job=job)
+    if any(answer is False for _, answer in answers):
+        return None
+    driver = request(job)
+    job.restart_at = None
+    job.save(update_fields=["restart_at"])
+    record(
+        None, "job.relaunch", f"job/{job.pk}", after={"driver": driver.number, "why": why[:2_000]}
+    )
+    return driver
+
+
+def end(driver: Driver, cause: str, *, status: DriverStatus = DriverStatus.ENDED) -> None:
+    """The driver is done by a decision made here; a launcher ends what runs of it."""
+    now, cause = clock.now(), storable(cause)
+    was_launched = driver.status != DriverStatus.REQUESTED
+    driver.status, driver.cause, driver.ended_at = status, cause, now
+    driver.stop_requested_at = driver.stop_requested_at or now
+    if not was_launched:
+        driver.stopped_at = now  # There never was a process.
+    driver.heartbeat_due_at = driver.launch_expires_at = None
+    driver.save(
+        update_fields=[
+            "status",
+            "cause",
+            "ended_at",
+            "stop_requested_at",
+            "stopped_at",
+            "heartbeat_due_at",
+            "launch_expires_at",
+        ]
+    )
+
+
+def retire(driver: Driver) -> None:
+    """The driver's job ended by its own word; it winds up, and ends itself."""
+    driver.status, driver.ended_at = DriverStatus.ENDED, clock.now()
+    driver.heartbeat_due_at = driver.launch_expires_at = None
+    driver.save(update_fields=["status", "ended_at", "heartbeat_due_at", "launch_expires_at"])
+
+
+def lost(job: Job, driver: Driver, cause: str) -> None:
+    """The driver is gone: end the job, or have it relaunched, as its restart strategy says.
+
+    The caller holds the job's lock. Nothing happens where the driver was done already.
+    """
+    if driver.status not in LIVE_DRIVERS:
+        return
+    cause = storable(cause)
+    before = {"job": job.status, "driver": driver.status}
+    end(driver, cause, status=DriverStatus.LOST)
+    if job.is_over:
+        return
+    logger.warning("driver %d is lost: %s", driver.number, _first_line(cause))
+    now = clock.now()
+    JobException.objects.create(
+        job=job, at=now, kind="driver", driver_number=driver.number, text=cause
+    )
+    replaced(job, driver, cause)
+    if job.desired == DesiredState.CANCELED:
+        conclude(job, JobStatus.CANCELED)
+    else:
+        _wait_or_fail(job, cause, now)
+    record(
+        None,
+        "driver.lost",
+        f"job/{job.pk}",
+        before=before,
+        after={
+            "job": job.status,
+            "driver": driver.status,
+            "number": driver.number,
+            "cause": cause[:2_000],
+            "restart_at": None if job.restart_at is None else job.restart_at.isoformat(),
+        },
+    )
+
+
+def replaced(job: Job, driver: Driver, cause: str, *, end: str = "failed") -> None:
+    """Settle what the driver leaves behind: its attempt, its commands, its checkpoints.
+
+    Args:
+        end: How its attempt ended; "canceled" where somebody wanted it to.
+    """
+    Attempt.objects.filter(job=job, ended_at=None).update(
+        ended_at=clock.now(), end=end, cause=cause
+    )
+    end_subtasks(job)
+    outbox.forget(job)
+    driver_lost.send(sender=Driver, job=job, driver=driver, cause=cause)
+
+
+def end_subtasks(job: Job) -> None:
+    """No subtask runs any more; those that had an end of their own keep it."""
+    Subtask.objects.filter(job=job).exclude(status__in=SUBTASK_ENDS).update(
+        status=SubtaskStatus.CANCELED.value, updated_at=clock.now()
+    )
+
+
+def _wait_or_fail(job: Job, cause: str, now: datetime) -> None:
+    delay_ms = restarts.after_loss(job, clock.to_ms(now))
+    if delay_ms is None:
+        conclude(job, JobStatus.FAILED, cause)
+        return
+    job.restart_at = now + clock.milliseconds(delay_ms)
+    job.save(update_fields=["restart_at", "restart_state"])
+    await_driver(job, cause)
+    if delay_ms == 0:
+        relaunch(job, cause)  # Else the next tick asks again.
+
+
+def await_driver(job: Job, cause: str = "") -> None:
+    """The job goes on with its next driver; one that was never planned stays CREATED."""
+    if job.status != JobStatus.CREATED:
+        statuses.change(job, JobStatus.RESTARTING, cause)
+
+
+def conclude(job: Job, status: JobStatus, cause: str = "") -> None:
+    """End the job by a decision made here."""
+    cause = storable(cause)
+    Attempt.objects.filter(job=job, ended_at=None).update(
+        ended_at=clock.now(), end=status.value, cause=cause
+    )
+    end_subtasks(job)
+    outbox.forget(job)
+    job.save(update_fields=["restart_state"])
+    statuses.change(job, status, cause)
+    job_ended.send(sender=Job, job=job)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]

@@ -1,0 +1,172 @@
+"""A driver's events become rows. The caller holds the job's lock and applies each event once.
+
+What moves the checkpoint coordinator is not for here; it is passed over.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from controlplane import clock, wakeups
+from jobs import drivers, plans, statuses
+from jobs.attempts import Attempts
+from jobs.models import DesiredState, Driver, DriverStatus, Job, JobException
+from jobs.subtasks import Subtasks
+from jobs.texts import storable
+from weir.protocol.events import (
+    AttemptStarted,
+    CaughtUp,
+    JobChanged,
+    Notice,
+    Recovered,
+    SlotChanged,
+    WorkerStarted,
+)
+from weir.protocol.gateway import DriverEvent, DriverLost, JobPlanned, PipelineFailed
+from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
+from weir.protocol.messages import SubtaskChanged, SubtaskMetrics
+
+logger = logging.getLogger(__name__)
+
+
+def apply(job: Job, driver: Driver, events: Sequence[DriverEvent]) -> None:
+    """Fold a batch of the job's newest driver into its rows."""
+    if not events:
+        return
+    fold = _Fold(job, driver)
+    for event in events:
+        fold.take(event)
+    fold.save()
+
+
+class _Fold:
+    """One batch under way: what many of its events change is written once."""
+
+    def __init__(self, job: Job, driver: Driver) -> None:
+        self._job = job
+        self._driver = driver
+        self._now: datetime = clock.now()
+        self._attempts = Attempts(job, driver, self._now)
+        self._subtasks = Subtasks(job, self._now)
+        self._exceptions: list[JobException] = []
+
+    def take(self, event: DriverEvent) -> None:
+        match event:
+            case JobPlanned():
+                plans.store(self._job, self._driver, event)
+                self._subtasks.forget()
+            case JobChanged():
+                self._job_changed(event)
+            case AttemptStarted():
+                self._attempts.started(event)
+                self._subtasks.begin(event.attempt)
+                if event.note:
+                    self._note("notice", event.note, event.attempt)
+            case WorkerStarted():
+                self._attempts.worker_started(event)
+            case SlotChanged():
+                self._slot_changed(event)
+            case Recovered():
+                self._attempts.recovered(event)
+            case CaughtUp():
+                self._attempts.caught_up(event)
+            case SubtaskChanged():
+                self._subtask_changed(event)
+            case SubtaskMetrics():
+                self._subtasks.measured(event)
+            case Notice(_, text):
+                self._note("notice", text)
+            case PipelineFailed(_, cause):
+                self._pipeline_failed(cause)
+            case DriverLost(_, cause):
+                self.save()
+                drivers.lost(self._job, self._driver, cause)
+            case _:
+                pass  # The coordinator's.
+
+    def save(self) -> None:
+        """Write what was collected."""
+        self._subtasks.save()
+        JobException.objects.bulk_create(self._exceptions)
+        self._exceptions = []
+        wakeups.on_commit(wakeups.job(self._job.pk))
+
+    def _job_changed(self, event: JobChanged) -> None:
+        job, current = self._job, JobStatus(self._job.status)
+        if current not in JOB_TRANSITIONS:
+            return  # It ended here first.
+        if event.status is current:
+            return
+        if not statuses.may_follow(current, event.status):
+            # Only a bug leads here. The job is where its driver says, or nothing would ever fit.
+            text = f"driver {self._driver.number} reports {event.status} of a job that is {current}"
+            logger.error("%s", text)
+            self._note("internal", text)
+        known_cause = job.cause
+        cause = storable(event.cause)
+        if cause and cause != known_cause:
+            self._note("attempt", cause, self._attempts.newest_number())
+        match event.status:
+            case JobStatus.RUNNING:
+                self._attempts.running()
+            case JobStatus.FAILING | JobStatus.FAILED:
+                self._attempts.ended("failed", cause)
+                self._subtasks.end()
+            case JobStatus.FINISHED | JobStatus.CANCELED:
+                self._attempts.ended(event.status.value)
+                self._subtasks.end()
+        statuses.change(job, event.status, cause, at=self._now)
+        if event.status not in JOB_TRANSITIONS:
+            drivers.retire(self._driver)
+
+    def _subtask_changed(self, event: SubtaskChanged) -> None:
+        self._subtasks.changed(event)
+        # The first failure comes back as the attempt's cause; those that follow do not.
+        if (
+            event.status is SubtaskStatus.FAILED
+            and self._job.status in (JobStatus.FAILING.value, JobStatus.RESTARTING.value)
+            and "lost_peer" not in event.details
+        ):
+            text = f"{event.chain} failed\n{event.cause.strip()}"
+            self._note("subtask", text, event.attempt, str(event.chain))
+
+    def _slot_changed(self, event: SlotChanged) -> None:
+        slots = dict(self._driver.slots)
+        if event.registered:
+            slots[str(event.slot_index)] = {"host": storable(event.host), "pid": event.pid}
+        else:
+            slots.pop(str(event.slot_index), None)
+        self._driver.slots = slots
+        self._driver.save(update_fields=["slots"])
+
+    def _pipeline_failed(self, cause: str) -> None:
+        if self._job.is_over:
+            return
+        cause = storable(cause)
+        self._note("pipeline", cause)
+        self._attempts.ended("failed", cause)
+        self._subtasks.end()
+        if self._driver.status != DriverStatus.ENDED:
+            drivers.retire(self._driver)
+        # The coordinator may never have begun, and hears of the end from here.
+        self.save()
+        if self._job.desired == DesiredState.CANCELED:
+            drivers.conclude(self._job, JobStatus.CANCELED)
+        else:
+            drivers.conclude(self._job, JobStatus.FAILED, cause)
+
+    def _note(self, kind: str, text: str, attempt: int | None = None, subtask: str = "") -> None:
+        if kind == "attempt" and not subtask:
+            first, _, _ = text.partition("\n")
+            subtask = first.removesuffix(" failed") if first.endswith(" failed") else ""
+        self._exceptions.append(
+            JobException(
+                job=self._job,
+                at=self._now,
+                kind=kind,
+                driver_number=self._driver.number,
+                attempt_number=attempt,
+                subtask=storable(subtask, 310),
+                text=storable(text),
+            )
+        )

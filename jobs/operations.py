@@ -1,0 +1,243 @@
+"""Operations: what was asked of a job, until an end is reached, which each one does.
+
+The end comes from what happens to the job (``settle``), from whoever carries the operation out, or
+from its deadline (``expire_due``). Nothing changes an operation that has ended.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from controlplane import clock, logs, wakeups
+from controlplane.accounts.models import User
+from controlplane.errors import Busy, KeyReused
+from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind, OperationStatus
+from jobs.signals import operation_given_up
+from weir.protocol.lifecycle import JobStatus
+
+logger = logging.getLogger(__name__)
+
+EXPIRED_MAX = 500  # In one sweep; the next takes the rest.
+KEY_LENGTH_MAX = 200
+
+# One of these has to end before the other may begin …
+_WAITS_FOR: Mapping[OperationKind, frozenset[OperationKind]] = {
+    OperationKind.CANCEL: frozenset({OperationKind.CANCEL}),
+    OperationKind.RESTART: frozenset(
+        {OperationKind.SUBMIT, OperationKind.CANCEL, OperationKind.RESTART}
+    ),
+    OperationKind.CHECKPOINT: frozenset({OperationKind.CANCEL, OperationKind.RESTART}),
+}
+# … and one of these makes the other pointless.
+_OVERTAKES: Mapping[OperationKind, frozenset[OperationKind]] = {
+    OperationKind.CANCEL: frozenset(
+        {OperationKind.SUBMIT, OperationKind.RESTART, OperationKind.CHECKPOINT}
+    ),
+    OperationKind.RESTART: frozenset({OperationKind.CHECKPOINT}),
+}
+_STARTS = (OperationKind.SUBMIT, OperationKind.RESTART)
+
+
+def fingerprint(
+    kind: OperationKind, parameters: Mapping[str, Any], job_id: str | None = None
+) -> str:
+    """What two requests with the same idempotency key must agree in."""
+    text = json.dumps([kind.value, job_id, parameters], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def earlier(actor: User | None, key: str | None, mark: str) -> Operation | None:
+    """The operation that the same request made before, known by its key.
+
+    Raises:
+        KeyReused: The key came with another request.
+    """
+    if key is None or actor is None:
+        return None
+    found = Operation.objects.filter(requested_by=actor, idempotency_key=key).first()
+    if found is not None and found.fingerprint != mark:
+        raise KeyReused(
+            f"the idempotency key {key!r} was used for another request; choose a new one",
+            operation=str(found.pk),
+        )
+    return found
+
+
+def begin(
+    job: Job,
+    kind: OperationKind,
+    actor: User | None,
+    parameters: Mapping[str, Any],
+    *,
+    key: str | None,
+    timeout_ms: int | None = None,
+    mark: str | None = None,
+) -> Operation:
+    """Note what was asked; the same request made before gives its operation again.
+
+    The caller holds the job's lock. Operations that this one makes pointless end as CANCELLED.
+
+    Args:
+        mark: The request's fingerprint where it is not that of kind, job and parameters.
+
+    Raises:
+        Busy: An operation that has to end first is under way.
+        KeyReused: The key came with another request.
+    """
+    kind = OperationKind(kind)
+    mark = mark or fingerprint(kind, parameters, job.pk)
+    if (repeated := earlier(actor, key, mark)) is not None:
+        return repeated
+    under_way = Operation.objects.filter(job=job, status__in=OPEN_OPERATIONS)
+    other = under_way.filter(kind__in=_WAITS_FOR.get(kind, ())).order_by("created_at").first()
+    if other is not None:
+        raise Busy(
+            f"{other.kind} {other.pk} of this job is under way; wait for its end",
+            operation=str(other.pk),
+        )
+    now = clock.now()
+    operation = Operation(
+        job=job,
+        kind=kind,
+        parameters=dict(parameters),
+        requested_by=actor,
+        idempotency_key=key if actor is not None else None,
+        fingerprint=mark,
+        created_at=now,
+        deadline_at=now + clock.milliseconds(timeout_ms or settings.WEIR_OPERATION_TIMEOUT_MS),
+    )
+    try:
+        with transaction.atomic():
+            operation.save(force_insert=True)
+    except IntegrityError:
+        # The same key came at the same time, with the lock of another job or of none yet.
+        winner = earlier(actor, key, mark)
+        if winner is None:
+            raise
+        return winner
+    for overtaken in under_way.filter(kind__in=_OVERTAKES.get(kind, ())).exclude(pk=operation.pk):
+        cancel(overtaken, f"overtaken by {kind.value} {operation.pk}")
+        operation_given_up.send(sender=Operation, operation=overtaken)
+    wakeups.on_commit(wakeups.job(job.pk))
+    return operation
+
+
+def start(operation: Operation) -> bool:
+    """Somebody carries it out now. False where it has started or ended already."""
+    now = clock.now()
+    pending = Operation.objects.filter(pk=operation.pk, status=OperationStatus.PENDING)
+    if not pending.update(status=OperationStatus.RUNNING, started_at=now):
+        return False
+    operation.status, operation.started_at = OperationStatus.RUNNING, now
+    wakeups.on_commit(wakeups.job(operation.job_id))
+    return True
+
+
+def succeed(operation: Operation, result: Mapping[str, Any]) -> bool:
+    """It was done. False where it had ended already."""
+    return _end(operation, OperationStatus.SUCCEEDED, result=dict(result))
+
+
+def fail(operation: Operation, error: str) -> bool:
+    """It could not be done. False where it had ended already."""
+    return _end(operation, OperationStatus.FAILED, error=error)
+
+
+def cancel(operation: Operation, why: str) -> bool:
+    """It is no longer wanted. False where it had ended already."""
+    return _end(operation, OperationStatus.CANCELLED, error=why)
+
+
+def _end(
+    operation: Operation,
+    status: OperationStatus,
+    *,
+    result: dict[str, Any] | None = None,
+    error: str = "",
+) -> bool:
+    now = clock.now()
+    # The condition, not the lock alone, keeps an end an end: the caller's row may be stale.
+    still_open = Operation.objects.filter(pk=operation.pk, status__in=OPEN_OPERATIONS)
+    if not still_open.update(status=status, result=result, error=error, ended_at=now):
+        operation.refresh_from_db()
+        return False
+    operation.status, operation.result, operation.error = status, result, error
+    operation.ended_at = now
+    wakeups.on_commit(wakeups.job(operation.job_id))
+    logger.info("%s %s %s", operation.kind, operation.pk, status.value)
+    return True
+
+
+def start_launch(job: Job) -> None:
+    """A driver of the job is being launched: what waits for one has started."""
+    for operation in _under_way(job, *_STARTS):
+        start(operation)
+
+
+def settle(job: Job) -> None:
+    """End what the job's status decides; the caller holds the job's lock."""
+    match JobStatus(job.status):
+        case JobStatus.RUNNING:
+            for operation in _under_way(job, *_STARTS):
+                succeed(operation, {"job": job.pk, "status": job.status})
+        case JobStatus.FINISHED:
+            for operation in _under_way(job, *_STARTS):
+                succeed(operation, {"job": job.pk, "status": job.status})
+            for operation in _under_way(job, OperationKind.CANCEL):
+                fail(operation, "the job finished before it could be cancelled")
+        case JobStatus.FAILED:
+            for operation in _under_way(job, *_STARTS):
+                fail(operation, f"the job failed: {job.cause}")
+            for operation in _under_way(job, OperationKind.CANCEL):
+                fail(operation, f"the job failed before it could be cancelled: {job.cause}")
+        case JobStatus.CANCELED:
+            for operation in _under_way(job, *_STARTS):
+                cancel(operation, "the job was cancelled")
+            for operation in _under_way(job, OperationKind.CANCEL):
+                succeed(operation, {"job": job.pk, "status": job.status})
+
+
+def _under_way(job: Job, *kinds: OperationKind) -> list[Operation]:
+    return list(Operation.objects.filter(job=job, kind__in=kinds, status__in=OPEN_OPERATIONS))
+
+
+def expire_due() -> int:
+    """End operations whose deadline has passed; says how many."""
+    now = clock.now()
+    due = (
+        Operation.objects.filter(status__in=OPEN_OPERATIONS, deadline_at__lte=now)
+        .order_by("deadline_at")
+        .values_list("pk", "job_id")[:EXPIRED_MAX]
+    )
+    count = 0
+    for pk, job_id in list(due):
+        with logs.about(job=job_id, operation=str(pk)):
+            try:
+                count += _expire(pk, job_id, now)
+            except Exception:
+                logger.exception(
+                    "operation %s could not be expired; the next sweep tries again", pk
+                )
+    return count
+
+
+def _expire(pk: Any, job_id: str, now: datetime) -> bool:
+    with transaction.atomic():
+        job = Job.objects.filter(pk=job_id).select_for_update(skip_locked=True, of=("self",))
+        if job.first() is None:
+            return False  # Somebody works on the job; the next sweep looks again.
+        operation = Operation.objects.get(pk=pk)
+        if operation.deadline_at > now or not _end(
+            operation,
+            OperationStatus.EXPIRED,
+            error=f"it had not ended by its deadline, {operation.deadline_at.isoformat()}",
+        ):
+            return False
+        operation_given_up.send(sender=Operation, operation=operation)
+        return True

@@ -1,0 +1,98 @@
+"""What a driver's pipeline planned: graph, settings, and a row for each subtask."""
+
+from graphlib import CycleError, TopologicalSorter
+
+from controlplane import clock
+from controlplane.errors import Invalid
+from jobs.models import Driver, Edge, Job, Operator, Subtask
+from jobs.texts import storable, storable_json
+from weir.protocol.gateway import JobPlanned
+from weir.protocol.wire import to_wire
+
+NAME_LENGTH_MAX = 300  # As wide as the columns.
+
+
+def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
+    """Take over a plan in place of the one of an earlier driver; the caller holds the lock.
+
+    Raises:
+        Invalid: An operator's uid has no place in a row; the pipeline has to choose another.
+    """
+    for operator in plan.operators:
+        if len(operator.uid) > NAME_LENGTH_MAX or operator.uid != storable(operator.uid):
+            raise Invalid(
+                f"operator uid {operator.uid[:40]!r} has more than {NAME_LENGTH_MAX} characters, "
+                "or one that cannot be stored; choose another uid"
+            )
+    driver.spark_application = storable(plan.spark_application, 200)
+    driver.save(update_fields=["spark_application"])
+    job.planned_name = storable(plan.name, 200)
+    job.slot_count = plan.slot_count
+    job.checkpoint_config = to_wire(plan.checkpoints)
+    job.restart_config = to_wire(plan.restart)
+    job.settings = storable_json(plan.settings)
+    job.save(
+        update_fields=[
+            "planned_name",
+            "slot_count",
+            "checkpoint_config",
+            "restart_config",
+            "settings",
+        ]
+    )
+    _store_graph(job, plan)
+
+
+def _store_graph(job: Job, plan: JobPlanned) -> None:
+    for model in (Operator, Edge, Subtask):
+        model.objects.filter(job=job).delete()
+    position = {uid: i for i, uid in enumerate(_topological(plan))}
+    Operator.objects.bulk_create(
+        Operator(
+            job=job,
+            uid=operator.uid,
+            name=storable(operator.name, NAME_LENGTH_MAX),
+            position=position[operator.uid],
+            parallelism=operator.parallelism,
+            max_parallelism=operator.max_parallelism,
+            chain=operator.chain,
+            is_source=operator.is_source,
+            is_sink=operator.is_sink,
+            is_keyed=operator.is_keyed,
+        )
+        for operator in plan.operators
+    )
+    Edge.objects.bulk_create(
+        Edge(
+            job=job,
+            position=i,
+            source=edge.source,
+            target=edge.target,
+            partitioning=edge.partitioning,
+            input_index=edge.input_index,
+            side_tag=None if edge.side_tag is None else storable(edge.side_tag, NAME_LENGTH_MAX),
+        )
+        for i, edge in enumerate(plan.edges)
+    )
+    now = clock.now()
+    Subtask.objects.bulk_create(
+        Subtask(job=job, chain=operator.uid, index=index, attempt=0, updated_at=now)
+        for operator in plan.operators
+        if operator.chain == operator.uid
+        for index in range(operator.parallelism)
+    )
+
+
+def _topological(plan: JobPlanned) -> list[str]:
+    """The operators' uids, inputs first; the order they came in decides between equals."""
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for operator in plan.operators:
+        sorter.add(operator.uid)
+    for edge in plan.edges:
+        sorter.add(edge.target, edge.source)
+    known = {operator.uid for operator in plan.operators}
+    try:
+        order = [uid for uid in sorter.static_order() if uid in known]
+    except CycleError:
+        order = [operator.uid for operator in plan.operators]  # The driver refuses such a graph.
+    return order

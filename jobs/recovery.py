@@ -1,0 +1,210 @@
+"""What comes due for jobs: relaunches, silent drivers, cancellations that were not obeyed.
+
+Due times are rows. A look claims one job after another with SKIP LOCKED, each in a transaction of
+its own, so that two looks at once share the work and one job that raises holds up no other.
+"""
+
+import logging
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
+
+from controlplane import clock, logs
+from controlplane.audit.models import record
+from jobs import drivers
+from jobs.models import (
+    FINAL_JOB_STATUSES,
+    LIVE_DRIVERS,
+    ControlPlanePulse,
+    DesiredState,
+    Driver,
+    DriverStatus,
+    Job,
+)
+from weir.protocol.lifecycle import JobStatus
+
+logger = logging.getLogger(__name__)
+
+CLAIMED_MAX = 200  # Jobs of one kind in one look; the next, a second later, takes the rest.
+# Ticks come every second. After a gap this long something of the control plane was away, and
+# drivers that seem silent may only have had nobody to talk to.
+AWAY_MS = 5_000
+GATEWAY_TIMEOUT_S = 2.0
+
+_SPEAKING = (DriverStatus.STARTING, DriverStatus.RUNNING)
+
+
+def tick() -> None:
+    """Do everything that is due now."""
+    relaunch_due()
+    cancel_due()
+    lose_silent()
+
+
+def relaunch_due() -> int:
+    """Request the next driver of each job whose restart is due; says how many were."""
+    now = clock.now()
+    due = Q(restart_at__lte=now) & ~Q(status__in=FINAL_JOB_STATUSES)
+    ids = Job.objects.filter(due).order_by("restart_at").values_list("pk", flat=True)
+    return _each(ids[:CLAIMED_MAX], due, _relaunch)
+
+
+def _relaunch(job: Job) -> bool:
+    if job.desired == DesiredState.CANCELED:
+        drivers.conclude(job, JobStatus.CANCELED)
+        return True
+    if drivers.live(job) is not None:
+        job.restart_at = None
+        job.save(update_fields=["restart_at"])
+        return False
+    return drivers.relaunch(job, job.cause) is not None
+
+
+def resume_stranded() -> int:
+    """See to jobs that nothing would ever happen to any more; says how many there were.
+
+    No transaction leaves one like that. If one is found all the same it is a bug, and logged, but
+    the job goes on.
+    """
+    has_driver = Exists(Driver.objects.filter(job=OuterRef("pk"), status__in=LIVE_DRIVERS))
+    stranded = Q(restart_at=None) & ~Q(status__in=FINAL_JOB_STATUSES) & ~has_driver
+    ids = Job.objects.filter(stranded).order_by("created_at").values_list("pk", flat=True)
+    return _each(ids[:CLAIMED_MAX], stranded, _resume)
+
+
+def _resume(job: Job) -> bool:
+    logger.error("job %s is %s and has neither a driver nor a restart due", job.pk, job.status)
+    job.restart_at = clock.now()
+    job.save(update_fields=["restart_at"])
+    return True
+
+
+def cancel_due() -> int:
+    """End each job whose driver did not obey its cancellation in time; says how many did not."""
+    now = clock.now()
+    due = Q(cancel_due_at__lte=now) & ~Q(status__in=FINAL_JOB_STATUSES)
+    ids = Job.objects.filter(due).order_by("cancel_due_at").values_list("pk", flat=True)
+    return _each(ids[:CLAIMED_MAX], due, _cancel)
+
+
+def _cancel(job: Job) -> bool:
+    before = {"status": job.status}
+    driver = drivers.live(job)
+    if driver is not None:
+        cause = f"it did not end its job within {settings.WEIR_CANCEL_GRACE_MS} ms"
+        drivers.end(driver, cause)
+        drivers.replaced(job, driver, cause, end="canceled")
+    drivers.conclude(job, JobStatus.CANCELED)
+    record(
+        None,
+        "job.kill",
+        f"job/{job.pk}",
+        before=before,
+        after={"status": job.status, "driver": None if driver is None else driver.number},
+    )
+    return True
+
+
+def lose_silent() -> int:
+    """Give up drivers that were silent for too long while somebody listened; says how many."""
+    pulse = _beat()
+    if pulse is None:
+        return 0
+    now = clock.now()
+    timeout = clock.milliseconds(settings.WEIR_DRIVER_TIMEOUT_MS)
+    if now < pulse.resumed_at + timeout:
+        return 0
+    silent = Driver.objects.filter(status__in=_SPEAKING, heartbeat_due_at__lte=now)
+    ids = list(silent.order_by("heartbeat_due_at").values_list("job_id", flat=True)[:CLAIMED_MAX])
+    if not ids:
+        return 0
+    if not _gateway_answers():  # Outside of any lock: it may take its whole timeout.
+        ControlPlanePulse.objects.update(resumed_at=clock.now())
+        logger.warning(
+            "%d drivers are silent, but %s does not answer: they get another %d ms once it does",
+            len(ids),
+            settings.WEIR_GATEWAY_URL,
+            settings.WEIR_DRIVER_TIMEOUT_MS,
+        )
+        return 0
+    return _each(ids, Q(), _lose_if_silent)
+
+
+def _lose_if_silent(job: Job) -> bool:
+    driver = drivers.live(job)
+    now = clock.now()
+    if (
+        driver is None
+        or driver.status not in _SPEAKING
+        or driver.heartbeat_due_at is None
+        or driver.heartbeat_due_at > now
+    ):
+        return False  # It was heard of meanwhile.
+    drivers.lost(job, driver, _silence(driver, now))
+    return True
+
+
+def _silence(driver: Driver, now: datetime) -> str:
+    if driver.heard_at is None:
+        return (
+            f"driver {driver.number} was not heard of within "
+            f"{settings.WEIR_DRIVER_START_TIMEOUT_MS} ms of its launch; its log may say why. "
+            f"It has to reach {settings.WEIR_GATEWAY_URL}"
+        )
+    seconds = (now - driver.heard_at).total_seconds()
+    return f"driver {driver.number} was silent for {seconds:.1f} s"
+
+
+def _beat() -> ControlPlanePulse | None:
+    """Note that somebody looks; None where somebody else does so right now."""
+    with transaction.atomic():
+        now = clock.now()
+        ControlPlanePulse.objects.get_or_create(
+            pk=1, defaults={"ticked_at": now, "resumed_at": now}
+        )
+        pulse = ControlPlanePulse.objects.select_for_update(skip_locked=True).first()
+        if pulse is None:
+            return None
+        now = clock.now()
+        if now - pulse.ticked_at > clock.milliseconds(AWAY_MS):
+            pulse.resumed_at = now
+            logger.warning(
+                "nobody looked at the drivers for %.1f s; they get a whole timeout to be heard",
+                (now - pulse.ticked_at).total_seconds(),
+            )
+        pulse.ticked_at = now
+        pulse.save()
+        return pulse
+
+
+def _gateway_answers() -> bool:
+    """Whether drivers could reach the gateway, as far as this machine can tell."""
+    url = f"{settings.WEIR_GATEWAY_URL}/healthz"
+    try:
+        with urllib.request.urlopen(url, timeout=GATEWAY_TIMEOUT_S):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code < 500  # A proxy whose server is away says 502 or 503.
+    except (OSError, ValueError) as error:
+        logger.info("%s does not answer: %s", url, error)
+        return False
+
+
+def _each(ids: Iterable[str], due: Q, act: Callable[[Job], bool]) -> int:
+    """Claim one job after another and act on it if that is still due."""
+    count = 0
+    for job_id in list(ids):
+        with logs.about(job=job_id):
+            try:
+                with transaction.atomic():
+                    claim = Job.objects.filter(due, pk=job_id)
+                    job = claim.select_for_update(skip_locked=True, of=("self",)).first()
+                    count += job is not None and act(job)
+            except Exception:
+                logger.exception("job %s: what is due failed; the next look tries again", job_id)
+    return count

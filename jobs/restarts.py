@@ -1,0 +1,46 @@
+"""Whether a job whose driver was lost gets another one, and when.
+
+Failures within a driver are its own job master's business; each counts its own.
+"""
+
+import random
+
+from jobs.models import Job
+from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
+from weir.protocol.restarts import RestartState, initial, on_failure
+from weir.protocol.wire import from_wire, to_wire
+
+# Before the pipeline has said how it wants to be restarted: three launches, the last two a second
+# after a failure. What makes the first one fail (no Java, no such master) rarely goes away.
+LAUNCH_FAILURES_MAX = 3
+_LAUNCHING = RestartConfig(
+    kind=RestartStrategyKind.FIXED_DELAY, attempts_max=LAUNCH_FAILURES_MAX - 1, delay_ms=1_000
+)
+
+
+def after_loss(job: Job, now_ms: int) -> int | None:
+    """The delay before the next driver in milliseconds; None: give up.
+
+    Changes the job's ``restart_state``, which the caller saves.
+    """
+    state, delay_ms = on_failure(_state(job), now_ms, random.random())
+    job.restart_state = to_wire(state)
+    return delay_ms
+
+
+def _state(job: Job) -> RestartState:
+    """What is remembered of earlier losses, unless the pipeline has said otherwise since."""
+    fresh = _initial(job)
+    if job.restart_state is not None:
+        known = from_wire(RestartState, job.restart_state)
+        if (known.config, known.kind) == (fresh.config, fresh.kind):
+            return known
+    return fresh
+
+
+def _initial(job: Job) -> RestartState:
+    if job.restart_config is None:
+        return initial(_LAUNCHING, has_checkpoints=False)
+    config = from_wire(RestartConfig, job.restart_config)
+    checkpoints = from_wire(CheckpointConfig, job.checkpoint_config or {})
+    return initial(config, has_checkpoints=checkpoints.interval_ms is not None)

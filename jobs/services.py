@@ -1,0 +1,245 @@
+"""What people ask of jobs. Each function is one transaction that locks the job first.
+
+``actor`` None is the control plane itself. Every change leaves an audit entry.
+"""
+
+import logging
+import re
+import secrets
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane import clock, logs
+from controlplane.accounts.models import User
+from controlplane.audit.models import record
+from controlplane.errors import Invalid, NotFound, WrongState
+from jobs import drivers, operations, outbox
+from jobs.models import (
+    FINAL_JOB_STATUSES,
+    DesiredState,
+    Driver,
+    DriverStatus,
+    Job,
+    Operation,
+    OperationKind,
+)
+from jobs.signals import job_reopened
+from jobs.submissions import Submission, check
+from weir.protocol.gateway import CancelJob
+from weir.protocol.lifecycle import JobStatus
+
+__all__ = ["Submission", "cancel", "locked", "restart", "submit"]
+
+logger = logging.getLogger(__name__)
+
+_SLUG_LENGTH_MAX = 60
+_CANCELLABLE = tuple(s.value for s in JobStatus if s.value not in FINAL_JOB_STATUSES)
+_RESTARTABLE = tuple(
+    s.value for s in JobStatus if s not in (JobStatus.FINISHED, JobStatus.CANCELLING)
+)
+
+
+def locked(job_id: str) -> Job:
+    """The job's row, locked until the transaction ends.
+
+    Raises:
+        NotFound: There is no such job.
+    """
+    found = Job.objects.select_for_update(of=("self",)).filter(pk=job_id)
+    job = None if "\0" in job_id else found.first()  # PostgreSQL takes no such text.
+    if job is None:
+        raise NotFound(f"there is no job {job_id!r}")
+    return job
+
+
+class _Repeated(Exception):
+    """The same request won the race; what this one did is rolled back."""
+
+    def __init__(self, operation: Operation) -> None:
+        super().__init__()
+        self.operation = operation
+
+
+def submit(actor: User | None, submission: Submission, *, key: str | None = None) -> Operation:
+    """Create a job and ask for its first driver; the operation ends once the job runs.
+
+    Raises:
+        Invalid: The submission is not what a job can be made of.
+        KeyReused: The idempotency key came with another request.
+    """
+    check_key(key)
+    parameters = _parameters(submission)
+    mark = operations.fingerprint(OperationKind.SUBMIT, parameters)
+    if (repeated := operations.earlier(actor, key, mark)) is not None:
+        return repeated
+    checked = check(submission)
+    try:
+        with transaction.atomic():
+            now = clock.now()
+            job = Job.objects.create(
+                id=_new_id(checked.name),
+                name=checked.name,
+                pipeline_kind=checked.pipeline_kind,
+                pipeline_target=checked.pipeline_target,
+                artifact=checked.artifact,
+                options=checked.options,
+                spark_master=checked.spark_master,
+                spark_conf=checked.spark_conf,
+                storage=checked.storage,
+                created_by=actor,
+                created_at=now,
+                status_changed_at=now,
+            )
+            operation = operations.begin(
+                job, OperationKind.SUBMIT, actor, parameters, key=key, mark=mark
+            )
+            if operation.job_id != job.pk:
+                raise _Repeated(operation)
+            drivers.request(job)
+            record(
+                actor, "job.submit", f"job/{job.pk}", after={**parameters, "storage": job.storage}
+            )
+    except _Repeated as race:
+        return race.operation
+    with logs.about(job=job.pk):
+        logger.info("%s was submitted", job.pk)
+    return operation
+
+
+def cancel(actor: User | None, job_id: str, *, key: str | None = None) -> Operation:
+    """End a job without a savepoint; the operation succeeds once it is CANCELED.
+
+    A driver that runs is told to; one that has not spoken yet is ended at once.
+
+    Raises:
+        NotFound: There is no such job.
+        WrongState: It is over.
+        Busy: It is being cancelled already.
+    """
+    check_key(key)
+    with transaction.atomic(), logs.about(job=job_id):
+        job = locked(job_id)
+        mark = operations.fingerprint(OperationKind.CANCEL, {}, job.pk)
+        if (repeated := operations.earlier(actor, key, mark)) is not None:
+            return repeated
+        if job.is_over:
+            raise WrongState(
+                f"the job is {job.status} already", state=job.status, allowed=list(_CANCELLABLE)
+            )
+        operation = operations.begin(job, OperationKind.CANCEL, actor, {}, key=key)
+        operations.start(operation)
+        before = {"desired": job.desired, "status": job.status}
+        driver = drivers.live(job)
+        job.desired, job.restart_at = DesiredState.CANCELED, None
+        is_asked = driver is not None and driver.status == DriverStatus.RUNNING
+        if is_asked:
+            job.cancel_due_at = clock.now() + clock.milliseconds(settings.WEIR_CANCEL_GRACE_MS)
+        job.save(update_fields=["desired", "restart_at", "cancel_due_at"])
+        if is_asked:
+            outbox.enqueue(job, [CancelJob(f"cancelled by {_name(actor)}")])
+        else:
+            _end_driver(job, driver, "the job was cancelled")
+            drivers.conclude(job, JobStatus.CANCELED)
+            operation.refresh_from_db()
+        record(
+            actor,
+            "job.cancel",
+            f"job/{job.pk}",
+            before=before,
+            after={"desired": job.desired, "status": job.status},
+        )
+        logger.info("%s is to be cancelled", job.pk)
+    return operation
+
+
+def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Operation:
+    """Run a job with a new driver, from its newest completed checkpoint.
+
+    One that runs is interrupted, which does not count against its restart strategy; one that
+    failed or was cancelled is wanted again. The operation succeeds once the job runs.
+
+    Raises:
+        NotFound: There is no such job.
+        WrongState: It has finished, or is being cancelled.
+        Busy: Another operation has to end first.
+    """
+    check_key(key)
+    with transaction.atomic(), logs.about(job=job_id):
+        job = locked(job_id)
+        mark = operations.fingerprint(OperationKind.RESTART, {}, job.pk)
+        if (repeated := operations.earlier(actor, key, mark)) is not None:
+            return repeated
+        is_cancelling = job.desired == DesiredState.CANCELED and not job.is_over
+        if job.status not in _RESTARTABLE or is_cancelling:
+            state = JobStatus.CANCELLING.value if is_cancelling else job.status
+            raise WrongState(
+                f"the job is {state}; it cannot be restarted",
+                state=state,
+                allowed=list(_RESTARTABLE),
+            )
+        operation = operations.begin(job, OperationKind.RESTART, actor, {}, key=key)
+        before = {"desired": job.desired, "status": job.status}
+        why = f"restarted by {_name(actor)}"
+        if job.is_over:
+            job_reopened.send(sender=Job, job=job)
+            job.restart_state = None  # Earlier losses are forgiven: somebody looked at them.
+        job.desired = DesiredState.RUNNING
+        job.restart_at = clock.now()
+        job.save(update_fields=["desired", "restart_at", "restart_state"])
+        _end_driver(job, drivers.live(job), why)
+        drivers.await_driver(job, why)
+        drivers.relaunch(job, why)  # Else the next tick asks again.
+        record(
+            actor,
+            "job.restart",
+            f"job/{job.pk}",
+            before=before,
+            after={"desired": job.desired, "status": job.status},
+        )
+        logger.info("%s is restarted", job.pk)
+    return operation
+
+
+def _end_driver(job: Job, driver: Driver | None, cause: str) -> None:
+    """The driver is fenced from now on; a launcher ends its process."""
+    if driver is None:
+        return
+    drivers.end(driver, cause)
+    drivers.replaced(job, driver, cause, end="canceled")
+
+
+def _parameters(submission: Submission) -> dict[str, Any]:
+    """The submission as it was given: what an operation and an audit entry show."""
+    return {
+        "name": submission.name,
+        "pipeline_kind": submission.pipeline_kind,
+        "pipeline_target": submission.pipeline_target,
+        "artifact_digest": submission.artifact_digest,
+        "options": dict(submission.options),
+        "spark_master": submission.spark_master,
+        "spark_conf": dict(submission.spark_conf),
+        "storage": submission.storage,
+    }
+
+
+def _new_id(name: str) -> str:
+    """A job id that says what the job is called; it becomes a directory's name."""
+    slug = re.sub(r"[^a-z0-9_]+", "-", name.lower())[:_SLUG_LENGTH_MAX].strip("-")
+    return f"{slug or 'job'}-{secrets.token_hex(4)}"
+
+
+def check_key(key: str | None) -> None:
+    """Refuse what is no idempotency key.
+
+    Raises:
+        Invalid: It is too long, or cannot be printed.
+    """
+    limit = operations.KEY_LENGTH_MAX
+    if key is not None and (not key or len(key) > limit or not key.isprintable()):
+        raise Invalid(f"an idempotency key has 1 to {limit} printable characters")
+
+
+def _name(actor: User | None) -> str:
+    return "the control plane" if actor is None else actor.get_username()

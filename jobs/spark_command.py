@@ -1,0 +1,173 @@
+"""How a driver is started: the command line of spark-submit, per kind of master.
+
+* ``local…`` and ``local-cluster[…]``: everything on the launcher's machine.
+* ``spark://…``: the driver on the launcher's machine (Spark runs Python drivers of a standalone
+  cluster no other way), the executors in the cluster.
+* ``yarn``, ``k8s://…``: with WEIR_SPARK_DEPLOY_MODE=cluster the driver runs in the cluster as well.
+  YARN ships job file and script beside the driver, in a staging directory that only its user may
+  read. On Kubernetes the job file becomes a secret that is mounted into the driver's pod; the image
+  has Weir, and the script, where the launcher has them.
+
+Library mode's defaults for Spark are in ``weir.spark.submit``; those here are the same.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from django.conf import settings
+
+from jobs import driver_files
+from jobs.models import Driver, Job
+from jobs.processes import MARK
+
+TASK_FAILURES_MAX = 1_000  # A slot that is lost comes back; the restart strategy decides.
+# Threads, not cores: each slot needs one of its own, and the script may want more slots than the
+# machine has cores. Until it has said how many, this is enough for most; idle ones cost nothing.
+LOCAL_THREADS_MIN = 32
+SECRETS_DIRECTORY = "/var/run/weir"
+LOOPBACK = "127.0.0.1"
+_LOCAL = re.compile(r"local(?:\[(?P<threads>\d+|\*)(?:,\d+)?\])?")
+_NOT_FOR_DRIVERS = re.compile(r"DATABASE_|REDIS_|SECRET_|DJANGO_|CELERY_|WEIR_")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCommand:
+    """What to run, in this order; the last one is the driver."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    before: tuple[tuple[str, ...], ...] = ()
+
+
+def is_in_cluster(job: Job) -> bool:
+    """Whether the job's drivers run in the cluster, not on the launcher's machine."""
+    return settings.WEIR_SPARK_DEPLOY_MODE == "cluster" and (
+        job.spark_master == "yarn" or job.spark_master.startswith("k8s://")
+    )
+
+
+def is_shipped(job: Job) -> bool:
+    """Whether Spark copies the script beside the driver."""
+    return is_in_cluster(job) and job.spark_master == "yarn"
+
+
+def spark_command(job: Job, driver: Driver, directory: Path) -> SparkCommand:
+    """The command line that starts a driver whose job file lies in ``directory``."""
+    job_file = directory / driver_files.JOB_FILE_NAME
+    entry, target, flags = str(_entry_script()), str(job_file), list[str]()
+    conf = _defaults(job) | settings.WEIR_SPARK_CONF | job.spark_conf
+    before: tuple[tuple[str, ...], ...] = ()
+    if is_shipped(job):
+        target = job_file.name
+        script = driver_files.pipeline_path(job)
+        flags = ["--files", ",".join([str(job_file), *([] if script is None else [str(script)])])]
+        conf["spark.yarn.maxAppAttempts"] = "1"  # A second one is the control plane's to launch.
+    elif is_in_cluster(job):
+        entry = f"local://{entry}"
+        secret = f"weir-{job.pk.replace('_', '-')[:200]}-{driver.number}".lower()
+        mount = f"{SECRETS_DIRECTORY}/{driver.number}"
+        target = f"{mount}/{job_file.name}"
+        conf[f"spark.kubernetes.driver.secrets.{secret}"] = mount
+        before = (_secret_command(secret, job_file, conf.get("spark.kubernetes.namespace")),)
+    mode = "cluster" if is_in_cluster(job) else "client"
+    command = [
+        _spark_submit(),
+        "--master",
+        _master(job),
+        "--deploy-mode",
+        mode,
+        "--name",
+        job.pk,
+        *flags,
+    ]
+    for key, value in sorted(conf.items()):
+        command += ["--conf", f"{key}={value}"]
+    return SparkCommand((*command, entry, target), _environment(job, driver), before)
+
+
+def _master(job: Job) -> str:
+    """The job's master; a local one retries its tasks, and ``*`` means enough for all slots."""
+    found = _LOCAL.fullmatch(job.spark_master)
+    if found is None:
+        return job.spark_master
+    threads = found["threads"] or "1"
+    if threads == "*":
+        wanted = (job.options.get("parallelism") or 0, job.slot_count or 0)
+        threads = str(max(os.cpu_count() or 1, LOCAL_THREADS_MIN, *wanted))
+    return f"local[{threads},{TASK_FAILURES_MAX}]"
+
+
+def _is_local(job: Job) -> bool:
+    return job.spark_master.startswith("local")
+
+
+def _defaults(job: Job) -> dict[str, str]:
+    conf = {
+        "spark.task.maxFailures": str(TASK_FAILURES_MAX),
+        "spark.speculation": "false",
+        "spark.python.worker.reuse": "false",
+        "spark.ui.enabled": "false",
+        "spark.locality.wait": "0s",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.executor.processTreeMetrics.enabled": "false",
+    }
+    if _is_local(job):
+        log_configuration = _entry_script().with_name("log4j2.properties").as_uri()
+        conf |= {
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_configuration}",
+            "spark.default.parallelism": str(os.cpu_count() or 1),  # Of cores, not of threads.
+        }
+    if is_in_cluster(job):
+        python = settings.WEIR_SPARK_PYTHON or "python3"
+        conf |= {"spark.pyspark.python": python, "spark.pyspark.driver.python": python}
+    return conf
+
+
+def _environment(job: Job, driver: Driver) -> dict[str, str]:
+    """The launcher's environment without its secrets: a pipeline is code of its author."""
+    environment = {k: v for k, v in os.environ.items() if not _NOT_FOR_DRIVERS.match(k)}
+    python = settings.WEIR_SPARK_PYTHON or sys.executable
+    environment |= {
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        MARK: f"{job.pk}/{driver.number}",
+    }
+    if not settings.WEIR_SPARK_SUBMIT:
+        environment["SPARK_HOME"] = str(_pyspark())
+    if _is_local(job):
+        environment.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    return environment
+
+
+def _secret_command(name: str, job_file: Path, namespace: str | None) -> tuple[str, ...]:
+    in_namespace = () if namespace is None else (f"--namespace={namespace}",)
+    from_file = f"--from-file={job_file.name}={job_file}"
+    return ("kubectl", "create", "secret", "generic", name, from_file, *in_namespace)
+
+
+def _spark_submit() -> str:
+    return settings.WEIR_SPARK_SUBMIT or str(_pyspark() / "bin" / "spark-submit")
+
+
+def _pyspark() -> Path:
+    """Where pyspark is installed, found without importing it."""
+    return _origin("pyspark").parent
+
+
+def _entry_script() -> Path:
+    """What spark-submit runs; ``weir.spark`` is not imported here, it is the runtime's."""
+    return _origin("weir.spark").with_name("driver.py")
+
+
+def _origin(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise RuntimeError(f"{package} is not installed where the launcher runs")
+    return Path(spec.origin)

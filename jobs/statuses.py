@@ -1,0 +1,59 @@
+"""Changing a job's status, and what hangs on it: its times, its operations, whoever watches.
+
+The driver's job master moves a job through ``JOB_TRANSITIONS`` and says so; each new driver begins
+again with INITIALIZING. The control plane itself makes three moves that no driver reports: a job
+whose driver is gone waits for the next one (RESTARTING), it ends because there will be none
+(FAILED, CANCELED), and a job that had ended is wanted again (RESTARTING). A final status is left
+by that last one only.
+"""
+
+from datetime import datetime
+
+from controlplane import clock, wakeups
+from jobs import operations
+from jobs.models import Job
+from jobs.texts import storable
+from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
+
+# Where a new driver's stream may begin: its predecessor was lost, or never came up.
+BEGINNINGS = frozenset(
+    {JobStatus.CREATED, JobStatus.INITIALIZING, JobStatus.FAILING, JobStatus.RESTARTING}
+)
+_CAUSED = frozenset({JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED})
+
+
+def may_follow(current: JobStatus, following: JobStatus) -> bool:
+    """Whether a driver may report ``following`` of a job that is ``current``."""
+    if following is JobStatus.INITIALIZING:
+        return current in BEGINNINGS
+    return following in JOB_TRANSITIONS.get(current, frozenset())
+
+
+def change(job: Job, status: JobStatus, cause: str = "", *, at: datetime | None = None) -> None:
+    """Set a job's status and settle the operations it decides; the caller holds the job's lock."""
+    at = at or clock.now()
+    job.status, job.status_changed_at = status.value, at
+    if status in _CAUSED:
+        job.cause = storable(cause) or job.cause
+    elif status is not JobStatus.INITIALIZING:
+        job.cause = ""
+    if status is JobStatus.RUNNING:
+        job.started_at = job.started_at or at
+    if status in JOB_TRANSITIONS:
+        job.ended_at = None
+    else:
+        job.ended_at = at
+        job.restart_at = job.cancel_due_at = None
+    job.save(
+        update_fields=[
+            "status",
+            "status_changed_at",
+            "cause",
+            "started_at",
+            "ended_at",
+            "restart_at",
+            "cancel_due_at",
+        ]
+    )
+    operations.settle(job)
+    wakeups.on_commit(wakeups.job(job.pk))

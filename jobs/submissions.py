@@ -1,0 +1,268 @@
+"""What a job is submitted with, checked before anything is stored."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from controlplane.errors import Invalid
+from jobs.models import Artifact, PipelineKind
+from weir.config import CheckpointConfig, CheckpointingMode, JobConfig
+from weir.errors import WeirError
+from weir.storage.store import store_for
+
+NAME_LENGTH_MAX = 100
+PARAMETERS_BYTES_MAX = 64 << 10
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://\S+|yarn|k8s://\S+"
+)
+_CONF_KEY = re.compile(r"spark\.[A-Za-z0-9_.\-]+")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_CHECKPOINT = re.compile(r".+/[^/]+/chk-\d+/?")
+# What the launcher decides.
+_CONF_RESERVED = frozenset({"spark.master", "spark.submit.deployMode", "spark.app.name"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A job as somebody wants it; empty texts leave the choice to the control plane."""
+
+    name: str
+    pipeline_kind: str
+    pipeline_target: str = ""  # A path, or a module; not needed for an upload.
+    artifact_digest: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    spark_master: str = ""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    storage: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A submission that can be stored as a job."""
+
+    name: str
+    pipeline_kind: PipelineKind
+    pipeline_target: str
+    artifact: Artifact | None
+    options: dict[str, Any]
+    spark_master: str
+    spark_conf: dict[str, str]
+    storage: str
+
+
+class _Errors:
+    """Collects what is wrong, by field, so that one answer names it all."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[str]] = {}
+
+    def add(self, name: str, problem: str) -> None:
+        self.found.setdefault(name, []).append(problem)
+
+
+def check(submission: Submission) -> Checked:
+    """Check a submission and fill in what it leaves open.
+
+    Raises:
+        Invalid: Something is missing, malformed or out of range; ``errors`` says what, by field.
+    """
+    errors = _Errors()
+    name = submission.name.strip()
+    if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
+        errors.add("name", f"A name has 1 to {NAME_LENGTH_MAX} printable characters.")
+    kind, target, artifact = _pipeline(submission, errors)
+    options = _options(submission.options, errors)
+    master = submission.spark_master or settings.WEIR_SPARK_MASTER
+    if not _MASTER.fullmatch(master) or len(master) > 200:
+        errors.add(
+            "spark_master",
+            "Give local[N], local-cluster[workers,cores,MB], spark://host:port, yarn or "
+            "k8s://address.",
+        )
+    conf = _conf(submission.spark_conf, errors)
+    storage = _storage(submission.storage or str(settings.WEIR_CHECKPOINT_ROOT), errors)
+    if errors.found or kind is None:
+        fields = ", ".join(sorted(errors.found))
+        raise Invalid(f"the job cannot be submitted like this; see {fields}", errors=errors.found)
+    return Checked(
+        name=name,
+        pipeline_kind=kind,
+        pipeline_target=target,
+        artifact=artifact,
+        options=options,
+        spark_master=master,
+        spark_conf=conf,
+        storage=storage,
+    )
+
+
+def _pipeline(
+    submission: Submission, errors: _Errors
+) -> tuple[PipelineKind | None, str, Artifact | None]:
+    target = submission.pipeline_target
+    try:
+        kind = PipelineKind(submission.pipeline_kind)
+    except ValueError:
+        errors.add("pipeline_kind", f"Give one of {', '.join(PipelineKind.values)}.")
+        return None, target, None
+    if kind is not PipelineKind.UPLOAD and submission.artifact_digest is not None:
+        errors.add("artifact_digest", "Only a pipeline of kind upload has one.")
+    match kind:
+        case PipelineKind.SCRIPT:
+            target = _script(target, errors)
+        case PipelineKind.MODULE:
+            if not _MODULE.fullmatch(target) or len(target) > 500:
+                errors.add("pipeline_target", "Give a module's dotted name, such as shop.orders.")
+        case PipelineKind.UPLOAD:
+            digest = submission.artifact_digest or ""
+            is_digest = _DIGEST.fullmatch(digest) is not None
+            artifact = Artifact.objects.filter(pk=digest).first() if is_digest else None
+            if artifact is None:
+                errors.add("artifact_digest", "There is no such upload.")
+            elif target not in ("", artifact.file_name):
+                errors.add("pipeline_target", "An upload is named by its artifact_digest alone.")
+            return kind, "" if artifact is None else artifact.file_name, artifact
+    return kind, target, None
+
+
+def _script(target: str, errors: _Errors) -> str:
+    """The script's real path, which has to lie below one of the script roots."""
+    problem = "There is no such script below the script roots of this control plane."
+    if not settings.WEIR_SCRIPT_ROOTS:
+        errors.add("pipeline_target", "This control plane has no script roots; upload the script.")
+        return target
+    if not target or "\0" in target:
+        errors.add("pipeline_target", problem)
+        return target
+    for root in map(Path, settings.WEIR_SCRIPT_ROOTS):
+        try:
+            # Resolved first: neither .. nor a symbolic link leads out of the root.
+            path, real_root = (root / target).resolve(), root.resolve()
+            if path.is_relative_to(real_root) and path.suffix == ".py" and path.is_file():
+                if len(str(path)) > 500:
+                    break
+                return str(path)
+        except (OSError, RuntimeError, ValueError):
+            continue  # A path that cannot be, such as one too long, or a ring of links.
+    errors.add("pipeline_target", problem)
+    return target
+
+
+def _options(given: Mapping[str, Any], errors: _Errors) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        errors.add("options", "Give an object.")
+        return {}
+    for key in given.keys() - _OPTIONS.keys():
+        known = ", ".join(sorted(_OPTIONS))
+        hint = "Give storage beside the options." if key == "storage" else f"There are {known}."
+        errors.add(f"options.{key}", f"There is no such option. {hint}")
+    options: dict[str, Any] = {}
+    for key, check_value in _OPTIONS.items():
+        if given.get(key) is None:
+            continue
+        try:
+            options[key] = check_value(given[key])
+        except (WeirError, ValueError) as error:
+            errors.add(f"options.{key}", str(error))
+    return options
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value > 2**31 - 1:
+        raise ValueError("Give a whole number.")
+    return value
+
+
+def _parallelism(value: Any) -> int:
+    # max_parallelism bounds it where the pipeline sets none; the range is weir.config's.
+    JobConfig(parallelism=_whole(value), max_parallelism=32_768)
+    return int(value)
+
+
+def _interval(value: Any) -> int:
+    CheckpointConfig(interval_ms=_whole(value))
+    return int(value)
+
+
+def _mode(value: Any) -> str:
+    if type(value) is not str or value not in set(CheckpointingMode):
+        raise ValueError(f"Give one of {', '.join(CheckpointingMode)}.")
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("Give true or false.")
+    return value
+
+
+def _restore(value: Any) -> str:
+    if value == "latest":
+        raise ValueError(
+            "A new job has no latest checkpoint. Name the one to begin with, such as "
+            "<storage>/<job>/chk-7; a job that is restarted takes its newest by itself."
+        )
+    if type(value) is not str or not value.isprintable() or not _CHECKPOINT.fullmatch(value):
+        raise ValueError("Name a checkpoint, such as <storage>/<job>/chk-7.")
+    return value
+
+
+def _parameters(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        type(k) is str and k and type(v) is str for k, v in value.items()
+    ):
+        raise ValueError("Give an object whose values are texts.")
+    if len(json.dumps(dict(value))) > PARAMETERS_BYTES_MAX:
+        raise ValueError(f"All parameters together may have {PARAMETERS_BYTES_MAX} bytes.")
+    if any("\0" in text for pair in value.items() for text in pair):
+        raise ValueError("A parameter holds a NUL character.")
+    return dict(value)
+
+
+_OPTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "parallelism": _parallelism,
+    "interval_ms": _interval,
+    "mode": _mode,
+    "restore": _restore,
+    "parameters": _parameters,
+    "allow_non_restored_state": _flag,
+    "allow_pickled_state": _flag,
+}
+
+
+def _conf(given: Mapping[str, str], errors: _Errors) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        errors.add("spark_conf", "Give an object.")
+        return {}
+    for key, value in given.items():
+        if not isinstance(key, str) or not _CONF_KEY.fullmatch(key) or len(key) > 200:
+            errors.add("spark_conf", f"{key!r} is no Spark setting.")
+        elif key in _CONF_RESERVED:
+            errors.add("spark_conf", f"{key} is the control plane's to set.")
+        elif type(value) is not str or not value.isprintable() or len(value) > 10_000:
+            errors.add("spark_conf", f"The value of {key} has to be a printable text.")
+    return dict(given)
+
+
+def _storage(storage: str, errors: _Errors) -> str:
+    parts = urlsplit(storage)
+    problem = None
+    if len(storage) > 500 or not storage.isprintable():
+        problem = "Give a directory or URI of at most 500 characters."
+    elif not parts.scheme and not Path(storage).is_absolute():
+        problem = "Give an absolute path: drivers and executors run elsewhere."
+    else:
+        try:
+            store_for(storage)
+        except WeirError as error:
+            problem = str(error)
+    if problem is not None:
+        errors.add("storage", problem)
+    return storage

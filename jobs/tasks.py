@@ -1,0 +1,24 @@
+"""What Celery calls. The work is in the services; a task that is lost is repeated by the next."""
+
+from celery import shared_task
+
+from jobs import launcher, operations, recovery
+
+
+@shared_task
+def tick() -> None:
+    """Do what has come due for jobs."""
+    recovery.tick()
+    operations.expire_due()
+
+
+@shared_task
+def launch_tick() -> None:
+    """Look after the drivers of this machine."""
+    launcher.tick()
+
+
+@shared_task
+def sweep() -> None:
+    """Find what no tick would ever come to."""
+    recovery.resume_stranded()

@@ -1,0 +1,109 @@
+"""Uploaded pipelines: files named by what they contain, so that one is stored once.
+
+The name a file came with is kept for people to read and is part of no path.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane import clock
+from controlplane.accounts.models import User
+from controlplane.audit.models import record
+from controlplane.errors import Invalid, TooLarge
+from jobs.models import Artifact
+
+NAME_LENGTH_MAX = 200
+
+
+def path_of(artifact: Artifact) -> Path:
+    """Where an artifact's file lies."""
+    return Path(settings.WEIR_UPLOADS) / f"{artifact.digest}.py"
+
+
+def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifact:
+    """Keep an uploaded Python script; the same content again gives the same artifact.
+
+    Raises:
+        Invalid: The name is no plain name of a Python script, or the file is empty.
+        TooLarge: There is more of it than WEIR_UPLOAD_BYTES_MAX.
+    """
+    _check_name(file_name)
+    directory = Path(settings.WEIR_UPLOADS)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _received(directory, chunks) as (received, digest, size), transaction.atomic():
+        artifact, is_new = Artifact.objects.get_or_create(
+            digest=digest,
+            defaults={
+                "file_name": file_name,
+                "size": size,
+                "uploaded_by": actor,
+                "uploaded_at": clock.now(),
+            },
+        )
+        # In either case: the row may have outlived its file. Before the commit, so that a row
+        # never names a file that is not there.
+        os.replace(received, path_of(artifact))
+        _sync(directory)
+        record(
+            actor,
+            "upload.store",
+            f"upload/{digest}",
+            after={"file_name": file_name, "size": size, "new": is_new},
+        )
+    return artifact
+
+
+@contextlib.contextmanager
+def _received(directory: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, str, int]]:
+    """The chunks in a file of mode 0600 that is gone afterwards, unless it was moved away."""
+    size, digest = 0, hashlib.sha256()
+    handle, name = tempfile.mkstemp(prefix=".upload-", dir=directory)
+    path = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for chunk in chunks:
+                size += len(chunk)
+                if size > settings.WEIR_UPLOAD_BYTES_MAX:
+                    raise TooLarge(
+                        f"an upload may have {settings.WEIR_UPLOAD_BYTES_MAX} bytes; "
+                        "this one has more"
+                    )
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if size == 0:
+            raise Invalid("the file is empty", errors={"file": ["The file is empty."]})
+        yield path, digest.hexdigest(), size
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _check_name(name: str) -> None:
+    problem = None
+    if not name or len(name) > NAME_LENGTH_MAX:
+        problem = f"A file name has 1 to {NAME_LENGTH_MAX} characters."
+    elif any(c in "/\\" or not c.isprintable() for c in name) or name.startswith("."):
+        problem = "Give a plain file name, without directories."
+    elif not name.endswith(".py"):
+        problem = "A pipeline is a Python script; its name ends in .py."
+    if problem is not None:
+        raise Invalid(
+            f"the file's name {name[:NAME_LENGTH_MAX]!r} is refused: {problem}",
+            errors={"file": [problem]},
+        )
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,94 @@
+"""What the OpenAPI document allows, and what it does not, thrown at the API by schemathesis."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, transaction
+from drf_spectacular.generators import SchemaGenerator
+from hypothesis import HealthCheck, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from controlplane.accounts.models import User
+from jobs import driver_files
+from tests.api import rows
+
+JOB = "seeded"
+OPERATION = "00000000-0000-4000-8000-000000000001"
+RUN = settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),  # The fixtures are meant to last for all examples.
+)
+
+
+def document(*modes: GenerationMode) -> Any:
+    """The API as schemathesis sees it, in this process."""
+    generation = GenerationConfig(modes=list(modes))
+    projects = ProjectsConfig(default=ProjectConfig(generation=generation))
+    schema = schemathesis.openapi.from_dict(
+        SchemaGenerator().get_schema(request=None, public=True),
+        config=SchemathesisConfig(projects=projects),
+    )
+    schema.app = WSGIHandler()
+    return schema
+
+
+anything = document(GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+known = document(GenerationMode.POSITIVE)
+
+
+@pytest.fixture
+def token(admin: User) -> Iterator[str]:
+    """An admin's token; the API has something of everything, some of it under known names."""
+    rows.everything(admin)
+    job = rows.everything(admin, pk=JOB)
+    rows.operation(job, admin, pk=OPERATION)
+    path = driver_files.log_path(job.drivers.get(number=2))
+    path.parent.mkdir(parents=True)
+    path.write_text("started")
+    # The test's connection is in a transaction that has to outlast the requests.
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield rows.secret_of(admin)
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+def check(case: Case, token: str, *excluded: Any) -> None:
+    """Call and compare with the document; whatever it changes is undone."""
+    with transaction.atomic():
+        case.call_and_validate(
+            headers={"Authorization": f"Bearer {token}"}, excluded_checks=list(excluded)
+        )
+        transaction.set_rollback(True)
+
+
+@anything.parametrize()
+@RUN
+def test_anything(case: Case, token: str) -> None:
+    # A schema does not say which cursors, scripts and modules there are.
+    check(case, token, positive_data_acceptance)
+
+
+@known.parametrize()
+@RUN
+def test_of_what_is_there(case: Case, token: str) -> None:
+    """Ask for rows that are there, so that the answers are not all 404."""
+    user = User.objects.get(username="root")
+    names = {"job_id": JOB, "number": 2, "id": user.pk}
+    if "operations" in case.path:
+        names["id"] = OPERATION
+    elif "tokens" in case.path:
+        names["id"] = user.tokens.get().pk
+    case.path_parameters = {name: names[name] for name in case.path_parameters or {}}
+    if case.query:
+        case.query.pop("cursor", None)
+    check(case, token, *([] if case.method == "GET" else [positive_data_acceptance]))

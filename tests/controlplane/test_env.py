@@ -1,0 +1,95 @@
+"""Settings from the environment are read strictly: refused by name rather than guessed."""
+
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane import env
+
+NAME = "WEIR_TEST_VALUE"
+
+
+def test_a_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "seven")
+    assert env.text(NAME) == "seven"
+    assert env.text(NAME, "eight") == "seven"
+
+
+def test_the_default_stands_in_for_a_missing_variable() -> None:
+    assert env.text(NAME, "eight") == "eight"
+    assert env.integer(NAME, 8) == 8
+    assert env.flag(NAME, True) is True
+    assert env.words(NAME, "a, b,,") == ["a", "b"]
+
+
+def test_a_required_variable_is_missed_by_name() -> None:
+    with pytest.raises(ImproperlyConfigured, match=f"set {NAME}, or {NAME}_FILE"):
+        env.text(NAME)
+
+
+def test_a_required_variable_must_not_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "")
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME} is empty"):
+        env.text(NAME)
+    assert env.text(NAME, "default") == ""
+
+
+def test_a_file_holds_the_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("from a file\n")
+    monkeypatch.setenv(f"{NAME}_FILE", str(file))
+    assert env.text(NAME) == "from a file"
+
+
+def test_variable_and_file_together_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(NAME, "one")
+    monkeypatch.setenv(f"{NAME}_FILE", str(tmp_path / "secret"))
+    with pytest.raises(ImproperlyConfigured, match="both set"):
+        env.text(NAME)
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(f"{NAME}_FILE", str(tmp_path / "nowhere"))
+    with pytest.raises(ImproperlyConfigured, match=rf"{NAME}_FILE=.*nowhere cannot be read"):
+        env.text(NAME)
+
+
+def test_a_binary_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"\xff\xfe\x00")
+    monkeypatch.setenv(f"{NAME}_FILE", str(file))
+    with pytest.raises(ImproperlyConfigured, match="cannot be read"):
+        env.text(NAME)
+
+
+@pytest.mark.parametrize("given", ["seven", "7.5", "", "0x7"])
+def test_a_malformed_number_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv(NAME, given)
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME}='{given}' is no whole number"):
+        env.integer(NAME, 8)
+
+
+def test_a_number_below_its_least_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "4")
+    assert env.integer(NAME, 8, least=4) == 4
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME}=4; at least 5"):
+        env.integer(NAME, 8, least=5)
+
+
+@pytest.mark.parametrize(("given", "value"), [("YES", True), ("1", True), ("off", False)])
+def test_yes_and_no_have_several_words(
+    monkeypatch: pytest.MonkeyPatch, given: str, value: bool
+) -> None:
+    monkeypatch.setenv(NAME, given)
+    assert env.flag(NAME, not value) is value
+
+
+def test_neither_yes_nor_no_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "perhaps")
+    with pytest.raises(ImproperlyConfigured, match="say yes or no"):
+        env.flag(NAME, True)

@@ -1,0 +1,62 @@
+"""Production starts with what it was given, or not at all."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+COMPLETE = {
+    "SECRET_KEY": "k" * 50,
+    "DATABASE_URL": "postgres://weir:secret@db/weir",
+    "REDIS_URL": "redis://:secret@redis/0",
+    "WEIR_URL": "https://weir.example",
+    "ALLOWED_HOSTS": "weir.example",
+}
+
+
+def _start(environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    kept = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    command = "from django.conf import settings; print(settings.ALLOWED_HOSTS, settings.DEBUG)"
+    return subprocess.run(
+        [sys.executable, "-c", command],
+        env=kept | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.production"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_production_starts_with_everything_given() -> None:
+    done = _start(COMPLETE)
+    assert (done.returncode, done.stdout) == (0, "['weir.example'] False\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"SECRET_KEY": None}, "set SECRET_KEY, or SECRET_KEY_FILE"),
+        ({"SECRET_KEY": "short"}, "SECRET_KEY is too short or a default"),
+        ({"SECRET_KEY": "for-development-on-one-machine-only-" * 2}, "too short or a default"),
+        ({"SECRET_KEY": "ChangeMe" * 8}, "too short or a default"),
+        ({"DATABASE_URL": None}, "set DATABASE_URL"),
+        ({"REDIS_URL": None}, "set REDIS_URL"),
+        ({"WEIR_URL": None}, "set WEIR_URL"),
+        ({"ALLOWED_HOSTS": None}, "ALLOWED_HOSTS has to name"),
+        ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS has to name"),
+        ({"WEIR_URL": "http://weir.example"}, "is not https"),
+    ],
+)
+def test_production_refuses_what_is_missing_or_a_default(
+    change: dict[str, str | None], reason: str
+) -> None:
+    environment = {name: value for name, value in (COMPLETE | change).items() if value is not None}
+    done = _start(environment)
+    assert done.returncode != 0
+    assert reason in done.stderr
+
+
+def test_plain_http_is_possible_for_who_says_so() -> None:
+    done = _start(COMPLETE | {"WEIR_URL": "http://weir.lan", "WEIR_ALLOW_PLAIN_HTTP": "yes"})
+    assert done.returncode == 0, done.stderr

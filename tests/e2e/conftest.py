@@ -1,0 +1,39 @@
+"""One control plane for all end-to-end tests, and a look at what it leaves."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.plane import Plane
+from tests.spark.harness import SESSION, described, processes_of, wait_until
+
+# Short, so that a silent driver is noticed while somebody watches; the checkpoint timeout is the
+# pipeline's own.
+ENVIRONMENT = {
+    "WEIR_DRIVER_TIMEOUT_MS": "8000",
+    "WEIR_LOG_LEVEL": "INFO",
+}
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Everything embedded, services restarted when they die."""
+    name = uuid.uuid4().hex
+    scratch = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SESSION, name)
+        patch.setenv("SPARK_LOCAL_DIRS", str(scratch))
+        patch.setenv("JDK_JAVA_OPTIONS", f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData")
+        plane = Plane.start(tmp_path_factory.mktemp("plane"), ENVIRONMENT)
+        try:
+            yield plane
+        finally:
+            plane.stack.stop()
+            plane.stack.postgres.remove()
+    left = processes_of(name)
+    if not wait_until(lambda: not processes_of(name), 10.0):
+        told = [described(process) for process in left]
+        for process in processes_of(name):
+            process.kill()
+        pytest.fail(f"left behind: {told}")

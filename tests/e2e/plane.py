@@ -1,0 +1,189 @@
+"""A whole control plane as its users run it, and its jobs with their processes."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import urllib3
+
+from controlplane.embedded.stack import Stack
+from weir.examples.control_plane import Client, RefusedError
+
+PIPELINE = "tests.e2e.pipeline"
+SETTLE_S = 90.0  # A driver's start is most of it: a JVM on a machine that does other things too.
+FINAL = ("finished", "failed", "canceled")
+
+
+def wait_for(
+    what: str, holds: Callable[[], Any], timeout_s: float = SETTLE_S, every_s: float = 0.1
+) -> Any:
+    """The first true value of ``holds``; while the API does not answer it is asked again."""
+    deadline = time.monotonic() + timeout_s
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = holds()
+            if last:
+                return last
+        except (urllib3.exceptions.HTTPError, RefusedError, psutil.NoSuchProcess) as error:
+            if isinstance(error, RefusedError) and error.status < 500:
+                raise
+            last = error
+        time.sleep(every_s)
+    raise AssertionError(f"waited {timeout_s:.0f} s for {what}; last: {last!r}")
+
+
+@dataclass
+class Plane:
+    """A running stack and a client of its API."""
+
+    stack: Stack
+    client: Client
+    jobs: list[str] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, home: Path, environment: dict[str, str]) -> "Plane":
+        """Start everything embedded; services that die are started again."""
+        stack = Stack(home, auto_restart=True, fast=True, environment=environment)
+        stack.start()
+        try:
+            return cls(stack, cls.client_of(stack))
+        except BaseException:
+            stack.stop()
+            raise
+
+    @staticmethod
+    def client_of(stack: Stack) -> Client:
+        """A client with an operator's token."""
+        access = stack.home / "access.json"
+        stack.run_once("weir_prepare", "--operator", str(stack.home / "operator"))
+        stack.run_once("weir_token", "operator", "--name", "tests", "--file", str(access))
+        return Client(stack.url, json.loads(access.read_text())["token"])
+
+    # Jobs.
+
+    def submit(self, directory: Path, *, records: int, rate: float, **more: Any) -> "PlaneJob":
+        """Submit the numbered pipeline; further parameters of it by name."""
+        output = directory / "output"
+        operation = self.client.post(
+            "jobs",
+            {
+                "name": "kills",
+                "pipeline": {"kind": "module", "module": PIPELINE},
+                "parallelism": 2,
+                "parameters": {
+                    "output": str(output),
+                    "records": str(records),
+                    "rate": str(rate),
+                    **{name: str(value) for name, value in more.items()},
+                },
+            },
+            key=str(uuid.uuid4()),
+        )
+        self.jobs.append(operation["job"])
+        return PlaneJob(self, operation["job"], output)
+
+
+@dataclass(frozen=True)
+class PlaneJob:
+    """A submitted job, seen through the API and the system's table of processes."""
+
+    plane: Plane
+    id: str
+    output: Path
+
+    def get(self, path: str = "", **query: Any) -> Any:
+        """A document of the job."""
+        return self.plane.client.get(f"jobs/{self.id}{'/' if path else ''}{path}", **query)
+
+    @property
+    def status(self) -> str:
+        return str(self.get()["status"])
+
+    def checkpoints(self, **query: Any) -> list[dict[str, Any]]:
+        """The newest page of the job's checkpoints, newest first."""
+        found: list[dict[str, Any]] = self.get("checkpoints", **query)["results"]
+        return found
+
+    def newest_completed(self) -> int:
+        """The number of the newest completed checkpoint, 0 before the first."""
+        found = self.checkpoints(status="completed")
+        return max((int(one["number"]) for one in found), default=0)
+
+    def await_completed(self, beyond: int, timeout_s: float = SETTLE_S) -> int:
+        """The number of a completed checkpoint beyond another."""
+
+        def newer() -> int:
+            newest = self.newest_completed()
+            return newest if newest > beyond else 0
+
+        return int(wait_for(f"a checkpoint of {self.id} beyond {beyond}", newer, timeout_s))
+
+    def await_pending(self) -> int:
+        """The number of a checkpoint that is under way now."""
+
+        def pending() -> int:
+            found = self.checkpoints(status="pending")
+            return int(found[0]["number"]) if found else 0
+
+        return int(wait_for("a checkpoint under way", pending, every_s=0.02))
+
+    def await_status(self, *statuses: str, timeout_s: float = SETTLE_S) -> str:
+        """Wait until the job is in one of these."""
+        return str(wait_for(f"{self.id} {statuses}", lambda: self._is_in(statuses), timeout_s))
+
+    def _is_in(self, statuses: tuple[str, ...]) -> str:
+        found = self.get()
+        if found["status"] in FINAL and found["status"] not in statuses:
+            raise AssertionError(f"{self.id} is {found['status']}: {found['cause']}")
+        return found["status"] if found["status"] in statuses else ""
+
+    # Processes.
+
+    @property
+    def submit_process(self) -> psutil.Process:
+        """spark-submit of the newest driver: the JVM."""
+        (driver, *_) = self.get("drivers")["results"]
+        return psutil.Process(driver["pid"])
+
+    @property
+    def session(self) -> list[psutil.Process]:
+        """Every process that belongs to the newest driver."""
+        top = self.submit_process
+        return [top, *top.children(recursive=True)]
+
+    @property
+    def jvm(self) -> psutil.Process:
+        """The driver's JVM."""
+        return next(p for p in self.session if p.name() == "java")
+
+    @property
+    def python_driver(self) -> psutil.Process:
+        """The Python process that spark-submit's JVM started."""
+        return next(
+            p for p in self.jvm.children() if any("driver.py" in word for word in p.cmdline())
+        )
+
+    @property
+    def worker_pid(self) -> int:
+        """The worker process in slot 0 of the newest attempt."""
+        (attempt, *_) = self.get("attempts")["results"]
+        return int(next(w["pid"] for w in attempt["workers"] if w["slot_index"] == 0))
+
+    def drivers_alive(self) -> list[psutil.Process]:
+        """Python drivers of this job that run anywhere on the machine."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = process.cmdline()
+            except psutil.Error:
+                continue
+            is_driver = any("driver.py" in w for w in words) and process.name() != "java"
+            if is_driver and any(f"/{self.id}/" in word for word in words):
+                found.append(process)
+        return found

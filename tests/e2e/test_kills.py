@@ -1,0 +1,128 @@
+"""Every process is killed while checkpoints run; every record counts exactly once all the same.
+
+Two jobs, one for the processes of a job and one for those of the control plane, each with all its
+kills in turn. Each kill hits while a checkpoint is under way and must be recovered from, by a
+checkpoint that was triggered after it, before the next; the outputs are compared with all that the
+sources hold, which is what an undisturbed run writes.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.plane import Plane, PlaneJob, wait_for
+from tests.spark.harness import Count, count, rows_of, wrong_numbers
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+
+EXACT = Count(lost=0, duplicated=0, out_of_order=0)
+
+
+def check_output(job: PlaneJob, records: int) -> None:
+    """Nothing lost, nothing doubled, nothing out of order, and state that counted to the end."""
+    rows = rows_of(job.output)
+    assert count(rows, records) == EXACT
+    assert not wrong_numbers(rows)
+
+
+def check_one_driver(job: PlaneJob) -> None:
+    """No twin: one Python driver, and it is the newest."""
+    (alive,) = wait_for("one driver", lambda: _one(job.drivers_alive()))
+    assert alive.pid == job.python_driver.pid
+
+
+def _one(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return processes if len(processes) == 1 else []
+
+
+def kill_during_checkpoint(job: PlaneJob, pid: Callable[[], int]) -> int:
+    """SIGKILL a process while a checkpoint is under way; the checkpoint's number."""
+    victim = pid()
+    under_way = job.await_pending()
+    os.kill(victim, signal.SIGKILL)
+    return under_way
+
+
+def test_kills_of_the_jobs_own_processes(plane: Plane, tmp_path: Path) -> None:
+    records = 24_000
+    job = plane.submit(tmp_path, records=records, rate=400.0)
+    job.await_completed(beyond=2)
+    victims: dict[str, Callable[[], int]] = {
+        "worker process": lambda: job.worker_pid,
+        "driver JVM": lambda: job.jvm.pid,
+        "Python driver": lambda: job.python_driver.pid,
+    }
+    for victim, pid in victims.items():
+        attempts = len(job.get("attempts")["results"])
+        under_way = kill_during_checkpoint(job, pid)
+        wait_for(
+            f"another attempt after the kill of the {victim}",
+            lambda attempts=attempts: len(job.get("attempts")["results"]) > attempts,
+        )
+        job.await_completed(beyond=under_way)
+        check_one_driver(job)
+    assert len(job.get("drivers")["results"]) == 3
+    assert job.status == "running", "the input ended before the last kill"
+    job.await_status("finished", timeout_s=180)
+    check_output(job, records)
+
+
+def test_kills_of_the_control_planes_processes(plane: Plane, tmp_path: Path) -> None:
+    """The job must not even notice: one driver and one attempt from beginning to end."""
+    records = 30_000
+    job = plane.submit(tmp_path, records=records, rate=400.0)
+    job.await_completed(beyond=2)
+    driver = job.python_driver
+    for victim in ("launcher", "worker", "beat", "web", "redis", "postgres"):
+        service = plane.stack.process(victim)
+        before = service.pid
+        under_way = kill_during_checkpoint(job, lambda service=service: service.pid)
+        wait_for(f"{victim} again", lambda s=service, b=before: s.running and s.pid != b)
+        job.await_completed(beyond=under_way + 1)
+        check_one_driver(job)
+    assert job.status == "running", "the input ended before the last kill"
+    assert driver.is_running()
+    assert len(job.get("attempts")["results"]) == 1
+    job.await_status("finished", timeout_s=180)
+    assert len(job.get("drivers")["results"]) == 1
+    check_output(job, records)
+
+
+def test_control_plane_away_for_longer_than_the_checkpoint_timeout(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """Web is stopped for twice the timeout: the job goes on, and no checkpoint counts as failed."""
+    records = 16_000
+    job = plane.submit(tmp_path, records=records, rate=400.0, timeout_ms=2_000)
+    job.await_completed(beyond=2)
+    driver = job.python_driver.pid
+    under_way = job.await_pending()
+    web = plane.stack.process("web")
+    web.stop()
+    rows_before = len(rows_of(job.output))
+    away = 5.0
+    wait_for("time to pass", _after(away), timeout_s=away + 5)
+    assert len(rows_of(job.output)) <= rows_before + _rows_of_two_checkpoints(400.0)
+    web.start()
+    job.await_completed(beyond=under_way)
+    assert job.python_driver.pid == driver
+    assert len(job.get("attempts")["results"]) == 1
+    failed = [c for c in job.checkpoints(status="aborted") if c["reason"] != "control_plane_away"]
+    assert not failed
+    job.await_status("finished", timeout_s=180)
+    check_output(job, records)
+
+
+def _rows_of_two_checkpoints(rate: float) -> int:
+    # What had been sealed when the line broke may still be committed: no more than that.
+    return int(2 * 2 * rate)
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end

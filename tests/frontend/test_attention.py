@@ -1,0 +1,99 @@
+from typing import Any
+
+import pytest
+
+from frontend import attention
+from frontend.attention import Facts
+from weir.protocol.lifecycle import JobStatus
+
+
+def facts(**known: Any) -> Facts:
+    """A job that runs well: a checkpoint a second, the last one just completed."""
+    return Facts(
+        **{
+            "status": JobStatus.RUNNING,
+            "interval_ms": 1_000,
+            "running_ms": 3_600_000,
+            "since_completed_ms": 400,
+            "last_duration_ms": 120,
+            **known,
+        }
+    )
+
+
+def texts(**known: Any) -> list[str]:
+    return [item.text for item in attention.of(facts(**known))]
+
+
+def test_a_job_that_runs_well_needs_none() -> None:
+    assert texts() == []
+
+
+def test_a_failed_job_says_why_by_the_last_line_of_its_traceback() -> None:
+    cause = "Traceback (most recent call last):\n  File ...\nValueError: no column 'x'\n"
+    known = facts(status=JobStatus.FAILED, cause=cause)
+    (item,) = attention.of(known)
+    assert (item.tone, item.text) == ("bad", "The job failed: ValueError: no column 'x'")
+    assert attention.of(known, says_cause=False) == []
+
+
+def test_a_silent_driver_says_that_nothing_is_committed() -> None:
+    assert texts(silent_ms=12_300, since_completed_ms=90_000) == [
+        "The driver has said nothing for 12 s. Until it is back or replaced, no checkpoint is "
+        "taken and exactly-once sinks commit nothing."
+    ]
+
+
+def test_late_workers_are_named_but_not_a_tick_that_is_due_now() -> None:
+    assert texts(tick_late_ms=4_000) == []
+    (text,) = texts(tick_late_ms=31_000)
+    assert text.startswith("The control plane's workers are 31 s late.")
+
+
+def test_a_driver_that_no_launcher_takes_is_named() -> None:
+    created = {"status": JobStatus.CREATED, "running_ms": None, "since_completed_ms": None}
+    assert texts(**created, launch_wait_ms=3_000) == []
+    (text,) = texts(**created, launch_wait_ms=20_000)
+    assert "Is the launcher running?" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "is_all", "beginning"),
+    [
+        (1, False, "The last checkpoint failed: timed out"),
+        (2, False, "The last 2 checkpoints failed. The newest: timed out"),
+        (3, True, "At least the last 3 checkpoints failed."),
+    ],
+)
+def test_failed_checkpoints_are_counted_and_explained(
+    count: int, is_all: bool, beginning: str
+) -> None:
+    (text,) = texts(
+        failed_in_a_row=count, failed_in_a_row_is_all=is_all, failed_reason="checkpoint_expired"
+    )
+    assert text.startswith(beginning)
+
+
+def test_a_checkpoint_that_is_overdue_is_named() -> None:
+    assert texts(since_completed_ms=14_000) == []
+    (text,) = texts(since_completed_ms=16_000)
+    assert text.startswith("No checkpoint has completed for 16 s, though one is due every 1 s.")
+
+
+def test_a_first_checkpoint_is_overdue_only_once_the_attempt_ran_for_long() -> None:
+    assert texts(running_ms=3_000, since_completed_ms=None) == []
+    assert texts(running_ms=3_000, since_completed_ms=900_000) == []  # It has just recovered.
+    assert len(texts(running_ms=20_000, since_completed_ms=None)) == 1
+
+
+def test_checkpoints_that_take_longer_than_the_interval_are_not_overdue() -> None:
+    assert texts(since_completed_ms=50_000, last_duration_ms=20_000) == []
+
+
+def test_no_checkpoint_is_missed_where_none_is_periodic() -> None:
+    assert texts(interval_ms=None, since_completed_ms=None) == []
+
+
+@pytest.mark.parametrize("status", [JobStatus.FINISHED, JobStatus.CANCELED])
+def test_a_job_that_is_over_needs_none(status: JobStatus) -> None:
+    assert texts(status=status, since_completed_ms=900_000, failed_in_a_row=2) == []

@@ -1,0 +1,106 @@
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from checkpoints import services
+from controlplane import clock
+from frontend import details
+from tests.frontend import rows
+from weir.protocol.lifecycle import JobStatus
+
+pytestmark = pytest.mark.django_db
+QUERIES = 5
+
+
+def test_a_new_job_has_no_past() -> None:
+    value = details.of(rows.job(status=JobStatus.CREATED))
+    assert value == {
+        "history": [],
+        "history_summary": "",
+        "alignment": None,
+        "recoveries": [],
+        "exceptions": [],
+    }
+
+
+def test_history_is_newest_first_and_says_why_a_checkpoint_failed() -> None:
+    job = rows.running()
+    rows.history(job, 40)
+    value = json.loads(json.dumps(details.of(job)))
+    assert [row["number"] for row in value["history"]][:3] == ["40", "39", "38"]
+    assert len(value["history"]) == 20
+    failed = next(row for row in value["history"] if row["number"] == "28")
+    assert failed["status"]["text"] == "Failed"
+    assert failed["why"] == "a subtask declined it: OSError: [Errno 28] No space left on device"
+    assert failed["state"] == "–"
+    assert failed["acknowledged"] == "11/18"
+    assert value["history_summary"].startswith("Of the last 40 checkpoints, 2 failed; half of the")
+
+
+def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
+    job = rows.running()
+    for number, late in ((1, 90.0), (2, 33.0)):
+        services.request_checkpoint(None, job.pk)
+        rows.complete(job, number, arrived_ms=(late, 0.0))
+    found = details.of(job)["alignment"]
+    assert found["number"] == "2"
+    assert found["caption"] == "Checkpoint 2: 8 channels"
+    assert found["sentence"].startswith(
+        "Slowest channel: flights-0 → hourly-0. Its barrier came 33"
+    )
+    first = found["channels"][0]
+    assert (first["arrived_ms"], first["blocked_ms"]) == ("33 ms", "0 ms")
+    assert found["channels"][-1]["blocked_ms"] == "33 ms"
+
+
+def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
+    job = rows.running()
+    rows.attempt(
+        job.drivers.get(),
+        2,
+        started_at=clock.now(),
+        restored_checkpoint=41,
+        recovery_cause="slot 1: killed by SIGKILL",
+        backoff_ms=0,
+        redeploy_ms=188,
+        restore_ms=96,
+        catch_up_ms=1_210,
+        restored_bytes=1_044_000,
+        replayed_records=38_200,
+    )
+    (found,) = details.of(job)["recoveries"]
+    assert found["downtime"] == "284 ms"
+    assert found["restored"] == "checkpoint 41"
+    assert found["replayed"] == "38,200"
+    assert found["catch_up"] == "1.21 s"
+    assert not found["has_more"]
+
+
+def test_exceptions_come_with_headline_and_traceback_and_only_so_many() -> None:
+    job = rows.running()
+    for minutes in range(15):
+        rows.exception(job, at=clock.now() - timedelta(minutes=minutes), attempt_number=minutes)
+    rows.exception(job, "x" * 20_000, kind="notice", at=clock.now() - timedelta(seconds=1))
+    found = details.of(job)["exceptions"]
+    assert len(found) == 10
+    assert found[0]["where"] == "attempt 0"
+    assert found[0]["headline"].startswith("weir.errors.UserError")
+    assert found[0]["text"] == rows.TRACEBACK
+    assert len(found[1]["text"]) < 9_000
+    assert found[1]["tone"] == "idle"
+
+
+def test_the_number_of_queries_is_fixed() -> None:
+    small, large = rows.running(), rows.running("large")
+    rows.history(large, 120)
+    for number in range(2, 20):
+        rows.attempt(large.drivers.get(), number)
+        rows.exception(large)
+    for job in (small, large):
+        with CaptureQueriesContext(connection) as queries:
+            details.of(job)
+        # Without an aligned checkpoint there are no channels to look for.
+        assert len(queries) == (QUERIES if job is large else QUERIES - 1)

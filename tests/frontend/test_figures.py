@@ -1,0 +1,200 @@
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+from checkpoints.models import Checkpoint
+from frontend import alignment, figures
+from frontend.alignment import Gate
+from weir.protocol.lifecycle import CheckpointStatus
+
+CSS = (Path(figures.__file__).parent / "static/frontend/weir.css").read_text()
+
+
+def checkpoint(number: int, **columns: Any) -> Checkpoint:
+    """A row that is in no database."""
+    return Checkpoint(
+        **{
+            "number": number,
+            "status": CheckpointStatus.COMPLETED,
+            "triggered_at": datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=number),
+            "duration_ms": 200,
+            "start_delay_ms": 5,
+            "alignment_ms": 100,
+            "sync_ms": 2.5,
+            "async_ms": 80,
+            "state_bytes": 1_000,
+            "written_bytes": 400,
+            "subtask_count": 18,
+            "acknowledged_count": 18,
+            **columns,
+        }
+    )
+
+
+def gate(
+    operator: str = "hourly",
+    index: int = 0,
+    arrived_ms: Sequence[float | None] = (0, 30),
+    **kw: Any,
+) -> Gate:
+    last = max((ms for ms in arrived_ms if ms is not None), default=0)
+    return Gate(
+        **{
+            "operator": operator,
+            "index": index,
+            "gate": 0,
+            "upstream": [f"flights-{n}" for n in range(len(arrived_ms))],
+            "arrived_ms": list(arrived_ms),
+            "blocked_ms": [0 if ms is None else last - ms for ms in arrived_ms],
+            "bytes_during": [0 if ms is None else int(ms) * 100 for ms in arrived_ms],
+            **kw,
+        }
+    )
+
+
+def is_valid(figure: figures.Figure) -> bool:
+    """Whether Plotly knows every property and takes every value; raises where not."""
+    coloured = json.loads(re.sub(r'"var\((--[\w-]+)\)"', '"#123456"', json.dumps(figure)))
+    go.Figure(coloured)
+    return True
+
+
+def traces(figure: figures.Figure) -> dict[str, dict[str, Any]]:
+    return {trace["name"]: trace for trace in figure["data"]}
+
+
+def test_history_stacks_the_phases_in_their_order_in_seconds() -> None:
+    figure = figures.history([checkpoint(2, async_ms=90), checkpoint(1)])
+    bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
+    assert [(bar["name"], bar["x"], bar["y"]) for bar in bars] == [
+        ("Start delay", [1, 2], [0.005, 0.005]),
+        ("Alignment", [1, 2], [0.1, 0.1]),
+        ("Synchronous part", [1, 2], [0.0025, 0.0025]),
+        ("Asynchronous part", [1, 2], [0.08, 0.09]),
+    ]
+    assert figure["layout"]["barmode"] == "stack"
+    assert traces(figure)["End to end"]["y"] == [0.2, 0.2]
+    assert traces(figure)["State size"]["y"] == [1_000, 1_000]
+    assert is_valid(figure)
+
+
+def test_history_marks_what_failed_with_its_reason_and_leaves_its_size_out() -> None:
+    failed = checkpoint(
+        2,
+        status=CheckpointStatus.ABORTED,
+        reason="checkpoint_expired",
+        duration_ms=600,
+        acknowledged_count=11,
+        state_bytes=0,
+    )
+    found = traces(figures.history([failed, checkpoint(1)]))
+    assert found["Failed"]["x"] == [2]
+    assert found["Failed"]["customdata"] == [
+        ["600 ms", "timed out before all subtasks acknowledged", 11, 18]
+    ]
+    assert found["End to end"]["x"] == found["State size"]["x"] == [1]
+    assert "Failed" not in traces(figures.history([checkpoint(1)]))
+
+
+def test_history_of_nothing_is_a_figure() -> None:
+    assert is_valid(figures.history([]))
+
+
+def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
+    figure = figures.alignment([gate(arrived_ms=[0, 30]), gate(index=1, arrived_ms=[12, 0])])
+    labels = ["flights-0 → hourly-0", "flights-1 → hourly-0", "flights-0 → hourly-1",
+              "flights-1 → hourly-1"]  # fmt: skip
+    found = traces(figure)
+    assert found["Until its barrier came"]["y"] == labels
+    assert found["Until its barrier came"]["x"] == [0, 0.03, 0.012, 0]
+    assert found["Blocked"]["x"] == [0.03, 0, 0, 0.012]
+    assert is_valid(figure)
+
+
+def test_a_subtask_with_two_inputs_names_them() -> None:
+    found = figures.alignment([gate("join"), gate("join", gate=1)])["data"][0]["y"]
+    assert found == [
+        "flights-0 → join-0 input 1",
+        "flights-1 → join-0 input 1",
+        "flights-0 → join-0 input 2",
+        "flights-1 → join-0 input 2",
+    ]
+
+
+def test_many_channels_are_a_heat_map_with_the_first_subtask_on_top() -> None:
+    gates = [gate(index=n, arrived_ms=[float(n), 0, None, 5]) for n in range(8)]
+    figure = figures.alignment(gates)
+    (heat,) = figure["data"]
+    assert heat["y"] == [f"hourly-{n}" for n in reversed(range(8))]  # Drawn from the bottom.
+    assert heat["x"] == [0, 1, 2, 3]
+    assert heat["z"][0] == [0.007, 0, None, 0.005]
+    assert heat["customdata"][0][0] == ["flights-0", "7 ms", "0 ms", "700 B"]
+    assert is_valid(figure)
+
+
+def test_a_heat_map_stays_small_and_keeps_the_slowest() -> None:
+    gates = [gate("wide", n, [0.0] * 199 + [500.0 if n == 777 else 10.0]) for n in range(1_000)]
+    figure = figures.alignment(gates)
+    (heat,) = figure["data"]
+    assert "wide-777" in heat["y"]
+    assert len(heat["y"]) == figures.HEAT_ROWS_MAX
+    assert "32 slowest of 1,000" in figure["layout"]["xaxis"]["title"]["text"]
+    assert len(json.dumps(figure)) < 500_000
+
+
+def test_gates_of_different_width_fill_up_with_gaps() -> None:
+    gates = [gate("a", n, [0.0, 1.0]) for n in range(5)] + [
+        gate("b", n, [0.0] * 6) for n in range(5)
+    ]
+    (heat,) = figures.alignment(gates)["data"]
+    assert {len(row) for row in heat["z"]} == {6} == {len(row) for row in heat["customdata"]}
+
+
+def test_names_with_markup_are_shown_and_not_obeyed() -> None:
+    name = '<a href="javascript:alert(1)">x</a>'
+    for count in (1, 20):
+        text = json.dumps(figures.alignment([gate(name, n) for n in range(count)]))
+        assert "<a" not in text
+        assert "&lt;a" in text
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_every_colour_of_a_figure_is_in_the_style_sheet(count: int) -> None:
+    figure = [
+        figures.history([checkpoint(1)]),
+        figures.alignment([gate(index=n) for n in range(count)]),
+    ]
+    names = set(re.findall(r"var\((--[\w-]+)\)", json.dumps(figure)))
+    light, dark = CSS.split("@media (prefers-color-scheme: dark)", 1)
+    assert names
+    assert {name for name in names if f"{name}:" not in light or f"{name}:" not in dark} == set()
+
+
+def test_the_slowest_channel_is_named_with_what_it_cost() -> None:
+    gates = [gate(arrived_ms=[0, 30]), gate("totals", 1, [412.0, 0])]
+    assert alignment.sentence(gates) == (
+        "Slowest channel: flights-0 → totals-1. Its barrier came 412 ms after the first one, "
+        "behind 41.2 kB; meanwhile other channels were blocked for up to 412 ms."
+    )
+
+
+def test_an_unaligned_checkpoint_blocked_nothing() -> None:
+    sentence = alignment.sentence([gate(arrived_ms=[0, 30], blocked_ms=[0, 0])])
+    assert sentence.endswith("; no channel was blocked meanwhile.")
+
+
+def test_barriers_that_came_together_hold_nobody() -> None:
+    assert "came together" in alignment.sentence([gate(arrived_ms=[0, 0.4])])
+    assert "came together" in alignment.sentence([gate(arrived_ms=[None, None])])
+    assert alignment.sentence([]) == "No subtask of this job has a channel to align."
+
+
+def test_the_slowest_come_first_and_ended_channels_last() -> None:
+    found = alignment.slowest([gate(arrived_ms=[None, 3, 9, 0])], 4)
+    assert [channel.arrived_ms for channel in found] == [9, 3, 0, None]

@@ -1,0 +1,206 @@
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from checkpoints import services
+from checkpoints.models import Checkpoint
+from controlplane import clock
+from frontend import live
+from jobs.models import Attempt, Driver, Job, Subtask
+from tests.frontend import rows
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
+
+pytestmark = pytest.mark.django_db
+QUERIES = 9
+
+
+def shot(job: Job) -> dict:
+    value = live.snapshot(job.pk)
+    assert value is not None
+    return json.loads(json.dumps(value))  # As it arrives.
+
+
+def operators(value: dict) -> dict[str, dict]:
+    return {item["uid"]: item for item in value["progress"]["operators"]}
+
+
+def test_no_job_has_no_snapshot() -> None:
+    assert live.snapshot("nothing") is None
+    assert live.revisions("nothing") is None
+
+
+def test_a_job_that_was_just_submitted_says_what_it_waits_for() -> None:
+    job = rows.job("orders", status=JobStatus.CREATED)
+    rows.driver(job, status="requested", heard_at=None, created_at=clock.now())
+    value = shot(job)
+    assert value["status"]["text"] == "Starting"
+    assert value["progress"] is None
+    assert value["progress_empty"].startswith("No checkpoint yet: the pipeline is still building")
+    assert value["driver"]["status"]["text"] == "Waiting for a launcher"
+    assert value["attempt"]["restored"] == "nothing is deployed yet"
+    assert value["attention"] == []
+
+
+def test_barrier_progress_counts_acknowledgements_per_operator_in_the_order_of_the_stream() -> None:
+    job = rows.running()
+    services.request_checkpoint(None, job.pk)
+    before = shot(job)["progress"]
+    assert (before["acknowledged"], before["expected"]) == (0, 18)
+    assert before["is_under_way"]
+
+    rows.drive(
+        job,
+        rows.chain_acknowledged(1, "flights", 0),
+        rows.chain_acknowledged(1, "flights", 1),
+        rows.chain_acknowledged(1, "hourly", 1),
+    )
+    value = shot(job)
+    assert value["progress"]["text"] == "10 of 18 subtasks acknowledged"
+    assert list(operators(value)) == [
+        "flights", "flights-watermarks", "totals-combine", "hourly", "mean-delay", "hourly-sink",
+        "late-sink", "totals", "totals-sink",
+    ]  # fmt: skip
+    found = operators(value)
+    assert (found["flights"]["text"], found["flights"]["state"]) == ("2/2", "done")
+    assert (found["hourly"]["text"], found["hourly"]["missing"]) == ("1/2", "waiting for hourly-0")
+    assert (found["totals"]["text"], found["totals"]["missing"]) == ("0/2", "waiting for all 2")
+    # Chained operators acknowledge with their head, which says it for them.
+    assert found["mean-delay"]["is_chained"]
+    assert found["mean-delay"]["missing"] == ""
+
+
+def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> None:
+    job = rows.running()
+    services.request_checkpoint(None, job.pk)
+    revision = shot(job)["revisions"]
+    rows.complete(job, 1)
+    value = shot(job)
+    assert value["progress"]["status"]["text"] == "Completed"
+    assert not value["progress"]["is_under_way"]
+    assert {item["state"] for item in value["progress"]["operators"]} == {"done"}
+    assert value["last_completed"]["number"] == "1"
+    assert value["last_completed"]["size"] == "720 kB"  # 18 subtasks of 40 kB.
+    assert value["revisions"]["checkpoints"] > revision["checkpoints"]
+    assert value["revisions"] == live.revisions(job.pk)
+    operation = value["operations"][0]
+    assert (operation["kind"], operation["status"]["text"]) == ("Checkpoint", "Done")
+    assert operation["result"] == "checkpoint 1"
+
+
+def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
+    job = rows.running()
+    failed = rows.checkpoint(
+        job, 1, status=CheckpointStatus.ABORTED, cause="slow", acknowledged_count=0
+    )
+    rows.acknowledge_chain(failed, "flights", 0)
+    value = shot(job)
+    assert value["progress"]["why"] == "timed out before all subtasks acknowledged: slow"
+    assert operators(value)["flights"]["missing"] == "never came: flights-1"
+    assert value["attention"][0]["text"].startswith("The last checkpoint failed")
+
+
+def test_finished_subtasks_are_not_waited_for() -> None:
+    job = rows.running()
+    Subtask.objects.filter(job=job, chain="flights", index=1).update(status=SubtaskStatus.FINISHED)
+    pending = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=15)
+    rows.acknowledge_chain(pending, "flights", 0)
+    found = operators(shot(job))
+    assert (found["flights"]["text"], found["flights"]["state"]) == ("1/1", "done")
+    assert found["hourly"]["text"] == "0/2"
+
+
+def test_the_oldest_checkpoint_under_way_is_shown() -> None:
+    job = rows.running()
+    rows.checkpoint(job, 1)
+    rows.checkpoint(job, 2, status=CheckpointStatus.FINALIZING, acknowledged_count=18)
+    rows.checkpoint(job, 3, status=CheckpointStatus.PENDING)
+    value = shot(job)
+    assert value["progress"]["number"] == "2"
+    assert value["progress"]["status"]["text"] == "Finalizing"
+
+
+def test_a_silent_driver_is_shown_as_silent() -> None:
+    job = rows.running()
+    Driver.objects.filter(job=job).update(heard_at=clock.now() - timedelta(seconds=20))
+    value = shot(job)
+    assert value["driver"]["status"]["text"] == "Silent"
+    assert value["driver"]["heard_ago"] == "20 s ago"
+    assert "exactly-once sinks commit nothing" in value["attention"][0]["text"]
+
+
+def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
+    job = rows.job("orders", status=JobStatus.FAILED, cause=rows.TRACEBACK, started_at=None)
+    value = shot(job)
+    assert value["cause"]["headline"].startswith("weir.errors.UserError: there is no column")
+    assert value["cause"]["text"] == rows.TRACEBACK
+    assert value["attention"] == []  # The cause says it.
+    assert value["actions"]["checkpoint"]
+    assert not value["actions"]["restart"]
+
+
+@pytest.mark.parametrize(
+    ("status", "allowed"),
+    [
+        (JobStatus.RUNNING, {"checkpoint", "cancel", "restart"}),
+        (JobStatus.RESTARTING, {"cancel", "restart"}),
+        (JobStatus.CANCELLING, set()),
+        (JobStatus.FAILED, {"restart"}),
+        (JobStatus.CANCELED, {"restart"}),
+        (JobStatus.FINISHED, set()),
+    ],
+)
+def test_what_can_be_asked_depends_on_the_state(status: JobStatus, allowed: set[str]) -> None:
+    found = live.actions(rows.job(status=status))
+    assert {name for name, why_not in found.items() if not why_not} == allowed
+
+
+def test_only_time_passing_is_no_change() -> None:
+    job = rows.running()
+    rows.history(job, 3)
+    first, second = shot(job), shot(job)
+    assert first["now"] != second["now"]
+    assert live.changes(first) == live.changes(second)
+    rows.exception(job)
+    assert live.changes(shot(job)) != live.changes(first)
+
+
+def test_a_recovery_moves_the_revision_on() -> None:
+    job = rows.running()
+    first = live.revisions(job.pk)
+    rows.attempt(job.drivers.get(), 2, running_at=None)
+    second = live.revisions(job.pk)
+    Attempt.objects.filter(job=job, number=2).update(running_at=clock.now())
+    third = live.revisions(job.pk)
+    assert len({str(revision) for revision in (first, second, third)}) == 3
+
+
+def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
+    small, large = rows.running(), rows.running("large", parallelism=50)
+    rows.history(large, 40)
+    pending = rows.checkpoint(large, 41, status=CheckpointStatus.PENDING, subtask_count=450)
+    for index in range(30):
+        rows.acknowledge(pending, "flights", index)
+        rows.exception(large)
+        rows.operation(large, None)
+    for job in (small, large):
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            live.snapshot(job.pk)
+        assert len(queries) == QUERIES
+
+
+def test_a_snapshot_of_a_thousand_subtasks_is_small() -> None:
+    job = rows.running("large", parallelism=1_000)
+    rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
+    assert len(json.dumps(live.snapshot(job.pk))) < 8_000
+
+
+def test_acknowledgements_that_are_not_kept_leave_no_empty_bars() -> None:
+    job = rows.running()
+    rows.checkpoint(job, 1, has_details=False)
+    assert shot(job)["progress"]["operators"] == []
+    assert Checkpoint.objects.get().status == CheckpointStatus.COMPLETED

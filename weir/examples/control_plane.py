@@ -1,0 +1,152 @@
+"""A control plane on this machine for as long as a ``with`` block, and a client of its REST API.
+
+``LocalControlPlane`` starts ``weir_up`` as a user would, in a process of its own; ``Client`` speaks
+to its API with a token. Neither knows anything of the control plane but what its users see.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import urllib3
+
+START_S = 120.0
+STOP_S = 60.0
+TIMEOUT = urllib3.Timeout(connect=5.0, read=30.0)
+
+
+class RefusedError(Exception):
+    """The API answered with an error; ``problem`` is its problem document (RFC 9457)."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        super().__init__(f"{status}: {problem.get('detail') or problem.get('title') or problem}")
+        self.status = status
+        self.problem = problem
+
+
+class Client:
+    """A user of the REST API.
+
+    Raises:
+        RefusedError: From every method: the answer was no.
+        urllib3.exceptions.HTTPError: From every method: there was no answer.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self._pool = urllib3.PoolManager(
+            headers={"Authorization": f"Bearer {token}"}, timeout=TIMEOUT, retries=False
+        )
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The document at a path below ``/api/v1/``."""
+        return self._answer(self._pool.request("GET", self._address(path), fields=query or None))
+
+    def post(self, path: str, body: dict[str, Any] | None = None, key: str | None = None) -> Any:
+        """Ask for something; ``key`` makes asking twice the same as once."""
+        headers = dict(self._pool.headers) | {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        data = json.dumps(body or {}).encode()
+        return self._answer(
+            self._pool.request("POST", self._address(path), body=data, headers=headers)
+        )
+
+    def pages(self, path: str, **query: Any) -> Iterator[Any]:
+        """Every entry of a list, page by page."""
+        page = self.get(path, **query)
+        while True:
+            yield from page["results"]
+            if page["next"] is None:
+                return
+            page = self._answer(self._pool.request("GET", page["next"]))
+
+    def _address(self, path: str) -> str:
+        return f"{self.url}/api/v1/{path}"
+
+    @staticmethod
+    def _answer(response: urllib3.BaseHTTPResponse) -> Any:
+        document = json.loads(response.data) if response.data else None
+        if response.status >= 400:
+            raise RefusedError(response.status, document or {})
+        return document
+
+
+class LocalControlPlane:
+    """``weir_up`` on a free port, its data in ``home``; leaving the block ends every process."""
+
+    user = "operator"
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._process: subprocess.Popen[bytes] | None = None
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """Of its API, as the operator. Within the block."""
+        assert self._client is not None
+        return self._client
+
+    @property
+    def password(self) -> str:
+        """The operator's. Within the block."""
+        return (self._home / "operator").read_text().strip()
+
+    def __enter__(self) -> Self:
+        """Start it and wait until its pages answer.
+
+        Raises:
+            RuntimeError: It ended or did not come up; the message has the end of its output.
+        """
+        self._home.mkdir(parents=True, exist_ok=True)
+        log, access = self._home / "weir_up.log", self._home / "access.json"
+        access.unlink(missing_ok=True)
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "django", "weir_up"),
+                    *("--home", str(self._home), "--port", "0"),
+                    *("--access", str(access)),
+                ],
+                env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.dev"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # A Ctrl-C in the terminal is ours to pass on.
+            )
+        deadline = time.monotonic() + START_S
+        while not access.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                tail = log.read_text(errors="replace")[-4000:]
+                self._stop()
+                raise RuntimeError(f"the control plane did not come up:\n{tail}")
+            time.sleep(0.1)
+        found = json.loads(access.read_text())
+        self._client = Client(found["url"], found["token"])
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise

@@ -1,0 +1,360 @@
+"""Who decides about a job's checkpoints: a coordinator in this process, or the control plane's.
+
+The checkpoint runner tells what happened and carries out what was decided; in between lies this
+port. In library mode (``LocalCoordination``) the decision comes at once. Under the control plane
+(``RemoteCoordination``) it comes some time later, as commands: by then the attempt may be another
+one, or the checkpoint settled here. What such a command would do is then not done any more, and
+where the coordinator waits for an answer, it gets one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from weir.config import CheckpointConfig
+from weir.errors import ProtocolError
+from weir.ids import AttemptNumber, CheckpointId, SubtaskId
+from weir.operators.base import Clock
+from weir.protocol import coordinator
+from weir.protocol.coordinator import CoordinatorState
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.failures import DECLINE_REASONS
+from weir.protocol.lifecycle import FailureReason
+from weir.protocol.messages import (
+    Acknowledged,
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointGivenUp,
+    CheckpointingStarted,
+    CheckpointingStopped,
+    CheckpointRefused,
+    CheckpointRequested,
+    CheckpointsRestored,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    Declined,
+    DiscardCheckpoint,
+    DiscardHandles,
+    DiscardPending,
+    FailJob,
+    JobEnded,
+    ManifestWritten,
+    RecordAborted,
+    RecordCompleted,
+    Tick,
+    TriggerCheckpoint,
+    WriteManifest,
+)
+from weir.protocol.pending import CheckpointPlan
+
+# How soon a checkpoint that took too long is looked at again, and a final one asked for again,
+# while the control plane is there: it decides on both, and then a command says so.
+LOOK_AGAIN_MS = 1_000
+
+
+class Hands(Protocol):
+    """What carries out decisions."""
+
+    def carry_out(self, command: CoordinatorCommand) -> None:
+        """Do what a command says."""
+
+    def withhold(self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str) -> None:
+        """See that a manifest never appears, by a tombstone, and tell ``ManifestFailed``."""
+
+    def forget(self, checkpoint_id: CheckpointId) -> None:
+        """Drop what is kept of a checkpoint that came to nothing."""
+
+    def give_up(
+        self, command: CheckpointAborted, triggered_at_ms: int, reason: FailureReason, cause: str
+    ) -> None:
+        """Tell the subtasks that the checkpoint will not be, and note why."""
+
+
+class ControlPlane(Protocol):
+    """The control plane, as far as checkpoints go."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it has not answered for a while."""
+
+    def post(self, event: CoordinatorEvent) -> None:
+        """Have it know an event, now or when it is back, behind all events posted before."""
+
+
+class Coordination(Protocol):
+    """Where it is decided when to take checkpoints and which of them count."""
+
+    @property
+    def is_folding(self) -> bool:
+        """Whether an event is being folded in: what follows from it is not all done yet."""
+
+    def tell(self, event: CoordinatorEvent) -> None:
+        """Something happened.
+
+        Raises:
+            ProtocolError: A report that no correct worker sends.
+        """
+
+    def next_due_ms(self) -> int | None:
+        """When ``tick`` is due next; None: not before something else happens."""
+
+    def tick(self) -> None:
+        """Do what is due."""
+
+
+class LocalCoordination:
+    """The coordinator itself, run in this thread: commands are carried out within ``tell``."""
+
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        clock: Clock,
+        carry_out: Callable[[CoordinatorCommand], None],
+    ) -> None:
+        self.state = CoordinatorState(config=config)
+        self.is_folding = False
+        self._clock = clock
+        self._carry_out = carry_out
+        self._events: deque[CoordinatorEvent] = deque()  # Not folded in yet.
+
+    def tell(self, event: CoordinatorEvent) -> None:
+        """Fold an event in and carry out what follows."""
+        self._events.append(event)
+        if self.is_folding:
+            return  # A command led to this event; the commands beside it come first.
+        self.is_folding = True
+        try:
+            while self._events:
+                step = coordinator.step(self.state, self._events.popleft(), self._clock.now_ms())
+                self.state = step.state
+                for command in step.commands:
+                    self._carry_out(command)
+        finally:
+            self.is_folding = False  # A report that breaks the protocol ends its sender, not us.
+
+    def next_due_ms(self) -> int | None:
+        """When the coordinator needs its next ``Tick``."""
+        return coordinator.next_due_ms(self.state)
+
+    def tick(self) -> None:
+        """Trigger and expire what is due."""
+        due = self.next_due_ms()
+        if due is not None and self._clock.now_ms() >= due:
+            self.tell(Tick())
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A checkpoint that was triggered here and is not settled as far as known here."""
+
+    kind: CheckpointKind
+    triggered_at_ms: int  # When the command came, by the clock of this machine.
+    look_at_ms: int  # When it took too long.
+    missing: set[SubtaskId] = field(repr=False)
+    is_written: bool = False  # Its manifest was asked for.
+
+
+class RemoteCoordination:
+    """The control plane's coordinator: events are posted, commands come by ``receive``.
+
+    What is known here is what must be known when no word comes: which checkpoints of the attempt
+    are under way and who is missing. A checkpoint that takes longer than its timeout *while the
+    control plane is away* is given up here, since nobody else could tell the subtasks, which would
+    go on aligning and hold their channels. One that everybody acknowledged is never given up:
+    the control plane may have asked for its manifest already, and waiting costs the subtasks
+    nothing.
+    """
+
+    is_folding = False
+
+    def __init__(
+        self, config: CheckpointConfig, clock: Clock, control: ControlPlane, hands: Hands
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._control = control
+        self._hands = hands
+        self._attempt: AttemptNumber | None = None  # The one that runs.
+        self._plan: CheckpointPlan | None = None
+        self._newest_id = CheckpointId(0)  # Of those that were triggered here.
+        self._latest_completed_id: CheckpointId | None = None
+        self._under_way: dict[CheckpointId, _UnderWay] = {}
+        self._given_up: set[CheckpointId] = set()  # And the control plane has not said so yet.
+        self._final: CheckpointRequested | None = None  # Asked for, and not under way for sure.
+        self._ask_again_ms = 0
+
+    def tell(self, event: CoordinatorEvent) -> None:
+        """Post an event, and note what has to be known of it here."""
+        match event:
+            case Acknowledged():
+                self._acknowledge(event)
+                return
+            case Declined():
+                self._check(event)
+            case CheckpointingStarted(attempt, plan):
+                self._attempt, self._plan = attempt, plan
+            case CheckpointingStopped() | JobEnded():
+                self._control.post(event)
+                self._halt()
+                return
+            case CheckpointRequested():
+                self._final = event
+                self._ask_again_ms = self._clock.now_ms() + LOOK_AGAIN_MS
+            case CheckpointsRestored(completed):
+                self._latest_completed_id = max((c.checkpoint_id for c in completed), default=None)
+            case ManifestWritten(checkpoint_id):
+                written = self._under_way.get(checkpoint_id)
+                if written is not None and written.kind is CheckpointKind.SAVEPOINT:
+                    del self._under_way[checkpoint_id]  # Nothing is announced of it.
+            case _:
+                pass
+        self._control.post(event)
+
+    def receive(self, command: CoordinatorCommand) -> None:
+        """Have a command carried out, unless it comes too late.
+
+        The race behind a ``WriteManifest`` that comes too late: everybody acknowledged, the control
+        plane decided, and before its word arrived the attempt failed here. The next attempt may be
+        choosing what to restore at this moment; if the manifest appeared now, that attempt would go
+        on from an older checkpoint while sinks and retention count on this one. So it is withheld:
+        a tombstone takes its key, and the coordinator, which waits for an outcome and for nothing
+        else, is told that there is none.
+        """
+        match command:
+            case TriggerCheckpoint():
+                self._trigger(command)
+            case WriteManifest(pending):
+                known = self._under_way.get(pending.checkpoint_id)
+                if known is None or known.missing or pending.attempt != self._attempt:
+                    cause = f"its manifest was asked for too late: the attempt is {self._attempt}"
+                    self._hands.withhold(pending.checkpoint_id, pending.attempt, cause)
+                elif not known.is_written:
+                    known.is_written = True
+                    if self._final and pending.request.request_id == self._final.request_id:
+                        self._final = None
+                    self._hands.carry_out(command)
+            case CheckpointCompleted(attempt, checkpoint_id):
+                if self._settle(attempt, checkpoint_id):
+                    self._latest_completed_id = checkpoint_id
+                    self._hands.carry_out(command)
+            case CheckpointAborted(attempt, checkpoint_id):
+                if self._settle(attempt, checkpoint_id):
+                    self._hands.carry_out(command)
+            case FailJob(attempt):
+                if attempt == self._attempt:
+                    self._hands.carry_out(command)
+            case RecordAborted(pending) if pending.checkpoint_id in self._given_up:
+                self._given_up.remove(pending.checkpoint_id)  # It was noted here.
+            case RecordCompleted() | RecordAborted() | CheckpointRefused():
+                self._hands.carry_out(command)
+            case DiscardHandles() | DiscardPending() | DiscardCheckpoint():
+                pass  # Files of such a job are deleted by the control plane, and by nobody else.
+
+    def next_due_ms(self) -> int | None:
+        """When a checkpoint takes too long, or a final one is to be asked for again."""
+        due = [c.look_at_ms for c in self._under_way.values() if c.missing]
+        if self._final is not None:
+            due.append(self._ask_again_ms)
+        return min(due, default=None)
+
+    def tick(self) -> None:
+        """Give up what took too long, where nobody else can."""
+        now = self._clock.now_ms()
+        is_away = self._control.is_away
+        for checkpoint_id, known in list(self._under_way.items()):
+            if known.missing and now >= known.look_at_ms:
+                if is_away:
+                    self._give_up(checkpoint_id, known)
+                else:
+                    known.look_at_ms = now + LOOK_AGAIN_MS
+        if self._final is not None and now >= self._ask_again_ms:
+            # What became of the first request is known to the control plane alone; it knows one
+            # that still waits or runs by its id.
+            self._ask_again_ms = now + LOOK_AGAIN_MS
+            if not is_away:
+                self._control.post(self._final)
+
+    def _acknowledge(self, ack: Acknowledged) -> None:
+        self._check(ack)
+        known = self._under_way.get(ack.checkpoint_id)
+        if known is not None and ack.attempt == self._attempt:
+            known.missing.difference_update(part.subtask for part in ack.operators)
+        self._control.post(_without_inline_state(ack))
+
+    def _check(self, report: Acknowledged | Declined) -> None:
+        """Refuse here what the coordinator would refuse: there, it would end this driver."""
+        if not 0 < report.checkpoint_id <= self._newest_id:
+            raise ProtocolError(f"checkpoint {report.checkpoint_id} was never triggered")
+        if self._plan is None:
+            raise ProtocolError("the job does not run")
+        subtasks = self._plan.operators_of(report.chain)
+        if isinstance(report, Declined):
+            if report.reason not in DECLINE_REASONS:
+                raise ProtocolError(f"{report.chain} declined with {report.reason}")
+        elif sorted(part.subtask for part in report.operators) != sorted(subtasks):
+            raise ProtocolError(f"{report.chain} acknowledged for others than it runs")
+
+    def _trigger(self, command: TriggerCheckpoint) -> None:
+        checkpoint_id = command.barrier.checkpoint_id
+        if command.attempt != self._attempt or self._plan is None:
+            return
+        if checkpoint_id not in self._under_way:
+            if checkpoint_id <= self._newest_id:
+                return  # It is settled.
+            now = self._clock.now_ms()
+            self._newest_id = checkpoint_id
+            self._under_way[checkpoint_id] = _UnderWay(
+                kind=command.barrier.options.kind,
+                triggered_at_ms=now,
+                look_at_ms=now + self._config.timeout_ms,
+                missing=set(self._plan.to_acknowledge()),
+            )
+        self._hands.carry_out(command)
+
+    def _settle(self, attempt: AttemptNumber, checkpoint_id: CheckpointId) -> bool:
+        if attempt != self._attempt:
+            return False
+        return self._under_way.pop(checkpoint_id, None) is not None
+
+    def _give_up(self, checkpoint_id: CheckpointId, known: _UnderWay) -> None:
+        assert self._attempt is not None
+        del self._under_way[checkpoint_id]
+        self._given_up.add(checkpoint_id)
+        reason = FailureReason.CONTROL_PLANE_AWAY
+        cause = (
+            f"not completed within {self._config.timeout_ms} ms, and the control plane is away; "
+            f"missing: {', '.join(map(str, sorted(known.missing)[:5]))}"
+        )
+        told = CheckpointAborted(self._attempt, checkpoint_id, self._latest_completed_id)
+        self._hands.give_up(told, known.triggered_at_ms, reason, cause)
+        self._control.post(CheckpointGivenUp(self._attempt, checkpoint_id, reason, cause))
+
+    def _halt(self) -> None:
+        """The attempt is over; whatever it has under way here comes to nothing.
+
+        Of what everybody acknowledged the manifest may have been asked for, and the word may be on
+        its way: the coordinator waits for the outcome, and the next attempt for the coordinator.
+        """
+        attempt, self._attempt = self._attempt, None
+        self._final = None
+        under_way, self._under_way = self._under_way, {}
+        for checkpoint_id, known in under_way.items():
+            if known.is_written:
+                continue  # Its outcome is posted when it is there.
+            if known.missing or attempt is None:
+                self._hands.forget(checkpoint_id)
+            else:
+                cause = f"attempt {attempt} ended before its manifest was asked for"
+                self._hands.withhold(checkpoint_id, attempt, cause)
+
+
+def _without_inline_state(ack: Acknowledged) -> Acknowledged:
+    """The acknowledgement without the state that travelled inside: the manifest will have it."""
+    return replace(
+        ack,
+        operators=tuple(
+            replace(part, handles=tuple(h for h in part.handles if h.inline is None))
+            for part in ack.operators
+        ),
+    )

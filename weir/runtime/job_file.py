@@ -1,0 +1,141 @@
+"""The file by which the control plane's launcher tells a driver what to run, and for whom.
+
+It is JSON, written with mode 0600 because the driver's token is in it::
+
+    {
+        "version": 1,
+        "gateway": "https://weir.example",
+        "allow_plain_http": false,
+        "job_id": "…",
+        "driver": 3,
+        "token": "…",
+        "pipeline": {"kind": "script", "target": "/path/pipeline.py"},
+        "options": {"parallelism": 4, "storage": "/checkpoints", "parameters": {"rate": "100"}},
+    }
+
+What ``options`` leaves out is the script's own.
+"""
+
+import json
+import os
+import stat
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from weir.config import CheckpointingMode
+from weir.datastream.execution import ExecutionOptions
+from weir.errors import ConfigError, ProtocolError
+from weir.protocol.wire import from_wire
+
+VERSION = 1
+BYTES_MAX = 1 << 20
+
+
+class PipelineKind(StrEnum):
+    """What a pipeline is."""
+
+    SCRIPT = "script"
+    MODULE = "module"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What to run: a script's path, or a module's dotted name."""
+
+    kind: PipelineKind
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the control plane lays over the script's settings; None leaves it to the script."""
+
+    parallelism: int | None = None
+    interval_ms: int | None = None
+    mode: CheckpointingMode | None = None
+    storage: str | None = None
+    restore: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    allow_non_restored_state: bool | None = None
+    allow_pickled_state: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.parameters.items():
+            if type(value) is not str:
+                raise ConfigError(f"parameter {name} is {value!r}; parameters are text")
+
+    def to_execution(self) -> ExecutionOptions:
+        """The same for ``env.execute()``."""
+        return ExecutionOptions(
+            parallelism=self.parallelism,
+            interval_ms=self.interval_ms,
+            mode=self.mode,
+            storage=self.storage,
+            restore=self.restore,
+            parameters=self.parameters,
+            allow_non_restored_state=self.allow_non_restored_state,
+            allow_pickled_state=self.allow_pickled_state,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """All that a driver is told when it starts."""
+
+    version: int
+    gateway: str  # The control plane's base URL.
+    job_id: str
+    driver: int  # Its number among the job's drivers.
+    token: str = field(repr=False)
+    pipeline: Pipeline
+    options: Options = Options()
+    allow_plain_http: bool = False
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Read and check a job file.
+
+    Raises:
+        ConfigError: It cannot be read, others can read it, or it is not what it should be.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            data = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"the job file {path} cannot be read: {error}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"the job file {path} is no regular file")
+    if status.st_mode & 0o077:
+        raise ConfigError(
+            f"the job file {path} holds a token and has mode {stat.S_IMODE(status.st_mode):04o}, "
+            "so that others may read or change it; it must have 0600"
+        )
+    if len(data) > BYTES_MAX:
+        raise ConfigError(f"the job file {path} is larger than {BYTES_MAX} bytes")
+    return parse_job_file(data, str(path))
+
+
+def parse_job_file(data: bytes, name: str) -> JobFile:
+    """Check what a job file says.
+
+    Raises:
+        ConfigError: It is no JSON, of another version, or lacks or has something unknown.
+    """
+    try:
+        told = json.loads(data)
+    except ValueError as error:
+        raise ConfigError(f"the job file {name} is no JSON: {error}") from error
+    version = told.get("version") if type(told) is dict else None
+    if version != VERSION:
+        raise ConfigError(
+            f"the job file {name} has version {version!r}, and this Weir reads {VERSION}: install "
+            "the control plane's version of Weir where its drivers start"
+        )
+    try:
+        return from_wire(JobFile, told)
+    except ProtocolError as error:
+        raise ConfigError(f"the job file {name}: {error}") from error
