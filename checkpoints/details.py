@@ -139,7 +139,8 @@ def _copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequ
         return
     text.seek(0)
     names = ", ".join(f'"{column}"' for column in columns)
-    with connection.cursor() as cursor:
+    # Django wraps the errors of what it knows, and COPY is not among that.
+    with connection.cursor() as cursor, connection.wrap_database_errors:
         cursor.copy_expert(
             f'COPY "{model._meta.db_table}" ({names}) FROM STDIN WITH (FORMAT csv)', text
         )

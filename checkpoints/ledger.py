@@ -129,7 +129,10 @@ class Ledger:
                 pass
         self._has_ended = step.state.ended is not None
         for command in step.commands:
-            self._follow(command)
+            if isinstance(command, TriggerCheckpoint):
+                self._triggered(command, step.state)
+            else:
+                self._follow(command)
 
     def _acknowledged(self, event: Acknowledged) -> None:
         row = self._touch_number(event.checkpoint_id)
@@ -151,9 +154,6 @@ class Ledger:
 
     def _follow(self, command: CoordinatorCommand) -> None:
         match command:
-            case TriggerCheckpoint():
-                if command.barrier.checkpoint_id >= self._next_id:
-                    self._triggered(command)
             case WriteManifest(pending):
                 row = self._moved(pending.checkpoint_id, CheckpointStatus.FINALIZING)
                 if row is not None:
@@ -189,14 +189,18 @@ class Ledger:
             case _:
                 pass
 
-    def _triggered(self, command: TriggerCheckpoint) -> None:
+    def _triggered(self, command: TriggerCheckpoint, state: CoordinatorState) -> None:
         barrier = command.barrier
+        if barrier.checkpoint_id < self._next_id:
+            return  # Subtasks whose inputs ended meanwhile take a trigger of their own.
+        pending = state.find_pending(barrier.checkpoint_id)
         self._next_id = CheckpointId(barrier.checkpoint_id + 1)
         self._add(
             number=barrier.checkpoint_id,
             attempt=command.attempt,
             kind=barrier.options.kind.value,
             status=CheckpointStatus.PENDING.value,
+            request_id=(pending and pending.request.request_id) or "",
             triggered_at=clock.from_ms(barrier.triggered_at_ms),
             subtask_count=0,  # Counted when the batch is saved.
         )

@@ -19,7 +19,7 @@ from checkpoints.coordination import pump, state_of
 from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
 from controlplane import clock, logs
 from jobs import services
-from jobs.models import FINAL_JOB_STATUSES, Job
+from jobs.models import FINAL_JOB_STATUSES, Job, OutboxCommand
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.elements import CheckpointKind
@@ -30,6 +30,7 @@ from weir.storage.manifest import Manifest, Tombstone, dump, load
 logger = logging.getLogger(__name__)
 
 ENDED_MAX = 100  # In one sweep each.
+DROPPED_MAX = 5_000
 TRIMMED_JOBS_MAX = 50
 TRIMMED_MAX = 500  # Checkpoints of one job.
 
@@ -65,6 +66,15 @@ def end_abandoned() -> int:
                         count += 1
             except Exception:
                 logger.exception("its end could not be told; the next sweep tries again")
+    return count
+
+
+def drop_commands() -> int:
+    """Drop what nobody will take of the commands to jobs that are over; says how many."""
+    over = OutboxCommand.objects.filter(
+        is_abandoned("job", clock.now()), job__status__in=FINAL_JOB_STATUSES
+    )
+    count, _ = OutboxCommand.objects.filter(pk__in=over.values("pk")[:DROPPED_MAX]).delete()
     return count
 
 

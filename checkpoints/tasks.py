@@ -29,4 +29,5 @@ def storage_tick() -> None:
 def sweep() -> None:
     """Repeat what was cut off, and trim what is old."""
     sweeping.end_abandoned()
+    sweeping.drop_commands()
     sweeping.trim_details()

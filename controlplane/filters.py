@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import django_filters
 import django_filters.rest_framework
+from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from rest_framework import exceptions
@@ -42,6 +43,27 @@ class _MomentField(django_filters.fields.IsoDateTimeField):
             return moment and moment.astimezone(UTC)
         except (OverflowError, ValueError) as error:  # Near the ends of time.
             raise ValidationError("Not a point in time that can be kept.") from error
+
+
+class _TrueOrFalseField(forms.Field):
+    def to_python(self, value: Any) -> bool | None:
+        if value in self.empty_values:
+            return None
+        if value not in ("true", "false"):
+            raise ValidationError("Give true or false.")
+        return bool(value == "true")
+
+
+class TrueOrFalseFilter(django_filters.BooleanFilter):
+    """`true` or `false`, and nothing else."""
+
+    field_class = _TrueOrFalseField
+
+
+class WholeNumberFilter(django_filters.NumberFilter):
+    """A whole number."""
+
+    field_class = forms.IntegerField
 
 
 class MomentFilter(django_filters.IsoDateTimeFilter):

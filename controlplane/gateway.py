@@ -4,11 +4,16 @@ Waiting takes neither a thread nor a connection. What the requests mean is decid
 ``checkpoints.gateway``.
 """
 
+import asyncio
 import json
+import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
+from typing import NoReturn
 
 from django.conf import settings
 from starlette.requests import Request
@@ -20,20 +25,23 @@ from controlplane.accounts.models import digest_of
 from controlplane.bodies import ClientGoneError, gunzip, read_into
 from controlplane.errors import Invalid, NotFound, Refusal, Unauthorized
 from controlplane.gauges import command_polls
-from controlplane.hub import Hub
+from controlplane.hub import Bell, Hub
 from controlplane.requests import plain, refusal
-from controlplane.threads import DATABASE_AWAY, in_database
-from jobs.models import Driver, Job
+from controlplane.threads import DATABASE_AWAY, Unavailable, in_database
+from jobs.models import Driver, Job, OutboxCommand
 from weir.protocol import wire
 from weir.protocol.gateway import CommandBatch
 from weir.protocol.messages import SCHEMA_VERSION
 
 VERSION_HEADER = "Weir-Schema-Version"
 WAIT_S_MAX = 30.0
-LOOK_AGAIN_S = 1.0  # Where no wake-up comes.
+LOOK_S = 1.0  # Where no wake-up comes: between queries for the commands of all who wait.
+ASK_AGAIN_S = 10.0  # Between looks of a poll that nobody woke: its driver may have been replaced.
 AFTER_MAX = 2**63 - 1
 STRANGERS_BYTES_MAX = 256 << 10  # More is read only for who has a token of the job.
 MEMORY_BYTES_MAX = 1 << 20  # A larger body waits on disk until it is complete.
+
+logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -81,14 +89,61 @@ async def commands(request: Request) -> Response:
     _check_version(request)
     after, wait_s = _after(request), _wait_s(request)
     hub: Hub = request.app.state.hub
+    lookout: Lookout = request.app.state.lookout
     deadline = time.monotonic() + wait_s
-    with command_polls.track_inprogress(), hub.listen(wakeups.commands(job_id)) as bell:
+    with command_polls.track_inprogress(), lookout.listen(job_id) as bell:
         while True:
             batch = await in_database(gateway.take_commands, job_id, token, after)
             left_s = deadline - time.monotonic()
             if batch.commands or left_s <= 0 or hub.is_closed or await request.is_disconnected():
                 return _batch(batch)
-            await bell.wait(min(LOOK_AGAIN_S, left_s))
+            await bell.wait(min(ASK_AGAIN_S, left_s))
+
+
+class Lookout:
+    """Wakes the polls whose jobs have commands, also those whose wake-up got lost.
+
+    One query a second asks for all of them: if each poll looked for itself, many polls would keep
+    the database's threads busy, and commands waiting.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._waiting: Counter[str] = Counter()
+
+    @contextmanager
+    def listen(self, job_id: str) -> Iterator[Bell]:
+        """A bell that rings when there may be commands for the job's driver."""
+        self._waiting[job_id] += 1
+        try:
+            with self._hub.listen(wakeups.commands(job_id)) as bell:
+                yield bell
+        finally:
+            self._waiting[job_id] -= 1
+            if not self._waiting[job_id]:
+                del self._waiting[job_id]
+
+    async def run(self) -> NoReturn:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._waiting:
+                continue
+            try:
+                found = await in_database(_with_commands, list(self._waiting))
+            except (*DATABASE_AWAY, Unavailable) as error:
+                logger.warning("commands cannot be looked for: %s", str(error).strip())
+                continue
+            except Exception:  # A bug here must not end the looking for good.
+                logger.exception("commands cannot be looked for")
+                continue
+            for job_id in found:
+                self._hub.ring(wakeups.commands(job_id))
+
+
+def _with_commands(job_ids: list[str]) -> list[str]:
+    rows = OutboxCommand.objects.filter(job__in=job_ids).order_by()
+    return list(rows.values_list("job", flat=True).distinct())
 
 
 def _batch(batch: CommandBatch) -> Response:

@@ -106,6 +106,9 @@ class Hub:
                 pause_s = min(2 * pause_s, PAUSE_MAX_S) or PAUSE_MIN_S
                 if self.is_connected:
                     pause_s = PAUSE_MIN_S
+            except Exception:  # A bug here or in the client must not cost wake-ups for good.
+                logger.exception("no wake-ups from Redis for a moment")
+                pause_s = PAUSE_MAX_S
             finally:
                 self.is_connected = False
             await asyncio.sleep(pause_s)

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.functional import LazyObject
+from django.views import defaults
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -73,7 +74,11 @@ class RequestMiddleware:
         """Answer 503 where a page found the database away; the API does so by itself."""
         if not isinstance(exception, DATABASE_AWAY):
             return None
-        return problems.of_exception(request, exception)
+        logger.warning("the database did not answer: %s", str(exception).strip())
+        response = defaults.server_error(request)
+        response.status_code = Unavailable.status
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+        return response
 
     def _refused(self, request: HttpRequest) -> HttpResponse | None:
         bytes_max = body_bytes_max(request.path)
@@ -178,13 +183,12 @@ def log_access(method: str, path: str, status: int, started: float) -> None:
 class ContentSecurityPolicyMiddleware:
     """Tells browsers to run scripts from files of this server only, never from a page itself."""
 
-    # Plotly sets the style of what it draws by style elements and attributes, and makes images of
-    # figures as data and blob addresses.
     POLICY = (
-        "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-        "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
-        "frame-ancestors 'none'"
+        "default-src 'self'; script-src 'self'; style-src {styles}; img-src 'self' data: blob:; "
+        "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
+    # Pages whose scripts, Plotly and Swagger UI, write style elements and attributes.
+    STYLED_PATHS = ("/jobs/", "/api/v1/docs")
 
     def __init__(self, get_response: GetResponse) -> None:
         self._get_response = get_response
@@ -192,5 +196,7 @@ class ContentSecurityPolicyMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """The response, with the policy where it has none of its own."""
         response = self._get_response(request)
-        response.headers.setdefault("Content-Security-Policy", self.POLICY)
+        is_styled = request.path.startswith(self.STYLED_PATHS)
+        policy = self.POLICY.format(styles="'self' 'unsafe-inline'" if is_styled else "'self'")
+        response.headers.setdefault("Content-Security-Policy", policy)
         return response

@@ -38,17 +38,22 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
-    """What lives as long as the process: the hub, the feeds, the database's threads."""
+    """What lives as long as the process: wake-ups, feeds, the database's threads."""
     hub = app.state.hub = Hub(settings.REDIS_URL)
     app.state.feeds = streams.Feeds(hub)
-    following = asyncio.create_task(hub.run(), name="wake-ups")
+    lookout = app.state.lookout = gateway.Lookout(hub)
+    tasks = [
+        asyncio.create_task(hub.run()),
+        asyncio.create_task(lookout.run()),
+    ]
     try:
         with _on_signal(hub.close):
             yield
     finally:
         hub.close()
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(threads.close)
 
 

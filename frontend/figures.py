@@ -226,7 +226,7 @@ def _bars(rows: Sequence[Channel]) -> Figure:
             height=110 + 26 * max(len(rows), 2),
             margin={"l": 8, "r": 16, "t": 36, "b": 12},
             xaxis={
-                "title": {"text": "Time since the receiver's first barrier", "standoff": 8},
+                "title": {"text": "After the first barrier", "standoff": 8},
                 "automargin": True,
                 "tickformat": "~s",
                 "ticksuffix": "s",

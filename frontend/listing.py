@@ -45,19 +45,29 @@ def of(jobs: Page) -> Json:
     completed = queries.checkpoints_by_id([job.completed_id for job in rows if job.completed_id])
     settled = queries.recent_by_job(ids, SETTLED_CONSIDERED)
     failures = queries.failures_by_job(ids, rows[0].now) if rows else {}
+    shown = {
+        job.pk: _job(
+            job,
+            completed.get(job.completed_id),
+            settled.get(job.pk, []),
+            failures.get(job.pk, 0),
+        )
+        for job in rows
+    }
+    # The database put the pages in order by part of what attention knows.
+    rows = sorted(rows, key=lambda job: _urgency(job, shown[job.pk]))
     return {
-        "jobs": [
-            _job(
-                job,
-                completed.get(job.completed_id),
-                settled.get(job.pk, []),
-                failures.get(job.pk, 0),
-            )
-            for job in rows
-        ],
+        "jobs": [shown[job.pk] for job in rows],
         "now": iso(rows[0].now) if rows else None,
         "total": plural(jobs.paginator.count, "job"),
     }
+
+
+def _urgency(job: Job, shown: Json) -> int:
+    if job.rank == queries.RANK_OVER:
+        return 3
+    tones = {item["tone"] for item in shown["attention"]}
+    return 0 if "bad" in tones else 1 if tones else 2
 
 
 def _job(

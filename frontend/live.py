@@ -10,6 +10,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from django.urls import reverse
+
 from checkpoints.models import Checkpoint
 from frontend import attention, facts, queries, status
 from frontend.formatting import (
@@ -196,7 +198,8 @@ def _subtasks(job: Job, chains: dict[str, queries.ChainSubtasks]) -> str:
 
 def _driver(driver: Driver | None, now: datetime, *, is_silent: bool) -> Json:
     if driver is None:
-        return {"number": NOTHING, "status": None, "heard_at": None, "heard_ago": "", "where": ""}
+        nothing = {"status": None, "heard_at": None, "heard_ago": "", "where": "", "log": ""}
+        return {"number": NOTHING} | nothing
     return {
         "number": number(driver.number),
         "status": status.of_driver(driver.status, is_silent=is_silent),
@@ -204,6 +207,9 @@ def _driver(driver: Driver | None, now: datetime, *, is_silent: bool) -> Json:
         "heard_at": iso(driver.heard_at) if is_silent else None,
         "heard_ago": age(milliseconds_between(driver.heard_at, now)) if is_silent else "",
         "where": driver.spark_application,
+        "log": reverse("api:driver-log", args=[driver.job_id, driver.number])
+        if driver.directory
+        else "",
     }
 
 

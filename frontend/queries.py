@@ -42,6 +42,7 @@ HISTORY_ROWS = 20
 EXCEPTIONS_SHOWN = 10
 RECOVERIES_SHOWN = 10
 ALIGNMENT_GATES_MAX = 2_000
+RANK_OVER = 3  # Of a job that has ended, and not just now in a failure.
 FAILURES_WINDOW = timedelta(hours=1)
 
 UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
@@ -63,7 +64,7 @@ class DatabaseNow(Func):
 def job_with_now(job_id: str) -> Job | None:
     """The job with its coordinator's due times, the newest exception's id, and ``now``."""
     return (
-        Job.objects.select_related("coordinator", "created_by")
+        Job.objects.select_related("coordinator")
         .defer("coordinator__state", "options", "spark_conf", "settings", "restart_state")
         .annotate(
             now=DatabaseNow(),
@@ -249,7 +250,7 @@ def jobs_by_attention(silent_after: timedelta) -> QuerySet[Job]:
                     then=Value(1),
                 ),
                 When(~Q(status__in=FINAL_JOB_STATUSES), then=Value(2)),
-                default=Value(3),
+                default=Value(RANK_OVER),
                 output_field=IntegerField(),
             )
         )

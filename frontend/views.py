@@ -53,10 +53,12 @@ def job_list_data(request: HttpRequest) -> HttpResponse:
 @role_required(Role.VIEWER)
 def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: what it does now, its checkpoints, and what can be asked of it."""
-    job = _job(job_id)
+    job, shown = _job(job_id), live.snapshot(job_id)
+    if shown is None:  # Deleted in between.
+        raise Http404(f"There is no job {job_id!r}.")
     context = {
         "job": job,
-        "live": live.snapshot(job_id),
+        "live": shown,
         "details": details.of(job),
         "may_operate": _may_operate(request),
         "keys": _keys(),
@@ -160,8 +162,8 @@ def _act(request: HttpRequest, job_id: str, act: Act, done: str) -> HttpResponse
 
 
 def _job(job_id: str) -> Job:
-    rows: QuerySet[Job] = Job.objects.defer("options", "spark_conf", "restart_state")
-    job = rows.filter(pk=job_id).first()
+    rows: QuerySet[Job] = Job.objects.select_related("created_by")
+    job = rows.defer("options", "spark_conf", "restart_state").filter(pk=job_id).first()
     if job is None:
         raise Http404(f"There is no job {job_id!r}.")
     return job

@@ -1,8 +1,7 @@
 """What a job is submitted with, checked before anything is stored."""
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,17 @@ from django.conf import settings
 
 from controlplane.errors import Invalid
 from jobs.models import Artifact, PipelineKind
-from weir.config import CheckpointConfig, CheckpointingMode, JobConfig
+from jobs.options import check_options
 from weir.errors import WeirError
 from weir.storage.store import store_for
 
 NAME_LENGTH_MAX = 100
-PARAMETERS_BYTES_MAX = 64 << 10
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://\S+|yarn|k8s://\S+"
 )
 _CONF_KEY = re.compile(r"spark\.[A-Za-z0-9_.\-]+")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_CHECKPOINT = re.compile(r".+/[^/]+/chk-\d+/?")
 # What the launcher decides.
 _CONF_RESERVED = frozenset({"spark.master", "spark.submit.deployMode", "spark.app.name"})
 
@@ -78,7 +75,7 @@ def check(submission: Submission) -> Checked:
     if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
         errors.add("name", f"A name has 1 to {NAME_LENGTH_MAX} printable characters.")
     kind, target, artifact = _pipeline(submission, errors)
-    options = _options(submission.options, errors)
+    options = check_options(submission.options, errors.add)
     master = submission.spark_master or settings.WEIR_SPARK_MASTER
     if not _MASTER.fullmatch(master) or len(master) > 200:
         errors.add(
@@ -153,88 +150,6 @@ def _script(target: str, errors: _Errors) -> str:
             continue  # A path that cannot be, such as one too long, or a ring of links.
     errors.add("pipeline_target", problem)
     return target
-
-
-def _options(given: Mapping[str, Any], errors: _Errors) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        errors.add("options", "Give an object.")
-        return {}
-    for key in given.keys() - _OPTIONS.keys():
-        known = ", ".join(sorted(_OPTIONS))
-        hint = "Give storage beside the options." if key == "storage" else f"There are {known}."
-        errors.add(f"options.{key}", f"There is no such option. {hint}")
-    options: dict[str, Any] = {}
-    for key, check_value in _OPTIONS.items():
-        if given.get(key) is None:
-            continue
-        try:
-            options[key] = check_value(given[key])
-        except (WeirError, ValueError) as error:
-            errors.add(f"options.{key}", str(error))
-    return options
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or value > 2**31 - 1:
-        raise ValueError("Give a whole number.")
-    return value
-
-
-def _parallelism(value: Any) -> int:
-    # max_parallelism bounds it where the pipeline sets none; the range is weir.config's.
-    JobConfig(parallelism=_whole(value), max_parallelism=32_768)
-    return int(value)
-
-
-def _interval(value: Any) -> int:
-    CheckpointConfig(interval_ms=_whole(value))
-    return int(value)
-
-
-def _mode(value: Any) -> str:
-    if type(value) is not str or value not in set(CheckpointingMode):
-        raise ValueError(f"Give one of {', '.join(CheckpointingMode)}.")
-    return str(value)
-
-
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise ValueError("Give true or false.")
-    return value
-
-
-def _restore(value: Any) -> str:
-    if value == "latest":
-        raise ValueError(
-            "A new job has no latest checkpoint. Name the one to begin with, such as "
-            "<storage>/<job>/chk-7; a job that is restarted takes its newest by itself."
-        )
-    if type(value) is not str or not value.isprintable() or not _CHECKPOINT.fullmatch(value):
-        raise ValueError("Name a checkpoint, such as <storage>/<job>/chk-7.")
-    return value
-
-
-def _parameters(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping) or not all(
-        type(k) is str and k and type(v) is str for k, v in value.items()
-    ):
-        raise ValueError("Give an object whose values are texts.")
-    if len(json.dumps(dict(value))) > PARAMETERS_BYTES_MAX:
-        raise ValueError(f"All parameters together may have {PARAMETERS_BYTES_MAX} bytes.")
-    if any("\0" in text for pair in value.items() for text in pair):
-        raise ValueError("A parameter holds a NUL character.")
-    return dict(value)
-
-
-_OPTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "parallelism": _parallelism,
-    "interval_ms": _interval,
-    "mode": _mode,
-    "restore": _restore,
-    "parameters": _parameters,
-    "allow_non_restored_state": _flag,
-    "allow_pickled_state": _flag,
-}
 
 
 def _conf(given: Mapping[str, str], errors: _Errors) -> dict[str, str]:

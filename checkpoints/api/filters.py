@@ -3,7 +3,7 @@
 import django_filters
 
 from checkpoints.models import Checkpoint, SubtaskAck
-from controlplane.filters import ChoicesFilter, after, before
+from controlplane.filters import ChoicesFilter, WholeNumberFilter, after, before
 from jobs.api.filters import choices
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
@@ -15,7 +15,7 @@ class CheckpointFilter(django_filters.FilterSet):
     status = ChoicesFilter(choices(CheckpointStatus))
     kind = ChoicesFilter(choices(CheckpointKind))
     reason = ChoicesFilter(choices(FailureReason))
-    attempt = django_filters.NumberFilter()
+    attempt = WholeNumberFilter()
     triggered_after = after("triggered_at")
     triggered_before = before("triggered_at")
 

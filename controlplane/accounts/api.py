@@ -16,6 +16,7 @@ from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User
 from controlplane.accounts.permissions import role_of
 from controlplane.errors import NotFound
+from controlplane.filters import ChoicesFilter, TrueOrFalseFilter
 from controlplane.serializers import RequestSerializer
 
 # Shapes -------------------------------------------------------------------------------------------
@@ -81,6 +82,7 @@ class TokenRequest(RequestSerializer):
 class UserSerializer(serializers.ModelSerializer):
     """An account."""
 
+    email = serializers.CharField(help_text="Empty where there is none.")
     role = serializers.ChoiceField(Role.choices, source="effective_role")
 
     class Meta:
@@ -121,15 +123,27 @@ class TokenFilter(django_filters.FilterSet):
     """Which tokens."""
 
     user = django_filters.CharFilter(field_name="user__username", help_text="By name.")
-    valid = django_filters.BooleanFilter(method="by_revocation", help_text="Not revoked.")
+    valid = TrueOrFalseFilter(method="by_revocation", help_text="Not revoked.")
+    role = ChoicesFilter(Role.choices)
 
     class Meta:
         model = Token
-        fields = ["role"]
+        fields: list[str] = []
 
     def by_revocation(self, tokens: QuerySet[Token], name: str, valid: bool) -> QuerySet[Token]:
         """Those that were revoked, or those that were not."""
         return tokens.filter(revoked_at__isnull=valid)
+
+
+class UserFilter(django_filters.FilterSet):
+    """Which accounts."""
+
+    is_active = TrueOrFalseFilter()
+    role = ChoicesFilter(Role.choices)
+
+    class Meta:
+        model = User
+        fields: list[str] = []
 
 
 # Views --------------------------------------------------------------------------------------------
@@ -242,7 +256,7 @@ class UsersView(ListAPIView):
     login_only = {"POST"}
     queryset = User.objects.all()
     serializer_class = UserSerializer
-    filterset_fields = ["is_active"]
+    filterset_class = UserFilter
     orderings = {"username": ("username",), "id": ("id",)}
     default_ordering = "username"
 

@@ -2,7 +2,7 @@
 
 import django_filters
 
-from controlplane.filters import ChoicesFilter, after, before
+from controlplane.filters import ChoicesFilter, WholeNumberFilter, after, before
 from jobs.models import (
     Attempt,
     Driver,
@@ -65,7 +65,7 @@ class AnyOperationFilter(OperationFilter):
 class AttemptFilter(django_filters.FilterSet):
     """Which attempts."""
 
-    driver = django_filters.NumberFilter(field_name="driver__number", help_text="By number.")
+    driver = WholeNumberFilter(field_name="driver__number", help_text="By number.")
 
     class Meta:
         model = Attempt
@@ -97,7 +97,7 @@ class ExceptionFilter(django_filters.FilterSet):
     """Which exceptions."""
 
     kind = django_filters.CharFilter()
-    attempt = django_filters.NumberFilter(field_name="attempt_number")
+    attempt = WholeNumberFilter(field_name="attempt_number")
     after = after("at")
     before = before("at")
 

@@ -154,6 +154,17 @@ class JobDetailSerializer(JobSerializer):
     """A job with all its settings."""
 
     driver = DriverSerializer(source="newest_driver", allow_null=True)
+    options = serializers.DictField(
+        help_text="What the submission laid over the pipeline's own settings."
+    )
+    spark_conf = serializers.DictField(child=serializers.CharField())
+    checkpoint_config = serializers.DictField(
+        allow_null=True, help_text="Null until the pipeline built its graph."
+    )
+    restart_config = serializers.DictField(
+        allow_null=True, help_text="Null until the pipeline built its graph."
+    )
+    settings = serializers.DictField(help_text="The rest of the pipeline's settings.")
 
     class Meta(JobSerializer.Meta):
         fields = [
@@ -170,11 +181,7 @@ class JobDetailSerializer(JobSerializer):
             "driver",
         ]
         extra_kwargs = JobSerializer.Meta.extra_kwargs | {
-            "options": {"help_text": "What the submission laid over the pipeline's own settings."},
             "storage": {"help_text": "Where its checkpoints are."},
-            "checkpoint_config": {"help_text": "Null until the pipeline built its graph."},
-            "restart_config": {"help_text": "Null until the pipeline built its graph."},
-            "settings": {"help_text": "The rest of the pipeline's settings."},
             "restart_at": {"help_text": "When its next driver is launched, if one is due."},
             "cancel_due_at": {"help_text": "When a cancelled driver is killed."},
         }

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     pause,
     records,
     recovery,
+    streams,
     throughput,
 )
 from tests.benchmarks.report import Row, save, show
@@ -31,6 +32,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "latency": latency.latency,
     "records": records.records,
     "memory": memory.memory,
+    "streams": streams.streams,
 }
 
 

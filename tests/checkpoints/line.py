@@ -16,7 +16,6 @@ from weir.protocol import wire
 from weir.protocol.coordinator import CoordinatorState
 from weir.protocol.gateway import DriverCommand, DriverEvent, EventBatch, JobPlanned
 from weir.protocol.messages import (
-    CheckpointingStarted,
     CheckpointsRestored,
     ManifestWritten,
     TriggerCheckpoint,
@@ -27,7 +26,8 @@ from weir.protocol.messages import (
 def planned(**checkpoints: Any) -> JobPlanned:
     """The plan of ``tests.builders``' dataflow; settings of its checkpoints by name."""
     checkpoints.setdefault("interval_ms", None)
-    return replace(jobs.planned(), checkpoints=CheckpointConfig(**checkpoints))
+    restart = jobs.ALWAYS_AT_ONCE
+    return replace(jobs.planned(restart=restart), checkpoints=CheckpointConfig(**checkpoints))
 
 
 @dataclass

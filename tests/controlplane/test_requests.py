@@ -144,11 +144,29 @@ def test_what_is_asked_all_the_time_is_not_in_the_log(web: Web) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/login/", "/admin/login/", "/nowhere", "/api/v1/jobs"])
-def test_scripts_come_from_files_of_this_server_only(client: Client, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "styles"),
+    [
+        ("/login/", "'self'"),
+        ("/admin/login/", "'self'"),
+        ("/nowhere", "'self'"),
+        ("/api/v1/jobs", "'self'"),
+        ("/jobs/", "'self' 'unsafe-inline'"),
+        ("/api/v1/docs", "'self' 'unsafe-inline'"),
+    ],
+)
+def test_scripts_come_from_files_of_this_server_only(
+    client: Client, path: str, styles: str
+) -> None:
     policy = client.get(path).headers["Content-Security-Policy"]
     directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
-    assert directives["script-src"] == "'self'"
-    assert directives["default-src"] == "'self'"
-    assert directives["object-src"] == "'none'"
-    assert directives["frame-ancestors"] == "'none'"
+    assert directives == {
+        "default-src": "'self'",
+        "script-src": "'self'",
+        "style-src": styles,
+        "img-src": "'self' data: blob:",
+        "object-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'self'",
+        "frame-ancestors": "'none'",
+    }

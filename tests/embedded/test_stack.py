@@ -1,36 +1,23 @@
 """The whole control plane on one machine: it comes up, heals, and leaves nothing behind."""
 
-import re
 import signal
 import socket
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.cookiejar import CookieJar
 from pathlib import Path
 from urllib.parse import urlencode
 
-import psutil
 import pytest
 
 from controlplane.embedded.process import ServiceError, is_alive
 from controlplane.embedded.server import free_port
-from controlplane.embedded.stack import ALL, BASE_DIR, HomeInUseError, Stack
+from controlplane.embedded.stack import ALL, HomeInUseError, Stack
+from tests.embedded.weir_up import DEADLINE_S, WeirUp, processes_of, wait_until
 from tests.services import reachable_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
-DEADLINE_S = 60.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for {what}"
-        time.sleep(0.05)
 
 
 def status(url: str) -> int:
@@ -42,19 +29,6 @@ def status(url: str) -> int:
         return int(error.code)
     except OSError:
         return 0
-
-
-def processes_of(home: Path) -> list[psutil.Process]:
-    """Every process that works on ``home``."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = [*process.cmdline(), *process.environ().values(), process.cwd()]
-        except psutil.Error:
-            continue
-        if process.pid != psutil.Process().pid and any(str(home) in word for word in words):
-            found.append(process)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -127,54 +101,6 @@ def test_a_taken_port_is_said_and_what_was_started_ends() -> None:
         with pytest.raises(ServiceError, match=f"port {port} is taken by another program"):
             stack.start()
         assert processes_of(directory) == []
-
-
-class WeirUp:
-    """``manage.py weir_up`` as somebody starts it."""
-
-    def __init__(self, home: Path, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "weir_up", "--home", str(home), *arguments],
-            cwd=BASE_DIR,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.output = ""
-
-    def await_line(self, wanted: str) -> str:
-        """Read on until a line has ``wanted`` in it."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:  # Ends with the process; pytest-timeout bounds it.
-            self.output += line
-            if wanted in line:
-                return line
-        pytest.fail(f"weir_up ended before it said {wanted!r}:\n{self.output}")
-
-    def end(self, signal_number: signal.Signals) -> int:
-        """Signal it and read what it says until it has ended."""
-        self.process.send_signal(signal_number)
-        rest, _ = self.process.communicate(timeout=DEADLINE_S)
-        self.output += rest
-        return self.process.returncode
-
-    def login(self) -> tuple[str, str]:
-        """The page's address and the password it printed."""
-        self.await_line("Ctrl-C ends everything")
-        page = re.search(r"page +(http://127\.0\.0\.1:\d+)", self.output)
-        login = re.search(r"login +operator / (\S+)", self.output)
-        assert page, self.output
-        assert login, self.output
-        return page[1], login[1]
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    with reachable_directory() as directory:
-        yield directory / "home"
-        for process in processes_of(directory):  # Of a test that failed.
-            process.kill()
-            wait_until(lambda process=process: not is_alive(process), f"{process} to end")
 
 
 def logs_in(page: str, password: str) -> bool:

@@ -107,7 +107,7 @@ def job(name: str = "flights", *, status: JobStatus = JobStatus.RUNNING, **colum
 
 
 def driver(of: Job, number: int = 1, status: str = "running", **columns: Any) -> Driver:
-    """A driver that has just been heard of."""
+    """A driver that has just been heard of, and does not fall silent while a test runs."""
     now = clock.now()
     return Driver.objects.create(
         **{
@@ -115,7 +115,7 @@ def driver(of: Job, number: int = 1, status: str = "running", **columns: Any) ->
             "number": number,
             "status": status,
             "created_at": of.created_at,
-            "heard_at": now,
+            "heard_at": now + timedelta(minutes=10),
             "spark_application": "local-1763728200512",
             **columns,
         }

@@ -11,7 +11,7 @@ from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
-QUERIES = 5
+QUERIES = 6
 
 
 def test_no_jobs_are_an_empty_list() -> None:
@@ -21,7 +21,9 @@ def test_no_jobs_are_an_empty_list() -> None:
 def test_what_needs_attention_comes_first() -> None:
     now = clock.now()
     rows.job("done", status=JobStatus.FINISHED, created_at=now)
-    rows.running("well", created_at=now - timedelta(minutes=1))
+    well = rows.running("well", created_at=now - timedelta(minutes=1))
+    rows.checkpoint(well, 1)
+    rows.running("overdue", created_at=now - timedelta(hours=6))
     declining = rows.running("declining", created_at=now - timedelta(hours=3))
     rows.checkpoint(declining, 1)
     rows.checkpoint(declining, 2, status=CheckpointStatus.ABORTED)
@@ -36,7 +38,7 @@ def test_what_needs_attention_comes_first() -> None:
     )  # fmt: skip
     found = listing.of(listing.page(1))["jobs"]
     assert [row["name"] for row in found] == [
-        "silent", "broken", "declining", "well", "done", "long-gone",
+        "silent", "broken", "declining", "overdue", "well", "done", "long-gone",
     ]  # fmt: skip
     said = {row["name"]: [item["text"] for item in row["attention"]] for row in found}
     assert said["broken"] == ["The job failed: no disk"]

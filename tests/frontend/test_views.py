@@ -66,6 +66,16 @@ def test_an_operator_and_an_admin_see_the_buttons(client: Client, job: Job, role
     assert "Cancel job" in page
 
 
+def test_an_operator_is_led_to_the_newest_driver_s_log(
+    operator: Client, viewer: Client, job: Job
+) -> None:
+    address = f"/api/v1/jobs/{job.pk}/drivers/1/log"
+    assert address not in operator.get(f"/jobs/{job.pk}/").content.decode()  # Not launched here.
+    job.drivers.update(directory="/var/lib/weir/drivers/1")
+    assert address in operator.get(f"/jobs/{job.pk}/").content.decode()
+    assert address not in viewer.get(f"/jobs/{job.pk}/").content.decode()
+
+
 def test_navigation_leads_to_the_admin_site_only_who_may_use_it(viewer: Client) -> None:
     assert "/admin/" not in viewer.get("/jobs/").content.decode()
     staff = Client()
@@ -176,14 +186,14 @@ def test_text_of_others_is_escaped_on_every_page(operator: Client) -> None:
     Job.objects.filter(pk=job.pk).update(name=SCRIPT, cause=f"ValueError: {SCRIPT}\n{SCRIPT}")
     rows.exception(job, f"{SCRIPT}\n{SCRIPT}")
     rows.operation(job, rows.user(Role.ADMIN, "<img onerror=x>"), status="failed", error=SCRIPT)
-    job.operators.filter(uid="flights").update(uid=SCRIPT, name='"><b>')
+    job.operators.filter(uid="flights").update(uid=SCRIPT, name='"><i>')
     rows.checkpoint(job, 4, status=CheckpointStatus.ABORTED, cause=SCRIPT)
     for address in (f"/jobs/{job.pk}/", "/jobs/", f"/jobs/{job.pk}/cancel"):
         page = operator.get(address).content.decode()
         assert SCRIPT not in page
         assert "&lt;script&gt;alert(1)" in page
         assert "<img onerror" not in page
-        assert '"><b>' not in page
+        assert '"><i>' not in page
 
 
 class _Scan(HTMLParser):

@@ -293,3 +293,13 @@ def test_driver_delivers_the_rest_after_its_job_ended_but_not_after_it_was_told_
     services.restart(None, other.pk)
     with pytest.raises(Fenced):
         drivers.authenticate(other, f"token-{other.pk}-1")
+
+
+def test_text_that_no_database_takes_is_kept_as_far_as_it_can_be() -> None:
+    """A traceback may quote whatever the data held; the batch must not be refused for ever."""
+    job = running()
+    awkward = "sink-0 failed\nValueError: \0 \ud800 é"
+    job = apply(job, Notice(0, awkward), changed(JobStatus.FAILING, awkward))
+    assert job.cause == "sink-0 failed\nValueError: \ufffd ? é"
+    job = lose(job, "\0")
+    assert driver_of(job).number == 2

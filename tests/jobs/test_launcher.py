@@ -6,16 +6,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, transaction
 from pytest_django.fixtures import Settings
 
 from controlplane import clock
 from controlplane.accounts.models import digest_of
-from jobs import children, driver_files, drivers, launcher, processes, services
+from jobs import children, driver_files, drivers, launcher, processes, services, watching
 from jobs.models import Driver, DriverStatus, Job
 from tests.jobs.builders import (
     ALWAYS_AT_ONCE,
@@ -61,13 +62,19 @@ def spark_submit(tmp_path: Path, settings: Settings, db: None) -> Iterator[Path]
     script.chmod(0o755)
     settings.WEIR_SPARK_SUBMIT = str(script)
     yield script
-    started = list(children._children.values())
-    for process in processes._all():  # By their command line: a test may have changed the rows.
-        if str(script).encode() in command_line(process.pid):
-            os.kill(process.pid, signal.SIGKILL)
-    for child in started:
+    until(lambda: not killed(script))  # Again: one may just have forked.
+    for child in list(children._children.values()):
         child.wait(timeout=DEADLINE_S)
     children._children.clear()
+
+
+def killed(script: Path) -> int:
+    """Kill what runs of a script, by its command line: a test may have changed the rows."""
+    found = [p for p in processes._all() if str(script).encode() in command_line(p.pid)]
+    for process in found:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    return len(found)
 
 
 def command_line(pid: int) -> bytes:
@@ -282,6 +289,23 @@ def test_driver_that_cannot_be_started_at_all_is_lost_and_tried_again(
     assert "could not be started" in caplog.text
 
 
+def test_process_that_cannot_be_noted_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database goes away right after the process was started: nobody would find it again."""
+    started: list[int] = []
+
+    def fail(driver: Driver, pid: int, *_: object) -> bool:
+        started.append(pid)
+        raise OperationalError("the connection was lost")
+
+    monkeypatch.setattr(launcher, "note", fail)
+    job = submitted()
+    assert launcher.launch() == 0
+    assert processes.find(started[0]) is None
+    assert driver_of(job).status == DriverStatus.LOST
+    assert "the connection was lost" in driver_of(job).cause
+    assert not children._children
+
+
 def test_process_with_the_same_pid_is_not_the_driver() -> None:
     _, driver = brought_up()
     # As if the pid were another process' by now: this one must never be signalled.
@@ -329,7 +353,7 @@ def test_two_launchers_report_a_lost_driver_once() -> None:
     job, driver = brought_up()
     os.kill(driver.pid, signal.SIGKILL)
     until(lambda: not runs(driver))
-    at_once(launcher.watch, launcher.watch, launcher.watch)
+    at_once(watching.watch, watching.watch, watching.watch)
     assert driver_of(job).number == 2
     assert job.exceptions.count() == 1
 

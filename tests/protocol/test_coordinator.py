@@ -47,7 +47,6 @@ from weir.protocol.lifecycle import (
 from weir.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
-    CheckpointGivenUp,
     CheckpointingStopped,
     CheckpointRefused,
     CheckpointsRestored,

@@ -206,7 +206,7 @@ class World:
                 self.send(TriggerFailed(pending.checkpoint_id, "away"))
             case "give up" if self.state.pending:
                 any_pending = self.state.pending[number % len(self.state.pending)]
-                self.send(given_up(any_pending.checkpoint_id, attempt=attempt))
+                self.send(given_up(any_pending.checkpoint_id, attempt=any_pending.attempt))
             case "lose time":
                 before = [p.expires_at_ms for p in self.state.pending]
                 self.send(TimeLost(number % 200))

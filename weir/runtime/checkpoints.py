@@ -149,6 +149,7 @@ class CheckpointRunner:
         self._started: AttemptNumber | None = None  # The newest attempt that took checkpoints.
         self._is_running = False  # It still does.
         self._open: dict[CheckpointId, int] = {}  # Triggered, manifest not asked for; since when.
+        self._unsettled: set[CheckpointId] = set()  # Triggered; what became of it was not said.
         self._writing: set[CheckpointId] = set()  # Manifests whose outcome is not known.
         self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}  # Of open ones.
         self._written: dict[CheckpointId, _Written] = {}  # And completed, as far as known.
@@ -319,7 +320,9 @@ class CheckpointRunner:
                 self._note_completed(completed.checkpoint_id, now, duration)
             case RecordAborted(pending, reason, cause):
                 duration = now - pending.barrier.triggered_at_ms
-                self._emit(CheckpointSettled(now, pending.checkpoint_id, duration, reason, cause))
+                self._tell_settled(
+                    CheckpointSettled(now, pending.checkpoint_id, duration, reason, cause)
+                )
                 self.forget(pending.checkpoint_id)
                 self._retry_final(pending.request.request_id, now)
             case CheckpointRefused(request, reason):
@@ -342,12 +345,13 @@ class CheckpointRunner:
     def _announce(self, command: TriggerCheckpoint, now: int) -> None:
         checkpoint_id = command.barrier.checkpoint_id
         self._open[checkpoint_id] = now
+        self._unsettled.add(checkpoint_id)
         kind = command.barrier.options.kind
         self._emit(CheckpointTriggered(now, checkpoint_id, kind, self._everybody))
 
     def _note_completed(self, checkpoint_id: CheckpointId, now: int, duration_ms: int) -> None:
         written = self._written.pop(checkpoint_id, None) or _Written(0)
-        self._emit(
+        self._tell_settled(
             CheckpointSettled(
                 now,
                 checkpoint_id,
@@ -356,6 +360,12 @@ class CheckpointRunner:
                 written_size=written.written_size,
             )
         )
+
+    def _tell_settled(self, settled: CheckpointSettled) -> None:
+        """Say it once: the control plane's word may come twice, or for what was given up here."""
+        if settled.checkpoint_id in self._unsettled:
+            self._unsettled.remove(settled.checkpoint_id)
+            self._emit(settled)
 
     def forget(self, checkpoint_id: CheckpointId) -> None:
         """Drop what is kept of a checkpoint that came to nothing."""
@@ -373,7 +383,7 @@ class CheckpointRunner:
         settled = CheckpointSettled(
             now, command.checkpoint_id, now - triggered_at_ms, reason, cause
         )
-        self._emit(settled)
+        self._tell_settled(settled)
 
     def _retry_final(self, request_id: str | None, now: int) -> None:
         # Under the control plane the answer may come to another attempt than asked, whose subtasks

@@ -180,7 +180,6 @@ class RemoteCoordination:
         self._newest_id = CheckpointId(0)  # Of those that were triggered here.
         self._latest_completed_id: CheckpointId | None = None
         self._under_way: dict[CheckpointId, _UnderWay] = {}
-        self._given_up: set[CheckpointId] = set()  # And the control plane has not said so yet.
         self._final: CheckpointRequested | None = None  # Asked for, and not under way for sure.
         self._ask_again_ms = 0
 
@@ -244,8 +243,6 @@ class RemoteCoordination:
             case FailJob(attempt):
                 if attempt == self._attempt:
                     self._hands.carry_out(command)
-            case RecordAborted(pending) if pending.checkpoint_id in self._given_up:
-                self._given_up.remove(pending.checkpoint_id)  # It was noted here.
             case RecordCompleted() | RecordAborted() | CheckpointRefused():
                 self._hands.carry_out(command)
             case DiscardHandles() | DiscardPending() | DiscardCheckpoint():
@@ -320,7 +317,6 @@ class RemoteCoordination:
     def _give_up(self, checkpoint_id: CheckpointId, known: _UnderWay) -> None:
         assert self._attempt is not None
         del self._under_way[checkpoint_id]
-        self._given_up.add(checkpoint_id)
         reason = FailureReason.CONTROL_PLANE_AWAY
         cause = (
             f"not completed within {self._config.timeout_ms} ms, and the control plane is away; "

@@ -210,6 +210,7 @@ class JobMaster:
         self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
         self._workers: dict[int, _Worker] = {}  # By slot of the plan, of this attempt.
         self._attempt = _Attempt(AttemptNumber(0))
+        self._has_claimed = False  # An attempt is this driver's: the newest one of all, then.
         self._restart_at_ms: int | None = None
         self._slots_deadline_ms: int | None = None
         self._workers_deadline_ms: int | None = None
@@ -254,7 +255,10 @@ class JobMaster:
 
     def start(self) -> None:
         """Look for earlier attempts of the job, then bring up the first of this driver."""
+        self._change(JobStatus.INITIALIZING)
+        self._begin_first_attempt()
 
+    def _begin_first_attempt(self) -> None:
         def work() -> int:
             names = self._store.list(self._layout.attempts)
             return max(map(self._layout.attempt_of, names), default=0)
@@ -267,7 +271,6 @@ class JobMaster:
                 return
             self._begin_attempt(AttemptNumber(outcome + 1))
 
-        self._change(JobStatus.INITIALIZING)
         self._cluster.io(work, done)
 
     def secret_of(self, attempt: AttemptNumber) -> bytes | None:
@@ -463,11 +466,15 @@ class JobMaster:
                 return
             if isinstance(outcome, Exception):
                 self._cannot_begin(f"checkpoint storage: {outcome}", outcome)
-            elif not outcome:
+            elif outcome:
+                attempt.claimed = self._has_claimed = True
+                self._deploy_if_ready()
+            elif self._control is None or self._has_claimed:
                 self._superseded()
             else:
-                attempt.claimed = True
-                self._deploy_if_ready()
+                # The control plane launched this driver as the newest. The one before it is still
+                # there and took one more number for itself; it cannot go beyond the next one.
+                self._begin_first_attempt()
 
         self._cluster.io(claim, claimed)
 
@@ -719,11 +726,14 @@ class JobMaster:
 
     def _superseded(self) -> None:
         self._checkpoints.fence_off()
-        self._end(
-            JobStatus.FAILED,
+        cause = (
             f"another driver runs {self._job_id} now: a newer attempt is recorded in the "
-            "checkpoint storage; this one stops without committing anything",
+            "checkpoint storage; this one stops without committing anything"
         )
+        if self._control is None:
+            self._end(JobStatus.FAILED, cause)
+        else:
+            self.leave(cause)
 
     def _end(self, status: JobStatus, cause: str = "") -> None:
         if self._has_ended:

@@ -66,6 +66,7 @@ from weir.testing.cluster import (
     TriggerDeclined,
     TriggerLost,
 )
+from weir.testing.control_plane import DriverLink, SimulatedControlPlane
 from weir.testing.network import SeededConditions
 from weir.testing.pipelines import InvariantBroken, OutputLog, Row, random_pipeline
 
@@ -141,7 +142,10 @@ class PlannedFault:
 class Simulation:
     """One run."""
 
-    def __init__(self, seed: int, *, faulty: bool = True, trace: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, faulty: bool = True, trace: bool = False, remote: bool = False
+    ) -> None:
+        """Prepare; ``remote`` puts the coordinator into a control plane that may be away."""
         self.seed = seed
         self.trace: list[str] | None = [] if trace else None
         self.process: InProcessWorker | None = None
@@ -169,6 +173,18 @@ class Simulation:
         self._fell_back = False
         self._notices: list[str] = []
         self.outcome = Outcome(seed, self._config.checkpoints.mode)
+        self.control: SimulatedControlPlane | None = None
+        self._links: dict[SimulatedCluster, DriverLink] = {}
+        if remote:
+            self.control = SimulatedControlPlane(
+                JOB_ID,
+                self._config.checkpoints,
+                events=self._events,
+                conditions=self._conditions,
+                store=self._store,
+                rng=random.Random(f"control plane {seed}"),  # The rest is as without one.
+                note=self._note,
+            )
         if faulty:
             self._plan_faults()
 
@@ -191,8 +207,10 @@ class Simulation:
                         )
             self._check_end()
         except (InvariantBroken, ProtocolError, AssertionError) as error:
+            option = "--remote " if self.control is not None else ""
             raise SimulationFailed(
-                f"seed {self.seed}: {error}\nreplay: python -m weir.testing.simulation {self.seed}"
+                f"seed {self.seed}: {error}\n"
+                f"replay: python -m weir.testing.simulation {option}{self.seed}"
             ) from error
         return self.outcome
 
@@ -208,6 +226,8 @@ class Simulation:
         )
         self._applications.append(cluster)
         self._note(f"application {len(self._applications)} starts")
+        if self.control is not None:
+            self._links[cluster] = self.control.connect(cluster)
         master = JobMaster(
             self._pipeline.graph,
             self._config,
@@ -220,6 +240,7 @@ class Simulation:
             emit=lambda event: self._on_event(cluster, event),
             collect=lambda subtask, payload: None,
             seed=self._rng.randrange(1 << 30),
+            control=self._links.get(cluster),
         )
         cluster.start(master)
 
@@ -359,6 +380,8 @@ class Simulation:
         self.outcome.fired[str(fault)] += 1
         where = self.process.pid if self.process is not None else "driver"
         self._note(f"FAULT {fault} (hit {self._hits[fault.point or '']}) at {where}")
+        if self.control is not None and fault.action in ("lose", "stop"):
+            self.control.go_away()  # So that a checkpoint is held up and nobody can expire it.
 
     # What the cluster tells.
 
@@ -374,7 +397,21 @@ class Simulation:
             self._events.after(delay_ms * 1_000_000, partial(cluster.kill, process))
         self._open = {open_ for open_ in self._open if open_[0] is not cluster}
         if cluster is self._newest and self._ended_by is None:
-            self._events.after(self._rng.randint(1, 20) * 1_000_000, self._start_application)
+            self._events.after(self._rng.randint(1, 20) * 1_000_000, partial(self._launch, cluster))
+
+    def _launch(self, after: SimulatedCluster) -> None:
+        """Start the application that follows one that is gone."""
+        control = self.control
+        if control is None:
+            self._start_application()
+            return
+
+        def recover() -> None:
+            if after is self._newest:  # Else a second one was started meanwhile.
+                control.lost(self._links[after])
+                self._start_application()
+
+        control.when_there(recover)
 
     def orphaned(self, process: InProcessWorker, report: Report | WorkerReport) -> None:
         """A worker outlived its driver: what it says reaches the next one, some time.
@@ -414,13 +451,19 @@ class Simulation:
         """Look at the coordinator."""
         master = cluster.master
         assert master is not None
+        if self.control is not None:
+            if master.left is not None and cluster.driver_alive and master.is_over:
+                self._note(f"a driver leaves: {master.left}")
+                cluster.crash()
+            return  # The control plane looks by itself.
         state = self._coordinator_of(master)
         if state is not self._checked:
             self._checked = state
             check_invariants(state)
 
-    @staticmethod
-    def _coordinator_of(master: JobMaster) -> CoordinatorState:
+    def _coordinator_of(self, master: JobMaster) -> CoordinatorState:
+        if self.control is not None:
+            return self.control.state
         coordination = master._checkpoints.coordination
         assert isinstance(coordination, LocalCoordination)
         return coordination.state
@@ -469,7 +512,7 @@ class Simulation:
                 if attempt <= self._attempts.get(cluster, 0):
                     raise InvariantBroken(f"attempt {attempt} starts twice")
                 self._attempts[cluster] = attempt
-            case JobChanged(status=JobStatus.FINISHED):
+            case JobChanged(status=JobStatus.FINISHED) if self._speaks_for_the_job(cluster):
                 self._ended_by = self._ended_by or cluster
                 for other in self._applications:
                     if other is not cluster and other.driver_alive:
@@ -483,6 +526,9 @@ class Simulation:
                 self._notices.append(text)
             case SubtaskChanged(status=SubtaskStatus.FAILED, cause=cause) | Declined(cause=cause):
                 self._check_cause(cause)
+
+    def _speaks_for_the_job(self, cluster: SimulatedCluster) -> bool:
+        return self.control is None or self.control.is_newest(self._links[cluster])
 
     def _is_superseded(self, cluster: SimulatedCluster) -> bool:
         layout = JobLayout(JOB_ID)
@@ -536,8 +582,10 @@ class Simulation:
         if master.status is not JobStatus.FINISHED:
             raise InvariantBroken(f"the job ended {master.status}: {master.cause}")
         state = self._coordinator_of(master)
+        # What the control plane says after the job's end, the driver does not hear any more.
+        is_open = bool(self._open) and self.control is None
         if self._last.driver_alive and (
-            state.pending or state.queue or master._checkpoints.is_busy or self._open
+            state.pending or state.queue or master._checkpoints.is_busy or is_open
         ):
             raise InvariantBroken(f"left over: {state.pending} {state.queue} {self._open}")
         if processes := [p for a in self._applications for p in a.processes.values()]:
@@ -654,13 +702,13 @@ def _random_config(rng: random.Random) -> JobConfig:
     )
 
 
-def simulate(seed: int, *, faulty: bool = True) -> Outcome:
+def simulate(seed: int, *, faulty: bool = True, remote: bool = False) -> Outcome:
     """Run one seed.
 
     Raises:
         SimulationFailed: A promise was broken.
     """
-    return Simulation(seed, faulty=faulty).run()
+    return Simulation(seed, faulty=faulty, remote=remote).run()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -670,8 +718,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("seed", type=int)
     parser.add_argument("--undisturbed", action="store_true", help="the same without faults")
+    parser.add_argument("--remote", action="store_true", help="the same under a control plane")
     options = parser.parse_args(arguments)
-    simulation = Simulation(options.seed, faulty=not options.undisturbed, trace=True)
+    simulation = Simulation(
+        options.seed, faulty=not options.undisturbed, trace=True, remote=options.remote
+    )
     try:
         outcome = simulation.run()
     except SimulationFailed as error:

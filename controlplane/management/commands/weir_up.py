@@ -12,7 +12,6 @@ from django.core.management.base import BaseCommand, CommandError
 from django.urls import reverse
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from controlplane.embedded.process import ServiceError
 from controlplane.embedded.server import is_free
@@ -49,6 +48,12 @@ class Command(BaseCommand):
             help="where everything is kept (default: %(default)s)",
         )
         parser.add_argument(
+            "--access",
+            type=Path,
+            metavar="FILE",
+            help="write the URL and a token for the API there as JSON, once everything is up",
+        )
+        parser.add_argument(
             "--keep-jobs",
             action="store_true",
             help="Ctrl-C leaves running jobs alone; the next weir_up finds them again",
@@ -79,8 +84,14 @@ class Command(BaseCommand):
             }
             if job_id:
                 rows |= {"job": stack.url + reverse("job-page", args=[job_id])}
+            if options["access"]:
+                stack.run_once(
+                    *("weir_token", OPERATOR, "--name", "weir_up", "--days", "1"),
+                    *("--file", str(options["access"].resolve())),
+                )
             console.print(f"Weir is up after {time.monotonic() - began:.1f} s.\n")
-            console.print(_table(rows))
+            for name, value in rows.items():
+                console.print(f"  [bold]{name:<7}[/]{escape(value)}")
             jobs = "but running jobs" if options["keep_jobs"] else "running jobs included"
             console.print(f"\nCtrl-C ends everything, {jobs}.")
             while True:
@@ -105,10 +116,3 @@ def _port(asked: int | None) -> int:
     if asked is not None:
         return asked
     return PREFERRED_PORT if is_free(PREFERRED_PORT) else 0
-
-
-def _table(rows: dict[str, str]) -> Table:
-    table = Table.grid(padding=(0, 3, 0, 2))
-    for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/]", escape(value))
-    return table

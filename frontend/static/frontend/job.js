@@ -6,7 +6,7 @@ import { Chart } from "./charts.js";
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
 import { follow } from "./live.js";
-import { announce } from "./progress.js";
+import { announce, begin } from "./progress.js";
 
 const FETCH_EVERY_MS = 2_000; // At most: with a checkpoint a second, every second one is enough.
 
@@ -64,6 +64,7 @@ function drawAll() {
 }
 
 setServerTime(now);
+begin(page.querySelector("h1 .pill").textContent);
 start();
 watch(page, document.getElementById("action-result"));
 drawAll().catch((error) => console.info(`Charts come with the next try: ${error.message}`));

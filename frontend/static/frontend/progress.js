@@ -1,12 +1,16 @@
 // Tells screen readers what matters of the barrier's progress: not each step, but how it ended.
 
 let wasUnderWay = null; // Number of the checkpoint that was under way.
-let state = null;
+let state = null; // The job's, as the page showed it last.
+
+export function begin(status) {
+  state = status;
+}
 
 export function announce(element, snapshot) {
   const { status, progress } = snapshot;
   const news = [];
-  if (state !== null && state !== status.text) news.push(`The job is now: ${status.text}.`);
+  if (state !== status.text) news.push(`The job is now: ${status.text}.`);
   state = status.text;
   if (progress) {
     if (!progress.is_under_way && wasUnderWay === progress.number && progress.why) {

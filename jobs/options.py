@@ -1,0 +1,97 @@
+"""What a submission lays over its script's settings, as ``weir.runtime.job_file`` takes it."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weir.config import CheckpointConfig, CheckpointingMode, JobConfig
+from weir.errors import WeirError
+
+PARAMETERS_BYTES_MAX = 64 << 10
+_CHECKPOINT = re.compile(r".+/[^/]+/chk-\d+/?")
+
+
+def check_options(
+    given: Mapping[str, Any], add_error: Callable[[str, str], None]
+) -> dict[str, Any]:
+    """The options that were given, each in its range; what is wrong is said of its field."""
+    if not isinstance(given, Mapping):
+        add_error("options", "Give an object.")
+        return {}
+    for key in given.keys() - _OPTIONS.keys():
+        known = ", ".join(sorted(_OPTIONS))
+        hint = "Give storage beside the options." if key == "storage" else f"There are {known}."
+        add_error(f"options.{key}", f"There is no such option. {hint}")
+    options: dict[str, Any] = {}
+    for key, check_value in _OPTIONS.items():
+        if given.get(key) is None:
+            continue
+        try:
+            options[key] = check_value(given[key])
+        except (WeirError, ValueError) as error:
+            add_error(f"options.{key}", str(error))
+    return options
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value > 2**31 - 1:
+        raise ValueError("Give a whole number.")
+    return value
+
+
+def _parallelism(value: Any) -> int:
+    # max_parallelism bounds it where the pipeline sets none; the range is weir.config's.
+    JobConfig(parallelism=_whole(value), max_parallelism=32_768)
+    return int(value)
+
+
+def _interval(value: Any) -> int:
+    CheckpointConfig(interval_ms=_whole(value))
+    return int(value)
+
+
+def _mode(value: Any) -> str:
+    if type(value) is not str or value not in set(CheckpointingMode):
+        raise ValueError(f"Give one of {', '.join(CheckpointingMode)}.")
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("Give true or false.")
+    return value
+
+
+def _restore(value: Any) -> str:
+    if value == "latest":
+        raise ValueError(
+            "A new job has no latest checkpoint. Name the one to begin with, such as "
+            "<storage>/<job>/chk-7; a job that is restarted takes its newest by itself."
+        )
+    if type(value) is not str or not value.isprintable() or not _CHECKPOINT.fullmatch(value):
+        raise ValueError("Name a checkpoint, such as <storage>/<job>/chk-7.")
+    return value
+
+
+def _parameters(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        type(k) is str and k and type(v) is str for k, v in value.items()
+    ):
+        raise ValueError("Give an object whose values are texts.")
+    if len(json.dumps(dict(value))) > PARAMETERS_BYTES_MAX:
+        raise ValueError(f"All parameters together may have {PARAMETERS_BYTES_MAX} bytes.")
+    if any("\0" in text for pair in value.items() for text in pair):
+        raise ValueError("A parameter holds a NUL character.")
+    return dict(value)
+
+
+_OPTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "parallelism": _parallelism,
+    "interval_ms": _interval,
+    "mode": _mode,
+    "restore": _restore,
+    "parameters": _parameters,
+    "allow_non_restored_state": _flag,
+    "allow_pickled_state": _flag,
+}

@@ -1,0 +1,43 @@
+"""Files of checkpoints as drivers and subtasks write them."""
+
+from checkpoints import places
+from jobs.models import Job
+from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
+from weir.protocol.deployment import Versions
+from weir.protocol.elements import CheckpointKind
+from weir.storage.layout import in_job, state_file
+from weir.storage.manifest import Manifest, dump
+
+
+def manifest(job_id: str, number: int, attempt: int = 1) -> Manifest:
+    """A manifest of a checkpoint without state."""
+    return Manifest(
+        job_id=JobId(job_id),
+        job_name="flights",
+        checkpoint_id=CheckpointId(number),
+        parent_id=None,
+        kind=CheckpointKind.CHECKPOINT,
+        attempt=AttemptNumber(attempt),
+        triggered_ms=0,
+        completed_ms=1,
+        versions=Versions("0.1", "3.11", "20"),
+        operators=(),
+        acks=(),
+    )
+
+
+def put_state(job: Job, number: int, attempt: int = 1, *, complete: bool = True) -> None:
+    """A state file of a checkpoint and, unless told otherwise, its manifest."""
+    store = places.store_of(job)
+    subtask = SubtaskId(OperatorId("sink"), 0)
+    name = state_file(CheckpointId(number), AttemptNumber(attempt), subtask, "counts")
+    store.put(in_job(JobId(job.pk), name), b"state")
+    if complete:
+        path = places.layout_of(job).manifest(CheckpointId(number))
+        store.put(path, dump(manifest(job.pk, number, attempt)))
+
+
+def files(job: Job) -> list[str]:
+    """What lies in the job's directory, by path within it."""
+    directory = places.layout_of(job).directory
+    return [path.removeprefix(f"{directory}/") for path in places.store_of(job).list(directory)]

@@ -1,0 +1,129 @@
+"""A web process over the test's database and Redis, and a browser in front of it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+CHROMIUM = Path("/usr/bin/chromium")  # Debian's.
+CHROMEDRIVER = Path("/usr/bin/chromedriver")
+START_TIMEOUT_S = 40.0
+
+
+def needs_chromium() -> None:
+    """Skip the test where there is no browser to drive."""
+    missing = [str(path) for path in (CHROMIUM, CHROMEDRIVER) if not path.exists()]
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not found: apt-get install chromium chromium-driver")
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.02)
+
+
+class WebProcess:
+    """uvicorn with the application; can be stopped and started again on the same port."""
+
+    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+        self._log = home / "web.log"
+        self._environment = environment
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application"]
+        command += ["--host", "127.0.0.1", "--port", str(self._port), "--log-level", "warning"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=self._environment, stdout=log, stderr=subprocess.STDOUT
+            )
+        wait_for(self._answers, f"the web process answers; {self._log}", START_TIMEOUT_S)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=2)
+        try:
+            connection.request("GET", "/login/")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        """End it as a service manager would."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(timeout=20)
+            self._process = None
+
+    def log(self) -> str:
+        """What it wrote."""
+        return self._log.read_text()
+
+
+@contextmanager
+def web_process(home: Path, database_url: str, redis_url: str) -> Iterator[WebProcess]:
+    """A web process with static files, over the given servers."""
+    with override_settings(STATIC_ROOT=home / "static"):
+        call_command("collectstatic", verbosity=0, interactive=False)
+    process = WebProcess(
+        home,
+        os.environ
+        | {
+            "DJANGO_SETTINGS_MODULE": "controlplane.settings.test",
+            "DATABASE_URL": database_url,
+            "REDIS_URL": redis_url,
+            "WEIR_HOME": str(home),
+        },
+    )
+    try:
+        process.start()
+        yield process
+    finally:
+        process.stop()
+
+
+@contextmanager
+def chromium(*, width: int = 1280, height: int = 1000, dark: bool = False) -> Iterator[Chrome]:
+    """A headless Chromium that keeps its console."""
+    options = ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    # Without the sandbox: the tests may run as root, and open nothing but their own pages.
+    for argument in (
+        "--disable-dev-shm-usage",
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+    ):
+        options.add_argument(argument)
+    options.add_argument(f"--window-size={width},{height}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = Chrome(options=options, service=Service(str(CHROMEDRIVER)))
+    try:
+        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
+        yield browser
+    finally:
+        browser.quit()
