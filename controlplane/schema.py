@@ -99,6 +99,8 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
                 operation["responses"].setdefault(
                     status, {"$ref": f"#/components/responses/{_name_of(status)}"}
                 )
+            if "multipart/form-data" in operation.get("requestBody", {}).get("content", ()):
+                operation["requestBody"]["required"] = True
             for parameter in operation.get("parameters", ()):
                 if parameter["name"] == "job_id":
                     parameter["schema"]["pattern"] = f"^{JobId.regex}$"

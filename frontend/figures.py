@@ -52,7 +52,7 @@ def _layout(**parts: Any) -> Figure:
         "hovermode": "closest",
         "legend": _LEGEND,
         "showlegend": True,
-        "uirevision": "kept",  # Zoom and hidden traces survive an update.
+        "uirevision": "kept",  # What somebody zoomed into or hid survives an update.
         **parts,
     }
 
@@ -170,8 +170,6 @@ def history(checkpoints: Sequence[Checkpoint]) -> Figure:
                 "ticksuffix": "B",
                 "nticks": 3,
             },
-            # A new checkpoint moves the window on; a zoom into it is kept only until then.
-            uirevision=f"history-{max(numbers, default=0)}",
         ),
     }
 

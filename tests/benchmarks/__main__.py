@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.benchmarks import (
+    api,
     bandwidth,
     latency,
     memory,
@@ -33,6 +34,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "records": records.records,
     "memory": memory.memory,
     "streams": streams.streams,
+    "api": api.api,
 }
 
 

@@ -613,3 +613,41 @@ def test_savepoints_leave_nothing_behind_here() -> None:
     assert job.control.of(ManifestWritten) == [ManifestWritten(ONE)]
     assert not job.master._checkpoints._written
     assert job.master._checkpoints.next_due_ms() is None
+
+
+# Two drivers of one job, the older of which the control plane has given up.
+
+
+def test_the_newest_driver_begins_although_the_older_one_takes_another_number() -> None:
+    """The older one restarts its attempt between the newest one's look and its claim."""
+    store = MemoryStore()
+    older = managed(store=store)
+    newest = Managed(store=store)
+    newest.master.start()
+    newest.cluster.run(1)  # It has seen attempt 1, and is about to claim the next.
+    older.fail()
+    older.restarted()
+    assert older.attempt == 2
+    newest.cluster.run()
+    newest.register(0, 1)
+    newest.ready(0, 1)
+    newest.cluster.run()
+    newest.subtasks(SubtaskStatus.RUNNING)
+    assert (newest.attempt, newest.status) == (3, JobStatus.RUNNING)
+    older.fail()
+    older.restarted()
+    assert older.master.left is not None
+    assert "another driver runs" in older.master.left
+    assert older.status is not JobStatus.FAILED
+
+
+def test_an_older_driver_finds_out_at_its_next_manifest() -> None:
+    store = MemoryStore()
+    older = managed(store=store)
+    older.acknowledge(older.triggered())
+    newest = managed(store=store)
+    older.settle()
+    assert older.stored() is None
+    assert older.completions == []
+    assert older.master.left is not None
+    assert newest.master.left is None

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from weir.ids import ChannelId
+from weir.ids import ChannelId, OperatorId, SubtaskId
 from weir.protocol import coordinator
 from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
 from weir.protocol.elements import CheckpointBarrier, Element
-from weir.protocol.messages import Acknowledged, CheckpointCompleted
+from weir.protocol.messages import Acknowledged, CheckpointCompleted, WriteManifest
 from weir.runtime.checkpoints import CheckpointRunner
-from weir.runtime.coordination import LocalCoordination
+from weir.runtime.coordination import LocalCoordination, RemoteCoordination
 from weir.runtime.gates import InputGates, OutputGate
 from weir.runtime.job_master import JobMaster
 from weir.runtime.subtask import Subtask
@@ -36,11 +36,11 @@ def show(capsys: pytest.CaptureFixture[str]) -> Show:
     return say
 
 
-def caught_at(bug: str, show: Show) -> SimulationFailed:
+def caught_at(bug: str, show: Show, *, remote: bool = False) -> SimulationFailed:
     """What the first seed that notices the bug says."""
     for seed in range(SEEDS_MAX):
         try:
-            simulate(seed)
+            simulate(seed, remote=remote)
         except SimulationFailed as failure:
             show(f"{bug}: caught at seed {seed}: {str(failure).splitlines()[0][:150]}")
             return failure
@@ -137,3 +137,43 @@ def test_a_settled_checkpoints_barrier_that_blocks_is_caught(
 
     monkeypatch.setattr(AlignedBarrierHandler, "on_barrier", on_barrier)
     caught_at("a settled checkpoint's barrier blocks", show)
+
+
+# Under a control plane.
+
+
+def test_a_manifest_that_is_written_though_asked_for_too_late_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    production = RemoteCoordination.receive
+
+    def receive(coordination: RemoteCoordination, command: Any) -> None:
+        if isinstance(command, WriteManifest):
+            coordination._hands.carry_out(command)
+        else:
+            production(coordination, command)
+
+    monkeypatch.setattr(RemoteCoordination, "receive", receive)
+    caught_at("a manifest is written too late", show, remote=True)
+
+
+def test_a_manifest_that_is_not_withheld_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    monkeypatch.setattr(CheckpointRunner, "withhold", lambda *_: None)
+    caught_at("a manifest is not withheld", show, remote=True)
+
+
+def test_a_checkpoint_given_up_though_everybody_acknowledged_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    production = RemoteCoordination.tick
+
+    def tick(coordination: RemoteCoordination) -> None:
+        for known in coordination._under_way.values():
+            if not known.missing and not known.is_written:
+                known.missing.add(SubtaskId(OperatorId("nobody"), 0))
+        production(coordination)
+
+    monkeypatch.setattr(RemoteCoordination, "tick", tick)
+    caught_at("a fully acknowledged checkpoint is given up", show, remote=True)

@@ -49,5 +49,6 @@ export function follow(url, probe, { onSnapshot, onConnection }) {
 
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", (event) => { if (event.persisted) open(); });
   if (!document.hidden) open();
 }
