@@ -50,6 +50,8 @@ _FOR_DRIVERS = (
     FailJob,
 )
 
+_SAVED = ("state", "due_at", "next_trigger_at", "expires_at", "has_ended")  # swept_at is others'.
+
 
 def state_of(job: Job) -> CoordinatorState:
     """What the job's coordinator remembers; a fresh state before its first event."""
@@ -110,7 +112,7 @@ def _save(row: CoordinatorRow, state: CoordinatorState) -> int | None:
     row.next_trigger_at = None if trigger_ms is None else clock.from_ms(trigger_ms)
     row.expires_at = clock.from_ms(min(expiries)) if expiries else None
     row.has_ended = state.ended is not None
-    row.save()
+    row.save(update_fields=None if row._state.adding else _SAVED)
     return due_ms if row.due_at != before else None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils.text import Truncator
 
 from checkpoints import places
@@ -22,7 +22,7 @@ from checkpoints.coordination import state_of
 from checkpoints.models import Checkpoint
 from controlplane import clock, logs, wakeups
 from jobs import services
-from jobs.models import FINAL_JOB_STATUSES, Attempt, Job
+from jobs.models import LIVE_DRIVERS, Attempt, Driver, Job
 from weir.errors import ConfigError, StorageError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
@@ -36,9 +36,6 @@ BATCH = 50  # Checkpoints of a job that are claimed at once.
 LEASE_S = 120.0
 NEEDED_AGAIN_S = 30.0  # When one is looked at again that something still needs.
 BACKOFF_MIN_S, BACKOFF_MAX_S = 2.0, 600.0
-
-# While a job neither runs nor is over, a driver may be choosing what to restore.
-_UNDISTURBED = Q(job__status__in=[JobStatus.RUNNING.value, *FINAL_JOB_STATUSES])
 
 
 def discard_due() -> int:
@@ -54,8 +51,11 @@ def discard_due() -> int:
 
 
 def _due(now: datetime) -> QuerySet[Checkpoint]:
+    """What may be deleted: completed ones not while a driver may be choosing what to restore."""
+    drivers = Driver.objects.filter(job=OuterRef("job"), status__in=LIVE_DRIVERS)
+    is_undisturbed = Q(job__status=JobStatus.RUNNING) | ~Q(Exists(drivers))
     aborted = Q(status=CheckpointStatus.ABORTED)
-    return Checkpoint.objects.filter(aborted | _UNDISTURBED, discard_due_at__lte=now).order_by()
+    return Checkpoint.objects.filter(aborted | is_undisturbed, discard_due_at__lte=now).order_by()
 
 
 def _discard_of(job_id: str) -> int:

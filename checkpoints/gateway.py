@@ -5,6 +5,7 @@ The HTTP side is ``controlplane.gateway``.
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, get_args
@@ -33,6 +34,8 @@ from weir.protocol.messages import CoordinatorEvent, TimeLost
 logger = logging.getLogger(__name__)
 
 _COORDINATORS: tuple[type, ...] = get_args(CoordinatorEvent)
+# Escapes by which text may come to hold what the database cannot: NUL, and halves of characters.
+_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
 def receive(job_id: str, token: str, body: bytes) -> bytes:
@@ -135,8 +138,8 @@ def _note_time_lost(job: Job, away_ms: int, now_ms: int) -> None:
 
 def _decoded(body: bytes) -> EventBatch:
     try:
-        data = json.loads(body)
-        if b"\\u" in body:  # Only escapes can bring in what a database cannot hold.
+        data = json.loads(body.decode())  # UTF-8 and nothing else, which json would also read.
+        if _UNSTORABLE.search(body):
             data = _storable(data)
         batch = wire.from_wire(EventBatch, data)
     except (ValueError, RecursionError, ProtocolError) as error:

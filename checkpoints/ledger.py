@@ -41,6 +41,29 @@ from weir.protocol.pending import (
     TriggerRequest,
 )
 
+# What steps change; the rest is fixed at the trigger, or others' to change.
+_CHANGING = (
+    "status",
+    "parent",
+    "settled_at",
+    "sinks_acknowledged_at",
+    "duration_ms",
+    "reason",
+    "cause",
+    "subtask_count",
+    "acknowledged_count",
+    "start_delay_ms",
+    "alignment_ms",
+    "sync_ms",
+    "async_ms",
+    "state_bytes",
+    "written_bytes",
+    "in_flight_bytes",
+    "discard_due_at",
+    "discard_tries",
+    "discard_error",
+    "discarded_at",
+)
 _WAS_FOUND = "Its manifest was found in the storage later: a driver had written it after all."
 
 
@@ -167,6 +190,7 @@ class Ledger:
                 if row is not None:
                     row.settled_at = clock.from_ms(completed.completed_at_ms)
                     row.duration_ms = _duration_ms(completed)
+                    row.cause = ""  # Of what may have held up its settling.
                 self._answer_completed(completed, request)
             case RecordAborted(pending, reason, cause):
                 row = self._moved(pending.checkpoint_id, CheckpointStatus.ABORTED)
@@ -261,7 +285,7 @@ class Ledger:
                 if row not in changed:
                     changed.append(row)
         for row in changed:
-            row.save()
+            row.save(update_fields=_CHANGING)
         self._save_details()
 
     def _save_details(self) -> None:

@@ -82,7 +82,7 @@ class Ordering(BaseFilterBackend):
 
     def chosen(self, request: Request, view: "APIView") -> str:
         """The ordering asked for, else the view's ``default_ordering``."""
-        given: str = request.query_params.get(self.parameter) or view.default_ordering
+        given: str = request.query_params.get(self.parameter, view.default_ordering)
         if given.removeprefix("-") not in view.orderings:
             known = ", ".join(self._names(view))
             raise exceptions.ValidationError({self.parameter: f"One of {known}."})
@@ -203,7 +203,7 @@ class Page(BasePagination):
 
     def _size(self, request: Request) -> int:
         given = request.query_params.get("page_size")
-        if not given:
+        if given is None:
             return PAGE_SIZE
         if not (given.isascii() and given.isdecimal() and len(given) < 10):
             raise exceptions.ValidationError({"page_size": "A whole number."})

@@ -19,6 +19,7 @@ from rest_framework import exceptions
 
 from controlplane import logs
 from controlplane.errors import Refusal, TooLarge
+from controlplane.throttling import AnonymousThrottle
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:weir:problem:"  # A name, not an address: the code says it all.
@@ -73,6 +74,10 @@ def of_refusal(
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     """What REST framework calls for whatever a view raises."""
     request = context["request"]
+    if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
+        throttle = AnonymousThrottle()
+        if not throttle.allow_request(request, context["view"]):
+            error = exceptions.Throttled(throttle.wait())
     return of_exception(getattr(request, "_request", request), error)
 
 
@@ -166,7 +171,7 @@ def _of_api_exception(request: HttpRequest, error: exceptions.APIException) -> J
     if challenge := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = challenge
     if (wait_s := getattr(error, "wait", None)) is not None:
-        headers["Retry-After"] = str(int(wait_s))
+        headers["Retry-After"] = str(max(1, int(wait_s)))
     return problem(
         request,
         error.status_code,

@@ -26,9 +26,13 @@ class _PassingWithoutCounters(throttling.SimpleRateThrottle):
             return True
 
 
-class AnonymousThrottle(_PassingWithoutCounters, throttling.AnonRateThrottle):
-    """By address, for whoever has not said who they are."""
-
-
 class UserThrottle(_PassingWithoutCounters, throttling.UserRateThrottle):
     """By account, its tokens together."""
+
+
+class AnonymousThrottle(_PassingWithoutCounters, throttling.AnonRateThrottle):
+    """By address, for whoever does not say who they are, or says it wrongly.
+
+    Nothing is open to them, so this counts refusals: an address that is over its limit hears 429
+    instead of 401, and who comes from there with a token that counts is served all the same.
+    """

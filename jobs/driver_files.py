@@ -6,6 +6,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,8 @@ def _has_checkpoint(job: Job) -> bool:
 def prepare(job: Job, driver: Driver, token: str, *, shipped: bool) -> Path:
     """Make the driver's directory with its job file; gives the directory."""
     directory = directory_of(job.pk, driver.number)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in (directory, scratch_of(directory)):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     content = json.dumps(job_file(job, driver, token, shipped=shipped), indent=2)
     path = directory / JOB_FILE_NAME
     path.unlink(missing_ok=True)
@@ -114,6 +116,17 @@ def prepare(job: Job, driver: Driver, token: str, *, shipped: bool) -> Path:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
     return directory
+
+
+def scratch_of(directory: Path) -> Path:
+    """Where Spark and its JVM put what only they need, while the driver runs."""
+    return directory / "scratch"
+
+
+def remove_scratch(driver: Driver) -> None:
+    """Delete what a driver's Spark left; a killed one could not. Harmless to repeat."""
+    scratch = scratch_of(directory_of(driver.job_id, driver.number))
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def tail(driver: Driver, length: int = TAIL_BYTES_MAX) -> str:

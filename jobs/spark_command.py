@@ -60,7 +60,7 @@ def spark_command(job: Job, driver: Driver, directory: Path) -> SparkCommand:
     """The command line that starts a driver whose job file lies in ``directory``."""
     job_file = directory / driver_files.JOB_FILE_NAME
     entry, target, flags = str(_entry_script()), str(job_file), list[str]()
-    conf = _defaults(job) | settings.WEIR_SPARK_CONF | job.spark_conf
+    conf = _defaults(job, directory) | settings.WEIR_SPARK_CONF | job.spark_conf
     before: tuple[tuple[str, ...], ...] = ()
     if is_shipped(job):
         target = job_file.name
@@ -87,7 +87,10 @@ def spark_command(job: Job, driver: Driver, directory: Path) -> SparkCommand:
     ]
     for key, value in sorted(conf.items()):
         command += ["--conf", f"{key}={value}"]
-    return SparkCommand((*command, entry, target), _environment(job, driver), before)
+    environment = _environment(job, driver)
+    if _is_local(job):
+        environment["SPARK_LOCAL_DIRS"] = str(driver_files.scratch_of(directory))
+    return SparkCommand((*command, entry, target), environment, before)
 
 
 def _master(job: Job) -> str:
@@ -106,7 +109,7 @@ def _is_local(job: Job) -> bool:
     return job.spark_master.startswith("local")
 
 
-def _defaults(job: Job) -> dict[str, str]:
+def _defaults(job: Job, directory: Path) -> dict[str, str]:
     conf = {
         "spark.task.maxFailures": str(TASK_FAILURES_MAX),
         "spark.speculation": "false",
@@ -121,7 +124,11 @@ def _defaults(job: Job) -> dict[str, str]:
         conf |= {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_configuration}",
+            # A JVM that is killed removes nothing of what it put into its temporary directory.
+            "spark.driver.extraJavaOptions": (
+                f"-Dlog4j2.configurationFile={log_configuration} -XX:-UsePerfData "
+                f"-Djava.io.tmpdir={driver_files.scratch_of(directory)}"
+            ),
             "spark.default.parallelism": str(os.cpu_count() or 1),  # Of cores, not of threads.
         }
     if is_in_cluster(job):

@@ -99,6 +99,7 @@ def has_stopped(job: Job, driver: Driver) -> bool:
         exit_code(*session)
         forget(*session)
         _told.discard(session)
+        driver_files.remove_scratch(driver)
         note_stopped(driver, now)
         return True
     asked_at = driver.stop_requested_at

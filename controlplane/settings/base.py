@@ -173,10 +173,8 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PAGINATION_CLASS": "controlplane.pagination.CursorPagination",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_THROTTLE_CLASSES": [
-        "controlplane.throttling.AnonymousThrottle",
-        "controlplane.throttling.UserThrottle",
-    ],
+    # Whoever is nobody is throttled where they are refused: in controlplane.problems.
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.throttling.UserThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.text("WEIR_THROTTLE_ANONYMOUS", "60/min"),
         "user": env.text("WEIR_THROTTLE_USER", "1200/min"),

@@ -115,7 +115,7 @@ def test_page_sizes(api: APIClient) -> None:
     assert most["next"] is not None
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "201", "many", "1.5", "٣", "9" * 40])
+@pytest.mark.parametrize("size", ["", "0", "-1", "201", "many", "1.5", "٣", "9" * 40])
 def test_a_page_size_out_of_bounds_is_refused(api: APIClient, size: str) -> None:
     answer = api.get(f"{API}jobs", {"page_size": size})
     assert answer.status_code == 400
@@ -147,11 +147,8 @@ def test_a_cursor_that_makes_no_sense_is_refused(api: APIClient, cursor: str) ->
 @pytest.mark.parametrize("ordering", ["name", "created_by__password", "", "--id", "created_at,id"])
 def test_only_indexed_columns_order(api: APIClient, ordering: str) -> None:
     answer = api.get(f"{API}jobs", {"ordering": ordering})
-    if ordering == "":
-        assert answer.status_code == 200
-    else:
-        assert answer.status_code == 400
-        assert "created_at" in answer.json()["errors"]["ordering"][0]
+    assert answer.status_code == 400
+    assert "created_at" in answer.json()["errors"]["ordering"][0]
 
 
 @pytest.mark.parametrize(

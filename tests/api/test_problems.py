@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.core.exceptions import SuspiciousOperation
 from django.db import OperationalError
 from django.test import Client
@@ -112,6 +111,16 @@ def test_without_counters_requests_pass(api: APIClient, monkeypatch: pytest.Monk
         assert api.get(f"{API}me").status_code == 200
 
 
-def test_the_settings_name_what_is_tested_here() -> None:
-    names = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_CLASSES"]
-    assert all(name.startswith("controlplane.throttling.") for name in names)
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("secret", [None, "weir_guessed"])
+def test_who_is_refused_too_often_is_told_when_to_come_again(
+    api: APIClient, anonymous: APIClient, secret: str | None
+) -> None:
+    if secret is not None:
+        anonymous.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    for _ in range(3):
+        assert anonymous.get(f"{API}me").status_code == 401
+    answer = anonymous.get(f"{API}me")
+    is_problem(answer, 429, "throttled")
+    assert 0 < int(answer["Retry-After"]) <= 60
+    assert api.get(f"{API}me").status_code == 200  # From the same address, with a token.

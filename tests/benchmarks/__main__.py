@@ -13,6 +13,7 @@ from rich.console import Console
 from tests.benchmarks import (
     api,
     bandwidth,
+    control_plane,
     latency,
     memory,
     pause,
@@ -33,6 +34,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "latency": latency.latency,
     "records": records.records,
     "memory": memory.memory,
+    "control-plane": control_plane.control_plane,
     "streams": streams.streams,
     "api": api.api,
 }

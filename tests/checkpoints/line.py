@@ -7,7 +7,6 @@ from typing import Any
 from checkpoints import gateway
 from checkpoints.coordination import state_of
 from checkpoints.models import Checkpoint
-from controlplane import clock
 from jobs.models import Driver, Job
 from tests import builders as protocol
 from tests.jobs import builders as jobs
@@ -19,7 +18,6 @@ from weir.protocol.messages import (
     CheckpointsRestored,
     ManifestWritten,
     TriggerCheckpoint,
-    WriteManifest,
 )
 
 
@@ -113,21 +111,7 @@ class Line:
         commands = self.poll()
         return [c.barrier.checkpoint_id for c in commands if isinstance(c, TriggerCheckpoint)]
 
-    def asked_to_write(self) -> list[int]:
-        """The checkpoints whose manifests new commands ask for."""
-        commands = self.poll()
-        return [c.checkpoint.checkpoint_id for c in commands if isinstance(c, WriteManifest)]
-
 
 def body(batch: EventBatch) -> bytes:
     """The batch as it is posted."""
     return json.dumps(wire.to_wire(batch)).encode()
-
-
-def started_ago(row: Any, seconds: float, *columns: str) -> None:
-    """Move times of a row into the past, instead of waiting."""
-    jobs.pass_time(row, seconds, *columns)
-
-
-def now_ms() -> int:
-    return clock.now_ms()

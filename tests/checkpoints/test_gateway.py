@@ -65,6 +65,8 @@ def test_a_gap_is_refused_by_number(line: Line) -> None:
         b'{"first_number": 1, "events": [], "more": 1}',
         b'{"first_number": 1' + b"0" * 5_000 + b', "events": []}',
         b"\xff\xfe",
+        b'{"first_number": 1, "events": [], "a\xed\xa0\x80": 1}',
+        '{"first_number": 1, "events": []}'.encode("utf-16"),
     ],
 )
 def test_what_is_no_batch_is_refused(line: Line, sent: bytes) -> None:

@@ -114,6 +114,7 @@ class Run:
             concurrent_max=self.random.choice([1, 2]),
             tolerable_failures=1_000,
         )
+        self.applied = self.line.number - 1
         self.offset_ms = 0
 
     # What happens in a round.
@@ -163,6 +164,7 @@ class Run:
                 interval_ms=state.config.interval_ms,
                 tolerable_failures=1_000,
             )
+            self.applied = self.line.number - 1
 
     def _events(self) -> tuple[Any, ...]:
         """Reports of the driver on what its state knows: some late, some of nobody."""
@@ -218,6 +220,7 @@ class Run:
             )
             if row.parent is not None:
                 assert row.parent.number < row.number
+        # All of a batch or, once the driver is fenced, none of it.
         assert self.line.driver.applied_up_to in (self.line.number - 1, self.applied)
         self.applied = self.line.driver.applied_up_to
         internal = JobException.objects.filter(job=job, kind="internal")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from checkpoints import places, settling, sweeping
-from checkpoints.models import Checkpoint, CoordinatorRow
+from checkpoints import discards, places, settling, sweeping
+from checkpoints.models import CoordinatorRow
 from controlplane.accounts.models import User
 from controlplane.errors import Fenced, WrongState
 from jobs import recovery as job_recovery
@@ -15,11 +15,13 @@ from jobs import services as job_services
 from jobs.models import Driver, DriverStatus
 from tests import builders as protocol
 from tests.checkpoints.line import Line
-from tests.checkpoints.storage import manifest, put_state
+from tests.checkpoints.storage import files, manifest, put_state
 from tests.jobs import builders as jobs
 from weir.config import Retention
+from weir.errors import StorageError
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import CheckpointRequested, CheckpointsRestored, JobEnded
+from weir.storage.local import LocalStore
 from weir.storage.manifest import Tombstone, dump, load
 
 pytestmark = pytest.mark.django_db
@@ -129,6 +131,7 @@ def test_a_storage_that_is_away_leaves_the_checkpoint_and_says_so(
     assert "cannot be settled yet" in row.cause
     storage.unlink()
     assert settling.settle_abandoned() == 1
+    assert "cannot be settled" not in line.checkpoint(1).cause
     assert line.statuses() == {1: "aborted"}
 
 
@@ -215,8 +218,8 @@ def test_a_job_whose_driver_never_spoke_ends_without_a_coordinator(
     assert Driver.objects.filter(job=job).count() == 2
 
 
-def test_a_driver_is_not_launched_into_a_deletion(db: None, operator: User) -> None:
-    """Its predecessor's end deleted the checkpoints; the new driver must not restore from them."""
+def cancelled_with_deletion(operator: User) -> Line:
+    """A job with one checkpoint, which the job's end lets go; and it is wanted again at once."""
     line = Line.running(retention=Retention.DELETE_ON_CANCELLATION)
     line.post(CheckpointRequested("r1"), *protocol.acks(1), protocol.written(1))
     put_state(line.job, 1)
@@ -225,14 +228,33 @@ def test_a_driver_is_not_launched_into_a_deletion(db: None, operator: User) -> N
         jobs.changed(JobStatus.CANCELED),
         JobEnded(JobStatus.CANCELED),
     )
-    assert line.checkpoint(1).discard_due_at is not None
     job_services.restart(operator, line.job_id)
-    assert jobs.driver_of(line.job).number == 1
-    assert job_recovery.relaunch_due() == 0
+    return line
 
-    # What could not be deleted holds nobody up, and is of use again where it is found.
-    Checkpoint.objects.update(discard_error="the disk is broken")
+
+def test_a_driver_is_not_launched_into_a_deletion(operator: User) -> None:
+    """The new driver must not find a checkpoint whose files are about to go."""
+    line = cancelled_with_deletion(operator)
+    assert job_recovery.relaunch_due() == 0
+    assert discards.discard_due() == 1
+    assert files(line.job) == []
     assert job_recovery.relaunch_due() == 1
+
+
+def test_what_could_not_be_deleted_is_of_use_again(
+    operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = cancelled_with_deletion(operator)
+
+    def broken(store: LocalStore, path: str) -> None:
+        raise StorageError("the disk is broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "delete", broken)
+        assert discards.discard_due() == 0
+    assert job_recovery.relaunch_due() == 1, "it holds nobody up"
+    jobs.pass_time(line.checkpoint(1), 60, "discard_due_at")
+    assert discards.discard_due() == 0, "the driver may be restoring from it"
     again = Line.of(line.job)
     again.post(
         jobs.planned(),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.plane import Plane
+from tests.services import reachable_directory
 from tests.spark.harness import SESSION, described, processes_of, wait_until
 
 # Short, so that a silent driver is noticed while somebody watches; the checkpoint timeout is the
@@ -25,12 +26,13 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         patch.setenv(SESSION, name)
         patch.setenv("SPARK_LOCAL_DIRS", str(scratch))
         patch.setenv("JDK_JAVA_OPTIONS", f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData")
-        plane = Plane.start(tmp_path_factory.mktemp("plane"), ENVIRONMENT)
-        try:
-            yield plane
-        finally:
-            plane.stack.stop()
-            plane.stack.postgres.remove()
+        with reachable_directory() as home:
+            plane = Plane.start(home / "home", ENVIRONMENT)
+            try:
+                yield plane
+            finally:
+                plane.stack.stop()
+                plane.stack.postgres.remove()
     left = processes_of(name)
     if not wait_until(lambda: not processes_of(name), 10.0):
         told = [described(process) for process in left]

@@ -1,9 +1,12 @@
 """A whole control plane as its users run it, and its jobs with their processes."""
 
 import json
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,12 @@ def wait_for(
             last = holds()
             if last:
                 return last
-        except (urllib3.exceptions.HTTPError, RefusedError, psutil.NoSuchProcess) as error:
+        except (
+            urllib3.exceptions.HTTPError,
+            RefusedError,
+            psutil.NoSuchProcess,
+            StopIteration,
+        ) as error:
             if isinstance(error, RefusedError) and error.status < 500:
                 raise
             last = error
@@ -64,6 +72,25 @@ class Plane:
         stack.run_once("weir_prepare", "--operator", str(stack.home / "operator"))
         stack.run_once("weir_token", "operator", "--name", "tests", "--file", str(access))
         return Client(stack.url, json.loads(access.read_text())["token"])
+
+    @contextmanager
+    def another_launcher(self) -> Iterator[None]:
+        """A second launcher beside the stack's own, as on another start of the service."""
+        command = [
+            *(sys.executable, "-m", "celery", "-A", "controlplane", "worker"),
+            *("-n", "second-launcher@weir", "-Q", "launch", "-P", "solo"),
+            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+        ]
+        with (self.stack.home / "logs" / "second-launcher.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env=self.stack.environment, stdout=log, stderr=subprocess.STDOUT
+            )
+        try:
+            yield
+            assert process.poll() is None, "the second launcher ended by itself"
+        finally:
+            process.terminate()
+            process.wait(30)
 
     # Jobs.
 
@@ -160,14 +187,12 @@ class PlaneJob:
     @property
     def jvm(self) -> psutil.Process:
         """The driver's JVM."""
-        return next(p for p in self.session if p.name() == "java")
+        return next(p for p in self.session if _names(p, "SparkSubmit"))
 
     @property
     def python_driver(self) -> psutil.Process:
         """The Python process that spark-submit's JVM started."""
-        return next(
-            p for p in self.jvm.children() if any("driver.py" in word for word in p.cmdline())
-        )
+        return next(p for p in self.jvm.children() if _names(p, "driver.py"))
 
     @property
     def worker_pid(self) -> int:
@@ -177,13 +202,17 @@ class PlaneJob:
 
     def drivers_alive(self) -> list[psutil.Process]:
         """Python drivers of this job that run anywhere on the machine."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                words = process.cmdline()
-            except psutil.Error:
-                continue
-            is_driver = any("driver.py" in w for w in words) and process.name() != "java"
-            if is_driver and any(f"/{self.id}/" in word for word in words):
-                found.append(process)
-        return found
+        return [
+            process
+            for process in psutil.process_iter()
+            if _names(process, "driver.py") and _names(process, f"/{self.id}/")
+            if process.name() != "java"
+        ]
+
+
+def _names(process: psutil.Process, part: str) -> bool:
+    """Whether the command line has ``part``; that of a process that has just ended has nothing."""
+    try:
+        return any(part in word for word in process.cmdline())
+    except psutil.Error:
+        return False

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.e2e.plane import Plane, PlaneJob, wait_for
@@ -32,12 +31,12 @@ def check_output(job: PlaneJob, records: int) -> None:
 
 def check_one_driver(job: PlaneJob) -> None:
     """No twin: one Python driver, and it is the newest."""
-    (alive,) = wait_for("one driver", lambda: _one(job.drivers_alive()))
-    assert alive.pid == job.python_driver.pid
 
+    def holds() -> bool:
+        newest = job.python_driver.pid
+        return [process.pid for process in job.drivers_alive()] == [newest]
 
-def _one(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return processes if len(processes) == 1 else []
+    wait_for("one driver, the newest", holds)
 
 
 def kill_during_checkpoint(job: PlaneJob, pid: Callable[[], int]) -> int:
@@ -72,6 +71,25 @@ def test_kills_of_the_jobs_own_processes(plane: Plane, tmp_path: Path) -> None:
     check_output(job, records)
 
 
+def test_two_launchers_start_one_driver_each_time(plane: Plane, tmp_path: Path) -> None:
+    """Both look every second for drivers to start; neither knows of the other."""
+    records = 4_000
+    with plane.another_launcher():
+        jobs = [
+            plane.submit(tmp_path / name, records=records, rate=400.0) for name in ("one", "other")
+        ]
+        for job in jobs:
+            job.await_completed(beyond=0)
+            check_one_driver(job)
+        killed = kill_during_checkpoint(jobs[0], lambda: jobs[0].jvm.pid)
+        jobs[0].await_completed(beyond=killed)
+        check_one_driver(jobs[0])
+        for job in jobs:
+            job.await_status("finished", timeout_s=120)
+            check_output(job, records)
+    assert [len(job.get("drivers")["results"]) for job in jobs] == [2, 1]
+
+
 def test_kills_of_the_control_planes_processes(plane: Plane, tmp_path: Path) -> None:
     """The job must not even notice: one driver and one attempt from beginning to end."""
     records = 30_000
@@ -86,7 +104,7 @@ def test_kills_of_the_control_planes_processes(plane: Plane, tmp_path: Path) -> 
         job.await_completed(beyond=under_way + 1)
         check_one_driver(job)
     assert job.status == "running", "the input ended before the last kill"
-    assert driver.is_running()
+    assert driver.is_running()  # The same one all along.
     assert len(job.get("attempts")["results"]) == 1
     job.await_status("finished", timeout_s=180)
     assert len(job.get("drivers")["results"]) == 1

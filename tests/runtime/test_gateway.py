@@ -334,6 +334,18 @@ def test_closing_gives_up_after_its_time_and_says_so(control: StandIn) -> None:
     assert time.monotonic() - began < 5
 
 
+def test_closing_waits_for_nobody_where_there_is_nothing_to_say(control: StandIn) -> None:
+    gateway = Gateway(control.address, Heard(), heartbeat_s=0.05)
+    gateway.start()
+    gateway.post(notice("said"))
+    control.wait_for(lambda: control.up_to == 1)
+    control.stop()
+    assert _soon(lambda: gateway.is_away, production.AWAY_S + 2)
+    began = time.monotonic()
+    assert gateway.close(60) is True
+    assert time.monotonic() - began < 5
+
+
 def test_closing_ends_a_poll_that_waits(control: StandIn) -> None:
     gateway = Gateway(control.address, Heard())
     gateway.start()

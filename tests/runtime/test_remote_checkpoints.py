@@ -635,7 +635,8 @@ def test_the_newest_driver_begins_although_the_older_one_takes_another_number() 
     newest.subtasks(SubtaskStatus.RUNNING)
     assert (newest.attempt, newest.status) == (3, JobStatus.RUNNING)
     older.fail()
-    older.restarted()
+    wait(older, 5_000)  # The restart's delay.
+    older.cluster.run()
     assert older.master.left is not None
     assert "another driver runs" in older.master.left
     assert older.status is not JobStatus.FAILED

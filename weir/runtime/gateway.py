@@ -130,7 +130,7 @@ class Gateway:
         self._waiting: dict[int, DriverEvent] = {}  # In order; never sent.
         self._metrics: dict[SubtaskId, int] = {}  # Where the newest of each chain waits.
         self._keys = 0
-        self._is_under_way = False  # A batch is, or one is being made.
+        self._is_under_way = False  # Events are that wait no more.
         self._trying_since: float | None = None
         self._is_closing = False
         self._has_ended = False
@@ -240,7 +240,6 @@ class Gateway:
                 )
             if self._has_ended or (self._is_closing and not self._waiting and not self._encoded):
                 return None
-            self._is_under_way = True
         return self._fill()
 
     def _fill(self) -> "_Batch":
@@ -251,6 +250,7 @@ class Gateway:
                 if isinstance(event, SubtaskMetrics):
                     del self._metrics[event.chain]
             self._warned = self._warned and bool(self._waiting)
+            self._is_under_way = bool(events or self._encoded)
         for event in events:
             self._encoded.append(json.dumps(encode(event), separators=(",", ":"), allow_nan=False))
         batch = _Batch(self._acknowledged + 1)
