@@ -32,6 +32,7 @@ from rest_framework.views import APIView
 
 from checkpoints.models import Checkpoint
 from controlplane import clock, threads
+from controlplane.channel_metrics import channel_metrics
 from controlplane.gauges import REGISTRY
 from jobs.models import (
     FINAL_JOB_STATUSES,
@@ -303,6 +304,7 @@ def _last_checkpoint_metrics(jobs: list[Job], now: datetime) -> Iterator[Metric]
         if not job.is_over and since is not None and (row is not None or is_periodic):
             age.add_metric([job.pk], (now - since).total_seconds())
     yield from (completed_at, age, size)
+    yield from channel_metrics({row.pk: job_id for job_id, row in last.items()})
 
 
 def _flat(rows: Iterable[tuple[Any]]) -> Iterator[Any]:

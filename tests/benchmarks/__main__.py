@@ -21,6 +21,7 @@ from tests.benchmarks import (
     recovery,
     streams,
     throughput,
+    triggers,
 )
 from tests.benchmarks.report import Row, save, show
 
@@ -36,6 +37,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "memory": memory.memory,
     "control-plane": control_plane.control_plane,
     "streams": streams.streams,
+    "triggers": triggers.triggers,
     "api": api.api,
 }
 

@@ -13,7 +13,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
-from checkpoints.models import Checkpoint
+from checkpoints.models import Checkpoint, GateAlignment
 from controlplane import clock, metrics
 from controlplane.accounts.models import Role, Token, digest_of
 from jobs.models import Attempt, Job, Operation, OutboxCommand
@@ -303,3 +303,32 @@ def test_a_scrape_is_quick_with_very_many_checkpoints(
         assert completed == count + number + 1
     assert min(took[1:]) < 0.1, took
     assert took[0] < 5, took
+
+
+def test_the_slowest_edges_of_the_newest_checkpoint_are_shown(
+    client: Client, settings: Settings, job: Job
+) -> None:
+    """By the slowest channel of each edge, and no more edges than a dashboard can show."""
+    make_checkpoint(job, 1)
+    newest = make_checkpoint(job, 2)
+    for operator in range(12):
+        for index in range(2):
+            GateAlignment.objects.create(
+                checkpoint=newest,
+                operator=f"op-{operator}",
+                index=index,
+                gate=0,
+                upstream=["the-source-0", "the-source-1"],
+                arrived_ms=[0.0, None if operator == 0 else 100.0 * operator + index],
+                blocked_ms=[10.0 * operator, 0.0],
+                bytes_during=[0, 0],
+            )
+    samples = scraped(client, settings)
+    delays = {
+        dict(labels)["edge"]: told
+        for (name, labels), told in samples.items()
+        if name == "weir_channel_barrier_delay_seconds"
+    }
+    assert delays == {f"the-source -> op-{n}": pytest.approx(0.1 * n + 0.001) for n in range(2, 12)}
+    name = "weir_checkpoint_blocked_seconds"
+    assert value(samples, name, job=job.pk, edge="the-source -> op-11") == pytest.approx(0.11)

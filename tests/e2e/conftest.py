@@ -17,7 +17,7 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # Its threads and processes are nobody else's business.
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """Everything embedded, services restarted when they die."""
     name = uuid.uuid4().hex
