@@ -55,7 +55,8 @@ def running_redis() -> Iterator[Redis]:
 
 
 def use_database(url: str) -> None:
-    """Point Django's default connection, in every thread, at ``url``."""
+    """Point Django's default connection, in every thread, at ``url``; this one's is made anew."""
+    connections["default"].close()
     address = {
         key: value
         for key, value in dj_database_url.parse(url).items()
