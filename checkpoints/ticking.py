@@ -2,7 +2,8 @@
 
 A job whose driver has not been heard of for a while is not ticked: the driver may be unreachable,
 or nobody here may have listened. Nothing would come of a trigger, and a checkpoint must not expire
-meanwhile; the driver's ``TimeLost`` gives it that time when it is back.
+meanwhile; the driver's ``TimeLost`` gives it that time when it is back. For the same reason nothing
+expires before the driver was heard of after that time: its acknowledgements may be on their way.
 """
 
 import logging
@@ -10,7 +11,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from checkpoints import punctual
 from checkpoints.coordination import pump
@@ -72,9 +73,11 @@ def _tick(job_id: str, *, skip_locked: bool) -> bool:
 
 
 def _heard(now: datetime) -> QuerySet[Job]:
-    """The jobs whose driver has been heard of lately."""
+    """The jobs whose driver has been heard of lately, and since a checkpoint of theirs expired."""
     since = now - clock.milliseconds(settings.WEIR_DRIVER_SILENT_MS)
     speaking = Driver.objects.filter(
         job=OuterRef("pk"), status=DriverStatus.RUNNING, heard_at__gte=since
     )
-    return Job.objects.filter(Exists(speaking))
+    since_expiry = speaking.filter(heard_at__gte=OuterRef("coordinator__expires_at"))
+    is_expired = Q(coordinator__expires_at__lte=now)
+    return Job.objects.filter(Exists(speaking)).filter(~is_expired | Q(Exists(since_expiry)))

@@ -11,4 +11,3 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 REST_FRAMEWORK = REST_FRAMEWORK | {
     "DEFAULT_THROTTLE_RATES": {"anon": "100000/min", "user": "100000/min"}
 }
-LOGGING_CONFIG = None  # pytest captures what is logged.

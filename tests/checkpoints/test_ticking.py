@@ -45,9 +45,27 @@ def test_a_checkpoint_expires(db: None) -> None:
     services.request_checkpoint(None, line.job_id)
     deadline = time.monotonic() + 10
     while line.statuses()[1] == "pending" and time.monotonic() < deadline:
+        line.post()
         tasks.tick_job(line.job_id)
     row = line.checkpoint(1)
     assert (row.status, row.reason) == ("aborted", "checkpoint_expired")
+
+
+def test_nothing_expires_before_its_driver_was_heard_of_again(db: None) -> None:
+    """The control plane was away for a moment, and the acknowledgements wait at the driver."""
+    line = Line.running(timeout_ms=1_000)
+    services.request_checkpoint(None, line.job_id)
+    row = CoordinatorRow.objects.get(job=line.job_id)
+    row.expires_at = row.due_at = clock.now() - timedelta(milliseconds=100)
+    row.state["pending"][0]["expires_at_ms"] = clock.to_ms(row.expires_at)
+    row.save()
+    jobs.pass_time(line.driver, 0.5, "heard_at")
+    assert ticking.tick_due() == 0
+    assert not ticking.tick_one(line.job_id)
+    assert line.statuses()[1] == "pending"
+    line.post()
+    assert ticking.tick_due() == 1
+    assert line.checkpoint(1).reason == "checkpoint_expired"
 
 
 def test_the_job_of_a_silent_driver_is_not_ticked(db: None, settings: Settings) -> None:
