@@ -287,6 +287,7 @@ LOGGING: dict[str, Any] = {
         "django.request": {"level": "ERROR"},  # Its warnings repeat that line.
         "celery.app.trace": {"level": "WARNING"},  # A line per task would be most of the log.
         "celery.worker.strategy": {"level": "WARNING"},
+        "py4j": {"level": "WARNING"},  # It tells of every connection that it closes.
         "celery.beat": {"level": "WARNING"},
     },
 }
