@@ -42,11 +42,9 @@ def discard_due() -> int:
     """Delete the files of all checkpoints that are due; says of how many."""
     count = 0
     for job_id in list(_due(clock.now()).values_list("job", flat=True).distinct()[:JOBS_MAX]):
-        with logs.about(job=job_id):
-            try:
-                count += _discard_of(job_id)
-            except Exception:
-                logger.exception("its files could not be deleted; a later look tries again")
+        problem = "its files could not be deleted; a later look tries again"
+        with logs.guarding(logger, problem, job=job_id):
+            count += _discard_of(job_id)
     return count
 
 

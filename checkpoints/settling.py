@@ -39,17 +39,15 @@ def settle_abandoned() -> int:
     )
     count = 0
     for row in finalizing.select_related("job").order_by("pk")[:SETTLED_MAX]:
-        with logs.about(job=row.job_id, checkpoint=row.number):
+        problem = "the checkpoint could not be settled; the next look tries again"
+        with logs.guarding(logger, problem, job=row.job_id, checkpoint=row.number):
             try:
                 outcome = outcome_of(row.job, row)
             except (StorageError, ConfigError) as error:
                 _note_failure(row, error)
                 continue
-            try:
-                _settle(row.job_id, outcome)
-                count += 1
-            except Exception:
-                logger.exception("the checkpoint could not be settled; the next look tries again")
+            _settle(row.job_id, outcome)
+            count += 1
     return count
 
 

@@ -57,15 +57,12 @@ def end_abandoned() -> int:
     )
     count = 0
     for job_id in list(over.values_list("job", flat=True)[:ENDED_MAX]):
-        with logs.about(job=job_id):
-            try:
-                with transaction.atomic():
-                    job = services.locked(job_id)
-                    if job.is_over:
-                        pump(job, [JobEnded(JobStatus(job.status))], now_ms=clock.now_ms())
-                        count += 1
-            except Exception:
-                logger.exception("its end could not be told; the next sweep tries again")
+        problem = "its end could not be told; the next sweep tries again"
+        with logs.guarding(logger, problem, job=job_id), transaction.atomic():
+            job = services.locked(job_id)
+            if job.is_over:
+                pump(job, [JobEnded(JobStatus(job.status))], now_ms=clock.now_ms())
+                count += 1
     return count
 
 

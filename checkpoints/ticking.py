@@ -39,11 +39,9 @@ def tick_due() -> int:
         if due_at > now:
             punctual.tick_at(job_id, clock.to_ms(due_at), clock.to_ms(now))
             continue
-        with logs.about(job=job_id):
-            try:
-                count += _tick(job_id, skip_locked=True)
-            except Exception:
-                logger.exception("the job could not be ticked; the next look tries again")
+        problem = "the job could not be ticked; the next look tries again"
+        with logs.guarding(logger, problem, job=job_id):
+            count += _tick(job_id, skip_locked=True)
     return count
 
 

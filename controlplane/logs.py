@@ -23,6 +23,20 @@ def about(**fields: Any) -> Iterator[None]:
         _context.reset(token)
 
 
+@contextmanager
+def guarding(logger: logging.Logger, problem: str, **fields: Any) -> Iterator[None]:
+    """Log whatever is raised within, with ``fields``, and go on.
+
+    For one of many that are worked on in turn, each in a transaction of its own: what is wrong with
+    it must not hold up the others, and it comes up again at the next look.
+    """
+    with about(**fields):
+        try:
+            yield
+        except Exception:
+            logger.exception(problem)
+
+
 def current() -> dict[str, Any]:
     """The fields that a record made now would get."""
     return _context.get()

@@ -217,13 +217,9 @@ def expire_due() -> int:
     )
     count = 0
     for pk, job_id in list(due):
-        with logs.about(job=job_id, operation=str(pk)):
-            try:
-                count += _expire(pk, job_id, now)
-            except Exception:
-                logger.exception(
-                    "operation %s could not be expired; the next sweep tries again", pk
-                )
+        problem = f"operation {pk} could not be expired; the next sweep tries again"
+        with logs.guarding(logger, problem, job=job_id, operation=str(pk)):
+            count += _expire(pk, job_id, now)
     return count
 
 

@@ -199,12 +199,9 @@ def _each(ids: Iterable[str], due: Q, act: Callable[[Job], bool]) -> int:
     """Claim one job after another and act on it if that is still due."""
     count = 0
     for job_id in list(ids):
-        with logs.about(job=job_id):
-            try:
-                with transaction.atomic():
-                    claim = Job.objects.filter(due, pk=job_id)
-                    job = claim.select_for_update(skip_locked=True, of=("self",)).first()
-                    count += job is not None and act(job)
-            except Exception:
-                logger.exception("job %s: what is due failed; the next look tries again", job_id)
+        problem = f"job {job_id}: what is due failed; the next look tries again"
+        with logs.guarding(logger, problem, job=job_id), transaction.atomic():
+            claim = Job.objects.filter(due, pk=job_id)
+            job = claim.select_for_update(skip_locked=True, of=("self",)).first()
+            count += job is not None and act(job)
     return count

@@ -32,7 +32,6 @@ WEIR_UPLOAD_BYTES_MAX = env.integer("WEIR_UPLOAD_BYTES_MAX", 10 << 20, least=1)
 WEIR_BODY_BYTES_MAX = env.integer("WEIR_BODY_BYTES_MAX", 1 << 20, least=1)  # API, uploads aside.
 WEIR_GATEWAY_BODY_BYTES_MAX = env.integer("WEIR_GATEWAY_BODY_BYTES_MAX", 64 << 20, least=1 << 20)
 
-WEIR_DRIVER_HEARTBEAT_MS = env.integer("WEIR_DRIVER_HEARTBEAT_MS", 1_000, least=100)
 WEIR_DRIVER_TIMEOUT_MS = env.integer("WEIR_DRIVER_TIMEOUT_MS", 30_000, least=1_000)
 WEIR_DRIVER_START_TIMEOUT_MS = env.integer("WEIR_DRIVER_START_TIMEOUT_MS", 180_000, least=1_000)
 # A driver that has not been heard of for this long may be unreachable: its job is not ticked.

@@ -58,7 +58,7 @@ class Plane:
     def start(cls, home: Path, environment: dict[str, str]) -> "Plane":
         """Start everything embedded; services that die are started again."""
         stack = Stack(home, auto_restart=True, fast=True, environment=environment)
-        stack.start()
+        stack.start(prepare=("weir_prepare", "--operator", str(stack.home / "operator")))
         try:
             return cls(stack, cls.client_of(stack))
         except BaseException:
@@ -69,7 +69,6 @@ class Plane:
     def client_of(stack: Stack) -> Client:
         """A client with an operator's token."""
         access = stack.home / "access.json"
-        stack.run_once("weir_prepare", "--operator", str(stack.home / "operator"))
         stack.run_once("weir_token", "operator", "--name", "tests", "--file", str(access))
         return Client(stack.url, json.loads(access.read_text())["token"])
 

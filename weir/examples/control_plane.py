@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -58,15 +57,6 @@ class Client:
         return self._answer(
             self._pool.request("POST", self._address(path), body=data, headers=headers)
         )
-
-    def pages(self, path: str, **query: Any) -> Iterator[Any]:
-        """Every entry of a list, page by page."""
-        page = self.get(path, **query)
-        while True:
-            yield from page["results"]
-            if page["next"] is None:
-                return
-            page = self._answer(self._pool.request("GET", page["next"]))
 
     def _address(self, path: str) -> str:
         return f"{self.url}/api/v1/{path}"
