@@ -1,8 +1,8 @@
 """The shell around ``weir.protocol.coordinator``: load, step, save, enqueue.
 
-``pump`` is the only way by which a job's coordinator learns of anything. It runs under the job's
-lock and folds a whole batch: the state is read and written once, rows are written once, commands
-leave by the outbox when the transaction commits.
+``pump`` and ``tick`` are the only ways by which a job's coordinator learns of anything. They run
+under the job's lock and fold a whole batch: the state is read and written once, rows are written
+once, commands leave by the outbox when the transaction commits.
 """
 
 import logging
@@ -31,6 +31,7 @@ from weir.protocol.messages import (
     FailJob,
     RecordAborted,
     RecordCompleted,
+    Tick,
     TriggerCheckpoint,
     WriteManifest,
 )
@@ -78,7 +79,21 @@ def pump(job: Job, events: Sequence[CoordinatorEvent], *, now_ms: int) -> None:
     """
     if not events:
         return
+    _fold(job, CoordinatorRow.objects.filter(job=job).first(), events, now_ms)
+
+
+def tick(job: Job, *, now_ms: int) -> bool:
+    """Have the job's coordinator do what is due, if anything; the caller holds the job's lock."""
     row = CoordinatorRow.objects.filter(job=job).first()
+    if row is None or row.due_at is None or row.due_at > clock.from_ms(now_ms):
+        return False
+    _fold(job, row, [Tick()], now_ms)
+    return True
+
+
+def _fold(
+    job: Job, row: CoordinatorRow | None, events: Sequence[CoordinatorEvent], now_ms: int
+) -> None:
     batch = _Batch(job, _load(job, row), now_ms)
     for event in events:
         batch.take(event)
@@ -159,7 +174,7 @@ class _Batch:
         commands = [c for c in self._commands if isinstance(c, _FOR_DRIVERS)]
         # A driver that is gone takes none, and its successor begins afresh.
         if commands and drivers.live(self._job) is not None:
-            outbox.enqueue(self._job, commands)
+            outbox.enqueue(self._job, commands, clock.from_ms(self._now_ms))
         due_ms = _save(row, self._state)
         if due_ms is not None:
             punctual.tick_at(self._job.pk, due_ms, self._now_ms)

@@ -13,12 +13,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from checkpoints import punctual
-from checkpoints.coordination import pump
-from checkpoints.models import CoordinatorRow
+from checkpoints import coordination, punctual
 from controlplane import clock, logs
 from jobs.models import Driver, DriverStatus, Job
-from weir.protocol.messages import Tick
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +60,8 @@ def _tick(job_id: str, *, skip_locked: bool) -> bool:
         job = claim.select_for_update(skip_locked=skip_locked, of=("self",)).first()
         if job is None:
             return False
-        now = clock.now()  # Waiting for the lock may have taken a while; others may have ticked.
-        if not CoordinatorRow.objects.filter(job=job, due_at__lte=now).exists():
-            return False
-        pump(job, [Tick()], now_ms=clock.to_ms(now))
-        return True
+        # Waiting for the lock may have taken a while; others may have ticked.
+        return coordination.tick(job, now_ms=clock.now_ms())
 
 
 def _heard(now: datetime) -> QuerySet[Job]:

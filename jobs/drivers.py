@@ -9,7 +9,7 @@ import logging
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Max
+from django.db.models import OuterRef, Subquery
 
 from controlplane import clock, wakeups
 from controlplane.accounts.models import digest_of
@@ -58,14 +58,15 @@ def authenticate(job: Job, token: str) -> Driver:
         Unauthorized: Nobody has this token, or a driver of another job.
         Fenced: A newer driver runs the job, or this one was told to go.
     """
-    driver = Driver.objects.filter(token_digest=digest_of(token)).first()
+    numbers = Driver.objects.filter(job=OuterRef("job")).order_by("-number").values("number")
+    holders = Driver.objects.filter(token_digest=digest_of(token))
+    driver = holders.annotate(last=Subquery(numbers[:1])).first()
     if driver is None or driver.job_id != job.pk:
         raise Unauthorized("this token belongs to no driver of the job")
-    last = Driver.objects.filter(job=job).aggregate(last=Max("number"))["last"]
-    if driver.number < last:
+    if driver.number < driver.last:
         raise Fenced(
-            f"driver {last} runs {job.pk} now; driver {driver.number} must end without committing "
-            "anything any more"
+            f"driver {driver.last} runs {job.pk} now; driver {driver.number} must end without "
+            "committing anything any more"
         )
     winds_up = driver.status == DriverStatus.ENDED and driver.stop_requested_at is None
     if driver.status not in LIVE_DRIVERS and not winds_up:

@@ -1,16 +1,16 @@
 """Commands to a job's driver: rows until it has taken them."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
-from controlplane import clock, wakeups
+from controlplane import wakeups
 from jobs.models import Job, OutboxCommand
 from weir.protocol import wire
 from weir.protocol.gateway import DriverCommand
 
 
-def enqueue(job: Job, commands: Iterable[DriverCommand]) -> None:
+def enqueue(job: Job, commands: Iterable[DriverCommand], now: datetime) -> None:
     """Leave commands for the job's driver, in order; the caller holds the job's lock."""
-    now = clock.now()
     rows = [OutboxCommand(job=job, message=wire.encode(c), created_at=now) for c in commands]
     if rows:
         OutboxCommand.objects.bulk_create(rows)

@@ -138,7 +138,7 @@ def cancel(actor: User | None, job_id: str, *, key: str | None = None) -> Operat
             job.cancel_due_at = clock.now() + clock.milliseconds(settings.WEIR_CANCEL_GRACE_MS)
         job.save(update_fields=["desired", "restart_at", "cancel_due_at"])
         if is_asked:
-            outbox.enqueue(job, [CancelJob(f"cancelled by {_name(actor)}")])
+            outbox.enqueue(job, [CancelJob(f"cancelled by {_name(actor)}")], clock.now())
         else:
             _end_driver(job, driver, "the job was cancelled")
             drivers.conclude(job, JobStatus.CANCELED)

@@ -45,7 +45,7 @@ def _through_the_control_plane(wanted: int) -> list[float]:
         plane = Plane.start(home / "home", {"WEIR_LOG_LEVEL": "WARNING"})
         try:
             job = plane.submit(Path(directory), records=10_000_000, rate=RATE)
-            newest = job.await_completed(beyond=wanted + 1, timeout_s=300)
+            newest = job.await_completed(beyond=wanted + 1, timeout_s=300, every_s=2.0)
             sources = {op["uid"] for op in job.get("graph")["operators"] if op["is_source"]}
             delays = [
                 float(ack["start_delay_ms"])

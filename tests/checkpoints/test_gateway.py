@@ -196,7 +196,7 @@ def test_a_driver_that_took_what_was_never_given_is_refused(line: Line) -> None:
 def test_a_poll_without_commands_is_cheap(
     line: Line, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_num_queries(3) as queries:
+    with django_assert_num_queries(2) as queries:
         line.poll()
     assert not any("FOR UPDATE" in q["sql"] or "UPDATE " in q["sql"] for q in queries)
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection, transaction
 
+from controlplane import clock
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
 from jobs import outbox
@@ -56,7 +57,7 @@ def _headers(given: dict[str, str]) -> dict[str, str]:
 def enqueue(reason: str) -> float:
     """Leave a command for the job's driver; when it was committed."""
     with transaction.atomic():
-        outbox.enqueue(Job.objects.select_for_update().get(), [CancelJob(reason)])
+        outbox.enqueue(Job.objects.select_for_update().get(), [CancelJob(reason)], clock.now())
     return time.monotonic()
 
 

@@ -141,14 +141,17 @@ class PlaneJob:
         found = self.checkpoints(status="completed")
         return max((int(one["number"]) for one in found), default=0)
 
-    def await_completed(self, beyond: int, timeout_s: float = SETTLE_S) -> int:
+    def await_completed(
+        self, beyond: int, timeout_s: float = SETTLE_S, every_s: float = 0.1
+    ) -> int:
         """The number of a completed checkpoint beyond another."""
 
         def newer() -> int:
             newest = self.newest_completed()
             return newest if newest > beyond else 0
 
-        return int(wait_for(f"a checkpoint of {self.id} beyond {beyond}", newer, timeout_s))
+        what = f"a checkpoint of {self.id} beyond {beyond}"
+        return int(wait_for(what, newer, timeout_s, every_s))
 
     def await_pending(self) -> int:
         """The number of a checkpoint that is under way now."""
