@@ -5,14 +5,16 @@ rows of their own, one per operator subtask; so are alignments, one per receivin
 gate, with arrays in channel order: 200 senders to 200 receivers are 200 rows, not 40,000.
 """
 
+import uuid
 from typing import Any
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Func, Q
 from django.db.models.lookups import Exact
 
-from jobs.models import Job
+from jobs.models import Job, Operation
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
 
@@ -81,6 +83,9 @@ class Checkpoint(models.Model):
     discard_error = models.TextField(blank=True)  # Why that did not work the last time.
     discarded_at = models.DateTimeField(null=True, blank=True)
     has_details = models.BooleanField(default=True)  # Acknowledgement and alignment rows are kept.
+    location = models.CharField(max_length=1_000, blank=True)  # A savepoint's own directory.
+    abandoned_at = models.DateTimeField(null=True, blank=True)  # The job went back behind it.
+    watermark_ms = models.BigIntegerField(null=True, blank=True)  # Event time, the least.
 
     class Meta:
         ordering = ["job", "-number"]
@@ -125,6 +130,49 @@ class Checkpoint(models.Model):
 
     def __str__(self) -> str:
         return f"checkpoint {self.number} of {self.job_id}"
+
+
+class Savepoint(models.Model):
+    """What somebody calls a savepoint, and keeps until they delete it.
+
+    What it consists of and where it stands is its checkpoint's row.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="savepoints")
+    # None: it was asked for, and is not triggered yet; or it was refused.
+    checkpoint = models.OneToOneField(
+        Checkpoint, null=True, blank=True, on_delete=models.PROTECT, related_name="savepoint"
+    )
+    operation = models.OneToOneField(
+        Operation, null=True, blank=True, on_delete=models.SET_NULL, related_name="savepoint"
+    )
+    name = models.CharField(max_length=80)
+    location = models.CharField(max_length=1_000)  # Its directory, as a restore is told.
+    note = models.TextField(blank=True)
+    labels = models.JSONField(default=dict, blank=True)  # Texts by name.
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    claimed_by = models.ForeignKey(
+        Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="claimed_savepoints"
+    )
+    deleted_at = models.DateTimeField(null=True, blank=True)  # Somebody asked for that then.
+
+    class Meta:
+        ordering = ["-created_at", "id"]
+        indexes = [models.Index(fields=["created_at", "id"])]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "name"],
+                condition=Q(deleted_at__isnull=True),
+                name="savepoint_name",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"savepoint {self.name} of {self.job_id}"
 
 
 class SubtaskAck(models.Model):

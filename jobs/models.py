@@ -65,6 +65,14 @@ class OperationKind(models.TextChoices):
     CANCEL = "cancel"
     CHECKPOINT = "checkpoint"
     RESTART = "restart"
+    SAVEPOINT = "savepoint"
+    STOP = "stop"  # With a savepoint.
+    ROLLBACK = "rollback"
+    RESCALE = "rescale"
+    FORK = "fork"
+    DISCARD = "discard"  # A savepoint is deleted.
+    PREVIEW = "preview"  # Of a restore or a rollback.
+    COMPARE = "compare"  # The outputs of two jobs.
 
 
 class OperationStatus(models.TextChoices):
@@ -108,6 +116,22 @@ class Job(models.Model):
     spark_master = models.CharField(max_length=200)
     spark_conf = models.JSONField(default=dict)
     storage = models.CharField(max_length=500)  # Root of its checkpoints.
+
+    # Where the next driver begins, until the job has completed a checkpoint of its own from there;
+    # empty: the newest checkpoint of the job.
+    restore_uri = models.CharField(max_length=1_000, blank=True)
+    # Whose checkpoint that is, by number. While it is set here nothing deletes it.
+    restore_job = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="restored_by"
+    )
+    restore_number = models.BigIntegerField(null=True, blank=True)
+    restore_rewinds = models.BooleanField(default=True)  # File sinks take back what came after.
+    restore_claims = models.BooleanField(default=False)  # The savepoint is this job's to delete.
+    # What the job came from, for good.
+    origin = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="forks"
+    )
+    origin_uri = models.CharField(max_length=1_000, blank=True)
 
     desired = models.CharField(max_length=16, choices=DesiredState, default=DesiredState.RUNNING)
     status = models.CharField(
@@ -284,6 +308,7 @@ class Operator(models.Model):
     is_source = models.BooleanField()
     is_sink = models.BooleanField()
     is_keyed = models.BooleanField()
+    files = models.CharField(max_length=1_000, null=True, blank=True)  # A file sink's directory.
 
     class Meta:
         ordering = ["job", "position"]
@@ -360,6 +385,8 @@ class Operation(models.Model):
         max_length=16, choices=OperationStatus, default=OperationStatus.PENDING
     )
     parameters = models.JSONField(default=dict)
+    # weir.protocol.operations.OperationState of those that take several steps.
+    progress = models.JSONField(null=True, blank=True)
     result = models.JSONField(null=True, blank=True)  # Succeeded: what came of it.
     error = models.TextField(blank=True)  # Else: why not.
     requested_by = models.ForeignKey(

@@ -52,6 +52,9 @@ class CheckpointConfig:
     retention: Retention = Retention.RETAIN_ON_CANCELLATION  # Library mode outlives its driver.
     inline_max_bytes: int = 20_000  # Smaller state travels inside the acknowledgement.
     storage: str | None = None  # A directory or URI; None: memory of the job master.
+    # How long checkpoints are kept behind which the job went back, so that it can go on from them
+    # after all; they do not count among those retained.
+    abandoned_ttl_ms: int = 7 * 86_400_000
 
     def __post_init__(self) -> None:
         if self.interval_ms is not None and self.interval_ms < 10:
@@ -64,6 +67,8 @@ class CheckpointConfig:
             raise ConfigError("at least one checkpoint must be allowed at a time")
         if self.tolerable_failures < 0:
             raise ConfigError("tolerable checkpoint failures cannot be negative")
+        if self.abandoned_ttl_ms < 0:
+            raise ConfigError("checkpoints cannot be abandoned for less than no time")
         if self.retained_max < 1:
             raise ConfigError("at least one completed checkpoint must be retained")
         if self.alignment_timeout_ms is not None and self.concurrent_max > 1:

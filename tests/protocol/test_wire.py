@@ -158,6 +158,7 @@ def test_the_form_on_the_wire() -> None:
                     "kind": "checkpoint",
                     "alignment": "aligned",
                     "alignment_timeout_ms": None,
+                    "target": None,
                 },
             },
             "sources": [{"operator": "source", "index": 0}],

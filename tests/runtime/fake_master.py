@@ -139,7 +139,7 @@ class FakeMaster:
             storage=None,
             restored_checkpoint=None,
             restored_storage=None,
-            restored_job=JOB_ID,
+            restored_directory="",
             restores=(),
             max_parallelism=(),
         )

@@ -447,14 +447,14 @@ def test_a_fork_that_fails_before_its_own_checkpoint_starts_from_the_fork_again(
     stored_checkpoint(LocalStore(tmp_path), 7, handle, job=other)
     request = RestoreRequest(str(tmp_path), other, CheckpointId(7))
     job = JobHarness(restore_from=request, restart=delayed(0)).running()
-    assert (job.deploys[-1].restored_job, job.deploys[-1].restored_checkpoint) == (other, 7)
+    assert (job.deploys[-1].restored_directory, job.deploys[-1].restored_checkpoint) == ("other", 7)
     job.master.on_slot(exited(0))
     job.restarted()
-    assert (job.deploys[-1].restored_job, job.deploys[-1].restored_checkpoint) == (other, 7)
+    assert (job.deploys[-1].restored_directory, job.deploys[-1].restored_checkpoint) == ("other", 7)
     assert job.checkpointed() == 1
     job.master.on_slot(exited(0, attempt=2))
     job.restarted()
-    assert (job.deploys[-1].restored_job, job.deploys[-1].restored_checkpoint) == (JOB, 1)
+    assert (job.deploys[-1].restored_directory, job.deploys[-1].restored_checkpoint) == (JOB, 1)
 
 
 def test_a_first_checkpoint_written_during_the_failure_replaces_the_one_asked_for(
@@ -469,7 +469,7 @@ def test_a_first_checkpoint_written_during_the_failure_replaces_the_one_asked_fo
     job.wait(0)
     job.ready(0, 1)
     job.cluster.run()
-    assert job.deploys[-1].restored_job == JOB
+    assert job.deploys[-1].restored_directory == JOB
 
 
 def test_a_damaged_checkpoint_is_told_of_once_however_often_the_job_restarts() -> None:

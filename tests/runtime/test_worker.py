@@ -99,7 +99,7 @@ class WorkerHarness:
     def deploy(self) -> None:
         command = Deploy(
             attempt=ATTEMPT, job_id=JOB, slot_addresses=(Address("here", 1),), storage=None,
-            restored_checkpoint=None, restored_storage=None, restored_job=JOB, restores=(),
+            restored_checkpoint=None, restored_storage=None, restored_directory="", restores=(),
             max_parallelism=((OperatorId("source"), 128), (OperatorId("sink"), 128)),
         )  # fmt: skip
         self.worker.handle(CommandArrived(command))

@@ -99,7 +99,7 @@ def run_state(uri: str, wanted: str, *, limit: int, as_json: bool, out: IO[str])
 def examine(store: CheckpointStore, job: JobId, handle: StateHandle) -> Piece:
     """Read a piece of state, compare it with its handle and count what is in it."""
     try:
-        data = read_handle(store, job, handle)
+        data = read_handle(store, JobLayout(job).directory, handle)
         return Piece(handle, _count(handle, data))
     except WeirError as error:
         return Piece(handle, problem=str(error))
@@ -142,7 +142,7 @@ def state_rows(
         CorruptStateError: It is damaged or missing.
         StorageError: The storage failed.
     """
-    data = read_handle(store, job, handle)
+    data = read_handle(store, JobLayout(job).directory, handle)
     name = _own_name(handle)
     if handle.kind == "keyed":
         for values in _keyed_rows(handle, data):

@@ -29,7 +29,11 @@ class ExecutionOptions:
     interval_ms: int | None = None
     mode: CheckpointingMode | None = None
     storage: str | None = None
-    restore: str | None = None  # A checkpoint's URI, or "latest".
+    restore: str | None = None  # The URI of a checkpoint or savepoint, or "latest".
+    as_new_job: bool = False  # Restoring begins another job: a fork, whose origin goes on.
+    # Whether the job that goes back takes back what its file sinks committed since.
+    rewinds_output: bool = True
+    claims: bool = False  # The restored savepoint is the job's own from now on, to delete.
     parameters: Mapping[str, str] = field(default_factory=dict)
     allow_non_restored_state: bool | None = None
     allow_pickled_state: bool | None = None

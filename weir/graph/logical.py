@@ -49,6 +49,7 @@ class Operator:
     is_source: bool = False
     is_sink: bool = False
     keyed: bool = False  # Whether it may hold keyed state.
+    files: str | None = None  # The directory that a file sink commits its output to.
 
 
 @dataclass(frozen=True, slots=True)

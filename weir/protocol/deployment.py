@@ -18,6 +18,7 @@ from weir.ids import (
     StateHandle,
     SubtaskId,
 )
+from weir.protocol.lineage import UNKNOWN, Lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +185,16 @@ class Deploy:
     storage: str | None  # None: only inline state.
     restored_checkpoint: CheckpointId | None
     restored_storage: str | None  # Where its files are, and
-    restored_job: JobId  # whose: another job's for a fork.
+    restored_directory: str  # in which directory of that: a job's, or "" for a savepoint's own.
     restores: tuple[OperatorRestore, ...]  # Of the subtasks of this slot.
     max_parallelism: tuple[tuple[OperatorId, int], ...]  # Of every operator.
+    lineage: Lineage = UNKNOWN  # Of the restored checkpoint; empty: from the beginning.
+    # Whether sinks take back what they committed beside that line, and put back what is on it.
+    # False: somebody went back and wants the output to stay.
+    rewinds_output: bool = True
+    # The restored savepoint was taken to stop the job, and the job is meant to end: commit and
+    # finish.
+    completes_stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class BarrierOptions:
     alignment: Alignment = Alignment.ALIGNED
     # Aligned first, unaligned when held up this long since the trigger. None: stay aligned.
     alignment_timeout_ms: int | None = None
+    target: str | None = None  # Savepoints: the directory that state is written to.
 
 
 @dataclass(frozen=True, slots=True)

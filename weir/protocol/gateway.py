@@ -40,6 +40,7 @@ class OperatorDescription:
     is_source: bool
     is_sink: bool
     is_keyed: bool
+    files: str | None = None  # The directory that a file sink commits its output to.
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from weir.ids import AttemptNumber, CheckpointId, StateHandle, SubtaskId
 from weir.protocol.elements import CheckpointBarrier, CheckpointKind
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.pending import (
     CheckpointPlan,
     CompletedCheckpoint,
@@ -54,6 +55,7 @@ class SnapshotMetrics:
     written_size: int = 0  # What this checkpoint wrote of it.
     unaligned: bool = False
     records: int = 0  # Taken in (by a source: emitted) since the attempt began; head only.
+    watermark_ms: int | None = None  # Event time at the barrier; head only. None: none yet.
     gates: tuple[GateAlignment, ...] = ()  # Head of a chain only.
 
 
@@ -163,6 +165,9 @@ class CheckpointingStarted:
     plan: CheckpointPlan
     first_delay_ms: int = 0  # Ignored where periodic checkpointing is off.
     restored_from: CheckpointId | None = None
+    # What the attempt builds on. Completed checkpoints beside it are abandoned from here on, those
+    # on it are not (any more). Empty: everything counts.
+    lineage: Lineage = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +331,20 @@ class DiscardCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordAbandoned:
+    """Note that the job went back behind these checkpoints; they are kept for a while."""
+
+    checkpoint_ids: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReclaimed:
+    """Note that the job went on from a branch that had been abandoned: these count again."""
+
+    checkpoint_ids: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FailJob:
     """Too many checkpoints failed: end the attempt as if a subtask had failed."""
 
@@ -342,6 +361,8 @@ CoordinatorCommand: TypeAlias = (
     | DiscardHandles
     | DiscardPending
     | DiscardCheckpoint
+    | RecordAbandoned
+    | RecordReclaimed
     | FailJob
 )
 

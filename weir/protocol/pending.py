@@ -218,3 +218,5 @@ class CompletedCheckpoint:
     completed_at_ms: int
     parent_id: CheckpointId | None = None  # What its attempt last completed or was restored from.
     sinks_acknowledged_at_ms: int | None = None
+    target: str | None = None  # Savepoints: the directory that it lies in.
+    abandoned_at_ms: int | None = None  # When the job went back behind it.

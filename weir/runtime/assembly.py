@@ -120,7 +120,7 @@ def _build(
             keyed=node.keyed,
             allow_pickled_state=config.allow_pickled_state,
             restored=restore.handles if restore else (),
-            read=lambda handle: read_handle(restored, deploy.restored_job, handle),
+            read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
         )
         restored_bytes += state.restored_bytes
         head_output = _output(chain, uid, operators, gates)

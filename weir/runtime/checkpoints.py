@@ -57,8 +57,10 @@ from weir.protocol.messages import (
     ManifestFailed,
     ManifestWritten,
     OperatorAck,
+    RecordAbandoned,
     RecordAborted,
     RecordCompleted,
+    RecordReclaimed,
     SubtaskCommand,
     TriggerCheckpoint,
     WriteManifest,
@@ -337,6 +339,8 @@ class CheckpointRunner:
                 # Fenced off, it belongs to the driver that took over.
                 if not self._is_fenced_off and not self._keeps_all:
                     self._discard(completed.checkpoint_id)
+            case RecordAbandoned() | RecordReclaimed():
+                pass
             case FailJob(_, cause):
                 self._fail_attempt(cause)
             case _:

@@ -57,6 +57,8 @@ class Options:
     mode: CheckpointingMode | None = None
     storage: str | None = None
     restore: str | None = None
+    rewinds_output: bool = True
+    claims: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
     allow_non_restored_state: bool | None = None
     allow_pickled_state: bool | None = None
@@ -74,6 +76,8 @@ class Options:
             mode=self.mode,
             storage=self.storage,
             restore=self.restore,
+            rewinds_output=self.rewinds_output,
+            claims=self.claims,
             parameters=self.parameters,
             allow_non_restored_state=self.allow_non_restored_state,
             allow_pickled_state=self.allow_pickled_state,

@@ -561,7 +561,7 @@ class JobMaster:
                 storage=self._config.checkpoints.storage,
                 restored_checkpoint=choice.checkpoint_id,
                 restored_storage=choice.storage or self._config.checkpoints.storage,
-                restored_job=choice.manifest.job_id if choice.manifest else self._job_id,
+                restored_directory=choice.directory,
                 restores=choice.restores_of_slot(index),
                 max_parallelism=tuple(choice.plan.max_parallelism.items()),
             )

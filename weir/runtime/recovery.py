@@ -64,6 +64,7 @@ class RestoreChoice:
     plan: RestorePlan
     manifest: Manifest | None = None
     storage: str | None = None  # Where the state files are; None: the job's own storage.
+    directory: str = ""  # And in which directory of that.
     notes: tuple[str, ...] = ()  # What the user should know of the choice.
 
     @property
@@ -150,7 +151,9 @@ def choose_restore(
             for checkpoint_id, problem in sorted(passed_over.items(), reverse=True)
             if checkpoint_id > manifest.checkpoint_id
         )
-        return RestoreChoice(_assign(graph, config, manifest), manifest, notes=notes)
+        directory = JobLayout(job_id).directory
+        plan = _assign(graph, config, manifest)
+        return RestoreChoice(plan, manifest, directory=directory, notes=notes)
     if passed_over:
         raise CorruptStateError(
             "the job has checkpoints, but none of them is whole: "
@@ -202,7 +205,12 @@ def _requested(graph: ExecutionGraph, config: JobConfig, request: RestoreRequest
     if not isinstance(manifest, Manifest):
         raise RestoreError(f"checkpoint {request.checkpoint_id} was given up: {manifest.reason}")
     verify(store, manifest)
-    return RestoreChoice(_assign(graph, config, manifest), manifest, storage=request.storage)
+    return RestoreChoice(
+        _assign(graph, config, manifest),
+        manifest,
+        storage=request.storage,
+        directory=JobLayout(request.job_id).directory,
+    )
 
 
 def _usable(stored: StoredCheckpoint) -> Manifest | None:

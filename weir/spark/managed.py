@@ -264,6 +264,7 @@ def planned(graph: JobGraph, config: JobConfig, spark_application: str) -> JobPl
                 is_source=op.is_source,
                 is_sink=op.is_sink,
                 is_keyed=op.keyed,
+                files=op.files,
             )
             for op in graph.operators
         ),

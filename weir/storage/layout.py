@@ -9,6 +9,16 @@
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
 
 A state handle's path is relative to ``<job>/``, so that a job's directory can be moved as a whole.
+
+A *savepoint* is a checkpoint whose state lies in a directory of its own, by default in
+``<storage>/savepoints/<job>/<name>``, with a copy of its manifest, so that it can be moved as it
+is. In it paths are relative to that directory::
+
+    manifest                                             the copy, written before the job's own
+    <attempt>-<n>/<operator>-<index>-<name>              state files, written before that
+
+It has a number as all checkpoints have, and ``<job>/chk-<n>/manifest`` decides of it as of them.
+
 Names come from users and are percent-encoded; a name too long for a file system ends in its digest.
 """
 
@@ -83,15 +93,43 @@ def state_file(
     checkpoint: CheckpointId, attempt: AttemptNumber, subtask: SubtaskId, name: str
 ) -> str:
     """The path of one state file as its handle has it: relative to the job's directory."""
+    return f"chk-{checkpoint}/{attempt}/{_state_file_name(subtask, name)}"
+
+
+def _state_file_name(subtask: SubtaskId, name: str) -> str:
     # With no "-" left in the name, the last two of them always bound the index.
     last = _escaped(name).replace("-", "%2D")
-    file = f"{_escaped(subtask.operator)}-{subtask.index}-{last}"
-    return f"chk-{checkpoint}/{attempt}/{_shortened(file)}"
+    return _shortened(f"{_escaped(subtask.operator)}-{subtask.index}-{last}")
+
+
+SAVEPOINT_MANIFEST = "manifest"  # Relative to the savepoint's directory.
+
+
+def savepoint_location(storage: str, job: JobId, name: str) -> str:
+    """Where a savepoint lies unless somebody says otherwise, as a path or URI of its own."""
+    return f"{storage.rstrip('/')}/savepoints/{_escaped(job)}/{_escaped(name)}"
+
+
+def savepoint_state(checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
+    """The directory in a savepoint's own that the subtasks of one attempt write to."""
+    return f"{attempt}-{checkpoint}"
+
+
+def savepoint_state_file(
+    checkpoint: CheckpointId, attempt: AttemptNumber, subtask: SubtaskId, name: str
+) -> str:
+    """The path of one state file of a savepoint: relative to the savepoint's directory."""
+    return f"{savepoint_state(checkpoint, attempt)}/{_state_file_name(subtask, name)}"
 
 
 def in_job(job: JobId, relative: str) -> str:
     """The path in the store of a path that is relative to the job's directory."""
-    return f"{_escaped(job)}/{relative}"
+    return within(_escaped(job), relative)
+
+
+def within(directory: str, relative: str) -> str:
+    """The path in the store of one that is relative to a directory; "" is the store itself."""
+    return f"{directory}/{relative}" if directory else relative
 
 
 def parse_manifest_path(path: str) -> tuple[JobId, CheckpointId] | None:

@@ -11,7 +11,7 @@ known before anything in it is believed. A reader refuses a version newer than i
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from weir.errors import CorruptStateError, ProtocolError, RestoreError, WeirError
@@ -20,11 +20,11 @@ from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.messages import OperatorAck
 from weir.protocol.wire import from_wire, to_wire
-from weir.storage.layout import JobLayout, in_job, parse_manifest_path
+from weir.storage.layout import JobLayout, parse_manifest_path, within
 from weir.storage.store import CheckpointStore, NotFoundError, checksum_of, new_checksum
 
 FORMAT = "weir-checkpoint"
-VERSION = 1
+VERSION = 2  # 1 knew no savepoints; it is still read.
 
 _VERIFY_PIECE_BYTES = 4 << 20
 _FALL_BACK = "restore from another checkpoint of the job (`weir checkpoints URI` lists them)"
@@ -38,6 +38,8 @@ class OperatorSummary:
     name: str
     parallelism: int
     max_parallelism: int
+    is_source: bool = False
+    files: str | None = None  # The directory that a file sink commits its output to.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,10 @@ class Manifest:
     versions: Versions
     operators: tuple[OperatorSummary, ...]
     acks: tuple[OperatorAck, ...]  # One per operator subtask: its state handles and measurements.
+    # Savepoints: the directory that the state was written to. None: the job's own directory.
+    location: str | None = None
+    # What each source had emitted since the job began, in records. Empty: not known.
+    source_records: dict[str, Any] = field(default_factory=dict)
 
     @property
     def handles(self) -> tuple[StateHandle, ...]:
@@ -156,8 +162,10 @@ def find_jobs(store: CheckpointStore, name: str) -> list[JobId]:
     return [job for _, job in sorted(completed, reverse=True)]
 
 
-def read_handle(store: CheckpointStore, job: JobId, handle: StateHandle) -> bytes:
+def read_handle(store: CheckpointStore, directory: str, handle: StateHandle) -> bytes:
     """The bytes behind a handle, once size and checksum were found right.
+
+    ``directory`` is what its path is relative to: a job's, or "" in a savepoint's own.
 
     Raises:
         CorruptStateError: They are damaged or missing.
@@ -166,7 +174,7 @@ def read_handle(store: CheckpointStore, job: JobId, handle: StateHandle) -> byte
     if handle.inline is not None:
         data, path = handle.inline, f"inline state {handle.name}"
     else:
-        path = _path(job, handle)
+        path = _path(directory, handle)
         try:
             data = store.read(path)
         except NotFoundError as cause:
@@ -176,20 +184,24 @@ def read_handle(store: CheckpointStore, job: JobId, handle: StateHandle) -> byte
     return data
 
 
-def verify(store: CheckpointStore, manifest: Manifest) -> None:
+def verify(store: CheckpointStore, manifest: Manifest, directory: str | None = None) -> None:
     """Read every file of a checkpoint and compare it with its handle.
+
+    ``directory`` is where its files are; None: in the job's.
 
     Raises:
         CorruptStateError: Some are damaged or missing; all of them are named.
         StorageError: The storage failed.
     """
+    if directory is None:
+        directory = JobLayout(manifest.job_id).directory
     problems = []
     for handle in manifest.handles:
         if handle.inline is not None:
             size, checksum = len(handle.inline), checksum_of(handle.inline)
             path = f"inline state {handle.name}"
         else:
-            path = _path(manifest.job_id, handle)
+            path = _path(directory, handle)
             try:
                 size, checksum = _measured(store, path)
             except NotFoundError:
@@ -212,10 +224,10 @@ def _stored(store: CheckpointStore, job: JobId, checkpoint: CheckpointId) -> Sto
         return StoredCheckpoint(checkpoint, None, error)
 
 
-def _path(job: JobId, handle: StateHandle) -> str:
+def _path(directory: str, handle: StateHandle) -> str:
     if handle.path is None:
         raise CorruptStateError(f"state {handle.name} has neither a path nor bytes; {_FALL_BACK}")
-    return in_job(job, handle.path)
+    return within(directory, handle.path)
 
 
 def _measured(store: CheckpointStore, path: str) -> tuple[int, str]:

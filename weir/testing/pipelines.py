@@ -394,7 +394,7 @@ class _Builder:
             ways += [Partitioning.FORWARD] * 5
         return self.random.choice(ways)
 
-    def add(self, uid: str, parallelism: int, factory: Callable[[], Any], **kinds: bool) -> None:
+    def add(self, uid: str, parallelism: int, factory: Callable[[], Any], **kinds: Any) -> None:
         chaining = self.random.choice([*Chaining, Chaining.ALWAYS])
         self.operators.append(
             Operator(OperatorId(uid), uid, parallelism, factory, chaining=chaining, **kinds)
