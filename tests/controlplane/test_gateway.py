@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from controlplane import clock
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
+from controlplane.gateway import ASK_AGAIN_S
 from jobs import outbox
 from jobs.models import Driver, Job
 from tests.controlplane.conftest import GATEWAY_BYTES_MAX
@@ -254,7 +255,7 @@ def test_a_client_that_goes_away_is_not_waited_for(web: Web, job: Job) -> None:
     connection.request("GET", path, headers=Web.names(_headers({})))
     until(lambda: web.metric("weir_web_command_polls") == 1, "the poll waits")
     connection.close()
-    until(lambda: web.metric("weir_web_command_polls") == 0, "the poll has ended", 10)
+    until(lambda: web.metric("weir_web_command_polls") == 0, "the poll has ended", 2 * ASK_AGAIN_S)
 
 
 def test_without_redis_commands_come_within_a_second_or_so(

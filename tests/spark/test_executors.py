@@ -99,7 +99,7 @@ def test_a_frozen_executor_that_comes_back_is_fenced(contexts: Contexts, tmp_pat
     output = tmp_path / "output"
     env = environment(
         tmp_path / "checkpoints",
-        settings={"heartbeat.interval": "200 ms", "heartbeat.timeout": "3 s"},
+        settings={"heartbeat.interval": "200 ms", "heartbeat.timeout": "6 s"},
     )
     change(env, spare_slots=1)
     to_files(numbered(tagged_union(env, 2 * N, RATE)), output)
