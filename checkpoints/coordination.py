@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from django.conf import settings
 
-from checkpoints import punctual
+from checkpoints import progress, punctual
 from checkpoints.ledger import Ledger
 from checkpoints.models import CoordinatorRow
 from controlplane import clock, logs, wakeups
 from jobs import drivers, outbox
-from jobs.models import Job, JobException
+from jobs.models import Job, JobException, Operation
 from weir.config import CheckpointConfig
 from weir.errors import ProtocolError
 from weir.protocol import coordinator
@@ -35,6 +35,7 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
     WriteManifest,
 )
+from weir.protocol.operations import OperationEvent
 from weir.protocol.wire import from_wire, to_wire
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ def config_of(job: Job) -> CheckpointConfig:
 def pump(job: Job, events: Sequence[CoordinatorEvent], *, now_ms: int) -> None:
     """Fold events into the job's coordinator, in order; the caller holds the job's lock.
 
+    What follows from them for operations follows at once: the job's driver may be ended by it.
+
     An event that no correct driver sends is passed over, for it would come again for ever: an
     exception of the job says so.
     """
@@ -98,6 +101,8 @@ def _fold(
     for event in events:
         batch.take(event)
     batch.save(row or CoordinatorRow(job=job))
+    # Only now: what follows may come back to the coordinator.
+    progress.carry_on(job, batch.answers())
 
 
 def reopen(job: Job) -> None:
@@ -179,6 +184,10 @@ class _Batch:
         if due_ms is not None:
             punctual.tick_at(self._job.pk, due_ms, self._now_ms)
         wakeups.on_commit(wakeups.job(self._job.pk))
+
+    def answers(self) -> list[tuple[Operation, OperationEvent]]:
+        """What operations have to know of the batch, once it was saved."""
+        return self._ledger.answers()
 
     def _restored(self, event: CheckpointsRestored) -> CheckpointsRestored:
         """What the storage holds, less what is on its way out of it.

@@ -7,6 +7,9 @@ lease ends; deleting twice does no harm.
 Of a completed checkpoint the manifest goes first: without it the rest is nothing that somebody
 could restore. Of an aborted one only what its attempt wrote goes; the tombstone in the manifest's
 place stays, for a driver that was frozen may still want to write there.
+
+A savepoint's own directory is somebody else's choice and may hold anything: only what bears the
+savepoint's number goes, and its manifest only if it is the savepoint's.
 """
 
 import logging
@@ -17,17 +20,17 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils.text import Truncator
 
-from checkpoints import places
-from checkpoints.coordination import state_of
+from checkpoints import needs, places, withdrawals
 from checkpoints.models import Checkpoint
 from controlplane import clock, logs, wakeups
-from jobs import services
-from jobs.models import LIVE_DRIVERS, Attempt, Driver, Job
-from weir.errors import ConfigError, StorageError
+from jobs import operations, services
+from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Driver, Job, Operation, OperationKind
+from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
-from weir.storage.layout import JobLayout
-from weir.storage.store import CheckpointStore
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state
+from weir.storage.manifest import load
+from weir.storage.store import CheckpointStore, NotFoundError, store_for
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +74,11 @@ def _discard_of(job_id: str) -> int:
             continue
         try:
             delete_files(store, layout, row)
-        except StorageError as error:
+        except (StorageError, ConfigError) as error:
             failed[row.pk] = str(error)
             with logs.about(checkpoint=row.number):
                 logger.warning("its files could not be deleted: %s", error)
+    withdrawals.delete_behind(job, [row for row in rows if row.pk not in failed])
     _conclude(job_id, lease_until, [row.pk for row in rows], failed)
     return len(rows) - len(failed)
 
@@ -84,13 +88,40 @@ def delete_files(store: CheckpointStore, layout: JobLayout, row: Checkpoint) -> 
 
     Raises:
         StorageError: Something is left.
+        ConfigError: This process cannot work with the storage of a savepoint.
     """
     number = CheckpointId(row.number)
+    if row.location:
+        _delete_savepoint(row)
     if row.status == CheckpointStatus.ABORTED:
         store.delete_prefix(layout.attempt_state(number, AttemptNumber(row.attempt)))
         return
     store.delete(layout.manifest(number))
     store.delete_prefix(layout.checkpoint(number))
+
+
+def _delete_savepoint(row: Checkpoint) -> None:
+    """Delete what a savepoint has in its own directory, and that if nothing else is in it."""
+    store = store_for(row.location)
+    if _is_manifest_of(store, row):
+        store.delete(SAVEPOINT_MANIFEST)
+    number, attempt = CheckpointId(row.number), AttemptNumber(row.attempt)
+    store.delete_prefix(savepoint_state(number, attempt))
+    if not store.list():
+        store.delete_prefix("")
+
+
+def _is_manifest_of(store: CheckpointStore, row: Checkpoint) -> bool:
+    """Whether the manifest in a savepoint's directory is that savepoint's."""
+    try:
+        found = load(store.read(SAVEPOINT_MANIFEST))
+    except NotFoundError:
+        return False
+    except RestoreError:
+        return False  # A newer Weir's.
+    except CorruptStateError:
+        return row.status != CheckpointStatus.ABORTED  # Nobody can use it, nor its place.
+    return (found.job_id, found.checkpoint_id) == (row.job_id, row.number)
 
 
 def _claim(job_id: str) -> tuple[Job, datetime, list[Checkpoint]] | None:
@@ -102,7 +133,7 @@ def _claim(job_id: str) -> tuple[Job, datetime, list[Checkpoint]] | None:
             return None
         now = clock.now()
         lease_until = now + clock.milliseconds(LEASE_S * 1_000)
-        needed = needed_numbers(job)
+        needed = needs.numbers(job)
         claimed, kept = [], []
         for row in _due(now).filter(job=job).order_by("number")[:BATCH]:
             if row.number in needed:
@@ -115,20 +146,6 @@ def _claim(job_id: str) -> tuple[Job, datetime, list[Checkpoint]] | None:
         fields = ["discard_due_at", "discard_error", "discard_tries"]
         Checkpoint.objects.bulk_update([*claimed, *kept], fields)
         return job, lease_until, claimed
-
-
-def needed_numbers(job: Job) -> set[int]:
-    """The checkpoints that something needs: the caller holds the job's lock.
-
-    Those that are kept for a restore, those under way and what they build on, and what the attempt
-    that runs went on from.
-    """
-    state = state_of(job)
-    needed = {int(c.checkpoint_id) for c in state.completed}
-    for pending in state.pending:
-        needed |= {int(pending.checkpoint_id), int(pending.parent_id or 0)}
-    live = Attempt.objects.filter(job=job, ended_at=None)
-    return needed | set(live.values_list("restored_checkpoint", flat=True))
 
 
 def _conclude(
@@ -153,7 +170,19 @@ def _conclude(
                 row.discard_due_at, row.discard_tries = None, 0
         fields = ["status", "discarded_at", "discard_due_at", "discard_error", "discard_tries"]
         Checkpoint.objects.bulk_update(rows, fields)
+        _answer(job, [row for row in rows if row.pk not in failed])
         wakeups.on_commit(wakeups.job(job.pk))
+
+
+def _answer(job: Job, deleted: Iterable[Checkpoint]) -> None:
+    """End the operations that wanted savepoints deleted."""
+    wanted = Operation.objects.filter(
+        job=job, kind=OperationKind.DISCARD, status__in=OPEN_OPERATIONS
+    )
+    numbers = {row.number: row for row in deleted if row.location}
+    for operation in wanted if numbers else ():
+        if (row := numbers.get(operation.parameters.get("checkpoint"))) is not None:
+            operations.succeed(operation, {"checkpoint": row.number, "path": row.location})
 
 
 def _backoff_s(row: Checkpoint) -> float:

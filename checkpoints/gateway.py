@@ -115,6 +115,8 @@ def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> 
             return
         if is_coordinators:
             pump(job, run, now_ms=now_ms)
+            # An operation may have gone on from a checkpoint that completed, without this driver.
+            driver.refresh_from_db(fields=["status", "stop_requested_at"])
         else:
             events.apply(job, driver, run)
         left -= len(run)

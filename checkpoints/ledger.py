@@ -10,14 +10,15 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from checkpoints import details, places
-from checkpoints.models import Checkpoint
+from checkpoints import details, naming, places, restores
+from checkpoints.models import Checkpoint, Savepoint
 from controlplane import clock
-from jobs import operations
-from jobs.models import Job, Operation
+from jobs import operations, services
+from jobs.models import Job, Operation, OperationKind
 from weir.errors import ProtocolError
 from weir.ids import CheckpointId
 from weir.protocol.coordinator import CoordinatorState, Step
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import TRANSITIONS, CheckpointStatus, FailureReason
 from weir.protocol.messages import (
     Acknowledged,
@@ -28,14 +29,19 @@ from weir.protocol.messages import (
     DiscardCheckpoint,
     DiscardHandles,
     DiscardPending,
+    RecordAbandoned,
     RecordAborted,
     RecordCompleted,
+    RecordReclaimed,
     SubtaskFinished,
     TriggerCheckpoint,
     WriteManifest,
 )
+from weir.protocol.operations import NotSaved, OperationEvent, Saved
 from weir.protocol.pending import (
+    SAVEPOINT_KINDS,
     AckResult,
+    CheckpointPlan,
     CompletedCheckpoint,
     PendingCheckpoint,
     TriggerRequest,
@@ -59,10 +65,17 @@ _CHANGING = (
     "state_bytes",
     "written_bytes",
     "in_flight_bytes",
+    "abandoned_at",
+    "watermark_ms",
     "discard_due_at",
     "discard_tries",
     "discard_error",
     "discarded_at",
+)
+_FITS_NO_OTHER = (
+    "checkpoint {} is unaligned and holds records under way, which fit only the parallelism that "
+    "they were written with; the job runs on as it was. Stop it with a savepoint and roll back to "
+    "that, or turn the alignment timeout off"
 )
 _WAS_FOUND = "Its manifest was found in the storage later: a driver had written it after all."
 
@@ -81,6 +94,10 @@ class Ledger:
         self._gates: list[tuple[CheckpointId, details.Gate]] = []
         self._parents: dict[int, CheckpointId] = {}  # Of those whose manifest is asked for.
         self._has_ended = state.ended is not None
+        self._sources: set[str] | None = None  # Chains without inputs; read from the plan.
+        self._begun: list[tuple[CheckpointId, TriggerRequest]] = []  # Savepoints.
+        self._completed: list[tuple[CompletedCheckpoint, TriggerRequest]] = []
+        self._failed: list[tuple[TriggerRequest, str]] = []  # Why a request came to nothing.
 
     # What the coordinator is told.
 
@@ -98,6 +115,9 @@ class Ledger:
         if row is None:
             self._adopt(found)
             return True
+        if row.status == CheckpointStatus.ABORTED:
+            # Its driver went on from it before this one came: that was a beginning of its own.
+            services.has_begun(self._job, found.attempt)
         match row.status:
             case CheckpointStatus.COMPLETED:
                 # Of a job that had ended: what could not be deleted is of use again.
@@ -144,7 +164,7 @@ class Ledger:
         """Follow one step."""
         match event:
             case Acknowledged() if step.result is AckResult.ACCEPTED:
-                self._acknowledged(event)
+                self._acknowledged(event, step.state.plan)
             case SubtaskFinished() if step.result is AckResult.ACCEPTED:
                 for pending in step.state.pending:
                     self._touch_number(pending.checkpoint_id)
@@ -157,9 +177,12 @@ class Ledger:
             else:
                 self._follow(command)
 
-    def _acknowledged(self, event: Acknowledged) -> None:
+    def _acknowledged(self, event: Acknowledged, plan: CheckpointPlan | None) -> None:
         row = self._touch_number(event.checkpoint_id)
         at = self._now
+        if self._sources is None and plan is not None:
+            self._sources = {chain.head for chain in plan.chains if not any(chain.upstream)}
+        is_source = event.chain.operator in (self._sources or ())
         for part in event.operators:
             metrics = part.metrics
             self._acks.append((event.checkpoint_id, details.Part(event.chain, part, at)))
@@ -174,6 +197,9 @@ class Ledger:
                 row.state_bytes += metrics.state_size
                 row.written_bytes += metrics.written_size
                 row.in_flight_bytes += metrics.bytes_persisted_in_flight
+                if is_source and (reached := metrics.watermark_ms) is not None:
+                    known = row.watermark_ms
+                    row.watermark_ms = reached if known is None else min(known, reached)
 
     def _follow(self, command: CoordinatorCommand) -> None:
         match command:
@@ -191,16 +217,24 @@ class Ledger:
                     row.settled_at = clock.from_ms(completed.completed_at_ms)
                     row.duration_ms = _duration_ms(completed)
                     row.cause = ""  # Of what may have held up its settling.
-                self._answer_completed(completed, request)
+                if completed.kind is not CheckpointKind.SAVEPOINT:
+                    services.has_begun(self._job, completed.attempt)
+                self._completed.append((completed, request))
             case RecordAborted(pending, reason, cause):
                 row = self._moved(pending.checkpoint_id, CheckpointStatus.ABORTED)
                 if row is not None:
                     self._count(row, pending)
                     row.settled_at, row.reason, row.cause = self._now, reason.value, cause
-                said = f"checkpoint {pending.checkpoint_id} was aborted: {_words(reason, cause)}"
-                self._answer_failed(pending.request, said)
+                what = "savepoint" if pending.kind in SAVEPOINT_KINDS else "checkpoint"
+                said = f"{what} {pending.checkpoint_id} was aborted: {_words(reason, cause)}"
+                self._failed.append((pending.request, said))
             case CheckpointRefused(request, reason):
-                self._answer_failed(request, f"the checkpoint was refused: {_words(reason)}")
+                what = "savepoint" if request.kind in SAVEPOINT_KINDS else "checkpoint"
+                self._failed.append((request, f"the {what} was refused: {_words(reason)}"))
+            case RecordAbandoned(numbers):
+                self._set_abandoned(numbers, self._now)
+            case RecordReclaimed(numbers):
+                self._set_abandoned(numbers, None)
             case DiscardPending(checkpoint_id):
                 self._discard(self._row(checkpoint_id))
             case DiscardHandles(handles):
@@ -227,10 +261,20 @@ class Ledger:
             request_id=(pending and pending.request.request_id) or "",
             triggered_at=clock.from_ms(barrier.triggered_at_ms),
             subtask_count=0,  # Counted when the batch is saved.
+            location=barrier.options.target or "",
         )
+        if pending is not None and pending.kind in SAVEPOINT_KINDS:
+            self._begun.append((pending.checkpoint_id, pending.request))
+
+    def _set_abandoned(self, numbers: Iterable[CheckpointId], at: datetime | None) -> None:
+        numbers = list(numbers)
+        self._read(numbers)
+        for number in numbers:
+            if (row := self._touch_number(number)) is not None:
+                row.abandoned_at = at
 
     def _let_go(self, row: Checkpoint | None) -> None:
-        if row is None:
+        if row is None or row.kind in SAVEPOINT_KINDS:  # Those are deleted on request only.
             return
         # After the job's end nothing newer took its place: it is there until it is deleted.
         if row.status == CheckpointStatus.COMPLETED and not self._has_ended:
@@ -246,18 +290,62 @@ class Ledger:
 
     # Whoever asked.
 
-    def _answer_completed(self, completed: CompletedCheckpoint, request: TriggerRequest) -> None:
-        if (operation := self._operation(request)) is not None:
-            result = {
-                "checkpoint": completed.checkpoint_id,
-                "duration_ms": _duration_ms(completed),
-                "path": places.path_of(self._job, completed.checkpoint_id),
-            }
-            operations.succeed(operation, result)
+    def answers(self) -> list[tuple[Operation, OperationEvent]]:
+        """What operations that take several steps have to know of the batch, which was saved.
 
-    def _answer_failed(self, request: TriggerRequest, error: str) -> None:
-        if (operation := self._operation(request)) is not None:
+        The others are answered by this.
+        """
+        for number, request in self._begun:
+            if (operation := self._operation(request)) is not None:
+                own = Savepoint.objects.filter(operation=operation)
+                own.update(checkpoint=self._row(number))
+        events = [self._completion(*what) for what in self._completed]
+        events += [self._failure(*what) for what in self._failed]
+        return [event for event in events if event is not None]
+
+    def _completion(
+        self, completed: CompletedCheckpoint, request: TriggerRequest
+    ) -> tuple[Operation, OperationEvent] | None:
+        number = completed.checkpoint_id
+        row, operation = self._row(number), self._operation(request)
+        result: dict[str, Any] = {"checkpoint": number, "duration_ms": _duration_ms(completed)}
+        if row is not None and completed.kind in SAVEPOINT_KINDS:
+            result["savepoint"] = str(self._savepoint(row, operation).pk)
+        if operation is None:
+            return None
+        unnamed = places.path_of(self._job, number)
+        path = result["path"] = unnamed if row is None else restores.uri_of(self._job, row)
+        if operation.kind == OperationKind.CHECKPOINT:
+            operations.succeed(operation, result)
+            return None
+        if operation.kind == OperationKind.RESCALE and row is not None and row.in_flight_bytes:
+            return operation, NotSaved(_FITS_NO_OTHER.format(number))
+        operations.note(operation, result)
+        return operation, Saved(path)
+
+    def _failure(
+        self, request: TriggerRequest, error: str
+    ) -> tuple[Operation, OperationEvent] | None:
+        operation = self._operation(request)
+        if operation is None:
+            return None
+        Savepoint.objects.filter(operation=operation).delete()  # Its name is free again.
+        if operation.kind == OperationKind.CHECKPOINT:
             operations.fail(operation, error)
+            return None
+        return operation, NotSaved(error)
+
+    def _savepoint(self, row: Checkpoint, operation: Operation | None) -> Savepoint:
+        """The row of a savepoint that completed; one that was asked for elsewhere gets a name."""
+        savepoint = None
+        if operation is not None:
+            savepoint = Savepoint.objects.filter(operation=operation).first()
+        if savepoint is None:
+            savepoint = naming.of_unnamed(self._job, row, self._now)
+        if savepoint.checkpoint_id != row.pk:
+            savepoint.checkpoint = row
+            savepoint.save()
+        return savepoint
 
     def _operation(self, request: TriggerRequest) -> Operation | None:
         """The operation that asked; None: the clock, or the driver itself."""

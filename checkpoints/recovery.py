@@ -7,8 +7,9 @@ from typing import Any
 
 from django.dispatch import receiver
 
+from checkpoints import restores, sides
 from checkpoints.coordination import pump, reopen, state_of
-from checkpoints.models import Checkpoint, CoordinatorRow
+from checkpoints.models import Checkpoint, CoordinatorRow, Savepoint
 from controlplane import clock
 from controlplane.errors import WrongState
 from jobs import signals
@@ -49,6 +50,31 @@ def reopen_checkpointing(job: Job, **_: Any) -> None:
             state=job.status,
             allowed=[],
         ) from error
+
+
+@receiver(signals.restore_asked)
+def know_restored(uri: str, **_: Any) -> tuple[Job, int] | None:
+    """Whose checkpoint or savepoint a new job is to begin with, if it is one of those here.
+
+    Raises:
+        Invalid: It is, and not kept any more.
+    """
+    target = restores.of_uri(uri)
+    return None if target is None else (target.job, target.number)
+
+
+@receiver(signals.job_created)
+def note_claim(job: Job, **_: Any) -> None:
+    """A savepoint that a job begins with and claims is that job's from then on."""
+    if job.restore_claims and job.restore_job is not None:
+        own = Savepoint.objects.filter(checkpoint__job=job.restore_job, deleted_at__isnull=True)
+        own.filter(checkpoint__number=job.restore_number).update(claimed_by=job)
+
+
+@receiver(signals.jobs_compared)
+def lay_side_by_side(job: Job, other: str, **_: Any) -> dict[str, Any]:
+    """How far, how late and how large two jobs are whose outputs were compared."""
+    return sides.of(job, Job.objects.get(pk=other))
 
 
 @receiver(signals.launch_asked)

@@ -5,13 +5,12 @@ import logging
 from django.db import transaction
 
 from checkpoints.coordination import pump
+from checkpoints.starting import check_runs
 from controlplane import clock, logs
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.errors import WrongState
 from jobs import operations, services
-from jobs.models import DesiredState, Operation, OperationKind
-from weir.protocol.lifecycle import JobStatus
+from jobs.models import Operation, OperationKind
 from weir.protocol.messages import CheckpointRequested
 
 logger = logging.getLogger(__name__)
@@ -34,14 +33,7 @@ def request_checkpoint(actor: User | None, job_id: str, *, key: str | None = Non
         mark = operations.fingerprint(OperationKind.CHECKPOINT, {}, job.pk)
         if (repeated := operations.earlier(actor, key, mark)) is not None:
             return repeated
-        is_wanted = job.desired == DesiredState.RUNNING
-        if job.status != JobStatus.RUNNING or not is_wanted:
-            state = job.status if is_wanted or job.is_over else JobStatus.CANCELLING.value
-            raise WrongState(
-                f"the job is {state}; checkpoints are taken while it runs",
-                state=state,
-                allowed=[JobStatus.RUNNING.value],
-            )
+        check_runs(job, "checkpoints are taken while it runs")
         operation = operations.begin(job, OperationKind.CHECKPOINT, actor, {}, key=key)
         operations.start(operation)
         pump(job, [CheckpointRequested(str(operation.pk))], now_ms=clock.now_ms())

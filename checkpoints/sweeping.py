@@ -138,10 +138,30 @@ def _next(now: datetime) -> CoordinatorRow | None:
 
 
 def _clean(job: Job, now: datetime) -> None:
-    stored = _stored(job)
-    if not stored:
-        return
     late = now - clock.milliseconds(LATE_S * 1_000)
+    _give_savepoints_up(job, late, now)
+    stored = _stored(job)
+    if stored:
+        _clean_stored(job, stored, late, now)
+
+
+def _give_savepoints_up(job: Job, late: datetime, now: datetime) -> None:
+    """Delete what is left of aborted savepoints of which nobody knew whether they exist."""
+    unknown = Checkpoint.objects.filter(
+        job=job,
+        status=CheckpointStatus.ABORTED,
+        settled_at__lt=late,
+        discard_due_at=None,
+        discarded_at=None,
+    )
+    for row in unknown.exclude(location=""):
+        if _is_given_up(job, row):
+            _arm(job.pk, row.pk, now)
+
+
+def _clean_stored(
+    job: Job, stored: dict[CheckpointId, _Stored], late: datetime, now: datetime
+) -> None:
     rows = {row.number: row for row in Checkpoint.objects.filter(job=job, number__in=stored)}
     next_id = state_of(job).next_id
     for number, found in sorted(stored.items()):

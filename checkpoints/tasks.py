@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from checkpoints import discards, settling, sweeping, ticking
+from checkpoints import discards, previews, settling, sweeping, ticking
 
 
 @shared_task
@@ -19,8 +19,9 @@ def tick_job(job_id: str) -> None:
 
 @shared_task
 def storage_tick() -> None:
-    """Settle what lost drivers left, delete what is due, and clean up one job's storage."""
+    """Settle what lost drivers left, answer what was asked, delete what is due, clean up."""
     settling.settle_abandoned()
+    previews.answer_due()
     discards.discard_due()
     sweeping.clean_next()
 

@@ -15,13 +15,17 @@ from controlplane.converters import JobId
 from weir.config import CheckpointingMode
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.operations import Phase
 
 # The values by which ENUM_NAME_OVERRIDES recognises and names closed sets.
 CHECKPOINT_KINDS = [member.value for member in CheckpointKind]
 CHECKPOINT_STATUSES = [member.value for member in CheckpointStatus]
 CHECKPOINTING_MODES = [member.value for member in CheckpointingMode]
 FAILURE_REASONS = [member.value for member in FailureReason]
+SAVEPOINT_KINDS = [kind for kind in CHECKPOINT_KINDS if kind != CheckpointKind.CHECKPOINT]
 JOB_STATUSES = [member.value for member in JobStatus]
+PHASES = [member.value for member in Phase]
+PREVIEW_KINDS = ["restore", "rollback"]
 SUBTASK_STATUSES = [member.value for member in SubtaskStatus]
 
 _PROBLEM: dict[str, Any] = {
@@ -48,6 +52,11 @@ _PROBLEM: dict[str, Any] = {
             "description": "Which states would.",
         },
         "operation": {"type": "string", "description": "The operation that is in the way."},
+        "needed_by": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "What needs the savepoint that was to be deleted.",
+        },
     },
     "additionalProperties": True,
 }

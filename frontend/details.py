@@ -75,7 +75,7 @@ def _checkpoint(row: Checkpoint) -> Json:
     cause = headline(row.cause)
     return {
         "number": number(row.number),
-        "kind": "" if row.kind == CheckpointKind.CHECKPOINT else "savepoint",
+        "kind": _tag(row),
         "status": status.of_checkpoint(row.status),
         "at": iso(row.triggered_at),
         "at_text": moment(row.triggered_at),
@@ -89,6 +89,12 @@ def _checkpoint(row: Checkpoint) -> Json:
         "acknowledged": f"{row.acknowledged_count:,}/{row.subtask_count:,}",
         "why": f"{why}: {cause}" if cause else why,
     }
+
+
+def _tag(row: Checkpoint) -> str:
+    if row.kind != CheckpointKind.CHECKPOINT:
+        return "savepoint"
+    return "left behind" if row.abandoned_at is not None else ""
 
 
 def _alignment(checkpoint: Checkpoint | None, gates: Sequence[alignment.Gate]) -> Json | None:

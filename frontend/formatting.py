@@ -6,6 +6,8 @@ compares the two.
 
 from datetime import UTC, datetime
 
+from weir.protocol.elements import MAX_WATERMARK_MS
+
 NOTHING = "–"  # Where there is no value.
 
 _SECOND = 1_000
@@ -90,6 +92,18 @@ def plural(count: int, noun: str, many: str | None = None) -> str:
 def moment(at: datetime | None) -> str:
     """A point in time in UTC, to the second, with its zone."""
     return NOTHING if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def event_time(watermark_ms: int | None) -> str:
+    """How far event time had come, as a point in time where a calendar can hold it."""
+    if watermark_ms is None:
+        return NOTHING
+    if watermark_ms >= MAX_WATERMARK_MS:
+        return "the end of the input"
+    try:
+        return moment(datetime.fromtimestamp(watermark_ms / _SECOND, UTC))
+    except (OverflowError, ValueError, OSError):  # Event times can be anything.
+        return f"{watermark_ms:,} ms"
 
 
 def iso(at: datetime | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend import attention, facts, queries, status
+from frontend import attention, facts, queries, savepoints, status
 from frontend.formatting import (
     NOTHING,
     age,
@@ -29,7 +29,7 @@ from frontend.formatting import (
     size,
 )
 from frontend.texts import has_more, headline, tail
-from jobs.models import Attempt, DesiredState, Driver, Job, Operation, Operator
+from jobs.models import Attempt, DesiredState, Driver, Job, Operation, OperationKind, Operator
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 def snapshot(job_id: str) -> Json | None:
     """What the page of a job shows now, as JSON; None where there is no such job.
 
-    Nine queries, whatever the job's size. Everything but ``now`` and the texts of ages stays the
+    Ten queries, whatever the job's size. Everything but ``now`` and the texts of ages stays the
     same while nothing happens; ``changes`` leaves those out.
     """
     job = queries.job_with_now(job_id)
@@ -93,7 +93,9 @@ def snapshot(job_id: str) -> Json | None:
         "progress": _progress(shown, operators, chains, acknowledged, now),
         "progress_empty": _why_no_checkpoint(job),
         "operations": [operation(row, now) for row in operations],
-        "actions": actions(job),
+        "savepoints": [savepoints.of(row, now) for row in queries.savepoints(job_id)],
+        "lineage": savepoints.lineage(job),
+        "actions": actions(job, operations),
         "revisions": _revisions(
             max((row.settled_at for row in settled), default=None), job.newest_exception, attempt
         ),
@@ -132,23 +134,66 @@ def _timeless(item: Any) -> Any:
     return item
 
 
-def actions(job: Job) -> Json:
-    """What can be asked of the job in its state: empty where it can, else why not."""
-    if job.is_over:
-        if job.status == JobStatus.FINISHED:
-            ended = "The job has finished: all its input is processed."
-            return {"checkpoint": ended, "cancel": ended, "restart": ended}
-        ended = "A restart takes the job up again from its newest completed checkpoint."
-        return {"checkpoint": ended, "cancel": ended, "restart": ""}
-    if job.desired == DesiredState.CANCELED or job.status == JobStatus.CANCELLING:
+# What changes a job keeps these waiting; what only saves its state, all but the first.
+_WAITING = ("checkpoint", "restart", "savepoint", "stop", "rollback", "rescale")
+_CHANGING = (
+    OperationKind.RESTART,
+    OperationKind.STOP,
+    OperationKind.ROLLBACK,
+    OperationKind.RESCALE,
+)
+_SAVING = (OperationKind.SUBMIT, OperationKind.SAVEPOINT, OperationKind.FORK)
+
+
+def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
+    """What can be asked of the job in its state: empty where it can, else why not.
+
+    Args:
+        operations: Its newest; what is under way keeps others from beginning.
+    """
+    found = _actions_by_state(job)
+    for row in operations:
+        if row.ended_at is None and row.kind in (*_CHANGING, *_SAVING):
+            busy = f"{status.OPERATION_KIND[row.kind]} under way: wait for its end."
+            for name in _WAITING if row.kind in _CHANGING else _WAITING[1:]:
+                found[name] = found[name] or busy
+    return found
+
+
+def _actions_by_state(job: Job) -> Json:
+    names = ("checkpoint", "cancel", "restart", "savepoint", "stop", "rollback", "rescale")
+    # What does nothing to the job can be asked of it in any state.
+    always = {"fork": "", "preview": "", "compare": ""}
+    if job.desired == DesiredState.CANCELED and not job.is_over:
         reason = "The job is being cancelled."
-        return {"checkpoint": reason, "cancel": reason, "restart": reason}
+        return dict.fromkeys(names, reason) | always
+    if job.status == JobStatus.FINISHED:
+        ended = (
+            "The job has finished. Rolling it back to a savepoint or checkpoint takes it up again."
+        )
+        return dict.fromkeys(names, ended) | {"rollback": ""} | always
+    if job.is_over:
+        ended = "A restart takes the job up again from its newest completed checkpoint."
+        return dict.fromkeys(names, ended) | {"restart": "", "rollback": "", "rescale": ""} | always
+    if job.status == JobStatus.CANCELLING:
+        reason = "The job is being cancelled."
+        return dict.fromkeys(names, reason) | always
     running = job.status == JobStatus.RUNNING
+    taken = "" if running else "Checkpoints are taken while the job is running."
+    going_back = "The job is starting." if job.status in _STARTING else ""
     return {
-        "checkpoint": "" if running else "Checkpoints are taken while the job is running.",
+        "checkpoint": taken,
         "cancel": "",
         "restart": "",
+        "savepoint": taken,
+        "stop": taken,
+        "rollback": going_back,
+        "rescale": going_back,
+        **always,
     }
+
+
+_STARTING = (JobStatus.CREATED, JobStatus.INITIALIZING)
 
 
 def _cause(job: Job) -> Json | None:
@@ -354,18 +399,37 @@ def operation(row: Operation, now: datetime) -> Json:
         "at": iso(row.created_at),
         "at_ago": age(milliseconds_between(row.created_at, now)),
         "at_text": moment(row.created_at),
+        "url": reverse("job-operation", args=[row.job_id, row.pk]),
+        "phase": status.phase_text(row.kind, _progress_of(row, "phase")),
         "result": _result(row),
     }
+
+
+def _progress_of(row: Operation, name: str) -> Any:
+    return (row.progress or {}).get(name)
 
 
 def _result(row: Operation) -> str:
     if row.error:
         return headline(row.error)
-    result = row.result or {}
-    for key in ("checkpoint", "checkpoint_id", "number"):
-        if key in result:
-            return f"checkpoint {result[key]:,}"
     if row.ended_at is None:
         return f"until {moment(row.deadline_at)} at most"
-    took = milliseconds_between(row.created_at, row.ended_at)
-    return f"took {duration(took)}"
+    result = row.result or {}
+    took = duration(milliseconds_between(row.created_at, row.ended_at))
+    match row.kind:
+        case OperationKind.CHECKPOINT if (found := _number_in(result)) is not None:
+            return f"checkpoint {found:,}"
+        case OperationKind.SAVEPOINT | OperationKind.STOP if (
+            found := _number_in(result)
+        ) is not None:
+            return f"savepoint {found:,}, took {took}"
+        case OperationKind.FORK if "job" in result:
+            return f"forked as {result['job']}"
+        case OperationKind.PREVIEW | OperationKind.COMPARE:
+            return f"answered in {took}"
+    return f"took {took}"
+
+
+def _number_in(result: Json) -> int | None:
+    found = (result.get(name) for name in ("checkpoint", "checkpoint_id", "number"))
+    return next((one for one in found if isinstance(one, int)), None)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
     Case,
     Count,
@@ -21,11 +22,13 @@ from django.db.models import (
     Value,
     When,
 )
+from django.db.models.functions import JSONObject
 
-from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
+from checkpoints.models import Checkpoint, GateAlignment, Savepoint, SubtaskAck
 from frontend.alignment import Gate
 from jobs.models import (
     FINAL_JOB_STATUSES,
+    OPEN_OPERATIONS,
     Attempt,
     Driver,
     Job,
@@ -39,6 +42,9 @@ from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 RECENT_CHECKPOINTS = 30  # Enough for what is pending, what just settled, and a row of failures.
 RECENT_OPERATIONS = 6
 HISTORY_ROWS = 20
+SAVEPOINTS_SHOWN = 20
+RESTORABLE_SHOWN = 100
+FORKS_SHOWN = 10
 EXCEPTIONS_SHOWN = 10
 RECOVERIES_SHOWN = 10
 ALIGNMENT_GATES_MAX = 2_000
@@ -72,6 +78,11 @@ def job_with_now(job_id: str) -> Job | None:
                 JobException.objects.filter(job=OuterRef("pk"))
                 .order_by("-at", "-id")
                 .values("id")[:1]
+            ),
+            fork_list=ArraySubquery(
+                Job.objects.filter(origin=OuterRef("pk"))
+                .order_by("-created_at", "id")
+                .values(found=JSONObject(id="id", name="name", status="status"))[:FORKS_SHOWN]
             ),
         )
         .filter(pk=job_id)
@@ -155,6 +166,33 @@ def recent_operations(job_id: str) -> list[Operation]:
         Operation.objects.filter(job=job_id)
         .select_related("requested_by")
         .order_by("-created_at", "id")[:RECENT_OPERATIONS]
+    )
+
+
+def savepoints(job_id: str) -> list[Savepoint]:
+    """Those that are there or on their way, newest first; failed ones are operations only."""
+    # Not triggered yet, but asked for.
+    waits = Q(checkpoint__isnull=True, operation__status__in=OPEN_OPERATIONS)
+    stands = Q(checkpoint__status__in=[*UNSETTLED, CheckpointStatus.COMPLETED])
+    return list(
+        Savepoint.objects.filter(waits | stands, job=job_id)
+        .select_related("checkpoint", "created_by")
+        .order_by("-created_at", "id")[:SAVEPOINTS_SHOWN]
+    )
+
+
+def restorable(job_id: str) -> list[Checkpoint]:
+    """What the job can go back to, newest first, with savepoints; also what it left behind."""
+    kept = Checkpoint.objects.filter(status=CheckpointStatus.COMPLETED, discard_due_at=None)
+    return list(
+        kept.filter(job=job_id).select_related("savepoint").order_by("-number")[:RESTORABLE_SHOWN]
+    )
+
+
+def relatives(job: Job) -> list[Job]:
+    """The job that this one was forked from, and its own forks."""
+    return list(
+        Job.objects.filter(Q(pk=job.origin_id) | Q(origin=job)).order_by("-created_at", "id")
     )
 
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from jobs.models import DriverStatus, OperationKind, OperationStatus
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
+from weir.protocol.operations import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,32 @@ OPERATION_KIND: Mapping[OperationKind, str] = {
     OperationKind.CANCEL: "Cancel",
     OperationKind.CHECKPOINT: "Checkpoint",
     OperationKind.RESTART: "Restart",
+    OperationKind.SAVEPOINT: "Savepoint",
+    OperationKind.STOP: "Stop",
+    OperationKind.ROLLBACK: "Rollback",
+    OperationKind.RESCALE: "Rescale",
+    OperationKind.FORK: "Fork",
+    OperationKind.DISCARD: "Delete savepoint",
+    OperationKind.PREVIEW: "Preview",
+    OperationKind.COMPARE: "Comparison",
 }
+
+PHASE: Mapping[Phase, str] = {
+    Phase.ACCEPTED: "about to begin",
+    Phase.SAVING: "taking a savepoint",
+    Phase.ENDING: "savepoint taken, the job is ending",
+    Phase.RELAUNCHING: "a new driver is taking over",
+    Phase.DONE: "",
+}
+
+# What savepoints are tagged with.
+SAVEPOINT_KIND: Mapping[str, str] = {
+    CheckpointKind.SAVEPOINT: "",
+    CheckpointKind.STOP_SUSPEND: "stopped here",
+    CheckpointKind.STOP_DRAIN: "drained",
+}
+SAVEPOINT_WAITS = Label("Asked for", "busy", "Its barriers have not been sent yet.")
+SAVEPOINT_DELETED = Label("Being deleted", "busy", "Its files are being deleted.")
 
 REASON: Mapping[FailureReason, str] = {
     FailureReason.PERIODIC_SCHEDULER_SHUTDOWN: "periodic checkpoints were switched off",
@@ -123,6 +150,24 @@ def of_driver(status: str, *, is_silent: bool) -> dict[str, str]:
 def of_operation(status: str) -> dict[str, str]:
     """An operation's status for a page."""
     return OPERATION[OperationStatus(status)].as_json(status)
+
+
+def of_savepoint(checkpoint_status: str | None, *, is_deleted: bool) -> dict[str, str]:
+    """A savepoint's status for a page: that of its checkpoint, if it has one already."""
+    if is_deleted:
+        return SAVEPOINT_DELETED.as_json("deleted")
+    if checkpoint_status is None:
+        return SAVEPOINT_WAITS.as_json("waiting")
+    return of_checkpoint(checkpoint_status)
+
+
+def phase_text(kind: str, phase: str | None) -> str:
+    """What an operation of several steps waits for; empty for nothing."""
+    if phase is None:
+        return ""
+    if phase == Phase.SAVING and kind == OperationKind.RESCALE:
+        return "taking a checkpoint"
+    return PHASE[Phase(phase)]
 
 
 def reason_text(reason: str) -> str:

@@ -5,9 +5,11 @@ from django.urls import path, register_converter
 from django.views.generic import RedirectView
 
 from controlplane.converters import JobId
-from frontend import views
+from frontend import asking, views
 
 register_converter(JobId, "page_job")
+
+_JOB = "jobs/<page_job:job_id>"
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="job-list"), name="home"),
@@ -19,10 +21,26 @@ urlpatterns = [
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
     path("jobs/", views.job_list, name="job-list"),
     path("jobs/data", views.job_list_data, name="job-list-data"),
-    path("jobs/<page_job:job_id>/", views.job_page, name="job-page"),
-    path("jobs/<page_job:job_id>/details", views.job_details, name="job-details"),
-    path("jobs/<page_job:job_id>/figures/<str:name>", views.job_figure, name="job-figure"),
-    path("jobs/<page_job:job_id>/checkpoint", views.take_checkpoint, name="job-checkpoint"),
-    path("jobs/<page_job:job_id>/cancel", views.cancel_job, name="job-cancel"),
-    path("jobs/<page_job:job_id>/restart", views.restart_job, name="job-restart"),
+    path(f"{_JOB}/", views.job_page, name="job-page"),
+    path(f"{_JOB}/details", views.job_details, name="job-details"),
+    path(f"{_JOB}/figures/<str:name>", views.job_figure, name="job-figure"),
+    path(f"{_JOB}/checkpoint", views.take_checkpoint, name="job-checkpoint"),
+    path(f"{_JOB}/cancel", views.cancel_job, name="job-cancel"),
+    path(f"{_JOB}/restart", views.restart_job, name="job-restart"),
+    *(
+        path(f"{_JOB}/{name}", asking.ask, {"name": name}, name=f"job-{name}")
+        for name in asking.QUESTIONS
+    ),
+    path(f"{_JOB}/rollback/confirmed", asking.roll_back, name="job-rollback-confirmed"),
+    path(f"{_JOB}/operations/<uuid:operation_id>", asking.show_operation, name="job-operation"),
+    path(
+        f"{_JOB}/savepoints/<uuid:savepoint_id>/describe",
+        asking.describe_savepoint,
+        name="savepoint-describe",
+    ),
+    path(
+        f"{_JOB}/savepoints/<uuid:savepoint_id>/delete",
+        asking.delete_savepoint,
+        name="savepoint-delete",
+    ),
 ]

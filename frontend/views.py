@@ -27,6 +27,16 @@ from jobs.models import Job, Operation
 
 VERSION = version("weir-streaming")
 
+# Asked on pages of their own, from the card of savepoints: the page, and its button.
+GOING_BACK = (
+    ("savepoint", "Take a savepoint"),
+    ("rollback", "Roll back"),
+    ("rescale", "Rescale"),
+    ("fork", "Fork"),
+    ("preview", "Preview a change"),
+    ("compare", "Compare"),
+)
+
 Act = Callable[[User, str, str], Operation]
 
 
@@ -62,6 +72,7 @@ def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
         "details": details.of(job),
         "may_operate": _may_operate(request),
         "keys": _keys(),
+        "going_back": GOING_BACK,
     }
     return render(request, "frontend/job_page.html", context)
 

@@ -15,9 +15,6 @@ from django.conf import settings
 
 from jobs import uploads
 from jobs.models import Driver, Job, PipelineKind
-from weir.ids import JobId
-from weir.storage.manifest import Tombstone, list_checkpoints
-from weir.storage.store import store_for
 
 JOB_FILE_VERSION = 1
 JOB_FILE_NAME = "job.json"
@@ -36,9 +33,14 @@ class LogPart:
     size: int
 
 
+def root() -> Path:
+    """Where the files of what a launcher starts lie."""
+    return Path(settings.WEIR_DRIVERS)
+
+
 def directory_of(job_id: str, number: int) -> Path:
     """Where a driver's files lie."""
-    return Path(settings.WEIR_DRIVERS) / job_id / str(number)
+    return root() / job_id / str(number)
 
 
 def log_path(driver: Driver) -> Path:
@@ -77,30 +79,24 @@ def job_file(job: Job, driver: Driver, token: str, *, shipped: bool) -> dict[str
         "driver": driver.number,
         "token": token,
         "pipeline": pipeline,
-        "options": _options(job, driver),
+        "options": _options(job),
     }
 
 
-def _options(job: Job, driver: Driver) -> dict[str, Any]:
+def _options(job: Job) -> dict[str, Any]:
     """What is laid over the script's settings.
 
-    The checkpoint that the job was to begin with counts until it has one of its own: a later driver
+    A checkpoint to begin with is named until the job has one of its own from there: a later driver
     that restored it again would redo, and put out twice, what has been committed since.
     """
     options = {**job.options, "storage": job.storage}
-    if driver.number > 1 and "restore" in options and _has_checkpoint(job):
-        del options["restore"]
+    if job.restore_uri:
+        options |= {
+            "restore": job.restore_uri,
+            "rewinds_output": job.restore_rewinds,
+            "claims": job.restore_claims,
+        }
     return options
-
-
-def _has_checkpoint(job: Job) -> bool:
-    """Whether the storage has a checkpoint of the job, a damaged one included.
-
-    Raises:
-        StorageError: It cannot be read; nobody knows what to begin with.
-    """
-    found = list_checkpoints(store_for(job.storage), JobId(job.pk))
-    return any(not isinstance(checkpoint.manifest, Tombstone) for checkpoint in found)
 
 
 def prepare(job: Job, driver: Driver, token: str, *, shipped: bool) -> Path:

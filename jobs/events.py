@@ -49,12 +49,14 @@ class _Fold:
         self._attempts = Attempts(job, driver, self._now)
         self._subtasks = Subtasks(job, self._now)
         self._exceptions: list[JobException] = []
+        self._is_refused = False
 
     def take(self, event: DriverEvent) -> None:
+        if self._is_refused:
+            return  # The driver is told to end; what else it did comes to nothing.
         match event:
             case JobPlanned():
-                plans.store(self._job, self._driver, event)
-                self._subtasks.forget()
+                self._planned(event)
             case JobChanged():
                 self._job_changed(event)
             case AttemptStarted():
@@ -90,6 +92,18 @@ class _Fold:
         JobException.objects.bulk_create(self._exceptions)
         self._exceptions = []
         wakeups.on_commit(wakeups.job(self._job.pk))
+
+    def _planned(self, event: JobPlanned) -> None:
+        self._subtasks.forget()
+        try:
+            plans.store(self._job, self._driver, event)
+        except plans.OutputTaken as taken:
+            self._is_refused = True
+            cause = str(taken)
+            self._note("pipeline", cause)
+            drivers.end(self._driver, cause)
+            self.save()
+            self._conclude(cause)
 
     def _job_changed(self, event: JobChanged) -> None:
         job, current = self._job, JobStatus(self._job.status)
@@ -150,6 +164,10 @@ class _Fold:
             drivers.retire(self._driver)
         # The coordinator may never have begun, and hears of the end from here.
         self.save()
+        self._conclude(cause)
+
+    def _conclude(self, cause: str) -> None:
+        """The job comes to nothing."""
         if self._job.desired == DesiredState.CANCELED:
             drivers.conclude(self._job, JobStatus.CANCELED)
         else:

@@ -125,6 +125,8 @@ class Job(models.Model):
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="restored_by"
     )
     restore_number = models.BigIntegerField(null=True, blank=True)
+    # The first driver that begins there: what an earlier one may still complete is behind it.
+    restore_driver = models.IntegerField(null=True, blank=True)
     restore_rewinds = models.BooleanField(default=True)  # File sinks take back what came after.
     restore_claims = models.BooleanField(default=False)  # The savepoint is this job's to delete.
     # What the job came from, for good.
@@ -385,7 +387,8 @@ class Operation(models.Model):
         max_length=16, choices=OperationStatus, default=OperationStatus.PENDING
     )
     parameters = models.JSONField(default=dict)
-    # weir.protocol.operations.OperationState of those that take several steps.
+    # weir.protocol.operations.OperationState of those that take several steps; who works on it, of
+    # those that somebody has to work out.
     progress = models.JSONField(null=True, blank=True)
     result = models.JSONField(null=True, blank=True)  # Succeeded: what came of it.
     error = models.TextField(blank=True)  # Else: why not.

@@ -2,6 +2,9 @@
 
 The end comes from what happens to the job (``settle``), from whoever carries the operation out, or
 from its deadline (``expire_due``). Nothing changes an operation that has ended.
+
+Those that take several steps keep a ``weir.protocol.operations.OperationState``: ``fold`` takes one
+event in, and whoever calls it carries the commands out in the same transaction.
 """
 
 import hashlib
@@ -19,27 +22,55 @@ from controlplane.accounts.models import User
 from controlplane.errors import Busy, KeyReused
 from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind, OperationStatus
 from jobs.signals import operation_given_up
+from weir.protocol import operations as steps
 from weir.protocol.lifecycle import JobStatus
+from weir.protocol.operations import (
+    Fail,
+    JobReached,
+    OperationCommand,
+    OperationEvent,
+    OperationState,
+    OutOfTime,
+    Succeed,
+    advance,
+)
+from weir.protocol.wire import from_wire, to_wire
 
 logger = logging.getLogger(__name__)
 
 EXPIRED_MAX = 500  # In one sweep; the next takes the rest.
 KEY_LENGTH_MAX = 200
 
-# One of these has to end before the other may begin …
+# One of these has to end before the other may begin. A savepoint may run beside a checkpoint; what
+# changes the job waits for whatever was asked before, and a cancellation for nothing but another.
+_CHANGES = frozenset(
+    {
+        OperationKind.CANCEL,
+        OperationKind.RESTART,
+        OperationKind.STOP,
+        OperationKind.ROLLBACK,
+        OperationKind.RESCALE,
+    }
+)
+_SAVES = frozenset({OperationKind.SAVEPOINT, OperationKind.FORK})
 _WAITS_FOR: Mapping[OperationKind, frozenset[OperationKind]] = {
     OperationKind.CANCEL: frozenset({OperationKind.CANCEL}),
-    OperationKind.RESTART: frozenset(
-        {OperationKind.SUBMIT, OperationKind.CANCEL, OperationKind.RESTART}
-    ),
-    OperationKind.CHECKPOINT: frozenset({OperationKind.CANCEL, OperationKind.RESTART}),
+    OperationKind.CHECKPOINT: _CHANGES,
+    OperationKind.SAVEPOINT: _CHANGES | _SAVES,
+    OperationKind.FORK: _CHANGES | _SAVES,
+    OperationKind.RESTART: _CHANGES | _SAVES | {OperationKind.SUBMIT},
+    OperationKind.STOP: _CHANGES | _SAVES | {OperationKind.SUBMIT},
+    OperationKind.ROLLBACK: _CHANGES | _SAVES | {OperationKind.SUBMIT},
+    OperationKind.RESCALE: _CHANGES | _SAVES | {OperationKind.SUBMIT},
 }
-# … and one of these makes the other pointless.
+# One of these makes the other pointless.
 _OVERTAKES: Mapping[OperationKind, frozenset[OperationKind]] = {
-    OperationKind.CANCEL: frozenset(
-        {OperationKind.SUBMIT, OperationKind.RESTART, OperationKind.CHECKPOINT}
-    ),
+    OperationKind.CANCEL: (_CHANGES - {OperationKind.CANCEL})
+    | _SAVES
+    | {OperationKind.SUBMIT, OperationKind.CHECKPOINT},
     OperationKind.RESTART: frozenset({OperationKind.CHECKPOINT}),
+    OperationKind.ROLLBACK: frozenset({OperationKind.CHECKPOINT}),
+    OperationKind.RESCALE: frozenset({OperationKind.CHECKPOINT}),
 }
 _STARTS = (OperationKind.SUBMIT, OperationKind.RESTART)
 
@@ -78,6 +109,8 @@ def begin(
     key: str | None,
     timeout_ms: int | None = None,
     mark: str | None = None,
+    progress: OperationState | None = None,
+    waits: bool = True,
 ) -> Operation:
     """Note what was asked; the same request made before gives its operation again.
 
@@ -85,6 +118,8 @@ def begin(
 
     Args:
         mark: The request's fingerprint where it is not that of kind, job and parameters.
+        progress: Where one begins that takes several steps.
+        waits: False: it gets along with whatever is under way.
 
     Raises:
         Busy: An operation that has to end first is under way.
@@ -95,7 +130,8 @@ def begin(
     if (repeated := earlier(actor, key, mark)) is not None:
         return repeated
     under_way = Operation.objects.filter(job=job, status__in=OPEN_OPERATIONS)
-    other = under_way.filter(kind__in=_WAITS_FOR.get(kind, ())).order_by("created_at").first()
+    first = _WAITS_FOR.get(kind, frozenset()) if waits else frozenset()
+    other = under_way.filter(kind__in=first).order_by("created_at").first()
     if other is not None:
         raise Busy(
             f"{other.kind} {other.pk} of this job is under way; wait for its end",
@@ -106,6 +142,7 @@ def begin(
         job=job,
         kind=kind,
         parameters=dict(parameters),
+        progress=None if progress is None else to_wire(progress),
         requested_by=actor,
         idempotency_key=key if actor is not None else None,
         fingerprint=mark,
@@ -122,7 +159,7 @@ def begin(
             raise
         return winner
     for overtaken in under_way.filter(kind__in=_OVERTAKES.get(kind, ())).exclude(pk=operation.pk):
-        cancel(overtaken, f"overtaken by {kind.value} {operation.pk}")
+        give_up(overtaken, OperationStatus.CANCELLED, f"overtaken by {kind.value} {operation.pk}")
         operation_given_up.send(sender=Operation, operation=overtaken)
     wakeups.on_commit(wakeups.job(job.pk))
     return operation
@@ -141,7 +178,7 @@ def start(operation: Operation) -> bool:
 
 def succeed(operation: Operation, result: Mapping[str, Any]) -> bool:
     """It was done. False where it had ended already."""
-    return _end(operation, OperationStatus.SUCCEEDED, result=dict(result))
+    return _end(operation, OperationStatus.SUCCEEDED, result={**_noted(operation), **result})
 
 
 def fail(operation: Operation, error: str) -> bool:
@@ -152,6 +189,66 @@ def fail(operation: Operation, error: str) -> bool:
 def cancel(operation: Operation, why: str) -> bool:
     """It is no longer wanted. False where it had ended already."""
     return _end(operation, OperationStatus.CANCELLED, error=why)
+
+
+def give_up(operation: Operation, status: OperationStatus, why: str) -> bool:
+    """End one that has not come to its own end; what it saved until then is named."""
+    if operation.progress is not None and operation.kind in _STEPPED:
+        for command in fold(operation, OutOfTime(why)):
+            if isinstance(command, Fail):
+                why = command.error
+    return _end(operation, status, error=why)
+
+
+def note(operation: Operation, result: Mapping[str, Any]) -> None:
+    """Keep a part of the result that is known already."""
+    operation.result = {**_noted(operation), **result}
+    Operation.objects.filter(pk=operation.pk).update(result=operation.result)
+
+
+def _noted(operation: Operation) -> dict[str, Any]:
+    return dict(Operation.objects.values_list("result", flat=True).get(pk=operation.pk) or {})
+
+
+# Several steps ------------------------------------------------------------------------------------
+
+_STEPPED = frozenset(OperationKind(kind.value) for kind in steps.OperationKind)
+
+
+def fold(operation: Operation, event: OperationEvent) -> tuple[OperationCommand, ...]:
+    """Take one event in; the caller holds the job's lock and carries out what this gives.
+
+    Nothing comes of it where the operation has ended.
+    """
+    row = Operation.objects.filter(pk=operation.pk, status__in=OPEN_OPERATIONS)
+    progress = row.values_list("progress", flat=True).first()
+    if progress is None:
+        return ()
+    step = advance(from_wire(OperationState, progress), event)
+    operation.progress = to_wire(step.state)
+    if operation.progress != progress:
+        row.update(progress=operation.progress)
+        wakeups.on_commit(wakeups.job(operation.job_id))
+    return step.commands
+
+
+def conclude(operation: Operation, command: Succeed | Fail) -> None:
+    """Carry out the last command of an operation that takes several steps."""
+    match command:
+        case Succeed():
+            succeed(operation, {"job": operation.job_id, **_noted(operation)})
+        case Fail(error):
+            fail(operation, error)
+
+
+def _settle_steps(job: Job) -> None:
+    """Tell those that take several steps where the job stands."""
+    reached = JobReached(JobStatus(job.status), job.cause.partition("\n")[0])
+    for operation in _under_way(job, *_STEPPED):
+        for command in fold(operation, reached):
+            # Only an end can come of it: the other steps follow from what was saved.
+            assert isinstance(command, Succeed | Fail)
+            conclude(operation, command)
 
 
 def _end(
@@ -182,6 +279,7 @@ def start_launch(job: Job) -> None:
 
 def settle(job: Job) -> None:
     """End what the job's status decides; the caller holds the job's lock."""
+    _settle_steps(job)
     match JobStatus(job.status):
         case JobStatus.RUNNING:
             for operation in _under_way(job, *_STARTS):
@@ -229,11 +327,8 @@ def _expire(pk: Any, job_id: str, now: datetime) -> bool:
         if job.first() is None:
             return False  # Somebody works on the job; the next sweep looks again.
         operation = Operation.objects.get(pk=pk)
-        if operation.deadline_at > now or not _end(
-            operation,
-            OperationStatus.EXPIRED,
-            error=f"it had not ended by its deadline, {operation.deadline_at.isoformat()}",
-        ):
+        said = f"it had not ended by its deadline, {operation.deadline_at.isoformat()}"
+        if operation.deadline_at > now or not give_up(operation, OperationStatus.EXPIRED, said):
             return False
         operation_given_up.send(sender=Operation, operation=operation)
         return True

@@ -1,15 +1,16 @@
 """What a submission lays over its script's settings, as ``weir.runtime.job_file`` takes it."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import urlsplit
 
 from weir.config import CheckpointConfig, CheckpointingMode, JobConfig
 from weir.errors import WeirError
 
 PARAMETERS_BYTES_MAX = 64 << 10
-_CHECKPOINT = re.compile(r".+/[^/]+/chk-\d+/?")
+RESTORE_LENGTH_MAX = 1_000
 
 
 def check_options(
@@ -69,9 +70,22 @@ def _restore(value: Any) -> str:
             "A new job has no latest checkpoint. Name the one to begin with, such as "
             "<storage>/<job>/chk-7; a job that is restarted takes its newest by itself."
         )
-    if type(value) is not str or not value.isprintable() or not _CHECKPOINT.fullmatch(value):
-        raise ValueError("Name a checkpoint, such as <storage>/<job>/chk-7.")
-    return value
+    return check_uri(
+        value, "Name a checkpoint, such as <storage>/<job>/chk-7, or the directory of a savepoint."
+    )
+
+
+def check_uri(value: Any, problem: str) -> str:
+    """A place that means the same on every machine: an absolute path, or a URI.
+
+    Raises:
+        ValueError: It is none; says ``problem``.
+    """
+    if type(value) is not str or not value.isprintable() or len(value) > RESTORE_LENGTH_MAX:
+        raise ValueError(problem)
+    if not PurePath(value).is_absolute() and not urlsplit(value).scheme:
+        raise ValueError(f"{problem} A path has to be absolute.")
+    return value.rstrip("/") or "/"
 
 
 def _parameters(value: Any) -> dict[str, str]:
@@ -91,6 +105,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "interval_ms": _interval,
     "mode": _mode,
     "restore": _restore,
+    "claims": _flag,
     "parameters": _parameters,
     "allow_non_restored_state": _flag,
     "allow_pickled_state": _flag,

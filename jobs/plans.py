@@ -1,15 +1,23 @@
 """What a driver's pipeline planned: graph, settings, and a row for each subtask."""
 
+import posixpath
 from graphlib import CycleError, TopologicalSorter
+
+from django.db import connection
 
 from controlplane import clock
 from controlplane.errors import Invalid
-from jobs.models import Driver, Edge, Job, Operator, Subtask
+from jobs.models import FINAL_JOB_STATUSES, Driver, Edge, Job, Operator, Subtask
 from jobs.texts import storable, storable_json
 from weir.protocol.gateway import JobPlanned
 from weir.protocol.wire import to_wire
 
 NAME_LENGTH_MAX = 300  # As wide as the columns.
+FILES_LENGTH_MAX = 1_000
+
+
+class OutputTaken(Exception):
+    """Another job that is not over commits files to the same directory."""
 
 
 def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
@@ -17,6 +25,7 @@ def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
 
     Raises:
         Invalid: An operator's uid has no place in a row; the pipeline has to choose another.
+        OutputTaken: The rows are stored all the same, and the driver has to end.
     """
     for operator in plan.operators:
         if len(operator.uid) > NAME_LENGTH_MAX or operator.uid != storable(operator.uid):
@@ -41,6 +50,32 @@ def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
         ]
     )
     _store_graph(job, plan)
+    _check_output(job, plan)
+
+
+def _check_output(job: Job, plan: JobPlanned) -> None:
+    """Refuse a directory that another job commits to: each would take the other's files away.
+
+    Jobs that are planned at the same time wait for one another here, so one sees the other.
+    """
+    directories = sorted({_normal(o.files) for o in plan.operators if o.files is not None})
+    with connection.cursor() as cursor:
+        for directory in directories:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [directory])
+    if not directories:
+        return
+    others = Operator.objects.exclude(job=job).exclude(job__status__in=FINAL_JOB_STATUSES)
+    for other in others.exclude(files=None).select_related("job").order_by("job_id"):
+        if (directory := _normal(other.files or "")) in directories:
+            raise OutputTaken(
+                f"{other.job_id} ({other.job.name}) is {other.job.status} and commits files to "
+                f"{directory} as well. Two jobs cannot share an output directory: give this one "
+                "another, for a fork by its parameters, or end the other job first"
+            )
+
+
+def _normal(directory: str) -> str:
+    return posixpath.normpath(storable(directory, FILES_LENGTH_MAX))
 
 
 def _store_graph(job: Job, plan: JobPlanned) -> None:
@@ -59,6 +94,7 @@ def _store_graph(job: Job, plan: JobPlanned) -> None:
             is_source=operator.is_source,
             is_sink=operator.is_sink,
             is_keyed=operator.is_keyed,
+            files=None if operator.files is None else storable(operator.files, FILES_LENGTH_MAX),
         )
         for operator in plan.operators
     )

@@ -6,6 +6,7 @@
 import logging
 import re
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -18,6 +19,7 @@ from controlplane.errors import Invalid, NotFound, WrongState
 from jobs import drivers, operations, outbox
 from jobs.models import (
     FINAL_JOB_STATUSES,
+    Attempt,
     DesiredState,
     Driver,
     DriverStatus,
@@ -25,16 +27,37 @@ from jobs.models import (
     Operation,
     OperationKind,
 )
-from jobs.signals import job_reopened
-from jobs.submissions import Submission, check
+from jobs.signals import job_created, job_reopened, restore_asked
+from jobs.submissions import Checked, Submission, check
 from weir.protocol.gateway import CancelJob
 from weir.protocol.lifecycle import JobStatus
 
-__all__ = ["Submission", "cancel", "locked", "restart", "submit"]
+__all__ = [
+    "Beginning",
+    "Submission",
+    "begin_with",
+    "cancel",
+    "has_begun",
+    "locked",
+    "name_of",
+    "parameters_of",
+    "relaunch",
+    "restart",
+    "submit",
+    "submit_fork",
+]
 
 logger = logging.getLogger(__name__)
 
 _SLUG_LENGTH_MAX = 60
+BEGINNING_FIELDS = (
+    "restore_uri",
+    "restore_job",
+    "restore_number",
+    "restore_driver",
+    "restore_rewinds",
+    "restore_claims",
+)
 _CANCELLABLE = tuple(s.value for s in JobStatus if s.value not in FINAL_JOB_STATUSES)
 _RESTARTABLE = tuple(
     s.value for s in JobStatus if s not in (JobStatus.FINISHED, JobStatus.CANCELLING)
@@ -70,28 +93,14 @@ def submit(actor: User | None, submission: Submission, *, key: str | None = None
         KeyReused: The idempotency key came with another request.
     """
     check_key(key)
-    parameters = _parameters(submission)
+    parameters = parameters_of(submission)
     mark = operations.fingerprint(OperationKind.SUBMIT, parameters)
     if (repeated := operations.earlier(actor, key, mark)) is not None:
         return repeated
     checked = check(submission)
     try:
         with transaction.atomic():
-            now = clock.now()
-            job = Job.objects.create(
-                id=_new_id(checked.name),
-                name=checked.name,
-                pipeline_kind=checked.pipeline_kind,
-                pipeline_target=checked.pipeline_target,
-                artifact=checked.artifact,
-                options=checked.options,
-                spark_master=checked.spark_master,
-                spark_conf=checked.spark_conf,
-                storage=checked.storage,
-                created_by=actor,
-                created_at=now,
-                status_changed_at=now,
-            )
+            job = _created(actor, checked, _beginning(checked))
             operation = operations.begin(
                 job, OperationKind.SUBMIT, actor, parameters, key=key, mark=mark
             )
@@ -106,6 +115,108 @@ def submit(actor: User | None, submission: Submission, *, key: str | None = None
     with logs.about(job=job.pk):
         logger.info("%s was submitted", job.pk)
     return operation
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The checkpoint or savepoint that a job goes on from, and whose it is where that is known."""
+
+    uri: str
+    job: Job | None = None
+    number: int | None = None
+    rewinds_output: bool = True
+    claims: bool = False
+
+
+def submit_fork(
+    actor: User | None, origin: Job, submission: Submission, beginning: Beginning
+) -> Operation:
+    """Create a job that begins with what another one had; gives its SUBMIT operation.
+
+    The caller holds the origin's lock, so that nothing deletes what the fork begins with.
+
+    Raises:
+        Invalid: The submission is not what a job can be made of.
+    """
+    job = _created(actor, check(submission), beginning, origin=origin)
+    operation = operations.begin(
+        job, OperationKind.SUBMIT, actor, parameters_of(submission), key=None
+    )
+    drivers.request(job)
+    record(
+        actor,
+        "job.submit",
+        f"job/{job.pk}",
+        after={**operation.parameters, "origin": origin.pk, "restore": beginning.uri},
+    )
+    with logs.about(job=job.pk):
+        logger.info("%s was forked from %s", job.pk, origin.pk)
+    return operation
+
+
+def _created(
+    actor: User | None,
+    checked: Checked,
+    beginning: Beginning | None,
+    *,
+    origin: Job | None = None,
+) -> Job:
+    now = clock.now()
+    job = Job(
+        id=_new_id(checked.name),
+        name=checked.name,
+        pipeline_kind=checked.pipeline_kind,
+        pipeline_target=checked.pipeline_target,
+        artifact=checked.artifact,
+        options=checked.options,
+        spark_master=checked.spark_master,
+        spark_conf=checked.spark_conf,
+        storage=checked.storage,
+        created_by=actor,
+        created_at=now,
+        status_changed_at=now,
+    )
+    if beginning is not None:
+        begin_with(job, beginning)
+        job.origin, job.origin_uri = origin or beginning.job, beginning.uri
+    job.save(force_insert=True)
+    job_created.send(sender=Job, job=job)
+    return job
+
+
+def _beginning(checked: Checked) -> Beginning | None:
+    """What a submission names to begin with."""
+    if checked.restore is None:
+        return None
+    answers = restore_asked.send(sender=Job, uri=checked.restore)
+    job, number = next((known for _, known in answers if known is not None), (None, None))
+    return Beginning(checked.restore, job, number, claims=checked.claims)
+
+
+def has_begun(job: Job, attempt: int) -> None:
+    """An attempt of the job completed a checkpoint of its own; the caller holds the job's lock.
+
+    From now on its drivers go on from the newest one, unless this attempt is from before the job
+    was told where to begin.
+    """
+    if not job.restore_uri:
+        return
+    ours = Attempt.objects.filter(job=job, number=attempt)
+    driver = ours.values_list("driver__number", flat=True).first()
+    if driver is None or driver < (job.restore_driver or 1):
+        return
+    job.restore_uri, job.restore_job, job.restore_number = "", None, None
+    job.restore_driver = None
+    job.save(update_fields=BEGINNING_FIELDS)
+
+
+def begin_with(job: Job, beginning: Beginning) -> None:
+    """Have the job's next driver go on from there; the caller saves the job."""
+    last = None if job._state.adding else drivers.newest(job)
+    job.restore_uri = beginning.uri
+    job.restore_job, job.restore_number = beginning.job, beginning.number
+    job.restore_rewinds, job.restore_claims = beginning.rewinds_output, beginning.claims
+    job.restore_driver = 1 if last is None else last.number + 1
 
 
 def cancel(actor: User | None, job_id: str, *, key: str | None = None) -> Operation:
@@ -138,7 +249,7 @@ def cancel(actor: User | None, job_id: str, *, key: str | None = None) -> Operat
             job.cancel_due_at = clock.now() + clock.milliseconds(settings.WEIR_CANCEL_GRACE_MS)
         job.save(update_fields=["desired", "restart_at", "cancel_due_at"])
         if is_asked:
-            outbox.enqueue(job, [CancelJob(f"cancelled by {_name(actor)}")], clock.now())
+            outbox.enqueue(job, [CancelJob(f"cancelled by {name_of(actor)}")], clock.now())
         else:
             _end_driver(job, driver, "the job was cancelled")
             drivers.conclude(job, JobStatus.CANCELED)
@@ -181,16 +292,7 @@ def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Opera
             )
         operation = operations.begin(job, OperationKind.RESTART, actor, {}, key=key)
         before = {"desired": job.desired, "status": job.status}
-        why = f"restarted by {_name(actor)}"
-        if job.is_over:
-            job_reopened.send(sender=Job, job=job)
-            job.restart_state = None  # Earlier losses are forgiven: somebody looked at them.
-        job.desired = DesiredState.RUNNING
-        job.restart_at = clock.now()
-        job.save(update_fields=["desired", "restart_at", "restart_state"])
-        _end_driver(job, drivers.live(job), why)
-        drivers.await_driver(job, why)
-        drivers.relaunch(job, why)  # Else the next tick asks again.
+        relaunch(job, f"restarted by {name_of(actor)}")
         record(
             actor,
             "job.restart",
@@ -202,6 +304,25 @@ def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Opera
     return operation
 
 
+def relaunch(job: Job, why: str) -> None:
+    """End the job's driver, if it has one, and request the next; the caller holds the job's lock.
+
+    A job that is over is wanted again.
+
+    Raises:
+        WrongState: Something of its end is still being settled.
+    """
+    if job.is_over:
+        job_reopened.send(sender=Job, job=job)
+        job.restart_state = None  # Earlier losses are forgiven: somebody looked at them.
+    job.desired = DesiredState.RUNNING
+    job.restart_at = clock.now()
+    job.save(update_fields=["desired", "restart_at", "restart_state"])
+    _end_driver(job, drivers.live(job), why)
+    drivers.await_driver(job, why)
+    drivers.relaunch(job, why)  # Else the next tick asks again.
+
+
 def _end_driver(job: Job, driver: Driver | None, cause: str) -> None:
     """The driver is fenced from now on; a launcher ends its process."""
     if driver is None:
@@ -210,7 +331,7 @@ def _end_driver(job: Job, driver: Driver | None, cause: str) -> None:
     drivers.replaced(job, driver, cause, end="canceled")
 
 
-def _parameters(submission: Submission) -> dict[str, Any]:
+def parameters_of(submission: Submission) -> dict[str, Any]:
     """The submission as it was given: what an operation and an audit entry show."""
     return {
         "name": submission.name,
@@ -241,5 +362,6 @@ def check_key(key: str | None) -> None:
         raise Invalid(f"an idempotency key has 1 to {limit} printable characters")
 
 
-def _name(actor: User | None) -> str:
+def name_of(actor: User | None) -> str:
+    """Who asked, as a cause says it."""
     return "the control plane" if actor is None else actor.get_username()

@@ -137,15 +137,23 @@ def _defaults(job: Job, directory: Path) -> dict[str, str]:
     return conf
 
 
-def _environment(job: Job, driver: Driver) -> dict[str, str]:
-    """The launcher's environment without its secrets: a pipeline is code of its author."""
+def environment_of(mark: str) -> dict[str, str]:
+    """The launcher's environment without its secrets: a pipeline is code of its author.
+
+    Args:
+        mark: By which the processes are found.
+    """
     environment = {k: v for k, v in os.environ.items() if not _NOT_FOR_DRIVERS.match(k)}
     python = settings.WEIR_SPARK_PYTHON or sys.executable
-    environment |= {
+    return environment | {
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
-        MARK: f"{job.pk}/{driver.number}",
+        MARK: mark,
     }
+
+
+def _environment(job: Job, driver: Driver) -> dict[str, str]:
+    environment = environment_of(f"{job.pk}/{driver.number}")
     if not settings.WEIR_SPARK_SUBMIT:
         environment["SPARK_HOME"] = str(_pyspark())
     if _is_local(job):

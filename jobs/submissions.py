@@ -26,6 +26,15 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CONF_RESERVED = frozenset({"spark.master", "spark.submit.deployMode", "spark.app.name"})
 
 
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What a job runs, as a submission names it."""
+
+    kind: str
+    target: str = ""  # A path, or a module; not needed for an upload.
+    artifact_digest: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """A job as somebody wants it; empty texts leave the choice to the control plane."""
@@ -52,6 +61,8 @@ class Checked:
     spark_master: str
     spark_conf: dict[str, str]
     storage: str
+    restore: str | None  # What to begin with, which are no options of later drivers,
+    claims: bool  # and whether it is the job's own from then on.
 
 
 class _Errors:
@@ -76,6 +87,9 @@ def check(submission: Submission) -> Checked:
         errors.add("name", f"A name has 1 to {NAME_LENGTH_MAX} printable characters.")
     kind, target, artifact = _pipeline(submission, errors)
     options = check_options(submission.options, errors.add)
+    restore, claims = options.pop("restore", None), options.pop("claims", False)
+    if claims and restore is None:
+        errors.add("options.claims", "Only what is restored can be claimed; give restore as well.")
     master = submission.spark_master or settings.WEIR_SPARK_MASTER
     if not _MASTER.fullmatch(master) or len(master) > 200:
         errors.add(
@@ -97,6 +111,8 @@ def check(submission: Submission) -> Checked:
         spark_master=master,
         spark_conf=conf,
         storage=storage,
+        restore=restore,
+        claims=claims,
     )
 
 

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from jobs import launcher, operations, recovery
+from jobs import answers, launcher, operations, recovery
 
 
 @shared_task
@@ -14,11 +14,13 @@ def tick() -> None:
 
 @shared_task
 def launch_tick() -> None:
-    """Look after the drivers of this machine."""
+    """Look after the drivers of this machine, and the questions that it works out."""
     launcher.tick()
+    answers.tick()
 
 
 @shared_task
 def sweep() -> None:
     """Find what no tick would ever come to."""
     recovery.resume_stranded()
+    answers.forget_lost()

@@ -14,6 +14,7 @@ from weir.protocol.coordinator import CoordinatorState, Step, step
 from weir.protocol.elements import BarrierOptions, CheckpointBarrier, CheckpointKind
 from weir.protocol.failures import FailureCount
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
+from weir.protocol.lineage import UNKNOWN, Lineage, Span
 from weir.protocol.messages import (
     Acknowledged,
     CheckpointGivenUp,
@@ -156,6 +157,7 @@ def started(
     *,
     first_delay_ms: int | None = None,
     restored_from: int | None = None,
+    lineage: Lineage = UNKNOWN,
     config: CheckpointConfig | None = None,
 ) -> CheckpointingStarted:
     """The job runs; the clock begins after the interval unless told otherwise."""
@@ -167,6 +169,17 @@ def started(
         plan(),
         first_delay_ms,
         None if restored_from is None else CheckpointId(restored_from),
+        lineage,
+    )
+
+
+def line(*spans: tuple[int, int, int]) -> Lineage:
+    """A line of spans ``(attempt, first, last)``, newest first."""
+    return Lineage(
+        tuple(
+            Span(AttemptNumber(attempt), CheckpointId(first), CheckpointId(last))
+            for attempt, first, last in spans
+        )
     )
 
 

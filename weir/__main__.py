@@ -5,7 +5,8 @@ import sys
 from argparse import Namespace
 
 from weir.cli.arguments import parser
-from weir.errors import UserError, WeirError
+from weir.errors import ConfigError, UserError, WeirError
+from weir.protocol.elements import CheckpointKind
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
@@ -31,23 +32,58 @@ def main() -> int:
 
 def _dispatch(arguments: Namespace) -> int:
     # A command imports what it needs and no more: listing checkpoints needs no Spark.
-    if arguments.command == "run":
-        from weir.cli import run
+    match arguments.command:
+        case "run":
+            from weir.cli import run
 
-        return run.run(arguments)
-    read_files, as_json = not arguments.no_verify, arguments.json
-    if arguments.command == "checkpoints":
-        from weir.cli import checkpoints
+            return run.run(arguments)
+        case "savepoint" | "stop":
+            return _savepoint(arguments)
+        case "preview":
+            from weir.cli import preview
 
-        return checkpoints.run(
-            arguments.uri, read_files=read_files, as_json=as_json, out=sys.stdout
-        )
+            return preview.run(arguments)
+        case "compare":
+            from weir.cli import compare
+
+            return compare.run(arguments)
+        case "checkpoints":
+            from weir.cli import checkpoints
+
+            read_files, as_json = not arguments.no_verify, arguments.json
+            return checkpoints.run(
+                arguments.uri, read_files=read_files, as_json=as_json, out=sys.stdout
+            )
+        case _:
+            return _inspect(arguments)
+
+
+def _savepoint(arguments: Namespace) -> int:
+    from weir.cli import deletion, savepoint
+
+    if arguments.command == "stop":
+        drains = arguments.drain
+        kind = CheckpointKind.STOP_DRAIN if drains else CheckpointKind.STOP_SUSPEND
+        return savepoint.run(arguments, kind)
+    if (arguments.job is None) == (arguments.delete is None):
+        raise ConfigError("give the job to take a savepoint of, or --delete and a savepoint")
+    if arguments.delete is not None:
+        return deletion.run(arguments.delete, is_sure=arguments.yes)
+    return savepoint.run(arguments, CheckpointKind.SAVEPOINT)
+
+
+def _inspect(arguments: Namespace) -> int:
     from weir.cli import inspect
 
     if arguments.state is not None:
         return inspect.run_state(
-            arguments.uri, arguments.state, limit=arguments.limit, as_json=as_json, out=sys.stdout
+            arguments.uri,
+            arguments.state,
+            limit=arguments.limit,
+            as_json=arguments.json,
+            out=sys.stdout,
         )
+    read_files, as_json = not arguments.no_verify, arguments.json
     return inspect.run(arguments.uri, read_files=read_files, as_json=as_json, out=sys.stdout)
 
 

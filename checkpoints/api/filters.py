@@ -1,12 +1,21 @@
 """Which checkpoints, acknowledgements and channels a list shows."""
 
 import django_filters
+from django.db.models import QuerySet
 
-from checkpoints.models import Checkpoint, SubtaskAck
-from controlplane.filters import ChoicesFilter, WholeNumberFilter, after, before
+from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
+from controlplane.filters import (
+    ChoicesFilter,
+    TrueOrFalseFilter,
+    WholeNumberFilter,
+    after,
+    before,
+)
 from jobs.api.filters import choices
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
+
+SAVEPOINT_KINDS = [one for one in choices(CheckpointKind) if one[0] != CheckpointKind.CHECKPOINT]
 
 
 class CheckpointFilter(django_filters.FilterSet):
@@ -16,6 +25,12 @@ class CheckpointFilter(django_filters.FilterSet):
     kind = ChoicesFilter(choices(CheckpointKind))
     reason = ChoicesFilter(choices(FailureReason))
     attempt = WholeNumberFilter()
+    abandoned = TrueOrFalseFilter(
+        field_name="abandoned_at",
+        lookup_expr="isnull",
+        exclude=True,
+        help_text="Whether the job went back behind it.",
+    )
     triggered_after = after("triggered_at")
     triggered_before = before("triggered_at")
 
@@ -26,6 +41,57 @@ class CheckpointFilter(django_filters.FilterSet):
 
 class AnyCheckpointFilter(CheckpointFilter):
     """Which checkpoints of all jobs."""
+
+    job = django_filters.CharFilter(field_name="job_id", help_text="The job's id.")
+
+
+class SavepointFilter(django_filters.FilterSet):
+    """Which savepoints of one job; deleted ones only where they are asked for."""
+
+    name = django_filters.CharFilter(lookup_expr="icontains", help_text="Part of it.")
+    kind = ChoicesFilter(SAVEPOINT_KINDS, field_name="checkpoint__kind")
+    status = ChoicesFilter(choices(CheckpointStatus), field_name="checkpoint__status")
+    label = django_filters.CharFilter(
+        method="with_label", help_text="A label's name, or `name:text` for one with that text."
+    )
+    created_by = django_filters.CharFilter(
+        field_name="created_by__username", help_text="The account's name."
+    )
+    created_after = after("created_at")
+    created_before = before("created_at")
+    deleted = TrueOrFalseFilter(
+        method="only_deleted",
+        help_text="`true`: those that were deleted; else those that were not.",
+    )
+
+    class Meta:
+        model = Savepoint
+        fields: list[str] = []
+
+    def with_label(
+        self, savepoints: QuerySet[Savepoint], name: str, value: str
+    ) -> QuerySet[Savepoint]:
+        """Those with a label of this name, or of this name and text."""
+        label, has_text, text = value.partition(":")
+        if has_text:
+            return savepoints.filter(labels__contains={label: text})
+        return savepoints.filter(labels__has_key=label)
+
+    def only_deleted(
+        self, savepoints: QuerySet[Savepoint], name: str, value: bool
+    ) -> QuerySet[Savepoint]:
+        """Those that were deleted, or those that were not."""
+        return savepoints.filter(deleted_at__isnull=not value)
+
+    def filter_queryset(self, queryset: QuerySet[Savepoint]) -> QuerySet[Savepoint]:
+        """The rows that all filters let pass."""
+        if self.form.cleaned_data["deleted"] is None:
+            queryset = queryset.filter(deleted_at__isnull=True)
+        return super().filter_queryset(queryset)
+
+
+class AnySavepointFilter(SavepointFilter):
+    """Which savepoints of all jobs."""
 
     job = django_filters.CharFilter(field_name="job_id", help_text="The job's id.")
 

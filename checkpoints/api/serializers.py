@@ -4,10 +4,15 @@ from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from checkpoints.models import Checkpoint, SubtaskAck
+from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
 from jobs.api.serializers import JobDetailSerializer, JobSerializer
 from jobs.models import Job
-from weir.protocol.lifecycle import FailureReason
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus, FailureReason
+
+_SAVEPOINT_KINDS = [
+    (kind.value, kind.value) for kind in CheckpointKind if kind is not CheckpointKind.CHECKPOINT
+]
 
 
 class CheckpointSerializer(serializers.ModelSerializer):
@@ -50,6 +55,9 @@ class CheckpointSerializer(serializers.ModelSerializer):
             "discard_error",
             "discarded_at",
             "has_details",
+            "location",
+            "abandoned_at",
+            "watermark_ms",
         ]
         extra_kwargs = {
             "request_id": {"help_text": "The operation that asked for it; empty: the clock."},
@@ -60,6 +68,11 @@ class CheckpointSerializer(serializers.ModelSerializer):
             "discard_due_at": {"help_text": "Its files are to be deleted."},
             "discard_error": {"help_text": "Why that did not work the last time."},
             "has_details": {"help_text": "Acknowledgements and channels are still kept."},
+            "location": {"help_text": "A savepoint's own directory; else empty."},
+            "abandoned_at": {"help_text": "When the job went back behind it."},
+            "watermark_ms": {
+                "help_text": "Event time that it had reached, of the slowest input; null: none."
+            },
         }
         read_only_fields = fields
 
@@ -78,6 +91,89 @@ class CheckpointSerializer(serializers.ModelSerializer):
     def get_reason(self, checkpoint: Checkpoint) -> str | None:
         """Null unless it was."""
         return checkpoint.reason or None
+
+
+class SavepointSerializer(serializers.ModelSerializer):
+    """A savepoint: what somebody calls it, and what it consists of."""
+
+    url = serializers.HyperlinkedIdentityField("api:savepoint", lookup_url_kwarg="id")
+    job = serializers.CharField(source="job_id")
+    job_url = serializers.HyperlinkedRelatedField(
+        "api:job", source="job", lookup_url_kwarg="job_id", read_only=True
+    )
+    operation = serializers.CharField(
+        source="operation_id", allow_null=True, help_text="Which asked for it."
+    )
+    labels = serializers.DictField(child=serializers.CharField())
+    number = serializers.IntegerField(
+        source="checkpoint.number",
+        allow_null=True,
+        default=None,
+        help_text="Among the job's checkpoints; null: it was not triggered yet, or was refused.",
+    )
+    kind = serializers.ChoiceField(
+        _SAVEPOINT_KINDS, source="checkpoint.kind", allow_null=True, default=None
+    )
+    status = serializers.ChoiceField(
+        [(status.value, status.value) for status in CheckpointStatus],
+        source="checkpoint.status",
+        allow_null=True,
+        default=None,
+        help_text="It can be restored while it is `completed`.",
+    )
+    cause = serializers.CharField(
+        source="checkpoint.cause", default="", help_text="Why it was aborted."
+    )
+    completed_at = serializers.DateTimeField(
+        source="checkpoint.settled_at", allow_null=True, default=None
+    )
+    duration_ms = serializers.IntegerField(
+        source="checkpoint.duration_ms", allow_null=True, default=None
+    )
+    state_bytes = serializers.IntegerField(
+        source="checkpoint.state_bytes", allow_null=True, default=None
+    )
+    watermark_ms = serializers.IntegerField(
+        source="checkpoint.watermark_ms",
+        allow_null=True,
+        default=None,
+        help_text="Event time that it had reached, of the slowest input.",
+    )
+    created_by = serializers.SlugRelatedField("username", read_only=True)
+    claimed_by = serializers.CharField(
+        source="claimed_by_id", allow_null=True, help_text="The job that may delete it."
+    )
+
+    class Meta:
+        model = Savepoint
+        fields = [
+            "id",
+            "url",
+            "job",
+            "job_url",
+            "operation",
+            "name",
+            "note",
+            "labels",
+            "location",
+            "number",
+            "kind",
+            "status",
+            "cause",
+            "completed_at",
+            "duration_ms",
+            "state_bytes",
+            "watermark_ms",
+            "created_by",
+            "created_at",
+            "claimed_by",
+            "deleted_at",
+        ]
+        extra_kwargs = {
+            "location": {"help_text": "Its directory; it may be moved, and restored from there."},
+            "deleted_at": {"help_text": "When somebody asked for that."},
+        }
+        read_only_fields = fields
 
 
 class AckSerializer(serializers.ModelSerializer):

@@ -18,7 +18,7 @@ from checkpoints.models import Checkpoint, SubtaskAck
 from controlplane.errors import NotFound
 from controlplane.pagination import CursorPagination, Ordering, Page
 from jobs.api import views as job_views
-from jobs.api.views import JOB_ID, OfJob, OperationActionView, ShowView, action_schema, list_schema
+from jobs.api.common import JOB_ID, OfJob, OperationActionView, ShowView, action_schema, list_schema
 from jobs.models import Job, Operation
 
 # Jobs ---------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class JobView(job_views.JobView):
 class TriggerView(OperationActionView):
     """Takes a checkpoint now. The operation succeeds once it completed."""
 
-    def ask(self, request: Request, key: str | None) -> Operation:
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
         return services.request_checkpoint(request.user, self.job.pk, key=key)
 

@@ -37,6 +37,7 @@ WEIR_DRIVER_START_TIMEOUT_MS = env.integer("WEIR_DRIVER_START_TIMEOUT_MS", 180_0
 # A driver that has not been heard of for this long may be unreachable: its job is not ticked.
 WEIR_DRIVER_SILENT_MS = env.integer("WEIR_DRIVER_SILENT_MS", 4_000, least=500)
 WEIR_OPERATION_TIMEOUT_MS = env.integer("WEIR_OPERATION_TIMEOUT_MS", 300_000, least=1_000)
+WEIR_PREVIEW_TIMEOUT_MS = env.integer("WEIR_PREVIEW_TIMEOUT_MS", 120_000, least=1_000)
 WEIR_CANCEL_GRACE_MS = env.integer("WEIR_CANCEL_GRACE_MS", 20_000, least=1_000)
 # The web process: threads that work with the database, a connection each, and calls that may wait
 # for one of them.
@@ -208,8 +209,11 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "JobStatus": "controlplane.schema.JOB_STATUSES",
         "OperationKind": "jobs.models.OperationKind",
         "OperationStatus": "jobs.models.OperationStatus",
+        "Phase": "controlplane.schema.PHASES",
         "PipelineKind": "jobs.models.PipelineKind",
+        "PreviewKind": "controlplane.schema.PREVIEW_KINDS",
         "Role": "controlplane.accounts.models.Role",
+        "SavepointKind": "controlplane.schema.SAVEPOINT_KINDS",
         "SubtaskStatus": "controlplane.schema.SUBTASK_STATUSES",
     },
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
@@ -221,6 +225,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         {"name": "jobs", "description": "Pipelines that were submitted."},
         {"name": "operations", "description": "What was asked of jobs and takes time."},
         {"name": "checkpoints", "description": "Checkpoints and savepoints, and their details."},
+        {"name": "savepoints", "description": "What somebody named and keeps."},
         {"name": "uploads", "description": "Pipelines that were uploaded."},
         {"name": "accounts", "description": "Who may do what."},
         {"name": "audit", "description": "Who did what."},

@@ -1,6 +1,8 @@
 """Formats for templates: the pages' own rules for numbers and times."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from django import template
 
@@ -19,3 +21,9 @@ def moment(at: datetime | None) -> str:
 def iso(at: datetime | None) -> str:
     """A point in time for a ``datetime`` attribute."""
     return formatting.iso(at) or ""
+
+
+@register.filter
+def get(values: Mapping[str, Any], name: str) -> Any:
+    """An entry by a name that is known only there."""
+    return values.get(name, "")

@@ -29,6 +29,9 @@ class JobFilter(django_filters.FilterSet):
     status = ChoicesFilter(choices(JobStatus))
     name = django_filters.CharFilter(lookup_expr="icontains", help_text="Part of it.")
     pipeline_kind = ChoicesFilter(choices(PipelineKind))
+    origin = django_filters.CharFilter(
+        field_name="origin_id", help_text="The job that they were forked from, by id."
+    )
     created_by = django_filters.CharFilter(
         field_name="created_by__username", help_text="The account's name."
     )

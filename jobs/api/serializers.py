@@ -21,6 +21,7 @@ from jobs.models import (
     Worker,
 )
 from weir.config import CheckpointingMode
+from weir.protocol.operations import Phase
 
 
 class PipelineSerializer(serializers.ModelSerializer):
@@ -165,6 +166,10 @@ class JobDetailSerializer(JobSerializer):
         allow_null=True, help_text="Null until the pipeline built its graph."
     )
     settings = serializers.DictField(help_text="The rest of the pipeline's settings.")
+    origin = serializers.CharField(
+        source="origin_id", allow_null=True, help_text="The job it was forked from."
+    )
+    forks = serializers.SerializerMethodField()
 
     class Meta(JobSerializer.Meta):
         fields = [
@@ -178,14 +183,32 @@ class JobDetailSerializer(JobSerializer):
             "settings",
             "restart_at",
             "cancel_due_at",
+            "restore_uri",
+            "origin",
+            "origin_uri",
+            "forks",
             "driver",
         ]
         extra_kwargs = JobSerializer.Meta.extra_kwargs | {
             "storage": {"help_text": "Where its checkpoints are."},
+            "restore_uri": {
+                "help_text": (
+                    "Where its next driver begins, until a checkpoint completed from there; empty: "
+                    "its newest checkpoint."
+                )
+            },
+            "origin_uri": {"help_text": "The savepoint or checkpoint that it began with."},
             "restart_at": {"help_text": "When its next driver is launched, if one is due."},
             "cancel_due_at": {"help_text": "When a cancelled driver is killed."},
         }
         read_only_fields = fields
+
+    @extend_schema_field(
+        serializers.ListField(child=serializers.CharField(), help_text="Jobs forked from it.")
+    )
+    def get_forks(self, job: Job) -> list[str]:
+        """Their ids, the oldest first."""
+        return list(job.forks.order_by("created_at", "id").values_list("pk", flat=True))
 
 
 class OperatorSerializer(serializers.ModelSerializer):
@@ -258,6 +281,8 @@ class OperationSerializer(serializers.ModelSerializer):
     requested_by = serializers.SlugRelatedField("username", read_only=True)
     parameters = serializers.DictField()
     result = serializers.DictField(allow_null=True, help_text="What came of it, if it succeeded.")
+    phase = serializers.SerializerMethodField()
+    saved = serializers.SerializerMethodField()
 
     class Meta:
         model = Operation
@@ -268,6 +293,8 @@ class OperationSerializer(serializers.ModelSerializer):
             "job_url",
             "kind",
             "status",
+            "phase",
+            "saved",
             "parameters",
             "result",
             "error",
@@ -283,6 +310,27 @@ class OperationSerializer(serializers.ModelSerializer):
             "deadline_at": {"help_text": "It expires then, unless it ended."},
         }
         read_only_fields = fields
+
+    @extend_schema_field(
+        serializers.ChoiceField(
+            [(phase.value, phase.value) for phase in Phase],
+            allow_null=True,
+            help_text="What it waits for, where it takes several steps; `done`: nothing any more.",
+        )
+    )
+    def get_phase(self, operation: Operation) -> str | None:
+        """Null for one that takes a single step."""
+        return (operation.progress or {}).get("phase")
+
+    @extend_schema_field(
+        serializers.CharField(
+            allow_null=True,
+            help_text="The savepoint or checkpoint that it took; kept whatever comes of the rest.",
+        )
+    )
+    def get_saved(self, operation: Operation) -> str | None:
+        """Null: none so far."""
+        return (operation.progress or {}).get("saved")
 
 
 class UploadSerializer(serializers.ModelSerializer):

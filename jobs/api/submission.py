@@ -10,9 +10,11 @@ from rest_framework.request import Request
 from controlplane.accounts.models import Role
 from controlplane.accounts.permissions import role_of
 from controlplane.errors import Invalid
-from jobs.submissions import Submission
+from jobs.models import PipelineKind
+from jobs.submissions import Pipeline, Submission
 
-ADMIN_FIELDS = ("spark_master", "storage")  # Where code runs, and where files get deleted.
+# Where code runs, and where files get written and deleted.
+ADMIN_FIELDS = ("location", "spark_master", "storage")
 # What an operator may tell Spark: how large the job is, not what else the driver loads or opens.
 OPERATOR_CONF = frozenset(
     {
@@ -49,20 +51,43 @@ def submission_of(request: Request, body: Mapping[str, Any]) -> Iterator[Submiss
         PermissionDenied: A part of it is not for the role of whoever asks.
         Invalid: From inside, in the body's names.
     """
+    check_place(request, body)
     if role_of(request) is not Role.ADMIN:
-        _check_role(body)
-    pipeline = body["pipeline"]
-    kind = pipeline["kind"]
+        _check_conf(body)
+    pipeline = pipeline_of(body)
+    assert pipeline is not None, "a submission's body has a pipeline"
     submission = Submission(
         name=body["name"],
-        pipeline_kind=kind,
-        pipeline_target="" if kind == "upload" else pipeline[kind],
-        artifact_digest=pipeline.get("upload"),
+        pipeline_kind=pipeline.kind,
+        pipeline_target=pipeline.target,
+        artifact_digest=pipeline.artifact_digest,
         options={_OPTIONS[name]: value for name, value in body.items() if name in _OPTIONS},
         spark_master=body.get("spark_master", ""),
         spark_conf=body.get("spark_conf", {}),
         storage=body.get("storage", ""),
     )
+    with in_words_of(body, "The job cannot be submitted like this"):
+        yield submission
+
+
+def pipeline_of(body: Mapping[str, Any]) -> Pipeline | None:
+    """The pipeline that a validated body names; None where it names none."""
+    given = body.get("pipeline")
+    if given is None:
+        return None
+    kind = given["kind"]
+    target = "" if kind == PipelineKind.UPLOAD else given[kind]
+    return Pipeline(kind, target, given.get("upload"))
+
+
+@contextmanager
+def in_words_of(body: Mapping[str, Any], problem: str) -> Iterator[None]:
+    """What a service says about a submission's fields is said about the body's.
+
+    Raises:
+        Invalid: From inside, in the body's names.
+    """
+    kind = body.get("pipeline", {}).get("kind", "")
     names = {
         "pipeline_kind": "pipeline.kind",
         "pipeline_target": f"pipeline.{kind}",
@@ -70,19 +95,28 @@ def submission_of(request: Request, body: Mapping[str, Any]) -> Iterator[Submiss
         **{f"options.{option}": name for name, option in _OPTIONS.items()},
     }
     try:
-        yield submission
+        yield
     except Invalid as refusal:
         if errors := refusal.extra.get("errors"):
             said = {names.get(name, name): messages for name, messages in errors.items()}
-            detail = f"The job cannot be submitted like this; see {', '.join(sorted(said))}."
-            raise Invalid(detail, errors=said) from refusal
+            raise Invalid(f"{problem}; see {', '.join(sorted(said))}.", errors=said) from refusal
         raise
 
 
-def _check_role(body: Mapping[str, Any]) -> None:
+def check_place(request: Request, body: Mapping[str, Any]) -> None:
+    """Refuse who may not choose where code runs and files are written.
+
+    Raises:
+        PermissionDenied: The body names such a place, and whoever asks is no admin.
+    """
+    if role_of(request) is Role.ADMIN:
+        return
     for name in ADMIN_FIELDS:
         if name in body:
             raise PermissionDenied(f"Only an admin may choose {name}; leave it out.")
+
+
+def _check_conf(body: Mapping[str, Any]) -> None:
     if others := sorted(set(body.get("spark_conf", ())) - OPERATOR_CONF):
         raise PermissionDenied(
             f"Only an admin may set {', '.join(others)}; "

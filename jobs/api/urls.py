@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from jobs.api import views
+from jobs.api import operations, uploads, views
 
 urlpatterns = [
     path("jobs/<job:job_id>/cancel", views.CancelView.as_view(), name="job-cancel"),
@@ -17,8 +17,12 @@ urlpatterns = [
         name="driver-log",
     ),
     path("jobs/<job:job_id>/exceptions", views.ExceptionsView.as_view(), name="job-exceptions"),
-    path("jobs/<job:job_id>/operations", views.JobOperationsView.as_view(), name="job-operations"),
-    path("operations", views.OperationsView.as_view(), name="operations"),
-    path("operations/<uuid:id>", views.OperationView.as_view(), name="operation"),
-    path("uploads", views.UploadsView.as_view(), name="uploads"),
+    path(
+        "jobs/<job:job_id>/operations",
+        operations.JobOperationsView.as_view(),
+        name="job-operations",
+    ),
+    path("operations", operations.OperationsView.as_view(), name="operations"),
+    path("operations/<uuid:id>", operations.OperationView.as_view(), name="operation"),
+    path("uploads", uploads.UploadsView.as_view(), name="uploads"),
 ]

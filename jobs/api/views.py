@@ -4,36 +4,37 @@ Jobs themselves are shown with what their checkpoints say, so their list and the
 upon these views in ``checkpoints.api``.
 """
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from django.core.files.uploadedfile import UploadedFile
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import (
-    OpenApiExample,
-    OpenApiParameter,
-    OpenApiResponse,
-    extend_schema,
-    extend_schema_view,
-)
-from rest_framework import renderers, serializers, status
-from rest_framework.generics import GenericAPIView, ListAPIView
-from rest_framework.parsers import MultiPartParser
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from rest_framework import renderers, serializers
+from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.reverse import reverse
 
 from controlplane.accounts.models import Role
-from controlplane.errors import Invalid, NotFound
-from controlplane.serializers import EmptyRequest
-from jobs import driver_files, operations, services, uploads
+from controlplane.errors import NotFound
+from jobs import driver_files, services
 from jobs.api import filters
 from jobs.api import serializers as shapes
+from jobs.api.common import (
+    IDEMPOTENCY_KEY,
+    JOB_ID,
+    LOCATION,
+    OPERATION_EXAMPLE,
+    OfJob,
+    OperationActionView,
+    ShowView,
+    accepted,
+    action_schema,
+    idempotency_key,
+    list_schema,
+)
 from jobs.api.submission import submission_of
 from jobs.models import (
-    Artifact,
     Attempt,
     Driver,
     Edge,
@@ -46,134 +47,6 @@ from jobs.models import (
 )
 
 LOG_BYTES = 64 << 10  # Unless asked for another length.
-
-JOB_ID = OpenApiParameter("job_id", OpenApiTypes.STR, "path", description="The job's id.")
-IDEMPOTENCY_KEY = OpenApiParameter(
-    "Idempotency-Key",
-    {"type": "string", "minLength": 1, "maxLength": operations.KEY_LENGTH_MAX},
-    "header",
-    description=(
-        "Makes the request safe to repeat: the same key with the same request answers with the "
-        "operation that is there; with another request it is refused (422). Keys are the account's."
-    ),
-)
-LOCATION = OpenApiParameter(
-    "Location",
-    OpenApiTypes.URI,
-    "header",
-    description="The operation, to be asked until it ended.",
-    response=[202],
-)
-OPERATION_EXAMPLE = {
-    "id": "0b8d3a1e-6d5c-4c53-9f0e-6f6c8f0f9a11",
-    "url": "https://weir.example/api/v1/operations/0b8d3a1e-6d5c-4c53-9f0e-6f6c8f0f9a11",
-    "job": "flights-1a2b3c4d",
-    "job_url": "https://weir.example/api/v1/jobs/flights-1a2b3c4d",
-    "kind": "submit",
-    "status": "pending",
-    "parameters": {"name": "flights"},
-    "result": None,
-    "error": "",
-    "requested_by": "mara",
-    "created_at": "2026-03-01T12:00:00Z",
-    "started_at": None,
-    "deadline_at": "2026-03-01T12:05:00Z",
-    "ended_at": None,
-}
-
-
-def idempotency_key(request: Request) -> str | None:
-    """The request's idempotency key, if it has one."""
-    return request.headers.get("Idempotency-Key")
-
-
-def accepted(request: Request, operation: Operation) -> Response:
-    """202 with the operation and where to ask for it."""
-    shown = shapes.OperationSerializer(operation, context={"request": request})
-    where = reverse("api:operation", kwargs={"id": operation.pk}, request=request)
-    return Response(shown.data, status=status.HTTP_202_ACCEPTED, headers={"Location": where})
-
-
-class OfJob:
-    """A view below ``jobs/{job_id}``: an unknown job is 404 before anything else is looked at."""
-
-    job: Job
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """After authentication, role and throttles."""
-        super().initial(request, *args, **kwargs)
-        self.job = self.find_job(kwargs["job_id"])
-
-    def jobs(self) -> QuerySet[Job]:
-        """The rows to look among."""
-        return Job.objects.all()
-
-    def find_job(self, job_id: str) -> Job:
-        """The job.
-
-        Raises:
-            NotFound: There is none.
-        """
-        job = self.jobs().filter(pk=job_id).first()
-        if job is None:
-            raise NotFound(f"There is no job {job_id}.")
-        return job
-
-
-class ShowView(GenericAPIView):
-    """One thing, without pages."""
-
-    pagination_class = None
-    filter_backends: ClassVar[Sequence[type]] = []
-
-
-class OperationActionView(OfJob, ShowView):
-    """POST asks for something that takes time; the answer is its operation."""
-
-    serializer_class = EmptyRequest
-
-    def ask(self, request: Request, key: str | None) -> Operation:
-        """Call the service."""
-        raise NotImplementedError
-
-    def post(self, request: Request, job_id: str) -> Response:
-        """Ask for it."""
-        EmptyRequest(data=request.data).is_valid(raise_exception=True)
-        return accepted(request, self.ask(request, idempotency_key(request)))
-
-
-def action_schema(operation_id: str, summary: str) -> Any:
-    """How an action stands in the OpenAPI document; its description is the view's docstring."""
-
-    def decorate(view: type[OperationActionView]) -> type[OperationActionView]:
-        post = extend_schema(
-            operation_id=operation_id,
-            tags=["jobs"],
-            summary=summary,
-            description=view.__doc__,
-            request=EmptyRequest,
-            responses={202: shapes.OperationSerializer},
-            parameters=[JOB_ID, IDEMPOTENCY_KEY, LOCATION],
-        )
-        return extend_schema_view(post=post)(view)
-
-    return decorate
-
-
-def list_schema(operation_id: str, summary: str, *, tag: str = "jobs", of_job: bool = True) -> Any:
-    """How a list stands in the OpenAPI document; its description is the view's docstring."""
-
-    def decorate(view: type[ListAPIView]) -> type[ListAPIView]:
-        get = extend_schema(
-            operation_id=operation_id,
-            tags=[tag],
-            summary=summary,
-            description=view.__doc__,
-            parameters=[JOB_ID] if of_job else [],
-        )
-        return extend_schema_view(get=get)(view)
-
-    return decorate
 
 
 # Jobs ---------------------------------------------------------------------------------------------
@@ -250,7 +123,7 @@ class JobView(OfJob, ShowView):
 class CancelView(OperationActionView):
     """Ends a job without a savepoint. The operation succeeds once it is CANCELED."""
 
-    def ask(self, request: Request, key: str | None) -> Operation:
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
         return services.cancel(request.user, self.job.pk, key=key)
 
@@ -262,7 +135,7 @@ class RestartView(OperationActionView):
     One that failed or was cancelled is wanted again. The operation succeeds once the job runs.
     """
 
-    def ask(self, request: Request, key: str | None) -> Operation:
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
         return services.restart(request.user, self.job.pk, key=key)
 
@@ -428,97 +301,3 @@ class DriverLogView(OfJob, ShowView):
         response["Weir-Log-Next"] = part.next_offset
         response["Weir-Log-Size"] = part.size
         return response
-
-
-# Operations ---------------------------------------------------------------------------------------
-
-
-@list_schema("list_operations", "List operations", tag="operations", of_job=False)
-class OperationsView(ListAPIView):
-    """Whatever was asked of any job."""
-
-    queryset = Operation.objects.select_related("requested_by")
-    serializer_class = shapes.OperationSerializer
-    filterset_class = filters.AnyOperationFilter
-    orderings = {"created_at": ("created_at", "id")}
-    default_ordering = "-created_at"
-
-
-@list_schema("list_job_operations", "What was asked of the job", tag="operations")
-class JobOperationsView(OfJob, OperationsView):
-    """Whatever was asked of one job."""
-
-    filterset_class = filters.OperationFilter
-
-    def get_queryset(self) -> QuerySet[Operation]:
-        """The job's."""
-        return super().get_queryset().filter(job_id=self.kwargs["job_id"])
-
-
-class OperationView(ShowView):
-    """One operation."""
-
-    serializer_class = shapes.OperationSerializer
-    queryset = Operation.objects.select_related("requested_by")
-
-    @extend_schema(
-        operation_id="get_operation",
-        tags=["operations"],
-        summary="Show an operation",
-        examples=[OpenApiExample("A submission", OPERATION_EXAMPLE, response_only=True)],
-    )
-    def get(self, request: Request, id: Any) -> Response:
-        """Where an operation stands; ask again until `ended_at` is set."""
-        operation = self.get_queryset().filter(pk=id).first()
-        if operation is None:
-            raise NotFound(f"There is no operation {id}.")
-        return Response(self.get_serializer(operation).data)
-
-
-# Uploads ------------------------------------------------------------------------------------------
-
-
-UPLOAD = {
-    "type": "object",
-    "required": ["file"],
-    "properties": {
-        "file": {
-            "type": "string",
-            "format": "binary",
-            "description": "A Python script; its name ends in `.py`.",
-        }
-    },
-}
-
-
-class UploadsView(ListAPIView):
-    """Uploaded pipelines."""
-
-    queryset = Artifact.objects.select_related("uploaded_by")
-    serializer_class = shapes.UploadSerializer
-    parser_classes = [MultiPartParser]
-    orderings = {"digest": ("digest",), "uploaded_at": ("uploaded_at", "digest")}
-    default_ordering = "-uploaded_at"
-
-    @extend_schema(operation_id="list_uploads", tags=["uploads"], summary="List uploads")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Which pipelines were uploaded."""
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
-        operation_id="upload_pipeline",
-        tags=["uploads"],
-        summary="Upload a pipeline",
-        request={"multipart/form-data": UPLOAD},
-        responses={
-            201: OpenApiResponse(shapes.UploadSerializer, description="To be submitted by digest.")
-        },
-    )
-    def post(self, request: Request) -> Response:
-        """Keeps a Python script, to be submitted by its digest. The same content is kept once."""
-        file = request.data.get("file")
-        if not isinstance(file, UploadedFile):
-            said = "Give the script as a file in the form's field `file`."
-            raise Invalid(said, errors={"file": [said]})
-        artifact = uploads.store(request.user, file.name, file.chunks())
-        return Response(self.get_serializer(artifact).data, status=status.HTTP_201_CREATED)

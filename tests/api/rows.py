@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
+from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, Savepoint, SubtaskAck
 from controlplane.accounts import services as accounts
 from controlplane.accounts.models import Role, User
 from jobs.models import (
@@ -140,6 +140,22 @@ def checkpoint(of: Job, number: int = 1, *, status: str = "completed", **given: 
     return Checkpoint.objects.create(job=of, number=number, status=status, **values | given)
 
 
+def savepoint(of: Job, number: int = 9, name: str | None = None, **given: Any) -> Savepoint:
+    """A savepoint with its checkpoint; whatever is given is the savepoint's."""
+    name = name or f"savepoint-{number}"
+    location = f"{of.storage}/{of.pk}/savepoints/{name}"
+    return Savepoint.objects.create(
+        **{
+            "job": of,
+            "checkpoint": checkpoint(of, number, kind="savepoint", location=location),
+            "name": name,
+            "location": location,
+            "created_at": timezone.now(),
+        }
+        | given
+    )
+
+
 def ack(of: Checkpoint, operator: str = "totals", index: int = 0) -> SubtaskAck:
     """An acknowledgement."""
     return SubtaskAck.objects.create(
@@ -223,6 +239,7 @@ def everything(by: User, **given: Any) -> Job:
         ack(second, "totals", index)
         alignment(second, "totals", index)
     checkpoint(made, 3, status="aborted", parent=second)
+    savepoint(made, 4, created_by=by, labels={"release": "1"})
     operation(made, by)
     upload(made.pk.encode(), by)
     return made

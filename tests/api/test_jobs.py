@@ -152,11 +152,12 @@ def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:
 
     found = api.get(at).json()["results"]
     assert [(c["number"], c["status"], c["parent"]) for c in found] == [
+        (4, "completed", None),  # The savepoint.
         (3, "aborted", 2),
         (2, "completed", 1),
         (1, "completed", None),
     ]
-    assert api.get(found[1]["url"]).json() == found[1]
+    assert api.get(found[2]["url"]).json() == found[2]
     aborted = api.get(f"{at}?reason=checkpoint_expired").json()["results"]
     assert [c["number"] for c in aborted] == [3]
     acks = api.get(f"{at}/2/acks").json()["results"]
@@ -176,7 +177,7 @@ def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:
     ]
     assert api.get(f"{at}/2/channels?operator=other").json()["results"] == []
     everywhere = api.get(f"{API}checkpoints?job={job.pk}").json()["results"]
-    assert [c["number"] for c in everywhere] == [3, 2, 1]
+    assert [c["number"] for c in everywhere] == [4, 3, 2, 1]
 
 
 # Submitting ---------------------------------------------------------------------------------------

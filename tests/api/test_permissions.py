@@ -37,11 +37,23 @@ TABLE = {
     ("GET", "jobs/{job_id}/exceptions"): "viewer",
     ("GET", "jobs/{job_id}/graph"): "viewer",
     ("GET", "jobs/{job_id}/operations"): "viewer",
+    ("POST", "jobs/{job_id}/comparisons"): "operator",
+    ("POST", "jobs/{job_id}/fork"): "operator",
+    ("POST", "jobs/{job_id}/previews"): "operator",
+    ("POST", "jobs/{job_id}/rescale"): "operator",
     ("POST", "jobs/{job_id}/restart"): "operator",
+    ("POST", "jobs/{job_id}/rollback"): "operator",
+    ("GET", "jobs/{job_id}/savepoints"): "viewer",
+    ("POST", "jobs/{job_id}/savepoints"): "operator",
+    ("POST", "jobs/{job_id}/stop"): "operator",
     ("GET", "jobs/{job_id}/subtasks"): "viewer",
     ("GET", "me"): "viewer",
     ("GET", "operations"): "viewer",
     ("GET", "operations/{id}"): "viewer",
+    ("GET", "savepoints"): "viewer",
+    ("GET", "savepoints/{id}"): "viewer",
+    ("PATCH", "savepoints/{id}"): "operator",
+    ("DELETE", "savepoints/{id}"): "operator",
     ("GET", "schema"): "viewer",
     ("GET", "tokens"): "operator",
     ("POST", "tokens"): "operator*",
@@ -116,7 +128,7 @@ def test_who_may(db: None, method: str, path: str) -> None:
 
 
 def _id(path: str) -> object:
-    return UNKNOWN_UUID if path.startswith("operations") else 999_999
+    return UNKNOWN_UUID if path.startswith(("operations", "savepoints")) else 999_999
 
 
 def _check(response: Any, may: bool) -> None:

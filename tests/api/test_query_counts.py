@@ -48,6 +48,11 @@ LISTS: dict[str, tuple[Fill, int]] = {
         lambda job, n: rows.checkpoint(job, 10 + n, parent=job.checkpoints.get(number=2)),
         1,
     ),
+    "jobs/{job}/savepoints": (
+        lambda job, n: rows.savepoint(job, 10 + n, created_by=job.created_by),
+        2,
+    ),
+    "savepoints": (lambda job, n: rows.savepoint(rows.job(), created_by=job.created_by), 1),
     "operations": (lambda job, n: rows.operation(rows.job(), job.created_by), 1),
     "uploads": (lambda job, n: rows.upload(str(n).encode(), job.created_by), 1),
     "audit": (lambda job, n: rows.user(), 1),
@@ -79,5 +84,5 @@ def test_one_job_is_a_fixed_number_of_queries(
 ) -> None:
     job = rows.everything(operator)
     api.get(f"{API}me")
-    with django_assert_num_queries(4):  # Token, job, its last checkpoint, its newest driver.
+    with django_assert_num_queries(5):  # Token, job, last checkpoint, newest driver, forks.
         assert api.get(f"{API}jobs/{job.pk}").status_code == 200

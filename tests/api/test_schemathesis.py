@@ -8,6 +8,7 @@ import schemathesis
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
+from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, settings
 from schemathesis import Case, GenerationMode
@@ -20,6 +21,7 @@ from tests.api import rows
 
 JOB = "seeded"
 OPERATION = "00000000-0000-4000-8000-000000000001"
+SAVEPOINT = "00000000-0000-4000-8000-000000000002"
 RUN = settings(
     max_examples=8,
     deadline=None,
@@ -50,7 +52,8 @@ def token(admin: User) -> Iterator[str]:
     """An admin's token; the API has something of everything, some of it under known names."""
     rows.everything(admin)
     job = rows.everything(admin, pk=JOB)
-    rows.operation(job, admin, pk=OPERATION)
+    rows.operation(job, admin, pk=OPERATION, status="succeeded", ended_at=timezone.now())
+    rows.savepoint(job, 7, pk=SAVEPOINT, created_by=admin)
     path = driver_files.log_path(job.drivers.get(number=2))
     path.parent.mkdir(parents=True)
     path.write_text("started")
@@ -86,6 +89,8 @@ def test_what_the_document_allows_is_answered_as_it_says(case: Case, token: str)
     names = {"job_id": JOB, "number": 2, "id": user.pk}
     if "operations" in case.path:
         names["id"] = OPERATION
+    elif "savepoints" in case.path:
+        names["id"] = SAVEPOINT
     elif "tokens" in case.path:
         names["id"] = user.tokens.get().pk
     case.path_parameters = {name: names[name] for name in case.path_parameters or {}}

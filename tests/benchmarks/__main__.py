@@ -14,6 +14,7 @@ from tests.benchmarks import (
     api,
     bandwidth,
     control_plane,
+    going_back,
     latency,
     memory,
     pause,
@@ -39,6 +40,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "streams": streams.streams,
     "triggers": triggers.triggers,
     "api": api.api,
+    "going-back": going_back.going_back,
 }
 
 

@@ -262,10 +262,10 @@ class Thrower:
 class FirstOutputSink(Sink):
     """Leaves a file ``first-<attempt>-<subtask>-<ns>`` when an attempt's first output arrives."""
 
-    directory: Path
+    into: Path
 
     def create_operator_factory(self) -> Callable[[], Operator]:
-        return _FirstOutputFactory(self.directory)
+        return _FirstOutputFactory(self.into)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +292,11 @@ class _FirstOutputOperator(Operator):
 class LatencySink(Sink):
     """Compares ``created_ns`` with the clock; leaves a histogram ``latency-<index>.npy``."""
 
-    directory: Path
+    into: Path
     settle_s: float
 
     def create_operator_factory(self) -> Callable[[], Operator]:
-        return _LatencyFactory(self.directory, self.settle_s)
+        return _LatencyFactory(self.into, self.settle_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from weir.config import CheckpointConfig
 from weir.protocol import wire
 from weir.protocol.coordinator import CoordinatorState
 from weir.protocol.gateway import DriverCommand, DriverEvent, EventBatch, JobPlanned
+from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import (
     CheckpointsRestored,
     ManifestWritten,
@@ -73,12 +74,22 @@ class Line:
         rows = Checkpoint.objects.filter(job=self.job_id).order_by("number")
         return dict(rows.values_list("number", "status"))
 
-    def come_up(self, attempt: int = 1, *, restored: int | None = None, **checkpoints: Any) -> None:
+    def come_up(
+        self,
+        attempt: int = 1,
+        *,
+        restored: int | None = None,
+        lineage: Lineage = UNKNOWN,
+        **checkpoints: Any,
+    ) -> None:
         """From the driver's first word until its job runs."""
         found = CheckpointsRestored(self.state.completed, self.state.next_id)
         self.post(planned(**checkpoints), found, *jobs.coming_up(attempt))
         start = protocol.started(
-            attempt, restored_from=restored, config=CheckpointConfig(**checkpoints)
+            attempt,
+            restored_from=restored,
+            lineage=lineage,
+            config=CheckpointConfig(**checkpoints),
         )
         self.post(start)
 

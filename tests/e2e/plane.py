@@ -93,26 +93,54 @@ class Plane:
 
     # Jobs.
 
-    def submit(self, directory: Path, *, records: int, rate: float, **more: Any) -> "PlaneJob":
+    def submit(
+        self,
+        directory: Path,
+        *,
+        records: int,
+        rate: float,
+        restore: str | None = None,
+        **more: Any,
+    ) -> "PlaneJob":
         """Submit the numbered pipeline; further parameters of it by name."""
         output = directory / "output"
-        operation = self.client.post(
-            "jobs",
-            {
-                "name": "kills",
-                "pipeline": {"kind": "module", "module": PIPELINE},
-                "parallelism": 2,
-                "parameters": {
-                    "output": str(output),
-                    "records": str(records),
-                    "rate": str(rate),
-                    **{name: str(value) for name, value in more.items()},
-                },
+        submission: dict[str, Any] = {
+            "name": "kills",
+            "pipeline": {"kind": "module", "module": PIPELINE},
+            "parallelism": 2,
+            "parameters": {
+                "output": str(output),
+                "records": str(records),
+                "rate": str(rate),
+                **{name: str(value) for name, value in more.items()},
             },
-            key=str(uuid.uuid4()),
-        )
-        self.jobs.append(operation["job"])
-        return PlaneJob(self, operation["job"], output)
+        }
+        if restore is not None:
+            submission["restore"] = restore
+        operation = self.client.post("jobs", submission, key=str(uuid.uuid4()))
+        return self.job(operation["job"], output)
+
+    def job(self, job_id: str, output: Path) -> "PlaneJob":
+        """A job that was submitted."""
+        self.jobs.append(job_id)
+        return PlaneJob(self, job_id, output)
+
+    def operation(self, operation_id: str) -> dict[str, Any]:
+        """An operation as it stands."""
+        found: dict[str, Any] = self.client.get(f"operations/{operation_id}")
+        return found
+
+    def await_end(self, operation_id: str, timeout_s: float = SETTLE_S) -> dict[str, Any]:
+        """Wait until an operation has ended, however."""
+        what = f"the end of operation {operation_id}"
+        wait_for(what, lambda: self.operation(operation_id)["ended_at"], timeout_s)
+        return self.operation(operation_id)
+
+    def await_success(self, operation_id: str, timeout_s: float = SETTLE_S) -> dict[str, Any]:
+        """Wait until an operation has succeeded."""
+        ended = self.await_end(operation_id, timeout_s)
+        assert ended["status"] == "succeeded", ended
+        return ended
 
 
 @dataclass(frozen=True)
@@ -126,6 +154,12 @@ class PlaneJob:
     def get(self, path: str = "", **query: Any) -> Any:
         """A document of the job."""
         return self.plane.client.get(f"jobs/{self.id}{'/' if path else ''}{path}", **query)
+
+    def ask(self, what: str, **body: Any) -> str:
+        """Ask for something that takes time; the operation's id."""
+        return str(
+            self.plane.client.post(f"jobs/{self.id}/{what}", body, key=str(uuid.uuid4()))["id"]
+        )
 
     @property
     def status(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from checkpoints.coordination import pump
-from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
+from checkpoints.models import Checkpoint, GateAlignment, Savepoint, SubtaskAck
 from controlplane import clock, wakeups
 from controlplane.accounts.models import Role, User
 from jobs import services
@@ -411,6 +411,42 @@ def operation(
             "status": status,
             "requested_by": by,
             "deadline_at": columns["created_at"] + timedelta(minutes=5),
+            **columns,
+        }
+    )
+
+
+def savepoint(
+    of: Job,
+    name: str,
+    number: int | None,
+    *,
+    by: User | None = None,
+    kind: str = "savepoint",
+    status: CheckpointStatus = CheckpointStatus.COMPLETED,
+    **columns: Any,
+) -> Savepoint:
+    """A savepoint with its checkpoint; without a number one that was not triggered."""
+    location = f"{of.storage}/{of.pk}/savepoints/{name}"
+    made = None
+    if number is not None:
+        made = checkpoint(
+            of,
+            number,
+            kind=kind,
+            status=status,
+            location=location,
+            state_bytes=1_240_000,
+            watermark_ms=1_735_700_400_000,
+        )
+    return Savepoint.objects.create(
+        **{
+            "job": of,
+            "checkpoint": made,
+            "name": name,
+            "location": location,
+            "created_by": by,
+            "created_at": made.triggered_at if made else clock.now(),
             **columns,
         }
     )

@@ -123,6 +123,7 @@ def button(browser: Chrome, words: str) -> WebElement:
     return browser.find_element(By.XPATH, f"//button[normalize-space()='{words}']")
 
 
+SAVEPOINTS = "#savepoints"
 PROGRESS = "#progress"
 OPERATIONS = "[aria-labelledby=operations-title]"
 ALIGNMENT = "[aria-labelledby=alignment-title]"
@@ -243,6 +244,60 @@ def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(
     assert not was_reloaded(browser)
 
 
+def test_a_savepoint_is_taken_on_a_page_of_its_own_and_becomes_one_before_the_eyes(
+    web: WebProcess, browser: Chrome
+) -> None:
+    job = rows.running(interval_ms=None)
+    log_in(browser, web)
+    open_job(browser, web, job)
+    sees(browser, SAVEPOINTS, "No savepoint yet.")
+    button(browser, "Take a savepoint").click()
+    sees(browser, "h1", "Take a savepoint of flights?")
+    browser.find_element(By.NAME, "name").send_keys("first")
+    browser.find_element(By.NAME, "labels").send_keys("release: 1")
+    button(browser, "Take a savepoint").click()
+    sees(browser, ".messages", "A savepoint is being taken.")
+    browser.execute_script("document.documentElement.dataset.mark = 'not reloaded'")
+    sees(browser, SAVEPOINTS, "first In progress")
+    sees(browser, OPERATIONS, "Savepoint Under way taking a savepoint")
+    assert not button(browser, "Rescale").is_enabled()
+    assert "Roll back here" not in text(browser, SAVEPOINTS)
+
+    rows.complete(job, 1)
+    sees(browser, SAVEPOINTS, "first Completed")
+    sees(browser, SAVEPOINTS, "release: 1")
+    sees(browser, SAVEPOINTS, "Roll back here Fork from it")
+    sees(browser, OPERATIONS, "Savepoint Done")
+    wait_for(lambda: button(browser, "Rescale").is_enabled(), "others may be asked for again")
+    assert not was_reloaded(browser)
+
+    browser.find_element(By.LINK_TEXT, "Roll back here").click()
+    sees(browser, "h1", "Roll back flights?")
+    sees(browser, "select option:checked", "first")
+
+
+def test_a_rollback_is_confirmed_below_its_preview(web: WebProcess, browser: Chrome) -> None:
+    job = rows.running()
+    rows.history(job, 12)
+    asked = rows.operation(
+        job,
+        None,
+        "preview",
+        parameters={"kind": "rollback", "checkpoint": 10, "rewind_output": True},
+        result={"sentences": ["the job goes back to checkpoint 10: 4 s of work are undone"]},
+    )
+    log_in(browser, web)
+    open_job(browser, web, job)
+    browser.find_element(By.LINK_TEXT, "Preview").click()
+    sees(browser, ".operation", "4 s of work are undone.")
+    button(browser, "Roll the job back").click()
+    sees(browser, ".messages", "The job is being rolled back.")
+    sees(browser, OPERATIONS, "Rollback Under way a new driver is taking over")
+    sees(browser, SAVEPOINTS, "Goes on from")
+    found = job.operations.exclude(pk=asked.pk).get()
+    assert (found.kind, found.parameters["checkpoint"]) == ("rollback", 10)
+
+
 def test_a_viewer_gets_the_live_page_without_buttons(web: WebProcess, browser: Chrome) -> None:
     job = rows.running()
     log_in(browser, web, Role.VIEWER)
@@ -282,22 +337,40 @@ def test_browser_and_server_write_times_alike(web: WebProcess, browser: Chrome) 
     assert found == [words for _, words in ROUGH]
 
 
+SPLIT = ("split", "now", "then")
+WIDTH = "return document.documentElement.scrollWidth"
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out_sideways(web: WebProcess, browser: Chrome, width: int) -> None:
     job = rows.running("a-rather-long-name-of-a-job-that-somebody-chose")
     rows.history(job, 20)
     rows.exception(job, "x" * 400)
+    made = rows.savepoint(job, "x" * 80, 21, note="x" * 400, labels={"x" * 100: "x" * 100})
+    rows.alignment(made.checkpoint, "hourly", 0, [20.0, 0.0])
+    found = {"sentences": ["x" * 400], "sources": [{"splits": [dict.fromkeys(SPLIT, "x" * 400)]}]}
+    asked = rows.operation(
+        job, None, "preview", parameters={"kind": "rollback", "checkpoint": 20}, result=found
+    )
     log_in(browser, web)
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    for address in ("/jobs/", f"/jobs/{job.pk}/"):
+    page = f"/jobs/{job.pk}/"
+    for address in (
+        "/jobs/",
+        page,
+        f"{page}rollback",
+        f"{page}fork",
+        f"{page}operations/{asked.pk}",
+        f"{page}savepoints/{made.pk}/delete",
+    ):
         browser.get(web.url + address)
         wait_for(
             lambda: browser.execute_script("return document.readyState") == "complete", address
         )
-        if address != "/jobs/":
+        if address == page:
             wait_for(lambda: min(charts(browser).values()) >= 1, "both charts are drawn")
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert browser.execute_script(WIDTH) <= width, address
 
 
 def test_a_page_loads_nothing_from_elsewhere(web: WebProcess, browser: Chrome) -> None:

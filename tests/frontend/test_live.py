@@ -14,7 +14,7 @@ from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
 pytestmark = pytest.mark.django_db
-QUERIES = 9
+QUERIES = 10
 
 
 def shot(job: Job) -> dict:
@@ -141,20 +141,74 @@ def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
     assert not value["actions"]["restart"]
 
 
+ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
+
+
 @pytest.mark.parametrize(
     ("status", "allowed"),
     [
-        (JobStatus.RUNNING, {"checkpoint", "cancel", "restart"}),
-        (JobStatus.RESTARTING, {"cancel", "restart"}),
+        (
+            JobStatus.RUNNING,
+            {"checkpoint", "cancel", "restart", "savepoint", "stop", "rollback", "rescale"},
+        ),
+        (JobStatus.INITIALIZING, {"cancel", "restart"}),
+        (JobStatus.RESTARTING, {"cancel", "restart", "rollback", "rescale"}),
         (JobStatus.CANCELLING, set()),
-        (JobStatus.FAILED, {"restart"}),
-        (JobStatus.CANCELED, {"restart"}),
-        (JobStatus.FINISHED, set()),
+        (JobStatus.FAILED, {"restart", "rollback", "rescale"}),
+        (JobStatus.CANCELED, {"restart", "rollback", "rescale"}),
+        (JobStatus.FINISHED, {"rollback"}),
     ],
 )
 def test_what_can_be_asked_depends_on_the_state(status: JobStatus, allowed: set[str]) -> None:
     found = live.actions(rows.job(status=status))
-    assert {name for name, why_not in found.items() if not why_not} == allowed
+    assert {name for name, why_not in found.items() if not why_not} == allowed | ALWAYS
+
+
+def test_an_operation_of_several_steps_shows_its_phase_and_keeps_others_waiting() -> None:
+    job = rows.running()
+    progress = {"kind": "stop", "phase": "ending", "saved": "/s/last"}
+    row = rows.operation(job, None, "stop", "running", progress=progress)
+    value = shot(job)
+    shown = value["operations"][0]
+    assert (shown["kind"], shown["phase"]) == ("Stop", "savepoint taken, the job is ending")
+    assert shown["url"] == f"/jobs/{job.pk}/operations/{row.pk}"
+    assert value["actions"]["rescale"] == "Stop under way: wait for its end."
+    assert value["actions"]["cancel"] == value["actions"]["preview"] == ""
+
+
+def test_savepoints_are_shown_while_they_are_there_or_on_their_way() -> None:
+    job = rows.running()
+    rows.savepoint(job, "good", 1, note="<b>", labels={"b": "2", "a": "1"})
+    rows.savepoint(job, "failed", 2, status=CheckpointStatus.ABORTED)
+    rows.savepoint(job, "gone", 3, status=CheckpointStatus.DISCARDED, deleted_at=clock.now())
+    rows.savepoint(job, "on-its-way", 4, status=CheckpointStatus.PENDING)
+    rows.savepoint(job, "refused", None, operation=rows.operation(job, None, status="failed"))
+    rows.savepoint(job, "asked-for", None, operation=rows.operation(job, None, status="running"))
+    value = {item["name"]: item for item in shot(job)["savepoints"]}
+    assert value.keys() == {"good", "on-its-way", "asked-for"}
+    good = value["good"]
+    assert (good["labels"], good["number"], good["status"]["text"]) == (
+        "a: 1, b: 2",
+        "1",
+        "Completed",
+    )
+    assert good["restore"] == f"/jobs/{job.pk}/rollback?savepoint={good['id']}"
+    assert value["on-its-way"]["restore"] == value["on-its-way"]["delete"] == ""
+    assert value["asked-for"]["status"]["text"] == "Asked for"
+
+
+def test_lineage_says_where_a_job_came_from_and_what_came_from_it() -> None:
+    origin = rows.running("origin")
+    fork = rows.job("fork", origin=origin, origin_uri="/s/first")
+    assert shot(fork)["lineage"] == {
+        "origin": origin.pk,
+        "origin_url": f"/jobs/{origin.pk}/",
+        "origin_uri": "/s/first",
+        "next": "",
+        "forks": [],
+    }
+    (found,) = shot(origin)["lineage"]["forks"]
+    assert (found["name"], found["status"]["text"]) == ("fork", "Running")
 
 
 def test_only_time_passing_is_no_change() -> None:

@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from controlplane.accounts.models import Role, User
+from frontend.asking import QUESTIONS
 from jobs.models import Job
 from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
@@ -28,7 +29,12 @@ def job(db: None) -> Job:
 
 def pages(of: Job) -> list[str]:
     """Every page that is HTML."""
-    return ["/login/", "/jobs/", f"/jobs/{of.pk}/", f"/jobs/{of.pk}/cancel", "/jobs/none/", "/none"]
+    job = f"/jobs/{of.pk}"
+    asked = [f"{job}/{name}" for name in ("cancel", *QUESTIONS)]
+    operations = [f"{job}/operations/{row.pk}" for row in of.operations.all()]
+    savepoints = [f"{job}/savepoints/{row.pk}/delete" for row in of.savepoints.all()]
+    fixed = ["/login/", "/jobs/", "/jobs/none/", "/none"]
+    return [*fixed, f"{job}/", *asked, *operations, *savepoints]
 
 
 # Who may what -------------------------------------------------------------------------------------
@@ -156,8 +162,8 @@ def test_a_page_is_made_by_a_fixed_number_of_queries(operator: Client, job: Job)
     rows.history(rows.running("other"), 60)
     with CaptureQueriesContext(connection) as queries:
         operator.get(f"/jobs/{job.pk}/")
-    # Session and user, the job, the snapshot's nine, the details' five.
-    assert len(queries) == 2 + 1 + 9 + 5
+    # Session and user, the job, the snapshot's ten, the details' five.
+    assert len(queries) == 2 + 1 + 10 + 5
 
 
 def test_data_that_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -> None:
@@ -234,6 +240,8 @@ def test_no_page_has_inline_script_handler_or_style_or_leads_elsewhere(
 ) -> None:
     rows.exception(job)
     rows.operation(job, None)
+    rows.savepoint(job, "first", 20)
+    rows.job("fork", origin=job)
     for browser in (operator, client):
         for address in pages(job):
             scan = _Scan()

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from controlplane.errors import Fenced, Unauthorized
-from jobs import drivers, services, statuses
+from jobs import drivers, recovery, services, statuses
 from jobs.models import (
     Attempt,
     DriverStatus,
@@ -20,6 +22,7 @@ from tests.jobs.builders import (
     coming_up,
     driver_of,
     lose,
+    pass_time,
     planned,
     reload,
     running,
@@ -33,7 +36,7 @@ from tests.jobs.builders import (
 from weir.config import RestartConfig
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.events import CaughtUp, CheckpointsDiscarded, Notice, Recovered, SlotChanged
-from weir.protocol.gateway import DriverLost, PipelineFailed
+from weir.protocol.gateway import DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
 from weir.protocol.messages import JobEnded, SubtaskMetrics
 
@@ -303,3 +306,40 @@ def test_text_that_no_database_takes_is_kept_as_far_as_it_can_be() -> None:
     assert job.cause == "sink-0 failed\nValueError: \ufffd ? é"
     job = lose(job, "\0")
     assert driver_of(job).number == 2
+
+
+# Output directories -----------------------------------------------------------------------------
+
+
+def writing_to(directory: str | None) -> JobPlanned:
+    plan = planned()
+    sink, *others = plan.operators
+    return replace(plan, operators=(replace(sink, files=directory), *others))
+
+
+def test_output_directory_of_another_job_is_refused_and_the_driver_ended() -> None:
+    first = running(plan=writing_to("/data/out"))
+    second = submitted()
+    driver = speaking(second)
+    job = apply(second, writing_to("/data/./out/"), *coming_up())
+    assert job.status == JobStatus.FAILED
+    assert job.cause.startswith(f"{first.pk} (flights) is running and commits files to /data/out")
+    driver = reload(driver)
+    assert (driver.status, driver.stop_requested_at is None) == ("ended", False)
+    assert [o.status for o in job.operations.all()] == ["failed"]
+    assert reload(first).status == JobStatus.RUNNING
+
+
+def test_output_directory_is_free_again_after_a_jobs_end() -> None:
+    first = running(plan=writing_to("/data/out"))
+    apply(first, changed(JobStatus.FINISHED))
+    assert running(plan=writing_to("/data/out")).status == JobStatus.RUNNING
+
+
+def test_jobs_next_driver_keeps_its_own_output_directory() -> None:
+    job = running(plan=writing_to("/data/out"))
+    assert [o.files for o in job.operators.filter(is_sink=True)] == ["/data/out"]
+    pass_time(lose(job), 10, "restart_at")
+    recovery.relaunch_due()
+    speaking(job)
+    assert apply(job, writing_to("/data/out"), *coming_up(2)).status == JobStatus.RUNNING

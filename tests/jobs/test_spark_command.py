@@ -12,11 +12,7 @@ from jobs import driver_files, uploads
 from jobs.models import Driver, Job
 from jobs.spark_command import SparkCommand, is_shipped, spark_command
 from tests.jobs.builders import driver_of, submitted
-from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.runtime.job_file import read_job_file
-from weir.storage.layout import JobLayout
-from weir.storage.manifest import Tombstone, dump
-from weir.storage.store import store_for
 
 pytestmark = pytest.mark.django_db
 
@@ -196,34 +192,19 @@ def test_job_file_is_what_the_driver_reads(settings: Settings) -> None:
     assert not read.allow_plain_http
 
 
-def manifest(job: Job, *, tombstone: bool = False) -> None:
-    """A checkpoint of the job's own in its storage, whole or given up."""
-    store = store_for(job.storage)
-    given_up = Tombstone(
-        job_id=JobId(job.pk),
-        checkpoint_id=CheckpointId(1),
-        attempt=AttemptNumber(1),
-        given_up_ms=0,
-        reason="its driver was lost",
-    )
-    data = dump(given_up) if tombstone else b"damaged, and there all the same"
-    store.put(JobLayout(JobId(job.pk)).manifest(CheckpointId(1)), data)
-
-
-@pytest.mark.parametrize(
-    ("number", "checkpoint", "restores"),
-    [(1, None, True), (2, None, True), (2, "tombstone", True), (2, "completed", False)],
-)
-def test_checkpoint_to_begin_with_counts_until_there_is_one_of_its_own(
-    number: int, checkpoint: str | None, restores: bool
-) -> None:
-    job = submitted(options={"restore": "/old/flights-1a2b3c4d/chk-7"})
-    if checkpoint is not None:
-        manifest(job, tombstone=checkpoint == "tombstone")
-    driver = Driver(job=job, number=number)
+def test_job_file_names_where_to_begin_until_the_job_has_begun() -> None:
+    job = submitted(options={"restore": "/old/flights-1a2b3c4d/chk-7", "claims": True})
+    driver = Driver(job=job, number=1)
     options = driver_files.job_file(job, driver, "t", shipped=False)["options"]
-    assert ("restore" in options) == restores
-    assert options["storage"] == job.storage
+    assert options == {
+        "storage": job.storage,
+        "restore": "/old/flights-1a2b3c4d/chk-7",
+        "rewinds_output": True,
+        "claims": True,
+    }
+    job.restore_uri = ""
+    options = driver_files.job_file(job, driver, "t", shipped=False)["options"]
+    assert options == {"storage": job.storage}
 
 
 def test_job_file_is_for_its_owner_alone() -> None:

@@ -130,11 +130,21 @@ def test_options_are_stored_as_they_are() -> None:
         "parallelism": 4,
         "interval_ms": 500,
         "mode": "at_least_once",
-        "restore": "/checkpoints/flights-1a2b3c4d/chk-7",
         "parameters": {"rate": "100"},
         "allow_pickled_state": True,
     }
     assert submitted(options={**options, "allow_non_restored_state": None}).options == options
+
+
+def test_what_to_begin_with_is_the_jobs_and_no_option() -> None:
+    job = submitted(options={"restore": "/moved/savepoint/", "claims": True, "parallelism": 2})
+    assert (job.restore_uri, job.restore_claims) == ("/moved/savepoint", True)
+    assert (job.restore_job, job.origin, job.origin_uri) == (None, None, "/moved/savepoint")
+    assert job.options == {"parallelism": 2}
+
+
+def test_nothing_is_claimed_where_nothing_is_restored() -> None:
+    assert list(refused(options={"claims": True})) == ["options.claims"]
 
 
 @pytest.mark.parametrize("master", ["local[x]", "mesos://a", "yarn --conf a", "local[2] ", "spark"])

@@ -14,6 +14,7 @@ from tests.builders import (
     finished,
     given_up,
     handle,
+    line,
     not_written,
     pending,
     plan,
@@ -37,7 +38,7 @@ from weir.protocol.coordinator import (
     reopened,
     step,
 )
-from weir.protocol.elements import CheckpointKind
+from weir.protocol.elements import BarrierOptions, CheckpointKind
 from weir.protocol.lifecycle import (
     COUNTING_REASONS,
     CheckpointStatus,
@@ -57,8 +58,10 @@ from weir.protocol.messages import (
     DiscardPending,
     FailJob,
     JobEnded,
+    RecordAbandoned,
     RecordAborted,
     RecordCompleted,
+    RecordReclaimed,
     Tick,
     TimeLost,
     TriggerCheckpoint,
@@ -77,6 +80,7 @@ from weir.protocol.scheduling import QUEUE_MAX
 ATTEMPT = AttemptNumber(1)
 SOURCES = (subtask("source-0"), subtask("source-1"))
 SAVEPOINT, STOP = CheckpointKind.SAVEPOINT, CheckpointKind.STOP_SUSPEND
+DRAIN = CheckpointKind.STOP_DRAIN
 FAILOVER = CheckpointingStopped(ATTEMPT, FailureReason.JOB_FAILOVER)
 
 
@@ -92,6 +96,10 @@ def refused(commands: list[CoordinatorCommand]) -> list[tuple[str | None, Failur
 
 def triggered(commands: list[CoordinatorCommand]) -> list[int]:
     return [c.barrier.checkpoint_id for c in commands if isinstance(c, TriggerCheckpoint)]
+
+
+def discarded(commands: list[CoordinatorCommand]) -> list[int]:
+    return [c.checkpoint.checkpoint_id for c in commands if isinstance(c, DiscardCheckpoint)]
 
 
 def test_a_checkpoint_goes_from_trigger_to_completion() -> None:
@@ -512,12 +520,11 @@ def test_every_counting_reason_fails_the_job_beyond_what_is_tolerated(
 
 
 @pytest.mark.parametrize("reason", sorted(COUNTING_REASONS))
-def test_a_savepoint_fails_the_job_only_when_a_subtask_declined_it(reason: FailureReason) -> None:
+def test_a_savepoint_that_fails_leaves_the_job_running(reason: FailureReason) -> None:
     current, _ = run(state(timeout_ms=50), requested(kind=SAVEPOINT))
-    events = provoke(reason)
-    _, commands = run(current, *events, now_ms=50)
-    declined = events == [decline(reason=reason)]
-    assert any(isinstance(c, FailJob) for c in commands) is declined
+    current, commands = run(current, *provoke(reason), now_ms=50)
+    assert not any(isinstance(c, FailJob) for c in commands)
+    assert current.pending == ()
 
 
 def test_a_failover_is_no_failure_of_the_checkpoint() -> None:
@@ -655,6 +662,7 @@ def test_after_a_stop_completed_nothing_more_is_triggered() -> None:
         CheckpointCompleted,
         CheckpointRefused,
     ]
+    assert CheckpointCompleted(ATTEMPT, CheckpointId(1), final=True) in commands
     assert refused(commands) == [("b", FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING)]
     assert next_due_ms(current) is None
     assert step(current, requested("c"), 0).result is TriggerResult.REFUSED
@@ -669,11 +677,143 @@ def test_the_clock_goes_on_after_a_stop_that_expired() -> None:
     assert next_due_ms(current) == 70
 
 
-def test_a_stop_that_a_subtask_declined_fails_the_job_whatever_the_reason() -> None:
-    current, _ = run(state(tolerable_failures=99), requested("stop", STOP))
-    reason = FailureReason.CHECKPOINT_DECLINED_TASK_NOT_READY
-    _, commands = run(current, decline(reason=reason))
-    assert [c for c in commands if isinstance(c, FailJob)]
+@pytest.mark.parametrize(
+    "event", [decline(), Tick(), TriggerFailed(CheckpointId(1), "away"), given_up()]
+)
+@pytest.mark.parametrize("kind", [STOP, DRAIN])
+def test_a_drain_that_is_aborted_fails_the_job_and_a_suspend_goes_on(
+    kind: CheckpointKind, event: CoordinatorEvent
+) -> None:
+    current, _ = run(state(tolerable_failures=99, timeout_ms=50), requested("stop", kind))
+    current, commands = run(current, event, now_ms=50)
+    assert [c.attempt for c in commands if isinstance(c, FailJob)] == [1] * (kind is DRAIN)
+    assert current.pending == ()
+
+
+def test_a_drain_whose_manifest_cannot_be_written_fails_the_job() -> None:
+    current, _ = run(state(), requested("stop", DRAIN), *acks())
+    _, commands = run(current, not_written())
+    assert [c.attempt for c in commands if isinstance(c, FailJob)] == [1]
+
+
+def test_a_drain_that_ends_with_its_attempt_fails_nothing_more() -> None:
+    current, _ = run(state(), requested("stop", DRAIN))
+    _, commands = run(current, FAILOVER)
+    assert aborted(commands) == [(1, FailureReason.JOB_FAILOVER)]
+    assert not [c for c in commands if isinstance(c, FailJob)]
+
+
+@pytest.mark.parametrize("kind", [SAVEPOINT, STOP, DRAIN])
+def test_a_savepoint_goes_where_it_was_asked_to(kind: CheckpointKind) -> None:
+    current, (trigger,) = run(state(), requested("s", kind, target="/backup/s"))
+    assert isinstance(trigger, TriggerCheckpoint)
+    assert trigger.barrier.options == BarrierOptions(kind, target="/backup/s")
+    _, commands = run(current, *acks(), written())
+    (done,) = [c.checkpoint for c in commands if isinstance(c, RecordCompleted)]
+    assert (done.kind, done.target) == (kind, "/backup/s")
+
+
+def test_savepoints_and_stops_need_no_clock() -> None:
+    current, commands = run(state(interval_ms=None), requested("s", SAVEPOINT))
+    assert triggered(commands) == [1]
+    current, _ = run(current, *acks(), written())
+    current, commands = run(current, requested("stop", STOP), decline(checkpoint_id=2))
+    assert triggered(commands) == [2]
+    assert next_due_ms(current) is None
+    check_invariants(current)
+
+
+# Going back, and on again.
+
+BRANCH = line((2, 5, 9), (1, 1, 2))  # Attempt 2 went on from checkpoint 2.
+
+
+def four(**settings: object) -> CoordinatorState:
+    """The job took four checkpoints in its first attempt, and does not run."""
+    own = tuple(completed(n) for n in (1, 2, 3, 4))
+    return state(running=False, completed=own, next_id=CheckpointId(5), **settings)
+
+
+def abandoned(current: CoordinatorState) -> dict[int, int]:
+    return {
+        c.checkpoint_id: c.abandoned_at_ms
+        for c in current.completed
+        if c.abandoned_at_ms is not None
+    }
+
+
+def test_going_back_abandons_what_lies_beside_the_new_line() -> None:
+    current, commands = run(four(), started(2, restored_from=2, lineage=BRANCH), now_ms=100)
+    assert commands == [RecordAbandoned((CheckpointId(3), CheckpointId(4)))]
+    assert abandoned(current) == {3: 100, 4: 100}
+    assert current.latest_completed_id == 2
+    check_invariants(current)
+
+
+def test_what_is_abandoned_does_not_count_among_those_retained() -> None:
+    current, _ = run(four(retained_max=2), started(2, lineage=BRANCH))
+    _, commands = run(current, requested(), *acks(5, attempt=2), written(5))
+    assert discarded(commands) == [1]
+    current, commands = run(current, requested(), *acks(5, attempt=2), written(5))
+    assert [c.checkpoint_id for c in current.completed] == [2, 3, 4, 5]
+    assert current.latest_completed_id == 5
+
+
+def test_going_on_from_an_abandoned_branch_reclaims_it_and_abandons_the_other() -> None:
+    current, _ = run(four(), started(2, restored_from=2, lineage=BRANCH), now_ms=100)
+    current, _ = run(current, requested(), *acks(5, attempt=2), written(5))
+    current, _ = run(current, CheckpointingStopped(AttemptNumber(2), FailureReason.JOB_FAILOVER))
+    forward = line((3, 6, 99), (1, 1, 4))
+    current, commands = run(current, started(3, restored_from=4, lineage=forward), now_ms=300)
+    assert commands == [
+        RecordAbandoned((CheckpointId(5),)),
+        RecordReclaimed((CheckpointId(3), CheckpointId(4))),
+    ]
+    assert abandoned(current) == {5: 300}
+    assert current.latest_completed_id == 4
+
+
+def test_of_an_unknown_line_nothing_is_abandoned() -> None:
+    current, commands = run(four(), started(2, restored_from=2))
+    assert (commands, abandoned(current)) == ([], {})
+
+
+def test_what_stays_abandoned_is_let_go_in_time_and_only_while_the_job_runs() -> None:
+    current, _ = run(four(abandoned_ttl_ms=50), started(2, lineage=BRANCH), now_ms=100)
+    assert next_due_ms(current) == 150
+    _, commands = run(current, Tick(), now_ms=149)
+    assert commands == []
+    halted, _ = run(current, CheckpointingStopped(AttemptNumber(2), FailureReason.JOB_FAILOVER))
+    assert next_due_ms(halted) is None
+    assert run(halted, Tick(), now_ms=150)[1] == []
+    current, commands = run(current, Tick(), now_ms=150)
+    assert discarded(commands) == [3, 4]
+    assert [c.checkpoint_id for c in current.completed] == [1, 2]
+    assert next_due_ms(current) is None
+
+
+def test_a_job_that_keeps_nothing_at_its_end_keeps_nothing_abandoned() -> None:
+    current, _ = run(four(), started(2, lineage=BRANCH))
+    current, commands = run(current, JobEnded(JobStatus.FINISHED))
+    assert discarded(commands) == [1, 2, 3, 4]
+
+
+def test_since_when_one_is_abandoned_survives_another_look_at_the_storage() -> None:
+    current, _ = run(four(), started(2, lineage=BRANCH), now_ms=100)
+    current, _ = run(current, CheckpointingStopped(AttemptNumber(2), FailureReason.JOB_FAILOVER))
+    found = CheckpointsRestored(tuple(completed(n) for n in (2, 4)), CheckpointId(5))
+    current, _ = run(current, found, now_ms=200)
+    assert abandoned(current) == {4: 100}
+
+
+def test_a_checkpoint_of_the_attempt_before_that_completes_late_is_abandoned_at_once() -> None:
+    """Its successor had gone on from an older one before the manifest was known to exist."""
+    current, _ = run(state(), requested(), *acks(), FAILOVER, started(2))
+    current, commands = run(current, written(), now_ms=70)
+    assert RecordAbandoned((CheckpointId(1),)) in commands
+    assert abandoned(current) == {1: 70}
+    assert current.latest_completed_id is None
+    check_invariants(current)
 
 
 def test_a_second_stop_waits_for_the_first() -> None:

@@ -20,6 +20,7 @@ from tests.builders import (
 )
 from weir.config import CheckpointConfig, Retention
 from weir.ids import AttemptNumber, CheckpointId
+from weir.protocol import retention
 from weir.protocol.coordinator import (
     CoordinatorState,
     Step,
@@ -29,6 +30,7 @@ from weir.protocol.coordinator import (
 )
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import FailureReason, JobStatus
+from weir.protocol.lineage import NO_END, UNKNOWN, AttemptBase, Lineage, lineage_of
 from weir.protocol.messages import (
     Acknowledged,
     CheckpointCompleted,
@@ -59,6 +61,7 @@ configs = st.builds(
     tolerable_failures=st.integers(0, 2),
     retained_max=st.integers(1, 2),
     retention=st.sampled_from(Retention),
+    abandoned_ttl_ms=st.sampled_from([0, 100, 10_000]),
 )
 kinds = st.sampled_from(
     [*[CheckpointKind.CHECKPOINT] * 4, CheckpointKind.SAVEPOINT, CheckpointKind.STOP_DRAIN]
@@ -107,6 +110,8 @@ class World:
     aborted: list[int] = field(default_factory=list)
     notified: list[int] = field(default_factory=list)
     discarded: list[int] = field(default_factory=list)
+    bases: dict[AttemptNumber, AttemptBase] = field(default_factory=dict)
+    lineage: Lineage = UNKNOWN  # Of the newest attempt.
 
     def send(self, event: CoordinatorEvent) -> Step:
         before = self.state
@@ -144,7 +149,8 @@ class World:
                     assert checkpoint_id in self.completed
                     self.notified.append(checkpoint_id)
                     if self.state.latest_completed_id == checkpoint_id:
-                        assert len(self.state.completed) <= self.state.config.retained_max
+                        counted = [c for c in self.state.completed if c.abandoned_at_ms is None]
+                        assert len(counted) <= self.state.config.retained_max
                 case DiscardHandles(_):
                     assert isinstance(event, Acknowledged)
                     assert event.checkpoint_id in self.aborted
@@ -153,6 +159,9 @@ class World:
                 case DiscardCheckpoint(checkpoint):
                     assert checkpoint.kind is CheckpointKind.CHECKPOINT
                     assert checkpoint.checkpoint_id in self.completed
+                    expires_ms = retention.expires_at_ms(checkpoint, self.state.config)
+                    is_over = isinstance(event, JobEnded) or bool(before.ended)
+                    assert is_over or expires_ms is None or expires_ms <= self.now_ms
                     self.discarded.append(checkpoint.checkpoint_id)
                 case _:
                     pass
@@ -175,12 +184,26 @@ class World:
         assert len(set(self.discarded)) == len(self.discarded)
         kept = {c.checkpoint_id for c in self.state.completed}
         assert not kept & set(self.discarded)
+        for checkpoint in self.state.completed if self.state.plan else ():
+            is_on_the_line = self.lineage.holds(checkpoint.attempt, checkpoint.checkpoint_id)
+            assert (checkpoint.abandoned_at_ms is None) == is_on_the_line
 
-    def start(self) -> None:
+    def start(self, number: int = 0) -> None:
+        """The next attempt goes on from the newest checkpoint, or any there is."""
         delay_ms = max(self.state.config.interval_ms or 0, self.state.config.min_pause_ms)
         attempt = AttemptNumber(self.state.attempt + 1)
-        newest = self.state.latest_completed_id
-        self.send(CheckpointingStarted(attempt, plan(), delay_ms, newest))
+        completed = self.state.completed
+        newest = [c for c in completed if c.checkpoint_id == self.state.latest_completed_id]
+        goes_back = number % 3 == 0
+        chosen = completed[number % len(completed)] if completed and goes_back else (
+            newest[0] if newest else None
+        )  # fmt: skip
+        restored = chosen and chosen.checkpoint_id
+        base = AttemptBase(attempt, self.state.next_id, restored, chosen and chosen.attempt)
+        self.bases[attempt] = base
+        self.lineage = lineage_of(attempt, NO_END, self.bases)
+        started = CheckpointingStarted(attempt, plan(), delay_ms, restored, self.lineage)
+        self.send(started)
 
     def move(self, what: str, number: int, kind: CheckpointKind) -> None:
         attempt = self.state.attempt
@@ -227,7 +250,7 @@ class World:
             case "stop":
                 self.send(CheckpointingStopped(attempt, FailureReason.JOB_FAILOVER))
             case "start" if self.state.plan is None:
-                self.start()
+                self.start(number)
             case "repeat" if self.sent:
                 event = self.sent[number % len(self.sent)]
                 # Each loss of time is one of its own, however long it is.
@@ -278,7 +301,7 @@ def test_time_alone_ends_whatever_is_not_acknowledged(
 ) -> None:
     """The clock asks for nothing any more, manifests get written, nobody acknowledges."""
     world = play(replace(config, interval_ms=None), script)
-    for _ in range(1_000):
+    for _ in range(5_000):
         due_ms = next_due_ms(world.state)
         if due_ms is None and not world.manifests:
             break

@@ -14,12 +14,9 @@ def fail(
     *,
     kind: CheckpointKind = CheckpointKind.CHECKPOINT,
     reason: FailureReason = FailureReason.CHECKPOINT_EXPIRED,
-    by_subtask: bool = False,
     tolerable: int = 9,
 ) -> tuple[FailureCount, bool]:
-    return failed(
-        count, CheckpointId(checkpoint_id), kind, reason, by_subtask=by_subtask, tolerable=tolerable
-    )
+    return failed(count, CheckpointId(checkpoint_id), kind, reason, tolerable=tolerable)
 
 
 @pytest.mark.parametrize("reason", FailureReason)
@@ -61,22 +58,21 @@ def test_a_failure_older_than_the_last_success_does_not_count() -> None:
     assert fail(count, 6, tolerable=0)[1]
 
 
-@pytest.mark.parametrize("kind", set(CheckpointKind) - {CheckpointKind.CHECKPOINT})
-def test_a_savepoint_that_the_coordinator_gave_up_never_counts(kind: CheckpointKind) -> None:
-    assert fail(FailureCount(), 1, kind=kind, tolerable=0) == (FailureCount(), False)
-
-
-def test_a_savepoint_that_a_subtask_declined_counts() -> None:
-    count, _ = fail(FailureCount(), 1, kind=CheckpointKind.SAVEPOINT, by_subtask=True)
-    assert count.in_a_row == 1
+@pytest.mark.parametrize("kind", [CheckpointKind.SAVEPOINT, CheckpointKind.STOP_SUSPEND])
+@pytest.mark.parametrize("reason", FailureReason)
+def test_a_savepoint_that_failed_leaves_the_job_running(
+    kind: CheckpointKind, reason: FailureReason
+) -> None:
+    assert fail(FailureCount(), 1, kind=kind, reason=reason, tolerable=0) == (FailureCount(), False)
 
 
 @pytest.mark.parametrize("reason", FailureReason)
-def test_a_stop_that_a_subtask_declined_fails_the_job_at_once(reason: FailureReason) -> None:
-    _, must_fail = fail(
-        FailureCount(), 1, kind=CheckpointKind.STOP_DRAIN, reason=reason, by_subtask=True
-    )
-    assert must_fail
+def test_a_drain_that_failed_fails_the_job_unless_its_attempt_is_over(
+    reason: FailureReason,
+) -> None:
+    _, must_fail = fail(FailureCount(), 1, kind=CheckpointKind.STOP_DRAIN, reason=reason)
+    over = (FailureReason.JOB_FAILOVER, FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN)
+    assert must_fail is (reason not in over)
 
 
 def test_what_is_remembered_of_failures_is_bounded() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from weir.common.batch import Batch
 from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, OperatorId, SubtaskId
 from weir.operators.base import Operator, OperatorContext, Poll, SourceOperator
+from weir.protocol.lineage import UNKNOWN, Lineage
 
 Snapshot = dict[str, Any]  # List states by name, as JSON gives them back.
 
@@ -101,6 +102,8 @@ class Harness:
         parallelism: int = 1,
         uid: str = "op",
         checkpointing: bool = True,
+        lineage: Lineage = UNKNOWN,
+        rewinds_output: bool = True,
     ) -> None:
         self.operator = factory()
         self.clock = ManualClock()
@@ -122,6 +125,8 @@ class Harness:
                 parameters={},
                 checkpointing=checkpointing,
                 deliver=lambda checkpoint_id, rows: self.delivered.append((checkpoint_id, rows)),
+                lineage=lineage,
+                rewinds_output=rewinds_output,
             )
         )
 

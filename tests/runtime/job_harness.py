@@ -98,6 +98,7 @@ def stored_checkpoint(
     kind: CheckpointKind = CheckpointKind.CHECKPOINT,
     operators: tuple[str, ...] = ("source", "sink"),
     max_parallelism: int = 128,
+    location: str | None = None,
 ) -> Manifest:
     """A completed checkpoint in the storage; ``sink-0`` saved the handles."""
     names = [(node(uid).uid, uid) for uid in operators]
@@ -113,6 +114,7 @@ def stored_checkpoint(
         versions=VERSIONS,
         operators=tuple(OperatorSummary(uid, name, 2, max_parallelism) for uid, name in names),
         acks=(OperatorAck(SubtaskId(names[-1][0], 0), handles),),
+        location=location,
     )
     store.put(JobLayout(job).manifest(manifest.checkpoint_id), dump(manifest))
     return manifest

@@ -1,5 +1,6 @@
 """The coordinator's shell: manifests, fences between drivers, and what is deleted when."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,8 @@ from tests.runtime.job_harness import (
 from tests.runtime.operator_harness import ManualClock
 from weir.config import CheckpointConfig, JobConfig, Retention
 from weir.errors import ProtocolError, StorageError
-from weir.ids import AttemptNumber, CheckpointId, StateHandle
+from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointsDiscarded, CheckpointSettled, JobEvent, Notice
 from weir.protocol.lifecycle import FailureReason, JobStatus
 from weir.protocol.messages import (
@@ -27,14 +29,17 @@ from weir.protocol.messages import (
     SubtaskCommand,
     TriggerCheckpoint,
 )
+from weir.protocol.pending import CompletedCheckpoint
 from weir.runtime.checkpoints import FINAL_RETRY_MS, CheckpointRunner
-from weir.runtime.recovery import choose_restore, search
+from weir.runtime.recovery import RestoreRequest, choose_restore, search
 from weir.storage.layout import JobLayout
-from weir.storage.manifest import Manifest, Tombstone, load
+from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
+from weir.storage.store import checksum_of
 
 LAYOUT = JobLayout(JOB)
 ONE = CheckpointId(1)
+TARGET = "/savepoints/one"
 MANIFEST = LAYOUT.manifest(ONE)
 
 
@@ -81,8 +86,16 @@ class FailingStore(MemoryStore):
 class Runner:
     """A checkpoint runner of attempt 1, running."""
 
-    def __init__(self, store: MemoryStore | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        store: MemoryStore | None = None,
+        restore_from: RestoreRequest | None = None,
+        others: dict[str, MemoryStore] | None = None,
+        **settings: Any,
+    ) -> None:
         self.store = store or MemoryStore()
+        self.others: dict[str | None, MemoryStore] = defaultdict(MemoryStore, others or {})
+        self.answers: list[tuple[str | None, str]] = []  # Where a savepoint is, or why nowhere.
         self.queue = IoQueue()
         self.clock = ManualClock()
         self.events: list[JobEvent] = []
@@ -96,18 +109,43 @@ class Runner:
         self.runner = CheckpointRunner(
             PLAN, config, JOB, store=self.store, versions=VERSIONS, io=self.queue.io,
             clock=self.clock, emit=self.events.append, send=self.sent.append,
-            fail_attempt=self.failures.append, fenced=self._on_fenced,
+            fail_attempt=self.failures.append, fenced=self._on_fenced, open_store=self.open_store,
         )  # fmt: skip
         self.runner.loaded(search(self.store, JOB))
         self.runner.begin_attempt(AttemptNumber(1))
         self.store.create_if_absent(LAYOUT.attempt(AttemptNumber(1)), b"")
-        self.runner.restored(choose_restore(self.store, JOB, PLAN, config, None))
+        choice = choose_restore(self.store, JOB, PLAN, config, restore_from, self.open_store)
+        self.runner.restored(choice)
         self.runner.start(AttemptNumber(1), jitter=0.0)
 
     def _on_fenced(self) -> None:
         self.fenced += 1
         self.runner.fence_off()
         self.runner.job_ended(JobStatus.FAILED)
+
+    def open_store(self, uri: str | None) -> MemoryStore:
+        return self.others[uri]
+
+    def ask(self, kind: CheckpointKind = CheckpointKind.SAVEPOINT, target: str = TARGET) -> int:
+        """Somebody wants a savepoint; the number of the newest checkpoint triggered."""
+
+        def answered(completed: CompletedCheckpoint | None, why: str) -> None:
+            self.answers.append((completed and completed.target, why))
+
+        self.runner.request(f"r{self.clock.ms}", kind, target, answered)
+        return int(self.of(TriggerCheckpoint)[-1].barrier.checkpoint_id)
+
+    def checkpoint(self) -> int:
+        """The next checkpoint completes."""
+        self.trigger()
+        number = int(self.of(TriggerCheckpoint)[-1].barrier.checkpoint_id)
+        self.acknowledge(number)
+        self.queue.run()
+        return number
+
+    def savepoint_file(self, path: str = "1-1/sink-0-x", data: bytes = b"state") -> StateHandle:
+        self.others[TARGET].put(path, data)
+        return StateHandle("operator", "x", len(data), checksum_of(data), path=path, mode="split")
 
     def trigger(self) -> None:
         self.clock.ms += 1_000
@@ -417,3 +455,206 @@ def test_nothing_is_kept_of_checkpoints_that_came_to_nothing() -> None:
     assert not job.runner._acks
     assert not job.runner._written
     assert not job.runner._source_records
+
+
+# Savepoints.
+
+SAVEPOINT, STOP = CheckpointKind.SAVEPOINT, CheckpointKind.STOP_SUSPEND
+DRAIN = CheckpointKind.STOP_DRAIN
+
+
+def test_a_savepoint_is_whole_in_its_own_directory_and_decided_under_its_number() -> None:
+    job = Runner()
+    assert job.ask() == 1
+    handle = job.savepoint_file()
+    job.acknowledge(1, handle)
+    assert job.answers == []
+    job.queue.run()
+    decided = job.stored()
+    assert isinstance(decided, Manifest)
+    assert (decided.kind, decided.location, decided.handles) == (SAVEPOINT, TARGET, (handle,))
+    assert load(job.others[TARGET].read("manifest")) == decided
+    assert job.answers == [(TARGET, "")]
+    assert job.of(CheckpointCompleted) == [], "nobody commits for a copy"
+    assert not job.runner.has_completed, "a job that fails does not come back to it"
+
+
+def test_the_number_of_a_savepoint_is_taken_before_its_directory_is() -> None:
+    """A driver that dies in between leaves a savepoint whose number nobody must use again."""
+
+    class Dying(MemoryStore):
+        def create_if_absent(self, path: str, data: bytes) -> bool:
+            raise StorageError("dead")
+
+    job = Runner(others={TARGET: Dying()})
+    job.ask()
+    job.acknowledge()
+    job.queue.run(1)
+    assert search(job.store, JOB).next_id == 2
+
+
+def test_a_savepoint_whose_place_is_taken_fails_and_leaves_that_one_alone() -> None:
+    job = Runner()
+    job.ask()
+    other = dump(stored_checkpoint(MemoryStore(), 1, job=JobId("other"), kind=SAVEPOINT))
+    job.others[TARGET].put("manifest", other)
+    job.others[TARGET].put("1-1/sink-0-x", b"of the other")
+    job.acknowledge()
+    job.queue.run()
+    ((uri, why),) = job.answers
+    assert uri is None
+    assert "holds a savepoint already; choose another name" in why
+    assert isinstance(job.stored(), Tombstone)
+    assert job.others[TARGET].read("manifest") == other
+    assert job.others[TARGET].read("1-1/sink-0-x") == b"of the other"
+    assert job.failures == [], "the job goes on"
+    assert job.checkpoint() == 2
+
+
+def test_a_savepoint_whose_number_is_taken_is_none() -> None:
+    job = Runner()
+    job.ask()
+    stored_checkpoint(job.store, 1, attempt=0)
+    job.acknowledge(1, job.savepoint_file())
+    job.queue.run()
+    assert job.answers[0][0] is None
+    assert job.others[TARGET].list() == []
+
+
+def test_an_aborted_savepoint_leaves_nothing_behind_not_even_what_comes_late() -> None:
+    job = Runner()
+    job.ask()
+    job.savepoint_file()
+    job.runner.on_report(decline("sink-0", 1, cause="disk full"))
+    job.queue.run()
+    assert "disk full" in job.answers[0][1]
+    assert job.others[TARGET].list() == []
+    late = job.savepoint_file("1-1/sink-1-x")
+    job.runner.on_report(acknowledgement(subtask("sink-1"), 1, 1, late))
+    job.queue.run()
+    assert job.others[TARGET].list() == []
+    assert job.failures == []
+
+
+def test_a_savepoint_of_a_storage_that_fails_between_its_manifests_is_taken_back() -> None:
+    store = FailingStore()
+    job = Runner(store)
+    job.ask()
+    store.failing = ["create"]
+    job.acknowledge(1, job.savepoint_file())
+    job.queue.run()
+    assert isinstance(job.stored(), Tombstone)
+    assert job.others[TARGET].list() == []
+
+
+@pytest.mark.parametrize("kind", [STOP, DRAIN])
+def test_a_stop_has_everybody_commit_and_finish_and_nothing_follows_it(
+    kind: CheckpointKind,
+) -> None:
+    job = Runner()
+    job.ask(kind)
+    job.acknowledge()
+    job.queue.run()
+    assert job.of(CheckpointCompleted) == [CheckpointCompleted(AttemptNumber(1), ONE, final=True)]
+    assert job.answers == [(TARGET, "")]
+    assert job.runner.has_completed
+    job.runner.trigger_final()
+    assert len(job.of(TriggerCheckpoint)) == 1
+    assert job.runner.next_due_ms() is None
+
+
+def test_no_final_checkpoint_is_asked_for_while_a_stop_drains() -> None:
+    job = Runner(interval_ms=None)
+    job.ask(DRAIN)
+    job.runner.trigger_final()
+    assert len(job.of(TriggerCheckpoint)) == 1
+    job.acknowledge()
+    job.queue.run()
+    job.clock.ms += FINAL_RETRY_MS
+    job.runner.tick()
+    assert job.runner.next_due_ms() is None
+    assert job.of(Notice) == []
+
+
+def test_after_a_suspend_that_failed_the_final_checkpoint_is_taken() -> None:
+    job = Runner(interval_ms=None)
+    job.ask(STOP)
+    job.runner.trigger_final()
+    job.runner.on_report(decline("sink-0", 1))
+    job.clock.ms += FINAL_RETRY_MS
+    job.runner.tick()
+    job.acknowledge(2)
+    job.queue.run()
+    assert [(c.checkpoint_id, c.final) for c in job.of(CheckpointCompleted)] == [(2, True)]
+
+
+def test_a_drain_that_failed_fails_the_attempt_though_failures_are_tolerated() -> None:
+    job = Runner(tolerable_failures=99)
+    job.ask(DRAIN)
+    job.runner.on_report(decline("sink-0", 1))
+    assert "its sources have ended" in job.failures[0]
+
+
+def test_whoever_asked_hears_of_a_refusal_and_of_a_failover() -> None:
+    job = Runner()
+    job.ask()
+    job.runner.stop(FailureReason.JOB_FAILOVER)
+    job.clock.ms += 1
+    job.ask(target="/savepoints/two")
+    assert [uri for uri, _ in job.answers] == [None, None]
+    assert "job_failover" in job.answers[0][1]
+    assert "refused" in job.answers[1][1]
+
+
+def test_records_of_sources_are_counted_from_the_jobs_beginning() -> None:
+    first = Runner()
+    first.checkpoint()
+    manifest = first.stored()
+    assert isinstance(manifest, Manifest)
+    assert manifest.source_records == {"source": 20}
+    assert [op.is_source for op in manifest.operators] == [True, False]
+    second = Runner(first.store)
+    number = second.checkpoint()
+    later = load(second.store.read(LAYOUT.manifest(CheckpointId(number))))
+    assert isinstance(later, Manifest)
+    assert later.source_records == {"source": 40}
+
+
+def test_records_of_sources_are_not_known_behind_a_checkpoint_that_does_not_say() -> None:
+    store = MemoryStore()
+    stored_checkpoint(store, 1)  # As version 1 wrote it.
+    job = Runner(store)
+    number = job.checkpoint()
+    manifest = load(store.read(LAYOUT.manifest(CheckpointId(number))))
+    assert isinstance(manifest, Manifest)
+    assert manifest.source_records == {}
+
+
+def claimed(*, job_id: JobId = JOB) -> tuple[Runner, MemoryStore]:
+    """A job that began with a savepoint and owns it; it retains two checkpoints."""
+    store, own = MemoryStore(), MemoryStore()
+    own.put("1-1/sink-0-x", b"state")
+    handle = StateHandle("operator", "x", 5, checksum_of(b"state"), "1-1/sink-0-x", mode="split")
+    made = stored_checkpoint(store, 1, handle, job=job_id, kind=SAVEPOINT, location=TARGET)
+    own.put("manifest", dump(made))
+    own.put("notes.txt", b"somebody's")
+    request = RestoreRequest(TARGET, claims=True)
+    return Runner(store, request, {TARGET: own}, retained_max=2), own
+
+
+def test_a_claimed_savepoint_goes_once_the_job_has_enough_of_its_own() -> None:
+    job, own = claimed()
+    job.checkpoint()
+    assert own.exists("manifest")
+    job.checkpoint()
+    assert own.list() == ["notes.txt"]
+    assert not job.store.exists(MANIFEST)
+    assert isinstance(load(job.store.read(LAYOUT.manifest(CheckpointId(2)))), Manifest)
+
+
+def test_a_claimed_savepoint_of_another_job_takes_nothing_of_this_one_with_it() -> None:
+    job, own = claimed(job_id=JobId("other"))
+    for _ in range(3):
+        job.checkpoint()
+    assert own.list() == ["notes.txt"]
+    assert job.store.exists(JobLayout(JobId("other")).manifest(ONE)), "it is not ours to delete"

@@ -127,6 +127,30 @@ def fold(target: JobView, events: Iterable[JobEvent], now_ms: float = 0) -> list
     return lines
 
 
+def stopped(number: int) -> list[JobEvent]:
+    kind = CheckpointKind.STOP_SUSPEND
+    settled = CheckpointSettled(1_043, CheckpointId(number), 43)
+    return [CheckpointTriggered(1_000, CheckpointId(number), kind, EXPECTED), settled]
+
+
+def test_a_savepoint_is_called_so_and_its_line_stays() -> None:
+    target = view()
+    log = PlainLog(target)
+    lines = []
+    for event in stopped(7):
+        target.on_event(event, 0)
+        lines += log.on_event(event, 0)
+    (line,) = lines
+    assert line.text.startswith("savepoint 7 completed in 43 ms")
+    assert line.lasting
+
+
+def test_a_stopped_job_says_that_it_can_go_on() -> None:
+    target = view()
+    fold(target, [*started(), *stopped(7), JobChanged(2_000, JobStatus.FINISHED)])
+    assert summary(target, 2_000).endswith("; stopped with savepoint 7, from which it can go on")
+
+
 def test_a_checkpoint_is_one_line_that_names_the_slowest_channel() -> None:
     assert fold(view(), [*started(), *completed(7, 1_000)]) == [
         "job initializing",

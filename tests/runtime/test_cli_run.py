@@ -57,7 +57,9 @@ def test_wrong_arguments_are_refused_with_advice(
     assert advice in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "checkpoints", "inspect"])
+@pytest.mark.parametrize(
+    "command", ["run", "savepoint", "stop", "preview", "checkpoints", "inspect", "compare"]
+)
 def test_help_shows_examples_and_exit_codes(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,7 +208,26 @@ def test_a_path_that_names_no_checkpoint_is_refused_before_the_script_runs(
     file = script(tmp_path, "print('ran')")
     done = weir("run", file, "--restore", "checkpoints", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"'{tmp_path}/checkpoints' names no checkpoint" in done.stderr
+    assert f"there is no checkpoint or savepoint at {tmp_path}/checkpoints" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (["--keep-output"], "--keep-output needs --restore"),
+        (["--as-new-job"], "--as-new-job needs --restore with the URI"),
+        (["--claim", "--restore", "latest"], "--claim needs --restore with the URI"),
+        (["--claim", "--as-new-job", "--restore", "j/chk-1"], "leave one of them out"),
+        (["--restore", "j/chk-1"], "there is no checkpoint 1 of job j"),
+    ],
+)
+def test_going_back_needs_something_to_go_back_to(
+    tmp_path: Path, options: list[str], advice: str
+) -> None:
+    file = script(tmp_path, "print('ran')")
+    done = weir("run", file, *options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert advice in done.stderr
 
 
 def test_every_event_becomes_a_line_that_decodes_to_it(tmp_path: Path) -> None:

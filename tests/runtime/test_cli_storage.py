@@ -347,10 +347,10 @@ def test_an_operator_whose_uid_has_a_slash_is_found() -> None:
 @pytest.mark.parametrize(
     ("below", "advice"),
     [
-        ("", "is not the directory of one checkpoint"),
-        ("sums-1a2b", "is not the directory of one checkpoint"),
-        ("sums-1a2b/chk-99", "there is no completed checkpoint 99 of job sums-1a2b"),
-        ("sums-1a2b/chk-3", "was given up and holds nothing: the storage was full"),
+        ("", "there is no checkpoint or savepoint at"),
+        ("sums-1a2b", "there is no checkpoint or savepoint at"),
+        ("sums-1a2b/chk-99", "there is no checkpoint 99 of job sums-1a2b"),
+        ("sums-1a2b/chk-3", "checkpoint 3 was given up: the storage was full"),
     ],
 )
 def test_inspect_takes_one_completed_checkpoint(store: LocalStore, below: str, advice: str) -> None:

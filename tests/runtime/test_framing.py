@@ -117,6 +117,11 @@ CONTROL: list[Element] = [
         5,
         BarrierOptions(CheckpointKind.STOP_DRAIN, Alignment.UNALIGNED, alignment_timeout_ms=30),
     ),
+    CheckpointBarrier(
+        CheckpointId(8),
+        1_700_000_000_000,
+        BarrierOptions(CheckpointKind.SAVEPOINT, target="file:///savepoints/vor dem Umbau"),
+    ),
     CancelCheckpoint(CheckpointId(9)),
     Watermark(MIN_WATERMARK_MS),
     Watermark(MAX_WATERMARK_MS),

@@ -21,9 +21,11 @@ from weir.protocol.elements import CheckpointKind
 from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics
 from weir.storage.layout import JobLayout, in_job
 from weir.storage.manifest import (
+    VERSION,
     Manifest,
     OperatorSummary,
     Tombstone,
+    discard_savepoint,
     dump,
     find_jobs,
     list_checkpoints,
@@ -115,9 +117,42 @@ def test_a_truncated_manifest_is_corrupt() -> None:
 
 
 def test_a_newer_version_is_refused_by_number() -> None:
-    newer = {**json.loads(dump(manifest())), "version": 2}
-    with pytest.raises(RestoreError, match="version 2"):
+    newer = {**json.loads(dump(manifest())), "version": VERSION + 1}
+    with pytest.raises(RestoreError, match=f"version {VERSION + 1}.*up to version {VERSION}"):
         load(json.dumps(newer).encode())
+
+
+def test_version_1_is_read() -> None:
+    """It knew no savepoints, no positions of sources in records, and less of operators."""
+    older = json.loads(dump(manifest(inline())))
+    body = older["manifest"]
+    for added in ("location", "source_records"):
+        del body[added]
+    for operator in body["operators"]:
+        del operator["is_source"], operator["files"]
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    older |= {"version": 1, "checksum": checksum_of(canonical)}
+    assert load(json.dumps(older).encode()) == manifest(inline())
+
+
+def test_a_savepoints_manifest_comes_back_as_it_was() -> None:
+    written = manifest(
+        inline(), kind=CheckpointKind.SAVEPOINT, location="/s/one", source_records={"a": 7},
+        operators=(OperatorSummary(OperatorId("a"), "A", 2, 128, is_source=True, files="/out"),),
+    )  # fmt: skip
+    assert load(dump(written)) == written
+
+
+def test_an_aborted_savepoint_takes_nothing_of_another_with_it() -> None:
+    """Its directory was taken, and state there may have the very names of its own."""
+    store = MemoryStore()
+    other = manifest(job_id=JobId("other"), kind=CheckpointKind.SAVEPOINT, location="/s/one")
+    store.put("manifest", dump(other))
+    store.put("1-1/sum-0-x", b"state")
+    discard_savepoint(store, JOB, CheckpointId(1), AttemptNumber(1))
+    assert store.list() == ["1-1/sum-0-x", "manifest"]
+    discard_savepoint(store, other.job_id, CheckpointId(1), AttemptNumber(1))
+    assert store.list() == []
 
 
 def test_totals_are_over_all_handles() -> None:

@@ -47,7 +47,7 @@ def test_rows_can_be_seen_only_after_their_checkpoint_completed(tmp_path: Path) 
     writing.barrier(1)
     writing.send(batch(3))
     assert committed(tmp_path) == []
-    assert pending(tmp_path) == ["job/1/op-0-0.parquet", "job/1/op-0-1.parquet"]
+    assert pending(tmp_path) == ["job/1/op-0-1.parquet", "job/1/part-op-0-1-0.parquet"]
     writing.completed(1)
     assert committed(tmp_path) == [1, 2]
     writing.checkpoint(2)
@@ -131,7 +131,7 @@ class TestRestore:
         writing = sink(tmp_path, rows_per_file=1)
         writing.send(batch(1, 2))
         snapshot = writing.barrier(1)
-        first = tmp_path / "_pending" / "job" / "1" / "op-0-0.parquet"
+        first = tmp_path / "_pending" / "job" / "1" / "part-op-0-1-0.parquet"
         first.rename(tmp_path / "part-op-0-1-0.parquet")  # Killed between the two renames.
         sink(tmp_path, restored=[snapshot], attempt=2)
         assert committed(tmp_path) == [1, 2]
@@ -168,7 +168,7 @@ class TestRestore:
         writing = sink(tmp_path)
         writing.send(batch(1))
         snapshot = writing.barrier(1)
-        (tmp_path / "_pending" / "job" / "1" / "op-0-0.parquet").unlink()
+        (tmp_path / "_pending" / "job" / "1" / "part-op-0-1-0.parquet").unlink()
         with pytest.raises(CorruptStateError, match=r"part-op-0-1-0\.parquet"):
             sink(tmp_path, restored=[snapshot], attempt=2)
 
@@ -215,7 +215,7 @@ class TestRestore:
         restored.send(batch(2))
         restored.checkpoint(3)
         assert committed(tmp_path) == [1, 2]
-        withdrawn = tmp_path / "_withdrawn" / "job" / "2" / "part-op-0-2-0.parquet"
+        withdrawn = tmp_path / "_withdrawn" / "job" / "1" / "part-op-0-2-0.parquet"
         assert pq.read_table(withdrawn)["id"].to_pylist() == [2]
 
     def test_leaves_other_operators_and_newer_attempts_alone(self, tmp_path: Path) -> None:

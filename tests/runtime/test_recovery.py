@@ -1,28 +1,34 @@
 """Which checkpoint an attempt starts from."""
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.builders import edge, graph, node
+from tests.builders import edge, graph, line, node
 from tests.runtime.job_harness import JOB, PLAN, state_file, stored_checkpoint
 from weir.config import JobConfig
 from weir.errors import CorruptStateError, RestoreError, WeirError
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
 from weir.protocol.elements import CheckpointKind
+from weir.protocol.lineage import AttemptBase
 from weir.runtime.recovery import (
     RestoreChoice,
     RestoreRequest,
+    begin_from,
     choose_restore,
     latest_job,
     search,
 )
+from weir.storage.bases import note_base
 from weir.storage.layout import JobLayout, in_job
 from weir.storage.local import LocalStore
-from weir.storage.manifest import Tombstone, dump
+from weir.storage.manifest import VERSION, Tombstone, dump
 from weir.storage.memory import MemoryStore
-from weir.storage.store import CheckpointStore
+from weir.storage.store import CheckpointStore, checksum_of
 
 CONFIG = JobConfig(parallelism=2)
 
@@ -247,7 +253,325 @@ def test_a_checkpoint_is_named_by_its_path(uri: str, expected: tuple[str, str, i
     assert (parsed.storage, parsed.job_id, parsed.checkpoint_id) == expected
 
 
-@pytest.mark.parametrize("uri", ["newest", "/data/job", "/data/job/chk-x", "chk-7"])
+@pytest.mark.parametrize("uri", ["newest", "chk-7"])
 def test_what_names_no_checkpoint_is_told_how_to(uri: str) -> None:
     with pytest.raises(RestoreError, match="give latest, or a path such as"):
         RestoreRequest.parse(uri)
+
+
+# Savepoints.
+
+SAVEPOINT, STOP = CheckpointKind.SAVEPOINT, CheckpointKind.STOP_SUSPEND
+
+
+def saved(
+    root: Path, checkpoint_id: int = 7, *, kind: CheckpointKind = SAVEPOINT, name: str = "one"
+) -> Path:
+    """A savepoint of the job in ``root/job``: its own directory, and its number."""
+    own = root / "savepoints" / name
+    path, data = f"1-{checkpoint_id}/sink-0-x", b"state"
+    LocalStore(own).put(path, data)
+    handle = StateHandle("operator", "x", len(data), checksum_of(data), path=path, mode="split")
+    store = LocalStore(root / "storage")
+    made = stored_checkpoint(store, checkpoint_id, handle, kind=kind, location=str(own))
+    LocalStore(own).put("manifest", dump(made))
+    return own
+
+
+def by_number(root: Path, checkpoint_id: int = 7) -> RestoreRequest:
+    return RestoreRequest.parse(f"{root}/storage/{JOB}/chk-{checkpoint_id}")
+
+
+def test_a_savepoint_is_restored_by_its_directory_and_by_its_number(tmp_path: Path) -> None:
+    own = saved(tmp_path)
+    for request in (RestoreRequest.parse(str(own)), by_number(tmp_path)):
+        choice = choose(MemoryStore(), requested=request)
+        assert (choice.checkpoint_id, choice.storage, choice.directory) == (7, str(own), "")
+        assert choice.is_requested
+        assert not choice.completes_stop
+
+
+def test_a_moved_savepoint_is_restored_from_where_it_is_now(tmp_path: Path) -> None:
+    own = saved(tmp_path)
+    moved = tmp_path / "elsewhere" / "backup"
+    shutil.copytree(own, moved)
+    shutil.rmtree(tmp_path / "savepoints")
+    shutil.rmtree(tmp_path / "storage")
+    choice = choose(MemoryStore(), requested=RestoreRequest.parse(f"{moved}/manifest"))
+    assert (choice.checkpoint_id, choice.storage) == (7, str(moved))
+
+
+def test_a_savepoint_moved_to_a_directory_named_like_a_checkpoint_is_found(tmp_path: Path) -> None:
+    own = saved(tmp_path)
+    moved = tmp_path / "backup" / "chk-7"
+    moved.parent.mkdir()
+    own.rename(moved)
+    choice = choose(MemoryStore(), requested=RestoreRequest.parse(str(moved)))
+    assert choice.storage == str(moved)
+
+
+def test_the_number_of_a_savepoint_that_was_moved_says_what_to_do(tmp_path: Path) -> None:
+    own = saved(tmp_path)
+    own.rename(tmp_path / "moved")
+    with pytest.raises(RestoreError, match=r"not in .*one any more; if it was moved, give"):
+        choose(MemoryStore(), requested=by_number(tmp_path))
+
+
+def test_the_number_of_a_savepoint_whose_place_has_another_one_is_no_way_to_it(
+    tmp_path: Path,
+) -> None:
+    saved(tmp_path)
+    saved(tmp_path, 8)
+    with pytest.raises(RestoreError, match="savepoint 7 of job job is not in"):
+        choose(MemoryStore(), requested=by_number(tmp_path))
+
+
+def newer(own: Path) -> None:
+    whole = json.loads((own / "manifest").read_bytes())
+    (own / "manifest").write_text(json.dumps({**whole, "version": VERSION + 1}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "message"),
+    [
+        (lambda own: shutil.rmtree(own), RestoreError, "no checkpoint or savepoint at .*one"),
+        (lambda own: (own / "manifest").unlink(), RestoreError, "holds a file named manifest"),
+        (lambda own: (own / "manifest").write_text("{}"), CorruptStateError, "is no manifest"),
+        (
+            lambda own: (own / "manifest").write_text('{"format": "flink", "version": 1}'),
+            CorruptStateError,
+            "its format is 'flink'",
+        ),
+        (newer, RestoreError, f"manifest version {VERSION + 1}, this Weir reads up to .*{VERSION}"),
+        (
+            lambda own: (own / "1-7" / "sink-0-x").write_bytes(b"STATE"),
+            CorruptStateError,
+            "not whole: 1-7/sink-0-x: its checksum does not match",
+        ),
+        (lambda own: (own / "1-7" / "sink-0-x").unlink(), CorruptStateError, "it is missing"),
+    ],
+    ids=["unknown", "no manifest", "damaged", "foreign", "newer", "changed state", "lost state"],
+)
+def test_a_savepoint_that_cannot_be_used_says_why(
+    harm: Callable[[Path], object], error: type[WeirError], message: str, tmp_path: Path
+) -> None:
+    own = saved(tmp_path)
+    harm(own)
+    with pytest.raises(error, match=message):
+        choose(MemoryStore(), requested=RestoreRequest.parse(str(own)))
+
+
+def test_a_checkpoint_that_was_copied_out_of_its_storage_is_no_savepoint(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "storage")
+    stored_checkpoint(store, 7, state_file(store, "chk-7/1/sink-0-x"))
+    copy = shutil.copytree(tmp_path / "storage" / JOB / "chk-7", tmp_path / "copy")
+    with pytest.raises(RestoreError, match=r"that of checkpoint 7 .*Only savepoints can be moved"):
+        choose(MemoryStore(), requested=RestoreRequest.parse(str(copy)))
+
+
+def test_a_savepoint_of_another_job_has_all_of_its_numbers_behind_it(tmp_path: Path) -> None:
+    own, store = saved(tmp_path), MemoryStore()
+    fork = JobId("fork")
+    choice = choose(store, job=fork, requested=RestoreRequest.parse(str(own)))
+    found = begin_from(store, fork, AttemptNumber(1), choice)
+    assert found.next_id == 8
+    assert choice.lineage == line((0, 1, 7))
+    with pytest.raises(RestoreError, match=r"began with checkpoint 7 of job job .*path again"):
+        choose(store, job=fork)
+
+
+def test_only_a_savepoint_can_be_claimed(tmp_path: Path) -> None:
+    own = saved(tmp_path)
+    claim = choose(MemoryStore(), requested=RestoreRequest(str(own), claims=True)).claim
+    assert claim is not None
+    assert (claim.job_id, claim.checkpoint_id, claim.location) == (JOB, 7, str(own))
+    stored_checkpoint(LocalStore(tmp_path), 1)
+    request = RestoreRequest(str(tmp_path), JOB, CheckpointId(1), claims=True)
+    choice = choose(MemoryStore(), requested=request)
+    assert choice.claim is None
+    assert "is no savepoint" in choice.notes[0]
+
+
+# The line that the job is on.
+
+
+class Job:
+    """A job's storage and what its attempts went on from."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.root = tmp_path
+        self.store = LocalStore(tmp_path / "storage")
+        self.attempt = 0
+
+    def begin(self, restore: int | None = None, *, rewinds: bool = True) -> RestoreChoice:
+        """The next attempt goes on, from a checkpoint that is asked for or by itself."""
+        self.attempt += 1
+        requested = None
+        if restore is not None:
+            storage = str(self.root / "storage")
+            requested = RestoreRequest(storage, JOB, CheckpointId(restore), rewinds_output=rewinds)
+        choice = choose(self.store, requested=requested)
+        self.found = begin_from(self.store, JOB, AttemptNumber(self.attempt), choice)
+        return choice
+
+    def take(self, *checkpoints: int) -> None:
+        for checkpoint_id in checkpoints:
+            stored_checkpoint(self.store, checkpoint_id, attempt=self.attempt)
+
+    def save(self, checkpoint_id: int, kind: CheckpointKind = SAVEPOINT) -> Path:
+        own = self.root / "savepoints" / str(checkpoint_id)
+        attempt = self.attempt
+        made = stored_checkpoint(
+            self.store, checkpoint_id, attempt=attempt, kind=kind, location=str(own)
+        )
+        LocalStore(own).put("manifest", dump(made))
+        return own
+
+
+def test_a_job_that_went_back_goes_on_along_its_new_line(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1, 2, 3)
+    back = job.begin(restore=1)
+    assert (back.checkpoint_id, back.lineage) == (1, line((1, 1, 1)))
+    assert job.found.next_id == 4
+    assert job.begin().checkpoint_id == 1, "and not 3, which it went back behind"
+    job.take(4)
+    again = job.begin()
+    assert (again.checkpoint_id, again.lineage) == (4, line((3, 4, 4), (1, 1, 1)))
+
+
+def test_a_job_may_change_its_mind_and_go_on_from_what_it_had_abandoned(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1, 2, 3)
+    job.begin(restore=1)
+    job.take(4)
+    forward = job.begin(restore=3)
+    assert forward.lineage == line((1, 1, 3))
+    assert job.found.next_id == 5
+    job.take(5)
+    again = job.begin()
+    assert (again.checkpoint_id, again.lineage) == (5, line((3, 5, 5), (1, 1, 3)))
+
+
+def test_what_a_replaced_driver_completed_late_is_not_on_the_line(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1)
+    job.begin()
+    stored_checkpoint(job.store, 2, attempt=1)
+    assert job.begin().checkpoint_id == 1
+
+
+def test_a_job_whose_line_is_gone_does_not_begin_all_over(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1, 2)
+    job.begin(restore=1)
+    job.store.delete_prefix(f"{JOB}/chk-1")
+    with pytest.raises(RestoreError, match=r"went back to checkpoint 1, which is gone.*: 2. Give"):
+        job.begin()
+
+
+def test_a_job_whose_checkpoints_were_deleted_at_its_end_may_begin_anew(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1)
+    job.begin()
+    job.store.delete_prefix(f"{JOB}/chk-1")
+    assert job.begin().checkpoint_id is None
+
+
+def test_numbers_are_never_used_again_though_their_checkpoints_were_let_go(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1, 2, 3)
+    job.begin(restore=1)
+    for abandoned in (2, 3):
+        job.store.delete_prefix(f"{JOB}/chk-{abandoned}")
+    job.begin()
+    assert job.found.next_id == 4
+
+
+def test_output_that_somebody_wanted_to_stay_stays(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1, 2, 3)
+    back = job.begin(restore=1, rewinds=False)
+    assert not back.rewinds_output
+    assert not job.begin().rewinds_output, "nothing has completed since"
+    job.take(4)
+    again = job.begin()
+    assert again.lineage == line((3, 4, 4), (1, 1, 1))
+    assert again.rewinds_output
+
+
+def test_output_is_taken_back_where_nobody_says_otherwise(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1, 2)
+    back = job.begin(restore=1)
+    assert back.rewinds_output
+
+
+@pytest.mark.parametrize("kind", [STOP, CheckpointKind.STOP_DRAIN])
+def test_a_stop_that_was_not_completed_is_completed_by_the_next_attempt(
+    kind: CheckpointKind, tmp_path: Path
+) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1)
+    own = job.save(2, kind)
+    for _ in range(2):  # It may fail again, and leaves no trace.
+        choice = job.begin()
+        assert (choice.checkpoint_id, choice.completes_stop) == (2, True)
+        assert (choice.storage, choice.directory) == (str(own), "")
+        assert "stopped with savepoint 2" in choice.notes[0]
+
+
+def test_whoever_goes_on_from_a_stop_on_purpose_is_not_stopped_again(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1)
+    job.save(2, STOP)
+    job.store.put(JobLayout(JOB).finished, b"")
+    job.store.delete_prefix(f"{JOB}/chk-1")
+    with pytest.raises(RestoreError, match=r"has finished.*path of one of its savepoints"):
+        job.begin()
+    job.attempt = 1
+    assert not job.begin(restore=2).completes_stop
+    assert not job.store.exists(JobLayout(JOB).finished)
+    again = job.begin()  # Another driver, before anything completed.
+    assert (again.checkpoint_id, again.completes_stop) == (2, False)
+    job.take(3)
+    assert job.begin().checkpoint_id == 3
+
+
+def test_a_savepoint_that_the_job_went_on_from_counts_as_a_checkpoint(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1)
+    job.save(2)
+    job.take(3)
+    assert job.begin().checkpoint_id == 3
+    job.begin(restore=2)
+    assert job.begin().checkpoint_id == 2
+
+
+def test_what_version_1_noted_is_understood(tmp_path: Path) -> None:
+    store = MemoryStore()
+    for checkpoint_id in (1, 2, 3):
+        stored_checkpoint(store, checkpoint_id)
+    for name in ("1-0", "2-2"):  # The second attempt went on from 2: 3 was completed late.
+        store.put(f"{JOB}/restored/{name}", b"")
+    assert choose(store).checkpoint_id == 2
+
+
+def test_a_damaged_note_of_what_an_attempt_went_on_from_is_not_passed_over() -> None:
+    store = MemoryStore()
+    stored_checkpoint(store, 1)
+    note_base(store, JOB, AttemptBase(AttemptNumber(1), CheckpointId(1)))
+    store.put(f"{JOB}/restored/1-0", b"{")
+    with pytest.raises(CorruptStateError, match="restored/1-0 cannot be used"):
+        choose(store)

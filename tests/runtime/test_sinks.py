@@ -1,6 +1,7 @@
 """What waits for a checkpoint, and the sinks that hand rows to the driver."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runtime.connector_harness import Harness
+from weir.common import WatermarkStrategy
 from weir.common.batch import Batch
+from weir.datastream import StreamExecutionEnvironment
 from weir.errors import ProtocolError
 from weir.ids import CheckpointId
 from weir.operators.intervals import Intervals, Sink
-from weir.operators.sinks import BlackHoleSink, CollectSink, PrintSink
+from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink
+from weir.operators.sources import NumberSequenceSource
 
 
 def sink(of: Sink, **kwargs: Any) -> Harness:
@@ -134,6 +138,39 @@ class TestPrint:
         snapshot = printing.barrier(1)
         assert snapshot["undelivered"] == [{"job": "job", "checkpoint": 1, "rows": ["('a', 1)"]}]
         assert sink(PrintSink(), restored=[snapshot]).delivered == [(1, ["('a', 1)"])]
+
+
+@pytest.mark.parametrize(
+    ("make", "state"),
+    [
+        (CollectSink().create_operator_factory(), ("undelivered", "split")),
+        (PrintSink().create_operator_factory(), ("undelivered", "split")),
+        (ParquetSink("/does/not/exist").create_operator_factory(), ("commits", "union")),
+        (NumberSequenceSource(1, 9).create_operator_factory(2), ("splits", "split")),
+    ],
+    ids=["collect", "print", "parquet", "source"],
+)
+def test_states_can_be_asked_for_without_opening(make: Any, state: tuple[str, str]) -> None:
+    """A preview of a restore must neither deliver nor touch a directory."""
+    declared: list[tuple[str, str]] = []
+
+    class Store:
+        def list_state(self, name: str, mode: str) -> None:
+            declared.append((name, mode))
+
+    make().declare(Store())
+    assert declared == [state]
+
+
+def test_a_file_sink_says_in_the_graph_where_its_files_are(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    numbers = env.from_source(
+        NumberSequenceSource(1, 9), WatermarkStrategy.no_watermarks(), "numbers"
+    )
+    numbers.sink_to(ParquetSink(tmp_path)).uid("files")
+    numbers.sink_to(BlackHoleSink()).uid("none")
+    files = {op.uid: op.files for op in env.get_job_graph().operators if op.is_sink}
+    assert files == {"files": str(tmp_path), "none": None}
 
 
 def test_a_black_hole_counts() -> None:

@@ -45,13 +45,21 @@ class BrokenStore(MemoryStore):
 class Harness:
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
+        self.savepoints = {"/s/one": MemoryStore()}
         self.thread = SnapshotQueue()
         self.reports = Reports()
         attempt = AttemptNumber(1)
         config = CheckpointConfig(inline_max_bytes=0)  # Everything becomes a file.
         self.snapshotter = Snapshotter(
             attempt,
-            writer_factory(self.store, JOB, attempt, config, durable=True),
+            writer_factory(
+                self.store,
+                JOB,
+                attempt,
+                config,
+                durable=True,
+                open_store=lambda uri: self.savepoints[uri or ""],
+            ),
             self.thread,
             inbox=self.thread,
             reporter=self.reports,
@@ -75,6 +83,15 @@ def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_hea
     assert (head.metrics.gates, tail.metrics.gates) == ((GATE,), ())
     assert head.metrics.sync_ms == 2
     assert len(harness.store.list()) == 3
+
+
+def test_a_savepoint_goes_where_its_barrier_says() -> None:
+    harness = Harness()
+    frozen = [OperatorFreeze(HEAD, [Part("a")])]
+    harness.snapshotter.write(HEAD, ONE, frozen, SnapshotMetrics(), 0, "/s/one")
+    harness.thread.run()
+    assert harness.store.list() == []
+    assert harness.savepoints["/s/one"].list() == ["1-1/head-0-a"]
 
 
 def test_a_write_that_fails_declines_releases_and_leaves_nothing() -> None:

@@ -96,11 +96,12 @@ class WorkerHarness:
     def sink(self) -> Any:
         return self.made[0]
 
-    def deploy(self) -> None:
+    def deploy(self, *, completes_stop: bool = False) -> None:
         command = Deploy(
             attempt=ATTEMPT, job_id=JOB, slot_addresses=(Address("here", 1),), storage=None,
             restored_checkpoint=None, restored_storage=None, restored_directory="", restores=(),
             max_parallelism=((OperatorId("source"), 128), (OperatorId("sink"), 128)),
+            completes_stop=completes_stop,
         )  # fmt: skip
         self.worker.handle(CommandArrived(command))
 
@@ -135,6 +136,19 @@ def test_what_peers_send_before_the_deployment_is_kept_in_order() -> None:
     harness.deploy()
     harness.run()
     assert harness.sink.seen.get() == ["a", "b"]
+
+
+def test_to_complete_a_stop_everything_runs_and_finishes_at_once() -> None:
+    """The savepoint was durable and the attempt that took it died: opening has committed for it."""
+    harness = WorkerHarness(records=2)
+    harness.deploy(completes_stop=True)
+    assert harness.reports.statuses == ["running", "running", "finished", "finished"]
+    harness.command(TriggerCheckpoint(ATTEMPT, barrier(1), (subtask("source-0"),)))
+    assert harness.run() is None
+    harness.snapshots.run()
+    assert harness.transport.taken(0) == []
+    assert harness.reports.acknowledged == []
+    assert harness.sink.calls == []
 
 
 def test_a_trigger_reaches_every_subtask_and_a_completion_too() -> None:

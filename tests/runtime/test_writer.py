@@ -8,6 +8,7 @@ from weir.errors import CorruptStateError
 from weir.ids import AttemptNumber, CheckpointId, KeyGroupRange, OperatorId, SubtaskId
 from weir.storage.manifest import read_handle
 from weir.storage.memory import MemoryStore
+from weir.storage.store import RefusedError
 from weir.storage.writer import dump_items, load_items, writer_factory
 
 
@@ -64,6 +65,42 @@ def test_attempts_never_write_to_the_same_file() -> None:
         writer = make(CheckpointId(1), SubtaskId(OperatorId("op"), 0), lambda: False)
         paths.add(writer.path("n"))
     assert len(paths) == 2
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_savepoint_is_written_to_its_own_directory_whatever_the_jobs_storage(
+    durable: bool,
+) -> None:
+    stores = {"/s/one": MemoryStore()}
+    jobs = MemoryStore()
+    config = CheckpointConfig(inline_max_bytes=2)
+    make = writer_factory(
+        jobs,
+        JOB,
+        AttemptNumber(3),
+        config,
+        durable=durable,
+        open_store=lambda uri: stores[uri or ""],
+    )
+    writer = make(CheckpointId(7), SubtaskId(OperatorId("op"), 0), lambda: False, "/s/one")
+    assert writer.put("operator", "small", b"x").inline == b"x"
+    handle = writer.put("operator", "large", b"xyz", mode="split")
+    assert handle.path == "3-7/op-0-large"
+    assert read_handle(stores["/s/one"], "", handle) == b"xyz"
+    assert jobs.list() == []
+    writer.discard()
+    assert stores["/s/one"].list() == []
+
+
+def test_a_savepoint_is_not_written_over_another() -> None:
+    taken = MemoryStore()
+    taken.put("manifest", b"whatever")
+    make = writer_factory(
+        MemoryStore(), JOB, AttemptNumber(1), CheckpointConfig(), durable=True,
+        open_store=lambda uri: taken,
+    )  # fmt: skip
+    with pytest.raises(RefusedError, match="/s/one holds a savepoint already"):
+        make(CheckpointId(1), SubtaskId(OperatorId("op"), 0), lambda: False, "/s/one")
 
 
 @pytest.mark.parametrize("items", [[], [1, "a", None, {"x": [True]}], [b"\x00\xff", {"b": 1}]])

@@ -4,12 +4,12 @@ A simulation that passes shows nothing unless it is known to fail. Every test he
 production class in one place and demands that one of the first two hundred seeds notices.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.simulation.catching import Show, caught_at
 from weir.ids import ChannelId, OperatorId, SubtaskId
 from weir.protocol import coordinator
 from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
@@ -20,31 +20,6 @@ from weir.runtime.coordination import LocalCoordination, RemoteCoordination
 from weir.runtime.gates import InputGates, OutputGate
 from weir.runtime.job_master import JobMaster
 from weir.runtime.subtask import Subtask
-from weir.testing.simulation import SimulationFailed, simulate
-
-SEEDS_MAX = 200
-
-Show = Callable[[str], None]
-
-
-@pytest.fixture
-def show(capsys: pytest.CaptureFixture[str]) -> Show:
-    def say(text: str) -> None:
-        with capsys.disabled():
-            print(f"\n  {text}")
-
-    return say
-
-
-def caught_at(bug: str, show: Show, *, remote: bool = False) -> SimulationFailed:
-    """What the first seed that notices the bug says."""
-    for seed in range(SEEDS_MAX):
-        try:
-            simulate(seed, remote=remote)
-        except SimulationFailed as failure:
-            show(f"{bug}: caught at seed {seed}: {str(failure).splitlines()[0][:150]}")
-            return failure
-    pytest.fail(f"{bug}: not caught in {SEEDS_MAX} seeds")
 
 
 def test_a_channel_that_is_not_blocked_is_caught(

@@ -19,6 +19,7 @@ from weir.common import Types
 from weir.datastream import (
     KeyedProcessFunction,
     MapFunction,
+    MapStateDescriptor,
     RuntimeContext,
     ValueStateDescriptor,
 )
@@ -202,6 +203,29 @@ def events(indexes: np.ndarray) -> pa.RecordBatch:
 def window_row(row: Any) -> tuple[str, int, int, int]:
     """A window's result: (what, key, start of the window, records)."""
     return "window", row["key"], row["window_start"], row["n"]
+
+
+def key_of_event(row: Any) -> int:
+    """The key of a record of ``events``."""
+    return int(row["key"])
+
+
+class Reminding(KeyedProcessFunction):
+    """Counts a key's records per two seconds of event time, and says it by a timer at their end."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        descriptor = MapStateDescriptor("counts", Types.LONG(), Types.LONG())
+        self._counts = runtime_context.get_map_state(descriptor)
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        start = value["at_ms"] - value["at_ms"] % 2_000
+        self._counts.put(start, (self._counts.get(start) or 0) + 1)
+        ctx.timer_service().register_event_time_timer(start + 1_999)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        start = timestamp - 1_999
+        yield "reminder", ctx.get_current_key(), start, self._counts.get(start)
+        self._counts.remove(start)
 
 
 def late_row(row: Any) -> tuple[str, int, int, int]:

@@ -1,4 +1,4 @@
-"""Weir's command line: run a pipeline and watch it, list checkpoints, look into one.
+"""Weir's command line: run a pipeline and watch it, stop it and go back, look into checkpoints.
 
 ::
 
@@ -11,8 +11,12 @@
     event_log     every event as a line of JSON
     tracebacks    errors in terms of the user's code
     place         what a URI of checkpoint storage names
-    checkpoints   the jobs and checkpoints in a storage
-    inspect       one checkpoint: who saved what, how long it took, what is in it
+    savepoint     ask a running job for a savepoint, or to stop with one, and wait for it
+    deletion      delete a savepoint that no job needs
+    preview       what a restore into a pipeline would do
+    compare       whether the outputs of two jobs are the same
+    checkpoints   the jobs, checkpoints and savepoints in a storage
+    inspect       one of them: who saved what, how long it took, what is in it
 
 Results go to standard output, progress and errors to standard error.
 """

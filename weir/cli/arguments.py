@@ -8,6 +8,8 @@ from importlib.metadata import version
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|h)?")
 _UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
 _STATE_ROWS = 20
+_SAVEPOINT_TIMEOUT = "10min"
+_JOB_HELP = "the job's directory in its checkpoint storage: STORAGE/JOB"
 
 _RUN_EPILOG = """\
 examples:
@@ -17,8 +19,21 @@ examples:
   weir run pipeline.py --restore /shared/checkpoints/my-job-1a2b3c4d/chk-7
   weir run weir.examples.flights --master spark://host:7077 --arg output=/shared/flights
 
-What is given here goes over what the script sets. Progress goes to standard error: a live
-table in a terminal, else a line per change and checkpoint. Ctrl-C cancels the job.
+stop, and go on later, perhaps with a changed script or another parallelism:
+  uri=$(weir stop /shared/checkpoints/my-job-1a2b3c4d)
+  weir preview pipeline.py --restore "$uri" --parallelism 8
+  weir run pipeline.py --storage /shared/checkpoints --restore "$uri" --parallelism 8
+
+a second version beside the first, which goes on unaware (a fork):
+  uri=$(weir savepoint /shared/checkpoints/my-job-1a2b3c4d)
+  weir run new.py --storage /shared/checkpoints --restore "$uri" --as-new-job --arg output=/b
+
+back to an older checkpoint: what its file sinks committed since is taken back, reversibly:
+  weir run pipeline.py --storage /shared/checkpoints --restore .../my-job-1a2b3c4d/chk-4
+
+What is given here goes over what the script sets. A job that restores a checkpoint out of its own
+--storage goes on under its id; out of another one it is a new job. Progress goes to standard error:
+a live table in a terminal, else a line per change and checkpoint. Ctrl-C cancels the job.
 
 exit codes:
   0    the job finished
@@ -27,11 +42,86 @@ exit codes:
   130  the job was cancelled with Ctrl-C
 """
 
+_SAVEPOINT_EPILOG = """\
+examples:
+  weir savepoint /shared/checkpoints/my-job-1a2b3c4d
+  weir savepoint /shared/checkpoints/my-job-1a2b3c4d --name before-upgrade --timeout 30min
+  weir savepoint /shared/checkpoints/my-job-1a2b3c4d --to /backup/savepoints
+  uri=$(weir savepoint /shared/checkpoints/my-job-1a2b3c4d) && cp -r "$uri" /elsewhere
+  weir savepoint --delete /shared/checkpoints/savepoints/my-job-1a2b3c4d/before-upgrade
+
+A savepoint is a checkpoint with a name and a directory of its own, which may be moved and never
+expires. The job is asked through its checkpoint storage and goes on meanwhile. The savepoint's URI
+goes to standard output, everything else to standard error. A job that a control plane runs is asked
+there, and its savepoints are deleted there.
+
+exit codes:
+  0    the savepoint was taken (or deleted)
+  1    it failed, and the job goes on; or the storage failed; or it was not to be deleted after all
+  2    the arguments are wrong; nothing was asked or deleted
+  3    it was not there in time; what that means is printed
+  130  Ctrl-C; the request was withdrawn
+"""
+
+_STOP_EPILOG = """\
+examples:
+  weir stop /shared/checkpoints/my-job-1a2b3c4d                      to go on later
+  weir stop /shared/checkpoints/my-job-1a2b3c4d --drain              for good: windows close
+  uri=$(weir stop /shared/checkpoints/my-job-1a2b3c4d) &&
+    weir run pipeline.py --storage /shared/checkpoints --restore "$uri" --parallelism 8
+
+The job takes a savepoint, commits the output up to it and ends, with nothing processed after it.
+With --drain its sources end first, as if their input had: event time goes to its end, timers fire
+and windows close, so going on from that savepoint counts what comes late as late. If the savepoint
+fails the job goes on (a drain: from its newest checkpoint). The URI goes to standard output.
+
+exit codes:
+  0    the savepoint was taken and the job has ended
+  1    the savepoint or the stop failed, or the storage did; a savepoint that was taken is named
+  2    the arguments are wrong; nothing was asked
+  3    the savepoint was not there in time; what that means is printed
+  130  Ctrl-C; the request was withdrawn
+"""
+
+_PREVIEW_EPILOG = """\
+examples:
+  weir preview pipeline.py --restore /shared/checkpoints/my-job-1a2b3c4d/chk-7
+  weir preview new.py --restore /backup/savepoints/before-upgrade --parallelism 8 --json
+
+Builds the pipeline without running it and compares it with the checkpoint or savepoint, operator by
+operator and state by state: kept, new, dropped, changed, or impossible.
+
+exit codes:
+  0  a restore would work
+  1  a restore would be refused; or the storage cannot be read
+  2  the arguments or the pipeline are wrong
+"""
+
+_COMPARE_EPILOG = """\
+examples:
+  weir compare /out/origin/hourly /out/fork/hourly --key carrier --window window_start
+  weir compare /out/a /out/b --key id --limit 3
+  weir compare /out/a /out/b --json
+
+LEFT and RIGHT are directories of Parquet sinks. Rows are matched by --key and --window together;
+without --key by all columns that hold no floating point numbers, so that a wrong count shows as two
+rows, one on each side. With --window only windows that both sides have come to are compared: what
+one side has from before the other began, or beyond its last window, is counted apart.
+
+exit codes:
+  0  both hold the same
+  1  they differ, or a file cannot be read
+  2  the arguments are wrong
+"""
+
 _CHECKPOINTS_EPILOG = """\
 examples:
   weir checkpoints /shared/checkpoints                      all jobs
   weir checkpoints /shared/checkpoints/my-job-1a2b3c4d      one job
   weir checkpoints /shared/checkpoints --json | jq '.jobs[].checkpoints[0]'
+
+Savepoints are listed with their names and places. A checkpoint is abandoned once the job went back
+behind it: it can be restored by its path until it is deleted.
 
 exit codes:
   0  everything is whole (or was not verified)
@@ -45,6 +135,7 @@ examples:
   weir inspect .../chk-7 --state sum-1                      all state of an operator
   weir inspect .../chk-7 --state sum-1/totals --limit 100   one state
   weir inspect .../chk-7 --json
+  weir inspect /backup/savepoints/before-upgrade            a savepoint, wherever it was moved
 
 exit codes:
   0  everything is whole (or was not verified)
@@ -57,13 +148,18 @@ def parser() -> ArgumentParser:
     """The parser of the whole command line."""
     whole = ArgumentParser(
         prog="weir",
-        description="Stateful streaming on Spark: run pipelines, look at their checkpoints.",
+        description="Stateful streaming on Spark: run pipelines, stop them and go back, look at "
+        "their checkpoints.",
     )
     whole.add_argument("--version", action="version", version=f"weir {version('weir-streaming')}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_run(commands)
+    _add_savepoint(commands)
+    _add_stop(commands)
+    _add_preview(commands)
     _add_checkpoints(commands)
     _add_inspect(commands)
+    _add_compare(commands)
     return whole
 
 
@@ -107,7 +203,28 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
         "--storage", metavar="DIR", help="where checkpoints are kept; all machines must reach it"
     )
     run.add_argument(
-        "--restore", metavar="latest|URI", help="begin with the job's newest checkpoint, or this"
+        "--restore",
+        metavar="latest|URI",
+        help="begin with the job's newest checkpoint; or with this checkpoint (.../<job>/chk-7) or "
+        "savepoint (its directory, wherever that was moved)",
+    )
+    run.add_argument(
+        "--as-new-job",
+        action="store_true",
+        help="with --restore URI: a job of its own, under a new id (a fork); give it another "
+        "output",
+    )
+    run.add_argument(
+        "--keep-output",
+        action="store_true",
+        help="with --restore: leave what file sinks committed after that checkpoint. The job "
+        "writes those rows again, so they are there twice; by default they are taken back",
+    )
+    run.add_argument(
+        "--claim",
+        action="store_true",
+        help="with --restore URI of a savepoint: it is the job's own from now on, and is deleted "
+        "once the job does not need it",
     )
     run.add_argument(
         "--allow-non-restored-state",
@@ -120,7 +237,11 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
         help="let state be declared as pickles; restoring those runs code",
     )
     run.add_argument("--events", metavar="FILE", help="write every event to FILE as JSON lines")
-    run.add_argument(
+    _add_arguments_of_pipeline(run)
+
+
+def _add_arguments_of_pipeline(command: ArgumentParser) -> None:
+    command.add_argument(
         "--arg",
         type=key_value,
         action="append",
@@ -131,17 +252,125 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
     )
 
 
+def _add_savepoint(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+    savepoint = _command(
+        commands, "savepoint", "take a savepoint of a running job", _SAVEPOINT_EPILOG
+    )
+    savepoint.add_argument("job", nargs="?", metavar="JOB", help=_JOB_HELP)
+    _add_asking(savepoint)
+    savepoint.add_argument(
+        "--delete",
+        metavar="URI",
+        help="delete this savepoint instead, after showing what it is and asking",
+    )
+    savepoint.add_argument("--yes", action="store_true", help="with --delete: do not ask")
+
+
+def _add_stop(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+    stop = _command(commands, "stop", "stop a running job with a savepoint", _STOP_EPILOG)
+    stop.add_argument("job", metavar="JOB", help=_JOB_HELP)
+    stop.add_argument(
+        "--drain",
+        action="store_true",
+        help="end the sources first: timers fire, windows close, all output is there",
+    )
+    _add_asking(stop)
+
+
+def _add_asking(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--name", help="the savepoint's; by default the job, the time and something random"
+    )
+    command.add_argument(
+        "--to",
+        metavar="DIR",
+        help="put it into DIR/NAME instead of <storage>/savepoints/<job>/NAME; all machines of "
+        "the job must reach it",
+    )
+    command.add_argument(
+        "--timeout",
+        type=duration_ms,
+        default=_SAVEPOINT_TIMEOUT,
+        metavar="TIME",
+        help=f"wait this long for it (default {_SAVEPOINT_TIMEOUT})",
+    )
+
+
+def _add_preview(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+    preview = _command(
+        commands, "preview", "show what a restore into a pipeline would do", _PREVIEW_EPILOG
+    )
+    preview.add_argument("pipeline", help="a script, or the name of a module that can be imported")
+    preview.add_argument(
+        "--restore", required=True, metavar="URI", help="the checkpoint or savepoint"
+    )
+    preview.add_argument(
+        "--parallelism", type=positive, metavar="N", help="subtasks per operator, as in weir run"
+    )
+    preview.add_argument(
+        "--allow-non-restored-state",
+        action="store_true",
+        help="as in weir run: state of operators that are gone is dropped",
+    )
+    preview.add_argument(
+        "--allow-pickled-state",
+        action="store_true",
+        help="as in weir run: state may be declared as pickles; none is read here",
+    )
+    _add_arguments_of_pipeline(preview)
+    preview.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _add_compare(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+    compare = _command(commands, "compare", "compare the output of two jobs", _COMPARE_EPILOG)
+    for name in ("left", "right"):
+        compare.add_argument(
+            name, metavar=name.upper(), help="the directory that a file sink writes to"
+        )
+    compare.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column of the key by which rows are matched; may be repeated",
+    )
+    compare.add_argument(
+        "--window",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column of the window; may be repeated",
+    )
+    compare.add_argument(
+        "--limit",
+        type=positive,
+        default=_STATE_ROWS,
+        metavar="N",
+        help=f"differences to print (default {_STATE_ROWS})",
+    )
+    compare.add_argument("--json", action="store_true", help="print one JSON document")
+
+
 def _add_checkpoints(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
     listing = _command(
-        commands, "checkpoints", "list jobs and checkpoints of a storage", _CHECKPOINTS_EPILOG
+        commands,
+        "checkpoints",
+        "list jobs, checkpoints and savepoints of a storage",
+        _CHECKPOINTS_EPILOG,
     )
     listing.add_argument("uri", metavar="URI", help="a checkpoint storage, or a job's directory")
     _add_reading(listing)
 
 
 def _add_inspect(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
-    look = _command(commands, "inspect", "show what a checkpoint consists of", _INSPECT_EPILOG)
-    look.add_argument("uri", metavar="URI", help="the directory of a checkpoint: .../<job>/chk-7")
+    look = _command(
+        commands, "inspect", "show what a checkpoint or savepoint consists of", _INSPECT_EPILOG
+    )
+    look.add_argument(
+        "uri",
+        metavar="URI",
+        help="the directory of a checkpoint (.../<job>/chk-7) or of a savepoint",
+    )
     look.add_argument(
         "--state", metavar="OPERATOR[/NAME]", help="print the state of an operator, by its uid"
     )

@@ -1,4 +1,4 @@
-"""``weir checkpoints``: which jobs and checkpoints a storage holds, and whether they are whole."""
+"""``weir checkpoints``: which jobs, checkpoints and savepoints a storage holds, and their state."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,12 +8,14 @@ from rich.console import Console
 
 from weir.cli import formats
 from weir.cli.output import console, print_json, table
-from weir.cli.place import Place, find_place, jobs_in
-from weir.errors import CorruptStateError, RestoreError, StorageError
+from weir.cli.place import Place, find_place, jobs_in, name_of, not_there
+from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
 from weir.ids import CheckpointId, JobId
+from weir.protocol.lineage import NO_END, UNKNOWN, Lineage, lineage_of
+from weir.storage.bases import bases_of
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, StoredCheckpoint, list_checkpoints, verify
-from weir.storage.store import CheckpointStore
+from weir.storage.store import CheckpointStore, store_for
 
 
 class Condition(StrEnum):
@@ -22,6 +24,7 @@ class Condition(StrEnum):
     WHOLE = "whole"
     UNREAD = "not verified"  # Its manifest is good; nobody looked at its files.
     DAMAGED = "damaged"
+    MOVED = "not at its place"  # A savepoint whose directory was moved, or deleted by hand.
     GIVEN_UP = "given up"  # A tombstone: it never completed and never will.
 
 
@@ -34,15 +37,18 @@ class Listed:
     manifest: Manifest | None
     reason: str = ""  # Why it is damaged or was given up.
     given_up_ms: int | None = None
+    # The job went back behind it: it goes on from it only if somebody asks for that.
+    is_abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """A job and its checkpoints, newest first."""
+    """A job and its checkpoints and savepoints, newest first."""
 
     job_id: JobId
     name: str | None  # None: no manifest that could be read says it.
     checkpoints: tuple[Listed, ...]
+    notes: tuple[str, ...] = ()  # What could not be found out.
 
 
 def list_jobs(place: Place, *, read_files: bool) -> list[ListedJob]:
@@ -78,27 +84,59 @@ def run(uri: str, *, read_files: bool, as_json: bool, out: IO[str]) -> int:
 
 
 def _job(store: CheckpointStore, job: JobId, *, read_files: bool) -> ListedJob:
+    line, notes = UNKNOWN, []
+    try:
+        line = newest_line(store, job)
+    except CorruptStateError as error:
+        notes.append(f"which checkpoints are abandoned is not known: {error}")
     listed = tuple(
-        _listed(store, stored, read_files=read_files) for stored in list_checkpoints(store, job)
+        _listed(store, stored, line, read_files=read_files)
+        for stored in list_checkpoints(store, job)
     )
     name = next((c.manifest.job_name for c in listed if c.manifest is not None), None)
-    return ListedJob(job, name, listed)
+    return ListedJob(job, name, listed, tuple(notes))
 
 
-def _listed(store: CheckpointStore, stored: StoredCheckpoint, *, read_files: bool) -> Listed:
+def newest_line(store: CheckpointStore, job: JobId) -> Lineage:
+    """The line of a job's newest attempt; ``UNKNOWN`` where no attempt noted its base.
+
+    Raises:
+        CorruptStateError: A note is damaged.
+        StorageError: The storage failed.
+    """
+    bases = bases_of(store, job)
+    return lineage_of(max(bases), NO_END, bases) if bases else UNKNOWN
+
+
+def _listed(
+    store: CheckpointStore, stored: StoredCheckpoint, line: Lineage, *, read_files: bool
+) -> Listed:
     manifest, number = stored.manifest, stored.checkpoint_id
     if manifest is None:
         return Listed(number, Condition.DAMAGED, None, str(stored.error))
     if not isinstance(manifest, Manifest):
         at = manifest.given_up_ms
         return Listed(number, Condition.GIVEN_UP, None, manifest.reason, given_up_ms=at)
-    if not read_files:
-        return Listed(number, Condition.UNREAD, manifest)
+    condition, reason = _condition(store, manifest, read_files=read_files)
+    is_abandoned = line != UNKNOWN and not line.holds(manifest.attempt, number)
+    return Listed(number, condition, manifest, reason, is_abandoned=is_abandoned)
+
+
+def _condition(
+    store: CheckpointStore, manifest: Manifest, *, read_files: bool
+) -> tuple[Condition, str]:
     try:
-        verify(store, manifest)
-    except (CorruptStateError, StorageError) as error:
-        return Listed(number, Condition.DAMAGED, manifest, str(error))
-    return Listed(number, Condition.WHOLE, manifest)
+        if problem := not_there(manifest):
+            return Condition.MOVED, problem
+        if not read_files:
+            return Condition.UNREAD, ""
+        if manifest.location is None:
+            verify(store, manifest)
+        else:
+            verify(store_for(manifest.location), manifest, "")
+    except (CorruptStateError, StorageError, RestoreError, ConfigError) as error:
+        return Condition.DAMAGED, str(error)
+    return Condition.WHOLE, ""
 
 
 def _completed_ms(job: ListedJob) -> int:
@@ -109,6 +147,7 @@ _STYLES = {
     Condition.WHOLE: "green",
     Condition.UNREAD: "",
     Condition.DAMAGED: "bold red",
+    Condition.MOVED: "yellow",
     Condition.GIVEN_UP: "dim",
 }
 
@@ -118,31 +157,61 @@ def _print_job(screen: Console, place: Place, job: ListedJob) -> None:
     screen.print(f"{job.name or '(name unknown)'}  {directory}", style="bold", soft_wrap=True)
     if not job.checkpoints:
         screen.print("no checkpoint; those of a job that finished are deleted")
-        return
-    shown = table(
-        *("id", "kind", "completed at", "duration", "size", "operators", "parent", "attempt"),
-        "condition",
-        right=("id", "duration", "size", "operators", "parent", "attempt"),
-    )
-    for listed in job.checkpoints:
-        shown.add_row(*_cells(listed), style=_STYLES[listed.condition])
-    screen.print(shown)
+    savepoints = [listed for listed in job.checkpoints if _is_savepoint(listed)]
+    checkpoints = [listed for listed in job.checkpoints if not _is_savepoint(listed)]
+    if checkpoints:
+        shown = table(
+            *("id", "kind", "completed at", "duration", "size", "operators", "parent", "attempt"),
+            "condition",
+            right=("id", "duration", "size", "operators", "parent", "attempt"),
+        )
+        for listed in checkpoints:
+            shown.add_row(*_cells(listed), style=_STYLES[listed.condition])
+        screen.print(shown)
+    if savepoints:
+        shown = table(
+            *("id", "savepoint", "kind", "completed at", "duration", "size", "condition"),
+            right=("id", "duration", "size"),
+        )
+        for listed in savepoints:
+            shown.add_row(*_savepoint_cells(listed), style=_STYLES[listed.condition])
+        screen.print(shown)
+        for listed in savepoints:
+            if listed.condition is not Condition.MOVED:
+                screen.print(f"savepoint {listed.checkpoint_id}: {_where(listed)}", soft_wrap=True)
     for listed in job.checkpoints:
         if listed.reason:
-            said = f"checkpoint {listed.checkpoint_id} {_verb(listed)}: {listed.reason}"
+            said = f"checkpoint {listed.checkpoint_id} {_verb(listed)}{listed.reason}"
             screen.print(said, soft_wrap=True)
+    if any(listed.is_abandoned for listed in job.checkpoints):
+        screen.print(
+            "abandoned: the job went back behind it; `weir run --restore` goes on from it all the "
+            "same, until it is deleted",
+            soft_wrap=True,
+        )
+    for note in job.notes:
+        screen.print(note, style="yellow", soft_wrap=True)
+
+
+def _is_savepoint(listed: Listed) -> bool:
+    return listed.manifest is not None and listed.manifest.location is not None
 
 
 def _verb(listed: Listed) -> str:
     if listed.given_up_ms is not None:
-        return f"was given up at {formats.moment(listed.given_up_ms)}"
-    return "is damaged"
+        return f"was given up at {formats.moment(listed.given_up_ms)}: "
+    return "cannot be used here: " if listed.condition is Condition.MOVED else "is damaged: "
+
+
+def _said(listed: Listed) -> str:
+    said = listed.condition.value
+    return f"{said}, abandoned" if listed.is_abandoned else said
 
 
 def _cells(listed: Listed) -> list[str]:
     manifest = listed.manifest
     if manifest is None:
-        return [str(listed.checkpoint_id), *["-"] * 7, listed.condition.value]
+        return [str(listed.checkpoint_id), *["-"] * 7, _said(listed)]
     return [
         str(listed.checkpoint_id),
         manifest.kind.value,
@@ -152,8 +221,28 @@ def _cells(listed: Listed) -> list[str]:
         str(len(manifest.operators)),
         "-" if manifest.parent_id is None else str(manifest.parent_id),
         str(manifest.attempt),
-        listed.condition.value,
+        _said(listed),
     ]
+
+
+def _savepoint_cells(listed: Listed) -> list[str]:
+    manifest = listed.manifest
+    assert manifest is not None
+    assert manifest.location is not None
+    return [
+        str(listed.checkpoint_id),
+        name_of(manifest.location),
+        manifest.kind.value,
+        formats.moment(manifest.completed_ms),
+        formats.duration(manifest.completed_ms - manifest.triggered_ms),
+        formats.size(manifest.state_size),
+        _said(listed),
+    ]
+
+
+def _where(listed: Listed) -> str:
+    assert listed.manifest is not None
+    return listed.manifest.location or ""
 
 
 def _job_as_json(job: ListedJob) -> dict[str, Any]:
@@ -170,6 +259,7 @@ def _as_json(listed: Listed) -> dict[str, Any]:
         "condition": listed.condition.value,
         "reason": listed.reason or None,
         "given_up_ms": listed.given_up_ms,
+        "abandoned": listed.is_abandoned,
     }
     if listed.manifest is None:
         return said
@@ -180,6 +270,8 @@ def manifest_as_json(manifest: Manifest) -> dict[str, Any]:
     """What a manifest says of its checkpoint as a whole."""
     return {
         "kind": manifest.kind.value,
+        "savepoint": None if manifest.location is None else name_of(manifest.location),
+        "location": manifest.location,
         "parent_id": manifest.parent_id,
         "attempt": manifest.attempt,
         "triggered_ms": manifest.triggered_ms,

@@ -1,4 +1,4 @@
-"""``weir inspect``: one checkpoint from the inside.
+"""``weir inspect``: one checkpoint or savepoint from the inside.
 
 Reading the state needs nothing but the files: keyed state is Arrow IPC, operator state a list of
 JSON. Pickled values stay bytes here: looking at a checkpoint runs no code out of it.
@@ -16,13 +16,12 @@ from rich.console import Console
 from weir.cli import formats
 from weir.cli.checkpoints import manifest_as_json
 from weir.cli.output import console, print_json, table
-from weir.cli.place import find_place
+from weir.cli.place import Found, find_checkpoint, name_of
 from weir.errors import CorruptStateError, RestoreError, WeirError
 from weir.graph.key_groups import TAG_ENUM, TAG_TUPLE, decode_key
-from weir.ids import JobId, OperatorId, StateHandle, SubtaskId
+from weir.ids import OperatorId, StateHandle, SubtaskId
 from weir.protocol.messages import GateAlignment, OperatorAck
-from weir.storage.layout import JobLayout
-from weir.storage.manifest import Manifest, load, read_handle
+from weir.storage.manifest import Manifest, read_handle
 from weir.storage.store import CheckpointStore
 from weir.storage.writer import load_items
 
@@ -50,32 +49,33 @@ class StateRow:
 
 def run(uri: str, *, read_files: bool, as_json: bool, out: IO[str]) -> int:
     """Print what the checkpoint at ``uri`` consists of; 1 if a piece is damaged, else 0."""
-    store, manifest = _open(uri)
+    found = find_checkpoint(uri)
+    manifest = found.manifest
     pieces = {
         ack.subtask: tuple(
-            examine(store, manifest.job_id, handle) if read_files else Piece(handle)
+            examine(found.store, found.directory, handle) if read_files else Piece(handle)
             for handle in ack.handles
         )
         for ack in manifest.acks
     }
     if as_json:
-        print_json(_as_json(manifest, pieces, read_files=read_files), out)
+        print_json(_as_json(found, pieces, read_files=read_files), out)
     else:
-        _print(console(out), manifest, pieces, read_files=read_files)
-    return 1 if any(piece.problem for found in pieces.values() for piece in found) else 0
+        _print(console(out), found, pieces, read_files=read_files)
+    return 1 if any(piece.problem for of_one in pieces.values() for piece in of_one) else 0
 
 
 def run_state(uri: str, wanted: str, *, limit: int, as_json: bool, out: IO[str]) -> int:
     """Print the first rows of the state that ``wanted`` names, as OPERATOR or OPERATOR/NAME."""
-    store, manifest = _open(uri)
-    chosen = select(manifest, wanted)
-    found = (
+    found = find_checkpoint(uri)
+    chosen = select(found.manifest, wanted)
+    all_rows = (
         row
         for subtask, handle in chosen
-        for row in state_rows(store, manifest.job_id, subtask, handle)
+        for row in state_rows(found.store, found.directory, subtask, handle)
     )
-    shown = list(islice(found, limit))
-    is_more = next(found, None) is not None
+    shown = list(islice(all_rows, limit))
+    is_more = next(all_rows, None) is not None
     if as_json:
         rows = [_row_as_json(row) for row in shown]
         print_json({"state": wanted, "rows": rows, "is_more": is_more}, out)
@@ -96,10 +96,10 @@ def run_state(uri: str, wanted: str, *, limit: int, as_json: bool, out: IO[str])
     return 0
 
 
-def examine(store: CheckpointStore, job: JobId, handle: StateHandle) -> Piece:
+def examine(store: CheckpointStore, directory: str, handle: StateHandle) -> Piece:
     """Read a piece of state, compare it with its handle and count what is in it."""
     try:
-        data = read_handle(store, JobLayout(job).directory, handle)
+        data = read_handle(store, directory, handle)
         return Piece(handle, _count(handle, data))
     except WeirError as error:
         return Piece(handle, problem=str(error))
@@ -134,7 +134,7 @@ def select(manifest: Manifest, wanted: str) -> list[tuple[SubtaskId, StateHandle
 
 
 def state_rows(
-    store: CheckpointStore, job: JobId, subtask: SubtaskId, handle: StateHandle
+    store: CheckpointStore, directory: str, subtask: SubtaskId, handle: StateHandle
 ) -> Iterator[StateRow]:
     """What a piece of state holds, one by one.
 
@@ -142,7 +142,7 @@ def state_rows(
         CorruptStateError: It is damaged or missing.
         StorageError: The storage failed.
     """
-    data = read_handle(store, JobLayout(job).directory, handle)
+    data = read_handle(store, directory, handle)
     name = _own_name(handle)
     if handle.kind == "keyed":
         for values in _keyed_rows(handle, data):
@@ -153,28 +153,6 @@ def state_rows(
             yield StateRow(subtask, name, {"key": _key(bytes.fromhex(item[0])), "value": item[1]})
         else:
             yield StateRow(subtask, name, {"item": item})
-
-
-def _open(uri: str) -> tuple[CheckpointStore, Manifest]:
-    place = find_place(uri)
-    if place.job is None or place.checkpoint is None:
-        raise RestoreError(
-            f"{uri} is not the directory of one checkpoint; `weir checkpoints {uri}` lists the "
-            "checkpoints there, `weir inspect` takes one of them (.../<job>/chk-7)"
-        )
-    path = JobLayout(place.job).manifest(place.checkpoint)
-    if not place.store.exists(path):
-        raise RestoreError(
-            f"there is no completed checkpoint {place.checkpoint} of job {place.job} in "
-            f"{place.storage}; `weir checkpoints {place.storage}` lists what there is"
-        )
-    manifest = load(place.store.read(path), path)
-    if not isinstance(manifest, Manifest):
-        raise RestoreError(
-            f"checkpoint {place.checkpoint} of job {place.job} was given up and holds nothing: "
-            f"{manifest.reason}"
-        )
-    return place.store, manifest
 
 
 def _count(handle: StateHandle, data: bytes) -> int | None:
@@ -241,18 +219,19 @@ def _is_number(value: Any) -> bool:
 
 def _print(
     screen: Console,
-    manifest: Manifest,
+    found: Found,
     pieces: dict[SubtaskId, tuple[Piece, ...]],
     *,
     read_files: bool,
 ) -> None:
+    manifest = found.manifest
     took = formats.duration(manifest.completed_ms - manifest.triggered_ms)
     parent = "none" if manifest.parent_id is None else str(manifest.parent_id)
     screen.print(
-        f"checkpoint {manifest.checkpoint_id} of {manifest.job_name} ({manifest.job_id})",
-        style="bold",
-        soft_wrap=True,
+        f"{_title(found)} of {manifest.job_name} ({manifest.job_id})", style="bold", soft_wrap=True
     )
+    if manifest.location is not None:
+        screen.print(_whereabouts(found), soft_wrap=True)
     screen.print(
         f"{manifest.kind}, attempt {manifest.attempt}, parent {parent}; completed "
         f"{formats.moment(manifest.completed_ms)} in {took}; {formats.size(manifest.state_size)}",
@@ -276,6 +255,20 @@ def _print(
         _print_timings(screen, mine)
         _print_channels(screen, mine)
         _print_pieces(screen, [(a.subtask, p) for a in mine for p in pieces[a.subtask]], read_files)
+
+
+def _title(found: Found) -> str:
+    number = f"checkpoint {found.manifest.checkpoint_id}"
+    if found.manifest.location is None:
+        return number
+    return f"savepoint {name_of(found.uri)}, {number}"
+
+
+def _whereabouts(found: Found) -> str:
+    taken_in = found.manifest.location
+    if taken_in is None or taken_in == found.uri:
+        return f"in {found.uri}"
+    return f"in {found.uri}; it was taken in {taken_in}"
 
 
 def _print_timings(screen: Console, acks: list[OperatorAck]) -> None:
@@ -348,9 +341,11 @@ def _print_pieces(screen: Console, pieces: list[tuple[SubtaskId, Piece]], read_f
 
 
 def _as_json(
-    manifest: Manifest, pieces: dict[SubtaskId, tuple[Piece, ...]], *, read_files: bool
+    found: Found, pieces: dict[SubtaskId, tuple[Piece, ...]], *, read_files: bool
 ) -> dict[str, Any]:
+    manifest = found.manifest
     return {
+        "uri": found.uri,
         "job_id": manifest.job_id,
         "job_name": manifest.job_name,
         "checkpoint_id": manifest.checkpoint_id,

@@ -1,4 +1,8 @@
-"""What a URI of checkpoint storage names: the storage, a job in it, or one checkpoint of a job."""
+"""What a URI of checkpoint storage names: the storage, a job in it, or one checkpoint of a job.
+
+A savepoint has two places: its number among its job's checkpoints, and the directory of its own,
+which somebody may have moved. What lies there is believed, not the name of the directory.
+"""
 
 import os
 import re
@@ -7,12 +11,13 @@ from urllib.parse import unquote, urlsplit
 
 from weir.errors import RestoreError
 from weir.ids import CheckpointId, JobId
-from weir.runtime.recovery import RestoreRequest
+from weir.runtime.recovery import RestoreRequest, find_state
+from weir.storage.layout import SAVEPOINT_MANIFEST
+from weir.storage.manifest import Manifest, load
 from weir.storage.store import CheckpointStore, store_for
 
 # What lies in a job's directory; also of jobs that have no checkpoint yet.
 _IN_JOB = re.compile(r"chk-\d+/.+|attempts/\d+")
-_CHECKPOINT = re.compile(r"(?:.*/)?chk-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,16 @@ class Place:
     store: CheckpointStore
     job: JobId | None = None
     checkpoint: CheckpointId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One completed checkpoint or savepoint, and where its state lies."""
+
+    manifest: Manifest
+    uri: str  # The directory that is restored from.
+    store: CheckpointStore  # Of its state.
+    directory: str  # In that store: what the paths of its state are relative to.
 
 
 def absolute(uri: str) -> str:
@@ -40,16 +55,15 @@ def find_place(uri: str) -> Place:
     """What ``uri`` names, by what lies there.
 
     Raises:
-        RestoreError: Nothing lies there.
+        RestoreError: Nothing lies there, or a savepoint.
         ConfigError: The scheme is not supported.
         StorageError: The storage cannot be read.
     """
     whole = absolute(uri)
-    if _CHECKPOINT.fullmatch(whole.removesuffix("/manifest")):
-        request = RestoreRequest.parse(whole.removesuffix("/manifest"))
-        return Place(
-            request.storage, store_for(request.storage), request.job_id, request.checkpoint_id
-        )
+    request = RestoreRequest.parse(whole)
+    if request.checkpoint_id is not None:
+        store = store_for(request.storage)
+        return Place(request.storage, store, request.job_id, request.checkpoint_id)
     store = store_for(whole)
     names = store.list()
     if not names:
@@ -60,4 +74,58 @@ def find_place(uri: str) -> Place:
     if any(_IN_JOB.fullmatch(name) for name in names):
         root, _, job = whole.rpartition("/")
         return Place(root, store_for(root), JobId(unquote(job)))
+    if SAVEPOINT_MANIFEST in names:
+        raise RestoreError(
+            f"{uri} is a savepoint by itself; `weir inspect {uri}` shows it, "
+            f"`weir run PIPELINE --restore {uri}` goes on from it"
+        )
     return Place(whole, store)
+
+
+def find_checkpoint(uri: str) -> Found:
+    """The checkpoint or savepoint that ``uri`` names.
+
+    Raises:
+        RestoreError: There is none, it was given up or moved, or a newer version of Weir wrote it.
+        CorruptStateError: Its manifest is damaged.
+        ConfigError: The scheme is not supported.
+        StorageError: The storage cannot be read.
+    """
+    request = RestoreRequest.parse(absolute(uri))
+    state = find_state(request)
+    # A checkpoint lies in its job's directory, a savepoint in one of its own.
+    named = state.storage if state.manifest.location is not None else request.uri
+    return Found(state.manifest, named, state.store, state.directory)
+
+
+def not_there(manifest: Manifest) -> str | None:
+    """Why a savepoint is not where it was taken; None: it is, or the manifest is none of one.
+
+    Raises:
+        CorruptStateError: The manifest there is damaged.
+        RestoreError: A newer version of Weir wrote it.
+        ConfigError: The scheme of its place is not supported.
+        StorageError: The storage cannot be read.
+    """
+    location = manifest.location
+    if location is None:
+        return None
+    moved = "if it was moved, give the directory where it is now"
+    store = store_for(location)
+    if not store.exists(SAVEPOINT_MANIFEST):
+        return f"savepoint {manifest.checkpoint_id} is not in {location} any more; {moved}"
+    path = f"{location}/{SAVEPOINT_MANIFEST}"
+    found = load(store.read(SAVEPOINT_MANIFEST), path)
+    if not isinstance(found, Manifest) or identity(found) != identity(manifest):
+        return f"savepoint {manifest.checkpoint_id} is not in {location}: another is; {moved}"
+    return None
+
+
+def identity(manifest: Manifest) -> tuple[object, ...]:
+    """What no two checkpoints have in common; a copy of one has all of it."""
+    return manifest.job_id, manifest.attempt, manifest.checkpoint_id, manifest.triggered_ms
+
+
+def name_of(location: str) -> str:
+    """The name of a savepoint: the last part of its directory."""
+    return unquote(location.rstrip("/").rpartition("/")[2])

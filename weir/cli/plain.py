@@ -17,6 +17,7 @@ from weir.protocol.events import (
 )
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import SubtaskMetrics
+from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS
 from weir.runtime.history import CheckpointRecord
 
 METRICS_EVERY_MS = 10_000
@@ -116,7 +117,18 @@ def summary(view: JobView, now_ms: float) -> str:
         f"{picture.name} ({picture.job_id}) {history.status} after "
         f"{formats.duration(picture.uptime_ms)}: "
         f"{formats.counted(history.completed_count, 'checkpoint')} completed{aborted}, "
-        f"{formats.counted(len(history.recoveries), 'recovery', 'recoveries')}"
+        f"{formats.counted(len(history.recoveries), 'recovery', 'recoveries')}{_stop(view)}"
+    )
+
+
+def _stop(view: JobView) -> str:
+    if view.history.status is not JobStatus.FINISHED:
+        return ""
+    stops = [c for c in view.history.checkpoints.values() if c.kind in STOP_KINDS]
+    return "".join(
+        f"; stopped with savepoint {stop.checkpoint_id}, from which it can go on"
+        for stop in stops[-1:]
+        if stop.is_completed
     )
 
 
@@ -151,23 +163,31 @@ def _from(checkpoint_id: CheckpointId | None) -> str:
 def _settled(event: CheckpointSettled, record: CheckpointRecord | None) -> Line:
     acked = "" if record is None else f"{len(record.acks)}/{len(record.triggered.expected)}"
     took = formats.duration(event.duration_ms)
+    noun = _noun(record)
     if event.failure is not None:
         cause = f": {gist(event.cause)}" if event.cause else ""
         counts = f"; {acked} acknowledged{_missing(record)}" if acked else ""
         return Line(
-            f"checkpoint {event.checkpoint_id} aborted after {took}: {event.failure}{cause}{counts}"
+            f"{noun} {event.checkpoint_id} aborted after {took}: {event.failure}{cause}{counts}"
         )
-    text = f"checkpoint {event.checkpoint_id} completed in {took}"
+    text = f"{noun} {event.checkpoint_id} completed in {took}"
+    lasts = noun != "checkpoint"  # Somebody asked for it.
     if record is None:
-        return Line(f"{text}: state {formats.size(event.state_size)}", lasting=False)
+        return Line(f"{text}: state {formats.size(event.state_size)}", lasts)
     longest = max((ack.metrics.alignment_ms for ack in record.acks.values()), default=0.0)
     slowest = slowest_channel(record.acks.values())
     channel = "" if slowest is None else f" ({slowest.receiver} from {slowest.upstream})"
     return Line(
         f"{text}: {acked} acknowledged, alignment {formats.duration(longest)} max{channel}, "
         f"state {formats.size(event.state_size)}",
-        lasting=False,
+        lasts,
     )
+
+
+def _noun(record: CheckpointRecord | None) -> str:
+    if record is None or record.kind not in SAVEPOINT_KINDS:
+        return "checkpoint"
+    return "savepoint"
 
 
 def _missing(record: CheckpointRecord | None) -> str:

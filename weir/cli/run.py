@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from weir.cli.event_log import EventLog
 from weir.cli.job_view import JobView
-from weir.cli.place import absolute
+from weir.cli.place import absolute, find_checkpoint
 from weir.cli.progress import Progress
 from weir.config import CheckpointingMode
 from weir.datastream.execution import ExecutionOptions, overriding
-from weir.errors import JobFailedError, UserError, WeirError
+from weir.errors import ConfigError, JobFailedError, UserError, WeirError
 from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.recovery import RestoreRequest
 from weir.runtime.scripts import explained, find_script, no_job_ran, run_pipeline
 from weir.runtime.tracebacks import without_own_frames
 
@@ -129,6 +128,7 @@ def _explain(error: Exception, *, has_run: bool) -> int:
 
 def _options(arguments: Namespace) -> ExecutionOptions:
     mode = arguments.mode
+    _check_going_back(arguments)
     return ExecutionOptions(
         master=arguments.master,
         parallelism=arguments.parallelism,
@@ -137,15 +137,33 @@ def _options(arguments: Namespace) -> ExecutionOptions:
         # Slots run elsewhere: a path must not depend on where this process was started.
         storage=None if arguments.storage is None else absolute(arguments.storage),
         restore=_restore(arguments.restore),
+        as_new_job=arguments.as_new_job,
+        rewinds_output=not arguments.keep_output,
+        claims=arguments.claim,
         parameters=dict(arguments.args),
         allow_non_restored_state=arguments.allow_non_restored_state or None,
         allow_pickled_state=arguments.allow_pickled_state or None,
     )
 
 
+def _check_going_back(arguments: Namespace) -> None:
+    """Refuse what means nothing without, or beside, what is restored."""
+    restore = arguments.restore
+    if arguments.keep_output and restore is None:
+        raise ConfigError("--keep-output needs --restore: without it no output is taken back")
+    for option, is_given in (("--as-new-job", arguments.as_new_job), ("--claim", arguments.claim)):
+        if is_given and restore in (None, "latest"):
+            raise ConfigError(f"{option} needs --restore with the URI of a checkpoint or savepoint")
+    if arguments.as_new_job and arguments.claim:
+        raise ConfigError(
+            "--claim with --as-new-job would take the savepoint from the job that it is of; leave "
+            "one of them out"
+        )
+
+
 def _restore(given: str | None) -> str | None:
     if given is None or given == "latest":
         return given
-    uri = absolute(given).removesuffix("/manifest")
-    RestoreRequest.parse(uri)
-    return uri
+    # Spark takes a while to start: what is wrong with the checkpoint is said before.
+    find_checkpoint(given)
+    return absolute(given).removesuffix("/manifest")

@@ -14,7 +14,7 @@ import json
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, TypeAlias
@@ -206,11 +206,16 @@ class PickledTypeInfo(TypeInformation):
 
 @dataclass(frozen=True, slots=True)
 class RowTypeInfo(TypeInformation):
-    """Records of fixed fields, as ``Row`` (or plain tuples), stored as an Arrow struct."""
+    """Records of fixed fields, as ``Row`` (or plain tuples), stored as an Arrow struct.
+
+    ``defaults`` are what restored rows get in fields that they were stored without; they are no
+    part of the type.
+    """
 
     field_types: tuple[TypeInformation, ...]
     names: tuple[str, ...] | None = None
     is_tuple: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if self.names is not None and len(self.names) != len(self.field_types):
@@ -219,6 +224,18 @@ class RowTypeInfo(TypeInformation):
             )
         if self.names is not None and len(set(self.names)) != len(self.names):
             raise SchemaError(f"field names repeat: {', '.join(self.names)}")
+        kinds = dict(zip(self.field_names, self.field_types, strict=True))
+        for name, value in self.defaults.items():
+            if name not in kinds:
+                raise SchemaError(f"there is no field {name} to have a default")
+            try:
+                kinds[name].to_arrow([value])
+            except SchemaError as cause:
+                raise SchemaError(f"default of field {name}: {cause}") from cause
+
+    def default_of(self, name: str) -> Any:
+        """What restored rows get in a field that they were stored without."""
+        return self.defaults.get(name)
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -537,10 +554,13 @@ class Types:
 
     @staticmethod
     def ROW_NAMED(
-        field_names: Sequence[str], field_types: Sequence[TypeInformation]
+        field_names: Sequence[str],
+        field_types: Sequence[TypeInformation],
+        *,
+        defaults: Mapping[str, Any] | None = None,
     ) -> RowTypeInfo:
-        """``Row`` of named fields."""
-        return RowTypeInfo(tuple(field_types), tuple(field_names))
+        """``Row`` of named fields; ``defaults``, by name, are for rows restored without them."""
+        return RowTypeInfo(tuple(field_types), tuple(field_names), defaults=dict(defaults or {}))
 
     @staticmethod
     def TUPLE(field_types: Sequence[TypeInformation]) -> RowTypeInfo:

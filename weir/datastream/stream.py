@@ -37,6 +37,7 @@ from weir.operators.functions import (
     ReduceFunction,
     WindowFunction,
 )
+from weir.operators.intervals import Sink
 from weir.operators.keyed import (
     CountFactory,
     KeyedFilterFactory,
@@ -326,10 +327,14 @@ class DataStream:
         return DataStream(self._environment, (End(made),), made)
 
     def _sink(self, name: str, sink: Any) -> "DataStreamSink":
-        factory = _Always(sink.create_operator_factory())
-        return DataStreamSink(
-            self._environment.add(Transformation(name, factory, inputs=self._ends, is_sink=True))
+        made = Transformation(
+            name,
+            _Always(sink.create_operator_factory()),
+            inputs=self._ends,
+            is_sink=True,
+            files=sink.commits_to if isinstance(sink, Sink) else None,
         )
+        return DataStreamSink(self._environment.add(made))
 
 
 class DataStreamSink:

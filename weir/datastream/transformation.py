@@ -50,6 +50,7 @@ class Transformation:
     max_parallelism: int | None = None
     chaining: Chaining = Chaining.ALWAYS
     is_sink: bool = False
+    files: str | None = None  # The directory that a file sink commits its output to.
     keyed: bool = False
     output_type: TypeInformation | None = None  # Of the main output, where it is declared.
     # An operator that another one brings along: it takes its uid from that one ("sum-1-combine")
@@ -91,6 +92,7 @@ def build_graph(
             is_source=t.is_source,
             is_sink=t.is_sink,
             keyed=t.keyed,
+            files=t.files,
         )
         for t in members
     )

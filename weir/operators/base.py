@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from weir.common.batch import Batch
 from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
+from weir.protocol.lineage import UNKNOWN, Lineage
 
 if TYPE_CHECKING:
     from weir.state.store import OperatorStateStore, SnapshotPart
@@ -63,10 +64,15 @@ class OperatorContext:
     state: "OperatorStateStore"
     clock: Clock
     parameters: dict[str, str]
-    checkpointing: bool  # False: nothing will ever be confirmed, so commit at once.
+    # False: nothing needs to be confirmed, so commit at once, or when all input ended at the
+    # latest. It is set before ``finish`` where the end is that of a drain, which confirms the rest.
+    checkpointing: bool
     # Hands committed output to the driver: (checkpoint id, payload). What was delivered for a
     # checkpoint is delivered again, equal, after a restore from it; the driver drops repetitions.
     deliver: Callable[[CheckpointId, Any], None]
+    # The line behind the restored checkpoint: output that was committed beside it comes again.
+    lineage: Lineage = UNKNOWN  # Nothing was restored, or nobody knows.
+    rewinds_output: bool = True  # Whether that output is to be taken back; else it stays.
     late_records: int = 0  # Counted by operators that drop or divert late records.
 
 
@@ -74,6 +80,9 @@ class Operator(ABC):
     """One operator of one subtask."""
 
     ctx: OperatorContext
+    # Names the operator's states in a store, with no effect beyond it: a preview restores states
+    # without opening what would touch an input or output. None: opening has no such effect.
+    declare: "Callable[[OperatorStateStore], None] | None" = None
 
     def open(self, ctx: OperatorContext) -> None:
         """Get ready; ``ctx.state`` already holds what was restored."""

@@ -3,7 +3,8 @@
 Rows are delivered once the checkpoint that covers them completed, under the id of the checkpoint
 whose barrier closed their interval, even if that one was aborted. The rows under one id of one
 subtask are therefore the same whenever they are delivered, and the driver, which drops ids it
-already has, shows every row once. Without checkpoints rows are delivered at once.
+already has, shows every row once. Another driver has none yet: where it goes on from a checkpoint,
+it shows the rows again that waited for that one. Without checkpoints rows are delivered at once.
 """
 
 import base64
@@ -12,12 +13,15 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weir.common.batch import Batch
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.intervals import Intervals, Sink
+
+if TYPE_CHECKING:
+    from weir.state.store import OperatorStateStore
 
 AT_ONCE = CheckpointId(0)  # Deliveries that no checkpoint confirms.
 
@@ -51,11 +55,14 @@ def is_print(factory: Any) -> bool:
 class DeliverOperator(Operator):
     """Keeps rows back until a checkpoint covers them, then delivers them."""
 
+    def declare(self, state: "OperatorStateStore") -> None:
+        self._state = state.list_state("undelivered", "split")
+
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
         self._rows: list[Any] = []
         self._intervals: Intervals[tuple[list[Any], Any]] = Intervals()  # Rows, frozen rows.
-        self._state = ctx.state.list_state("undelivered", "split")
+        self.declare(ctx.state)
         # After rescaling there may be rows of several old subtasks under one id. They go together:
         # the driver takes each id of a subtask once, and in order.
         restored: defaultdict[CheckpointId, list[Any]] = defaultdict(list)

@@ -3,11 +3,12 @@
 Flink does not keep watermarks in checkpoints: after a restore event time stands at the beginning
 until the first watermark arrives, so a record that was late before the failure is on time when it
 is replayed, and a window that had fired fires once more. Here an operator that decides by event
-time goes on from where its snapshot was.
+time goes on from where its snapshot was. But where that is the end of event time, it begins anew:
+the job was drained and goes on after all, and otherwise all that comes would be late.
 """
 
 from weir.operators.base import OperatorContext
-from weir.protocol.elements import MIN_WATERMARK_MS
+from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
 _STATE = "watermark"
 
@@ -24,6 +25,8 @@ class WatermarkState:
             self.restored_ms: int = saved.get(self._subtask, MIN_WATERMARK_MS)
         else:
             self.restored_ms = min(saved.values(), default=MIN_WATERMARK_MS)
+        if self.restored_ms == MAX_WATERMARK_MS:
+            self.restored_ms = MIN_WATERMARK_MS
 
     def save(self, watermark_ms: int) -> None:
         """Keep the watermark for the snapshot that comes."""

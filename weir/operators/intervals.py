@@ -25,6 +25,11 @@ T = TypeVar("T")
 class Sink(ABC):
     """An output; travels pickled to the subtasks."""
 
+    @property
+    def commits_to(self) -> str | None:
+        """Where a sink commits files, which going back takes back; None: it commits none."""
+        return None
+
     @abstractmethod
     def create_operator_factory(self) -> Callable[[], Operator]:
         """What makes the operator of each subtask."""

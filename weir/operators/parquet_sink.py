@@ -3,12 +3,13 @@
 ::
 
     <path>/part-<operator>-<subtask>-<checkpoint>-<counter>.parquet     committed
-    <path>/_pending/<job>/<attempt>/<operator>-<subtask>-<n>.parquet    being written, or waiting
+    <path>/_pending/<job>/<attempt>/<operator>-<subtask>-<n>.parquet    being written
+    <path>/_pending/<job>/<attempt>/part-….parquet                      waiting
     <path>/_withdrawn/<job>/<attempt>/part-….parquet                    taken back by a rewind
 
 First phase: the barrier of checkpoint n swaps to a new file; the old one is closed and synced on
 the snapshot thread, before the acknowledgement. Second phase: when checkpoint n or a later one
-completed, a rename gives the file its final name and the directory is synced. ``<checkpoint>`` is
+completed, a rename gives the file its final place and the directory is synced. ``<checkpoint>`` is
 the one whose barrier closed the file. Which pending files become which final ones is in the
 snapshot, so a restore finishes what a crash left between completion and rename.
 
@@ -16,8 +17,13 @@ The snapshot's list is *union* state: after rescaling every subtask sees the who
 commits and cleans for the old subtasks ``s % parallelism == index``. With split state one subtask
 could clean away, as a leftover, the file that another was still to commit.
 
-Opening cleans up: leftovers of older attempts go, and where a job goes on from an older checkpoint
-than it had committed, the newer files are moved to ``_withdrawn``, for their records come again.
+Opening makes the output that of the line behind the restored checkpoint. What this job committed
+beside it is moved to ``_withdrawn``, for its records come again; what was withdrawn and is on it
+comes back. All of it is renames within the subtask's share, so a crash in the middle leaves nothing
+that the next opening would not finish, and going back and on again ends where it began. Whose a
+file is stands in its footer: another job may have written beside it. Then leftovers of older
+attempts go; those that had waited are withdrawn as well, since a savepoint or a checkpoint that
+nobody goes on from now may need them.
 """
 
 import os
@@ -26,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -34,21 +41,31 @@ import pyarrow.parquet as pq
 
 from weir.common.batch import Batch
 from weir.errors import ConfigError, CorruptStateError, SchemaError, StorageError, UserError
-from weir.ids import CheckpointId
+from weir.ids import AttemptNumber, CheckpointId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.intervals import Intervals, Sink
+from weir.protocol.lineage import ANY_ATTEMPT, UNKNOWN
+from weir.storage.withdrawn import (
+    PENDING,
+    WITHDRAWN,
+    CommittedName,
+    pending_directory,
+    remove_empty,
+    withdrawn_directory,
+    withdrawn_files,
+)
 from weir.testing.faults import reach
 
 if TYPE_CHECKING:
     from weir.ids import StateHandle
-    from weir.state.store import SnapshotPart
+    from weir.state.store import OperatorStateStore, SnapshotPart
     from weir.storage.writer import StoredSnapshotWriter
 
 ROW_GROUP_ROWS = 32_768  # Encoding one takes the loop some milliseconds.
 ROW_GROUP_BYTES = 16 << 20
 NO_CHECKPOINT = CheckpointId(0)  # In the names of files that no checkpoint confirms.
-_COMMITTED = re.compile(r"part-.+-(\d+)-(\d+)-(\d+)\.parquet")  # Subtask, checkpoint, counter.
 CREATE_TRIES = 3  # A neighbour may remove the still empty directory in between.
+JOB_KEY, ATTEMPT_KEY = b"weir.job", b"weir.attempt"  # In the footer: who wrote the file.
 
 
 class ParquetSink(Sink):
@@ -71,16 +88,25 @@ class ParquetSink(Sink):
         self.rows_per_file = rows_per_file
         self.schema = schema
 
+    @property
+    def commits_to(self) -> str:
+        return self.path
+
     def create_operator_factory(self) -> Callable[[], Operator]:
         return partial(ParquetSinkOperator, self.path, self.rows_per_file, self.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """A file that waits for its final name; names are relative to the sink's directory."""
+    """A file that waits for its final place; names are relative to the sink's directory."""
 
     pending: str
     final: str
+
+    @property
+    def attempt(self) -> AttemptNumber:
+        """The attempt that wrote it."""
+        return AttemptNumber(int(Path(self.pending).parent.name))
 
 
 class ParquetSinkOperator(Operator):
@@ -94,32 +120,42 @@ class ParquetSinkOperator(Operator):
         self._full: list[PartFile] = []  # Of the interval that is still open.
         self._intervals: Intervals[list[tuple[PartFile, PendingCommit]]] = Intervals()
         self._numbered = 0
+        self._saved_id = NO_CHECKPOINT  # The newest that was restored, or taken here.
+        self._spared: set[int] = set()  # Beside the line, and yet meant to stay.
+        self._moved_in: set[Path] = set()  # Directories whose names are not durable yet.
+
+    def declare(self, state: "OperatorStateStore") -> None:
+        self._state = state.list_state("commits", "union")
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
-        operator, job = quote(ctx.subtask.operator, safe=""), quote(ctx.job_id, safe="")
+        operator = quote(ctx.subtask.operator, safe="")
         self._stem = f"{operator}-{ctx.subtask.index}"
-        self._job_directory = self._root / "_pending" / job
+        self._job_directory = pending_directory(self._root, ctx.job_id)
         self._directory = self._job_directory / str(ctx.attempt)
-        self._withdrawn = self._root / "_withdrawn" / job / str(ctx.attempt)
-        self._committed_name = re.compile(rf"part-{re.escape(operator)}-(\d+)-(\d+)-\d+\.parquet")
-        self._pending_name = re.compile(rf"{re.escape(operator)}-(\d+)-\d+\.parquet")
+        self._withdrawn = withdrawn_directory(self._root, ctx.job_id)
+        self._being_written = re.compile(rf"{re.escape(operator)}-(\d+)-\d+\.parquet")
         self._root.mkdir(parents=True, exist_ok=True)
-        self._state = ctx.state.list_state("commits", "union")
+        self.declare(ctx.state)
         restored = self._state.get()
         mine = [item for item in restored if item["job"] == ctx.job_id]
-        if mine:
-            self._withdraw_after(max(item["checkpoint"] for item in mine))
-            commits = [
-                PendingCommit(*names)
-                for item in mine
-                if self._stands_in_for(item["subtask"])
-                for names in item["commits"]
-            ]
-            self._commit(commits, CheckpointId(max(item["checkpoint"] for item in mine)))
-        elif not restored and not ctx.state.restored:
+        checkpoint_id = CheckpointId(max((item["checkpoint"] for item in mine), default=0))
+        behind = (span.last for span in ctx.lineage.spans)
+        self._saved_id = max((checkpoint_id, *behind))
+        self._spared = {spared for item in mine for spared in item.get("spared", ())}
+        self._rewind(checkpoint_id)
+        commits = [
+            PendingCommit(*names)
+            for item in mine
+            if self._stands_in_for(item["subtask"])
+            for names in item["commits"]
+        ]
+        self._put_back(commits)
+        self._commit(commits, checkpoint_id)
+        if not restored and not ctx.state.restored:
             self._refuse_foreign_output()
         self._remove_leftovers()
+        self._sync_moves()
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         columns = self._fit(batch.columns)
@@ -127,7 +163,8 @@ class ParquetSinkOperator(Operator):
             if self._current is None:
                 name = f"{self._stem}-{self._numbered}.parquet"
                 self._numbered += 1
-                self._current = PartFile(self._directory / name, columns.schema)
+                writer = {JOB_KEY: self.ctx.job_id.encode(), ATTEMPT_KEY: b"%d" % self.ctx.attempt}
+                self._current = PartFile(self._directory / name, columns.schema, writer)
             room = self._rows_per_file - self._current.rows
             self._current.write(columns.slice(0, room))
             columns = columns.slice(room)
@@ -137,7 +174,9 @@ class ParquetSinkOperator(Operator):
                 self._current = None
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        self._swap(checkpoint_id)
+        if named := self._swap(checkpoint_id):
+            self._intervals.close(checkpoint_id, named)
+        self._saved_id = checkpoint_id
         item = {
             "job": self.ctx.job_id,
             "subtask": self.ctx.subtask.index,
@@ -147,6 +186,7 @@ class ParquetSinkOperator(Operator):
                 for _, files in self._intervals.waiting()
                 for _, commit in files
             ],
+            **({"spared": sorted(self._spared)} if self._spared else {}),
         }
         self._state.update([item])
 
@@ -160,34 +200,33 @@ class ParquetSinkOperator(Operator):
         self._commit([commit for _, files in done for _, commit in files], checkpoint_id)
 
     def finish(self) -> None:
-        if not self.ctx.checkpointing:
-            self._swap(NO_CHECKPOINT)
-            _SealFiles([f for _, files in self._intervals.waiting() for f, _ in files]).seal()
-            self.on_checkpoint_completed(NO_CHECKPOINT)
+        if self.ctx.checkpointing:
+            return
+        # Nothing comes to confirm what waits since a savepoint. What came after it gets the number
+        # behind it, as output that going back to it takes back.
+        done = self._intervals.complete(self._saved_id)
+        last = CheckpointId(self._saved_id + 1) if self._saved_id else NO_CHECKPOINT
+        named = [pair for _, files in done for pair in files] + self._swap(last)
+        _SealFiles([file for file, _ in named]).seal()
+        self._commit([commit for _, commit in named], last)
 
     def close(self) -> None:
         if self._current is not None:
             self._current.abandon()
         elif not self._full and not self._intervals.waiting():
-            _remove_empty(self._directory, self._job_directory, self._root / "_pending")
+            remove_empty(self._directory, self._job_directory, self._root / PENDING)
 
-    def _swap(self, checkpoint_id: CheckpointId) -> None:
+    def _swap(self, checkpoint_id: CheckpointId) -> "list[tuple[PartFile, PendingCommit]]":
         """Close the interval: what was written so far belongs to this checkpoint."""
         files = self._full if self._current is None else [*self._full, self._current]
         self._full, self._current = [], None
-        if not files:
-            return
-        named = [
-            (
-                file,
-                PendingCommit(
-                    str(file.path.relative_to(self._root)),
-                    f"part-{self._stem}-{checkpoint_id}-{counter}.parquet",
-                ),
-            )
-            for counter, file in enumerate(files)
-        ]
-        self._intervals.close(checkpoint_id, named)
+        named = []
+        for counter, file in enumerate(files):
+            final = f"part-{self._stem}-{checkpoint_id}-{counter}.parquet"
+            # From here on it may be needed, whatever becomes of this attempt: its name says so.
+            file.rename(self._directory / final)
+            named.append((file, PendingCommit(str(file.path.relative_to(self._root)), final)))
+        return named
 
     def _commit(self, commits: Sequence[PendingCommit], checkpoint_id: CheckpointId) -> None:
         """Give files their final names; those that have them already stay as they are."""
@@ -219,12 +258,20 @@ class ParquetSinkOperator(Operator):
         """Whether this subtask looks after the files of that one, perhaps of a wider attempt."""
         return subtask % self.ctx.parallelism == self.ctx.subtask.index
 
-    def _committed(self) -> Iterator[tuple[Path, int]]:
-        """This subtask's final files and their checkpoints."""
-        for path in self._root.iterdir():
-            match = self._committed_name.fullmatch(path.name)
-            if match and self._stands_in_for(int(match[1])):
-                yield path, int(match[2])
+    def _is_mine(self, name: CommittedName | None) -> bool:
+        """Whether this subtask looks after the files of that name."""
+        return (
+            name is not None
+            and name.operator == self.ctx.subtask.operator
+            and self._stands_in_for(name.subtask)
+        )
+
+    def _committed(self) -> Iterator[tuple[Path, CommittedName]]:
+        """This subtask's share of the files that are output."""
+        for path in list(self._root.iterdir()):
+            name = CommittedName.parse(path.name)
+            if name is not None and self._is_mine(name):
+                yield path, name
 
     def _refuse_foreign_output(self) -> None:
         if found := next(self._committed(), None):
@@ -234,17 +281,86 @@ class ParquetSinkOperator(Operator):
                 "the run they belong to"
             )
 
-    def _withdraw_after(self, checkpoint_id: int) -> None:
-        newer = [path for path, committed_by in self._committed() if committed_by > checkpoint_id]
-        if newer:
-            self._withdrawn.mkdir(parents=True, exist_ok=True)
-            for path in newer:
-                path.rename(self._withdrawn / path.name)
-            fsync_directory(self._withdrawn)
-            fsync_directory(self._root)
+    # Rewinding.
+
+    def _rewind(self, restored_id: CheckpointId) -> None:
+        """Make the output that of the line behind the restored checkpoint.
+
+        ``restored_id`` is 0 where the checkpoint has nothing of this job.
+        """
+        beside = [
+            (path, name.checkpoint_id, attempt)
+            for path, name in self._committed()
+            if self._is_beside(name.checkpoint_id, restored_id)
+            and (attempt := self._wrote(path, by_default=restored_id > 0)) is not None
+        ]
+        if not self.ctx.rewinds_output:
+            # Noted, or the next attempt would take it back: to that one it looks all the same.
+            self._spared.update(checkpoint_id for _, checkpoint_id, _ in beside)
+            return
+        subtask = str(self.ctx.subtask)
+        for path, checkpoint_id, attempt in beside:
+            reach("sink.before_withdraw", subtask=subtask, id=checkpoint_id)
+            self._withdraw(path, attempt)
+        back = [
+            file
+            for file in withdrawn_files(self._root, self.ctx.job_id)
+            if self._is_mine(file.name) and file.is_on(self.ctx.lineage)
+        ]
+        for file in back:
+            reach("sink.before_return", subtask=subtask, id=file.name.checkpoint_id)
+            self._return(file.path)
+
+    def _is_beside(self, checkpoint_id: CheckpointId, restored_id: CheckpointId) -> bool:
+        """Whether what was committed for a checkpoint comes again."""
+        if checkpoint_id == NO_CHECKPOINT or checkpoint_id in self._spared:
+            return False
+        if self.ctx.lineage == UNKNOWN:
+            return 0 < restored_id < checkpoint_id
+        return checkpoint_id not in self.ctx.lineage
+
+    def _wrote(self, path: Path, *, by_default: bool) -> AttemptNumber | None:
+        """The attempt of this job that wrote a file; None: another job did."""
+        footer = _footer(path) or {}
+        job = footer.get(JOB_KEY)
+        if job is None:
+            return ANY_ATTEMPT if by_default else None
+        if job != self.ctx.job_id.encode():
+            return None
+        return AttemptNumber(int(footer.get(ATTEMPT_KEY, ANY_ATTEMPT)))
+
+    def _withdraw(self, path: Path, attempt: AttemptNumber) -> None:
+        directory = self._withdrawn / str(attempt)
+        _move(path, directory / path.name)
+        self._moved_in.update((directory, *directory.parents[:3], path.parent))
+
+    def _return(self, path: Path) -> None:
+        _move(path, self._root / path.name)
+        self._moved_in.update((self._root, path.parent))
+        remove_empty(path.parent, self._withdrawn, self._root / WITHDRAWN)
+
+    def _sync_moves(self) -> None:
+        for directory in self._moved_in:
+            if directory.is_dir():
+                fsync_directory(directory)
+        self._moved_in.clear()
+
+    def _put_back(self, commits: Sequence[PendingCommit]) -> None:
+        """Find what the checkpoint covers where it was withdrawn, also if nothing is rewound."""
+        missing = {
+            commit.final: commit.attempt
+            for commit in commits
+            if not (self._root / commit.final).exists()
+            and not (self._root / commit.pending).exists()
+        }
+        if missing:
+            for file in list(withdrawn_files(self._root, self.ctx.job_id)):
+                wrote = missing.get(file.path.name)
+                if wrote is not None and file.attempt in (wrote, ANY_ATTEMPT):
+                    self._return(file.path)
 
     def _remove_leftovers(self) -> None:
-        """Remove pending files of older attempts; what the restored snapshot named is committed."""
+        """Clear the pending directories of older attempts: what was restored is committed."""
         if not self._job_directory.is_dir():
             return
         for attempt in self._job_directory.iterdir():
@@ -252,22 +368,35 @@ class ParquetSinkOperator(Operator):
                 continue
             try:
                 for path in list(attempt.iterdir()):
-                    match = self._pending_name.fullmatch(path.name)
-                    if match and self._stands_in_for(int(match[1])):
-                        path.unlink()
+                    self._remove_leftover(path, AttemptNumber(int(attempt.name)))
             except FileNotFoundError:
                 continue  # Another subtask emptied and removed the directory.
-            _remove_empty(attempt)
+            remove_empty(attempt)
+
+    def _remove_leftover(self, path: Path, attempt: AttemptNumber) -> None:
+        match = self._being_written.fullmatch(path.name)
+        if match and self._stands_in_for(int(match[1])):
+            path.unlink()
+            return
+        name = CommittedName.parse(path.name)
+        if name is None or not self._is_mine(name):
+            return
+        # Without a footer it was never acknowledged, so no checkpoint covers it.
+        if name.checkpoint_id == NO_CHECKPOINT or _footer(path) is None:
+            path.unlink()
+        else:
+            self._withdraw(path, attempt)
 
 
 class PartFile:
     """A Parquet file while it is written: open, complete, then sealed, in that order.
 
     One thread uses it at a time: the loop until the barrier, the snapshot thread until the
-    acknowledgement.
+    acknowledgement. Only sealing may meet itself: at the end of a job without checkpoints a
+    savepoint may still be written.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, metadata: dict[bytes, bytes]) -> None:
         self.path = path
         self.rows = 0
         self._buffer: list[pa.RecordBatch] = []
@@ -275,7 +404,9 @@ class PartFile:
         self._buffered_bytes = 0
         self._sealed = False
         self._failure: Exception | None = None
+        self._sealing = Lock()
         self._writer: pq.ParquetWriter | None = _create(path, schema)
+        self._writer.add_key_value_metadata(metadata)
 
     def write(self, columns: pa.RecordBatch) -> None:
         """Add rows."""
@@ -285,6 +416,11 @@ class PartFile:
         self._buffered_bytes += columns.nbytes
         if self._buffered_rows >= ROW_GROUP_ROWS or self._buffered_bytes >= ROW_GROUP_BYTES:
             self._write_row_group()
+
+    def rename(self, path: Path) -> None:
+        """Have the file under another name in the same directory, finished or not."""
+        self.path.rename(path)
+        self.path = path
 
     def complete(self) -> None:
         """Write what is left and the footer; not yet durable."""
@@ -302,21 +438,22 @@ class PartFile:
             StorageError: It cannot be; now or at an earlier try. The rows in it are lost to this
                 attempt, so no later checkpoint may pass over it either.
         """
-        if self._sealed:
-            return
-        if self._failure is None:
-            try:
-                reach("sink.before_close", path=self.path.name)
-                self.complete()
-                _fsync(self.path, os.O_RDONLY)
-                fsync_directory(self.path.parent)
-            except Exception as error:
-                self._failure = error
-        if self._failure is not None:
-            raise StorageError(
-                f"{self.path} could not be written: {self._failure}"
-            ) from self._failure
-        self._sealed = True
+        with self._sealing:
+            if self._sealed:
+                return
+            if self._failure is None:
+                try:
+                    reach("sink.before_close", path=self.path.name)
+                    self.complete()
+                    _fsync(self.path, os.O_RDONLY)
+                    fsync_directory(self.path.parent)
+                except Exception as error:
+                    self._failure = error
+            if self._failure is not None:
+                raise StorageError(
+                    f"{self.path} could not be written: {self._failure}"
+                ) from self._failure
+            self._sealed = True
 
     def abandon(self) -> None:
         """Let go of the file without what is still in memory."""
@@ -376,9 +513,9 @@ def rename_once(pending: Path, final: Path) -> None:
 def committed_files(directory: Path) -> list[Path]:
     """The files that are output, ordered so that the rows of one key are in the order they came."""
     found = [
-        (int(match[2]), int(match[1]), int(match[3]), path)
+        (name.checkpoint_id, name.subtask, name.counter, path)
         for path in directory.iterdir()
-        if (match := _COMMITTED.fullmatch(path.name))
+        if (name := CommittedName.parse(path.name)) is not None
     ]
     return [path for *_, path in sorted(found)]
 
@@ -410,10 +547,31 @@ def _create(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     raise AssertionError("unreachable")
 
 
-def _remove_empty(*directories: Path) -> None:
-    """Remove directories, innermost first, up to the first one that is in use."""
-    for directory in directories:
+def _footer(path: Path) -> dict[bytes, bytes] | None:
+    """The key-value pairs in a file's footer; None: the file has none and is not whole."""
+    try:
+        return pq.read_metadata(path).metadata or {}
+    except pa.ArrowInvalid:
+        return None
+
+
+def _move(path: Path, to: Path) -> None:
+    """Rename into another directory, which is made if there is none.
+
+    Raises:
+        UserError: Another file has that name.
+        StorageError: The file is gone.
+    """
+    if to.exists():
+        raise UserError(
+            f"{path} cannot be moved to {to}: there is a file already, and both are meant to be "
+            "the same output. Look at the two, and move one of them out of the directory"
+        )
+    for tries_left in reversed(range(CREATE_TRIES)):
+        to.parent.mkdir(parents=True, exist_ok=True)
         try:
-            directory.rmdir()
-        except OSError:
-            return  # Not empty, or already gone.
+            path.rename(to)
+            break
+        except FileNotFoundError as error:
+            if not tries_left or not path.exists():
+                raise StorageError(f"{path} was there a moment ago and cannot be moved") from error

@@ -14,13 +14,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weir.common.batch import Batch
 from weir.common.typeinfo import TypeInformation
 from weir.errors import ConfigError
 from weir.ids import CheckpointId
 from weir.operators.base import OperatorContext, Poll, SourceOperator
+
+if TYPE_CHECKING:
+    from weir.state.store import OperatorStateStore
 
 
 class SplitReader(ABC):
@@ -95,9 +98,12 @@ class SplitSourceOperator(SourceOperator):
         self._rate: RateLimit | None = None
         self._due_ms: int | None = None
 
+    def declare(self, state: "OperatorStateStore") -> None:
+        self._state = state.list_state("splits", "split")
+
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
-        self._state = ctx.state.list_state("splits", "split")
+        self.declare(ctx.state)
         if ctx.state.restored:
             self._splits.extend(
                 _OpenSplit(item["split"], item["position"]) for item in self._state.get()

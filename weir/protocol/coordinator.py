@@ -18,6 +18,10 @@ Five rules explain most of it:
   is left over beyond that is for the sweep of the storage.
 - Completed checkpoints are let go only while the job runs: otherwise a restore may be reading them.
 
+Where a job goes back, the checkpoints beside its new line are *abandoned*: they are kept for a
+while, do not count among those retained, and count again should the job go on from their branch
+after all.
+
 Source: Flink, CheckpointCoordinator and PendingCheckpoint; arXiv:1506.08603, section 4.
 """
 
@@ -32,6 +36,7 @@ from weir.protocol import failures, retention, scheduling
 from weir.protocol.elements import CheckpointBarrier, CheckpointKind
 from weir.protocol.failures import DECLINE_REASONS, FailureCount
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
+from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import (
     Acknowledged,
     CheckpointAborted,
@@ -52,8 +57,10 @@ from weir.protocol.messages import (
     JobEnded,
     ManifestFailed,
     ManifestWritten,
+    RecordAbandoned,
     RecordAborted,
     RecordCompleted,
+    RecordReclaimed,
     SubtaskFinished,
     Tick,
     TimeLost,
@@ -118,7 +125,8 @@ class CoordinatorState:
     @property
     def latest_completed_id(self) -> CheckpointId | None:
         """The newest checkpoint that a failed job would come back to."""
-        return self.completed[-1].checkpoint_id if self.completed else None
+        on_the_line = (c.checkpoint_id for c in self.completed if c.abandoned_at_ms is None)
+        return max(on_the_line, default=None)
 
     def with_pending(self, changed: PendingCheckpoint) -> "CoordinatorState":
         """The state with one pending checkpoint replaced."""
@@ -202,6 +210,9 @@ def next_due_ms(state: CoordinatorState) -> int | None:
     due = [p.expires_at_ms for p in state.pending if not p.is_finalizing]
     if state.next_periodic_ms is not None:
         due.append(state.next_periodic_ms)
+    if state.plan is not None:
+        expiries = (retention.expires_at_ms(c, state.config) for c in state.completed)
+        due += (at_ms for at_ms in expiries if at_ms is not None)
     return min(due, default=None)
 
 
@@ -241,7 +252,7 @@ def _decline(state: CoordinatorState, declined: Declined, now_ms: int) -> Step:
     cause = f"{declined.chain}: {declined.cause}" if declined.cause else str(declined.chain)
     return (
         Step(state, result=AckResult.ACCEPTED)
-        .then(_abort, pending, declined.reason, cause, now_ms=now_ms, by_subtask=True)
+        .then(_abort, pending, declined.reason, cause, now_ms=now_ms)
         .then(_start_due, now_ms)
     )
 
@@ -288,6 +299,7 @@ def _complete(state: CoordinatorState, event: ManifestWritten, now_ms: int) -> S
         completed_at_ms=now_ms,
         parent_id=pending.parent_id,
         sinks_acknowledged_at_ms=pending.sinks_acknowledged_at_ms,
+        target=pending.barrier.options.target,
     )
     state = replace(
         state.without_pending(pending),
@@ -299,7 +311,7 @@ def _complete(state: CoordinatorState, event: ManifestWritten, now_ms: int) -> S
     if pending.kind is not CheckpointKind.SAVEPOINT:
         done = done.then(_announce, completed)
     if pending.kind is CheckpointKind.CHECKPOINT:
-        done = done.then(_store, completed)
+        done = done.then(_store, completed, now_ms)
     if pending.kind is not CheckpointKind.SAVEPOINT:
         done = done.then(_abort_superfluous, completed, now_ms)
     return done.then(_write_next_manifest).then(_start_due, now_ms)
@@ -314,7 +326,10 @@ def _announce(state: CoordinatorState, completed: CompletedCheckpoint) -> Step:
         base_id=completed.checkpoint_id,
         is_stopping=state.is_stopping or completed.kind in STOP_KINDS,
     )
-    return Step(state, (CheckpointCompleted(state.attempt, completed.checkpoint_id),))
+    told = CheckpointCompleted(
+        state.attempt, completed.checkpoint_id, final=completed.kind in STOP_KINDS
+    )
+    return Step(state, (told,))
 
 
 def _abort_superfluous(
@@ -334,13 +349,18 @@ def _abort_superfluous(
     return cleared
 
 
-def _store(state: CoordinatorState, completed: CompletedCheckpoint) -> Step:
+def _store(state: CoordinatorState, completed: CompletedCheckpoint, now_ms: int) -> Step:
     """File a completed checkpoint for recovery, and let the oldest go."""
     if state.ended and not retention.is_kept_on_end(state.config.retention, state.ended):
         return Step(state, (DiscardCheckpoint(completed),))
+    if state.plan is None:  # A restore may be reading any of them.
+        return Step(replace(state, completed=(*state.completed, completed)))
+    if completed.attempt != state.attempt:  # Its successor has gone on from one before it.
+        completed = replace(completed, abandoned_at_ms=now_ms)
+        everything = tuple(sorted((*state.completed, completed), key=lambda c: c.checkpoint_id))
+        abandoned = RecordAbandoned((completed.checkpoint_id,))
+        return Step(replace(state, completed=everything), (abandoned,))
     everything = (*state.completed, completed)
-    if state.plan is None:
-        return Step(replace(state, completed=everything))  # A restore may be reading any of them.
     kept, subsumed = retention.subsume(everything, state.config.retained_max)
     return Step(replace(state, completed=kept), tuple(DiscardCheckpoint(old) for old in subsumed))
 
@@ -445,7 +465,22 @@ def _tick(state: CoordinatorState, now_ms: int) -> Step:
             ticked = ticked.then(
                 _abort, pending, FailureReason.CHECKPOINT_EXPIRED, cause, now_ms=now_ms
             )
+    ticked = ticked.then(_let_abandoned_go, now_ms)
     return ticked.then(_enqueue_periodic, now_ms).then(_start_due, now_ms)
+
+
+def _let_abandoned_go(state: CoordinatorState, now_ms: int) -> Step:
+    """Nobody went on from these for long enough."""
+    if state.plan is None:
+        return Step(state)  # The job may be choosing what to go on from.
+    expired = tuple(
+        completed
+        for completed in state.completed
+        if (at_ms := retention.expires_at_ms(completed, state.config)) is not None
+        and at_ms <= now_ms
+    )
+    kept = tuple(completed for completed in state.completed if completed not in expired)
+    return Step(replace(state, completed=kept), tuple(map(DiscardCheckpoint, expired)))
 
 
 def _enqueue_periodic(state: CoordinatorState, now_ms: int) -> Step:
@@ -503,7 +538,7 @@ def _trigger(state: CoordinatorState, request: TriggerRequest, now_ms: int) -> S
     barrier = CheckpointBarrier(
         checkpoint_id=state.next_id,
         triggered_at_ms=now_ms,
-        options=scheduling.barrier_options(state.config, request.kind),
+        options=scheduling.barrier_options(state.config, request.kind, request.target),
     )
     pending = PendingCheckpoint(
         barrier=barrier,
@@ -572,19 +607,41 @@ def _start(state: CoordinatorState, event: CheckpointingStarted, now_ms: int) ->
             f"attempt {event.attempt} started while attempt {state.attempt} "
             f"{'runs' if state.plan is not None else f'is over: the job {state.ended}'}"
         )
-    return Step(
-        replace(
-            state,
-            attempt=event.attempt,
-            plan=event.plan,
-            base_id=event.restored_from,
-            is_stopping=False,
-            next_periodic_ms=scheduling.first_due_ms(
-                state.config, delay_ms=event.first_delay_ms, now_ms=now_ms
-            ),
+    state = replace(
+        state,
+        attempt=event.attempt,
+        plan=event.plan,
+        base_id=event.restored_from,
+        is_stopping=False,
+        next_periodic_ms=scheduling.first_due_ms(
+            state.config, delay_ms=event.first_delay_ms, now_ms=now_ms
         ),
-        result=AckResult.ACCEPTED,
     )
+    return Step(state, result=AckResult.ACCEPTED).then(_follow, event.lineage, now_ms)
+
+
+def _follow(state: CoordinatorState, lineage: Lineage, now_ms: int) -> Step:
+    """Abandon the completed checkpoints beside the line that the job goes on along."""
+    if lineage == UNKNOWN:
+        return Step(state)
+    abandoned: list[CheckpointId] = []
+    reclaimed: list[CheckpointId] = []
+    completed: list[CompletedCheckpoint] = []
+    for checkpoint in state.completed:
+        is_on_it = lineage.holds(checkpoint.attempt, checkpoint.checkpoint_id)
+        if is_on_it and checkpoint.abandoned_at_ms is not None:
+            reclaimed.append(checkpoint.checkpoint_id)
+            checkpoint = replace(checkpoint, abandoned_at_ms=None)
+        elif not is_on_it and checkpoint.abandoned_at_ms is None:
+            abandoned.append(checkpoint.checkpoint_id)
+            checkpoint = replace(checkpoint, abandoned_at_ms=now_ms)
+        completed.append(checkpoint)
+    commands: list[CoordinatorCommand] = []
+    if abandoned:
+        commands.append(RecordAbandoned(tuple(abandoned)))
+    if reclaimed:
+        commands.append(RecordReclaimed(tuple(reclaimed)))
+    return Step(replace(state, completed=tuple(completed)), tuple(commands))
 
 
 def _stop(state: CoordinatorState, event: CheckpointingStopped, now_ms: int) -> Step:
@@ -632,12 +689,19 @@ def _load(state: CoordinatorState, event: CheckpointsRestored) -> Step:
     if savepoints := [c.checkpoint_id for c in event.completed if c.kind in SAVEPOINT_KINDS]:
         raise ProtocolError(f"savepoints {savepoints} are not the job's to keep or delete")
     newest = max(ids, default=0)
+    known = {completed.checkpoint_id: completed for completed in state.completed}
     if event.next_id <= newest:
         raise ProtocolError(f"next id {event.next_id}, but checkpoint {newest} exists")
     return Step(
         replace(
             state,
-            completed=tuple(sorted(event.completed, key=lambda c: c.checkpoint_id)),
+            completed=tuple(
+                # The storage does not know since when one is abandoned.
+                replace(found, abandoned_at_ms=before.abandoned_at_ms)
+                if (before := known.get(found.checkpoint_id)) and before.attempt == found.attempt
+                else found
+                for found in sorted(event.completed, key=lambda c: c.checkpoint_id)
+            ),
             next_id=max(state.next_id, event.next_id),
             # A driver that this one replaced may have completed an id that was aborted here.
             aborted_ids=tuple(i for i in state.aborted_ids if i not in ids),
@@ -656,7 +720,6 @@ def _abort(
     cause: str,
     *,
     now_ms: int,
-    by_subtask: bool = False,
     keep_files: bool = False,
 ) -> Step:
     """Settle a checkpoint as aborted, and fail the job if that was one too many."""
@@ -678,7 +741,6 @@ def _abort(
         checkpoint_id,
         pending.kind,
         reason,
-        by_subtask=by_subtask,
         tolerable=state.config.tolerable_failures,
     )
     state = replace(state, failures=count)
@@ -774,8 +836,8 @@ def _why_failed(
     what = f"{pending.kind} {pending.checkpoint_id} failed: {reason}"
     if cause:
         what = f"{what} ({cause})"
-    if pending.kind in STOP_KINDS:
-        return f"{what}; subtasks may have stopped for it already, so the job starts over"
+    if pending.kind is CheckpointKind.STOP_DRAIN:
+        return f"{what}; its sources have ended, so the job goes on from its newest checkpoint"
     return (
         f"{what}; that is one more in a row than the {config.tolerable_failures} tolerated "
         "(tolerable_failures). The history of checkpoints says why each of them failed."
@@ -818,6 +880,8 @@ def check_invariants(state: CoordinatorState) -> None:
         ),
         "only subtasks that run are missing": all(p.missing <= running for p in state.pending),
         "concurrent_max holds": len(counted) <= state.config.concurrent_max,
+        "the attempt that runs abandons nothing of its own": state.plan is None
+        or all(c.abandoned_at_ms is None for c in state.completed if c.attempt == state.attempt),
         "savepoints are not in the store": all(
             c.kind not in SAVEPOINT_KINDS for c in state.completed
         ),

@@ -3,7 +3,7 @@
 A failed checkpoint loses nothing by itself. But a job whose checkpoints keep failing has no recent
 state to come back to, so after more than ``tolerable_failures`` in a row it is restarted.
 
-Source: Flink, CheckpointFailureManager.
+Source: Flink, CheckpointFailureManager; there a savepoint that a subtask declines counts.
 """
 
 from collections.abc import Set
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from weir.ids import CheckpointId
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import COUNTING_REASONS, FailureReason
-from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS
+from weir.protocol.pending import SAVEPOINT_KINDS
 
 # Reasons that a subtask may give for declining.
 DECLINE_REASONS: Set[FailureReason] = frozenset(
@@ -26,6 +26,11 @@ DECLINE_REASONS: Set[FailureReason] = frozenset(
         FailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER,
         FailureReason.TASK_FAILURE,
     }
+)
+
+# The attempt is over with these, so that nothing of it needs to fail any more.
+_ATTEMPT_OVER: Set[FailureReason] = frozenset(
+    {FailureReason.JOB_FAILOVER, FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN}
 )
 
 # Enough to know again any checkpoint that can still be under way: with more than this many failed
@@ -55,18 +60,17 @@ def failed(
     kind: CheckpointKind,
     reason: FailureReason,
     *,
-    by_subtask: bool,
     tolerable: int,
 ) -> tuple[FailureCount, bool]:
     """Count one failed checkpoint; the second value says that the job must fail.
 
-    A savepoint that the coordinator gave up never counts: somebody asked for it and gets the
-    answer. A stop that a subtask declined fails the job at once, since other subtasks may have
-    stopped for it already.
+    A savepoint never counts: somebody asked for it and gets the answer, and what is wrong may be
+    the place that they chose. Subtasks that paused for a stop go on. But a stop that drains has
+    ended the sources for good, so the job must come back from its newest checkpoint.
     """
-    if by_subtask and kind in STOP_KINDS:
+    if kind is CheckpointKind.STOP_DRAIN and reason not in _ATTEMPT_OVER:
         return replace(count, in_a_row=0, counted_ids=()), True
-    if not by_subtask and kind in SAVEPOINT_KINDS:
+    if kind in SAVEPOINT_KINDS:
         return count, False
     if reason not in COUNTING_REASONS or checkpoint_id in count.counted_ids:
         return count, False

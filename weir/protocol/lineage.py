@@ -31,6 +31,8 @@ class AttemptBase:
     restored_id: CheckpointId | None = None  # None: the beginning.
     restored_attempt: AttemptNumber | None = None  # Whose checkpoint that is.
     restored_job: JobId | None = None  # Another job's, for a fork; None: the job's own.
+    # Whether file sinks take back what they had committed beside the line.
+    rewinds_output: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,27 @@ def lineage_of(
     ``last`` may be ``NO_END``: all that the attempt takes is on its line. An attempt of which no
     base is known ends the line at its first checkpoint that could be: everything before counts.
     """
+    return _follow(attempt, last, bases, of_output=False)
+
+
+def output_lineage_of(
+    attempt: AttemptNumber, last: CheckpointId, bases: Mapping[AttemptNumber, AttemptBase]
+) -> Lineage:
+    """The checkpoints whose committed output stays when the job goes on from this one.
+
+    That is the line behind it, and all output that was there when the job last went back on it and
+    left its output as it was. Of output that was withdrawn it says nothing: ``lineage_of`` does.
+    """
+    return _follow(attempt, last, bases, of_output=True)
+
+
+def _follow(
+    attempt: AttemptNumber,
+    last: CheckpointId,
+    bases: Mapping[AttemptNumber, AttemptBase],
+    *,
+    of_output: bool,
+) -> Lineage:
     spans: list[Span] = []
     here: AttemptNumber | None = attempt
     while here is not None:
@@ -92,8 +115,16 @@ def lineage_of(
             spans.append(Span(here, base.next_id, last))
         if base.restored_id is None:
             break
+        if of_output and not base.rewinds_output:
+            there = min(last, CheckpointId(base.next_id - 1))
+            spans.append(Span(ANY_ATTEMPT, CheckpointId(1), there))
+            break
         last = base.restored_id
         if base.restored_job is not None:
+            spans.append(Span(ANY_ATTEMPT, CheckpointId(1), last))
+            break
+        if base.restored_attempt is not None and base.restored_attempt >= here:
+            # No attempt goes on from one that came later: the storage was put together by hand.
             spans.append(Span(ANY_ATTEMPT, CheckpointId(1), last))
             break
         here = base.restored_attempt

@@ -2,7 +2,8 @@
 
 ``advance`` folds what happens to the job into an operation that is under way; the commands say what
 whoever runs the control plane has to do in the same transaction. Nothing in between can be lost:
-either a step and its commands are stored together, or the event comes again::
+either a step and its commands are stored together, or the event comes again, and what comes again
+changes nothing::
 
     savepoint   SAVING ─────────────────────────────────> succeeded
     stop        SAVING ──> ENDING ──────────────────────> succeeded once the job FINISHED
@@ -11,8 +12,10 @@ either a step and its commands are stored together, or the event comes again::
     fork       [SAVING ──>] (the other job is submitted) > succeeded
 
 A savepoint that fails leaves the job as it is. One that was taken is kept whatever becomes of the
-rest, and the error names it. A stop whose savepoint is durable is completed by the job's next
-attempt, should the one that was to end fail; so it fails only with the job.
+rest, and the error names it; so while an operation saves, not even the end of the job ends it: the
+manifest may be durable already, and whoever takes checkpoints always answers. A stop whose
+savepoint is durable is completed by the job's next attempt, should the one that was to end fail; so
+it fails only with the job.
 """
 
 from dataclasses import dataclass, replace
@@ -37,6 +40,7 @@ class OperationKind(StrEnum):
 class Phase(StrEnum):
     """What an operation that is under way waits for."""
 
+    ACCEPTED = "accepted"  # To be begun.
     SAVING = "saving"  # The checkpoint or savepoint that it asked for.
     ENDING = "ending"  # The job's end.
     RELAUNCHING = "relaunching"  # The job's running again, under its next driver.
@@ -48,10 +52,12 @@ class OperationState:
     """Where one operation stands."""
 
     kind: OperationKind
-    phase: Phase = Phase.SAVING
+    phase: Phase = Phase.ACCEPTED
     drains: bool = False  # Stop: whether sources end and windows close first.
     restore: str | None = None  # Rollback, fork: the URI to go on from. None: taken first.
     saved: str | None = None  # The URI of the savepoint or checkpoint that it took.
+    ended: JobStatus | None = None  # How the job ended while this saved,
+    cause: str = ""  # and why.
 
 
 # What happens.
@@ -156,7 +162,8 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
     """Fold one event into an operation.
 
     Raises:
-        ProtocolError: A savepoint came to an operation that had asked for none.
+        ProtocolError: A savepoint came to an operation that had asked for none, or a rollback was
+            begun that goes back to nothing.
     """
     if state.phase is Phase.DONE:
         return OperationStep(state)
@@ -164,8 +171,7 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
         case Begun(is_running):
             return _begin(state, is_running=is_running)
         case Saved(uri):
-            _check_saving(state)
-            return _saved(replace(state, saved=uri))
+            return _saved(state, uri)
         case NotSaved(error):
             _check_saving(state)
             return _fail(state, error)
@@ -178,36 +184,48 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
 
 
 def _begin(state: OperationState, *, is_running: bool) -> OperationStep:
+    if state.phase is not Phase.ACCEPTED:
+        return OperationStep(state)
     match state.kind:
         case OperationKind.SAVEPOINT:
-            return OperationStep(state, (Save(CheckpointKind.SAVEPOINT),))
+            return _save(state, CheckpointKind.SAVEPOINT)
         case OperationKind.STOP:
-            return OperationStep(state, (Save(_STOPS[state.drains]),))
+            return _save(state, _STOPS[state.drains])
+        case OperationKind.ROLLBACK if state.restore is None:
+            raise ProtocolError("a rollback needs something to go back to")
         case OperationKind.ROLLBACK:
             return _relaunch(state, state.restore)
         case OperationKind.RESCALE if is_running:
-            return OperationStep(state, (Save(CheckpointKind.CHECKPOINT),))
+            return _save(state, CheckpointKind.CHECKPOINT)
         case OperationKind.RESCALE:
             return _relaunch(state, None)
         case OperationKind.FORK if state.restore is not None:
             return _fork(state, state.restore)
         case OperationKind.FORK:
-            return OperationStep(state, (Save(CheckpointKind.SAVEPOINT),))
+            return _save(state, CheckpointKind.SAVEPOINT)
         case _:
             assert_never(state.kind)
 
 
-def _saved(state: OperationState) -> OperationStep:
-    assert state.saved is not None
+def _saved(state: OperationState, uri: str) -> OperationStep:
+    if state.saved == uri:
+        return OperationStep(state)
+    _check_saving(state)
+    state = replace(state, saved=uri)
     match state.kind:
-        case OperationKind.STOP:
-            return OperationStep(replace(state, phase=Phase.ENDING))
-        case OperationKind.RESCALE:
-            return _relaunch(state, None)
-        case OperationKind.FORK:
-            return _fork(state, state.saved)
-        case _:
+        case OperationKind.SAVEPOINT:
             return _succeed(state)
+        case OperationKind.FORK:
+            return _fork(state, uri)
+        case OperationKind.STOP if state.ended is None:
+            return OperationStep(replace(state, phase=Phase.ENDING))
+        case OperationKind.STOP if state.ended is JobStatus.FINISHED:
+            return _succeed(state)
+        case OperationKind.RESCALE if state.ended is None:
+            return _relaunch(state, None)
+        case _:
+            assert state.ended is not None, f"a {state.kind} does not save"
+            return _fail(state, _told(state.ended, state.cause))
 
 
 def _reached(state: OperationState, status: JobStatus, cause: str) -> OperationStep:
@@ -216,12 +234,18 @@ def _reached(state: OperationState, status: JobStatus, cause: str) -> OperationS
             return _succeed(state)
         case Phase.ENDING, JobStatus.FINISHED:
             return _succeed(state)
-        case Phase.SAVING, JobStatus.RUNNING:
+        case Phase.SAVING, _ if status in _ENDS and state.ended is None:
+            return OperationStep(replace(state, ended=status, cause=cause))
+        case Phase.SAVING, _:
             return OperationStep(state)
         case _ if status in _ENDS:
-            return _fail(state, f"the job is {status}{f': {cause}' if cause else ''}")
+            return _fail(state, _told(status, cause))
         case _:
             return OperationStep(state)  # On its way.
+
+
+def _save(state: OperationState, kind: CheckpointKind) -> OperationStep:
+    return OperationStep(replace(state, phase=Phase.SAVING), (Save(kind),))
 
 
 def _relaunch(state: OperationState, restore: str | None) -> OperationStep:
@@ -243,6 +267,10 @@ def _fail(state: OperationState, error: str) -> OperationStep:
         what = "checkpoint" if state.kind is OperationKind.RESCALE else "savepoint"
         error = f"{error}; the {what} was taken and is kept: {state.saved}"
     return OperationStep(replace(state, phase=Phase.DONE), (Fail(error),))
+
+
+def _told(status: JobStatus, cause: str) -> str:
+    return f"the job is {status}{f': {cause}' if cause else ''}"
 
 
 def _check_saving(state: OperationState) -> None:

@@ -1,13 +1,15 @@
 """Which completed checkpoints are let go, and when.
 
-Savepoints never come here: whoever asked for one owns it, and only they delete it.
+Savepoints never come here: whoever asked for one owns it, and only they delete it. Neither do
+checkpoints count that the job went back behind: they are *abandoned*, and kept for a time so that
+one can change one's mind.
 
 Source: Flink, CheckpointSubsumeHelper and CheckpointProperties.
 """
 
 from collections.abc import Mapping, Set
 
-from weir.config import Retention
+from weir.config import CheckpointConfig, Retention
 from weir.errors import ProtocolError
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.pending import CompletedCheckpoint
@@ -26,10 +28,18 @@ def subsume(
 ) -> tuple[tuple[CompletedCheckpoint, ...], tuple[CompletedCheckpoint, ...]]:
     """Split completed checkpoints, oldest first, into those kept and those let go.
 
-    The newest is always kept.
+    The newest is always kept, and so is what was abandoned.
     """
-    surplus = max(len(completed) - max(retained_max, 1), 0)
-    return completed[surplus:], completed[:surplus]
+    counted = [c for c in completed if c.abandoned_at_ms is None]
+    let_go = counted[: max(len(counted) - max(retained_max, 1), 0)]
+    return tuple(c for c in completed if c not in let_go), tuple(let_go)
+
+
+def expires_at_ms(checkpoint: CompletedCheckpoint, config: CheckpointConfig) -> int | None:
+    """When an abandoned checkpoint is let go; None: it is not abandoned."""
+    if checkpoint.abandoned_at_ms is None:
+        return None
+    return checkpoint.abandoned_at_ms + config.abandoned_ttl_ms
 
 
 def is_kept_on_end(retention: Retention, status: JobStatus) -> bool:

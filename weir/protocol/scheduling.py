@@ -91,10 +91,12 @@ def is_forced(request: TriggerRequest, config: CheckpointConfig) -> bool:
     return request.kind in SAVEPOINT_KINDS and config.alignment_timeout_ms is None
 
 
-def barrier_options(config: CheckpointConfig, kind: CheckpointKind) -> BarrierOptions:
+def barrier_options(
+    config: CheckpointConfig, kind: CheckpointKind, target: str | None = None
+) -> BarrierOptions:
     """How a checkpoint of this kind is taken; savepoints are always aligned."""
     if kind in SAVEPOINT_KINDS:
-        return BarrierOptions(kind=kind, alignment=Alignment.ALIGNED)
+        return BarrierOptions(kind=kind, alignment=Alignment.ALIGNED, target=target)
     if config.mode is CheckpointingMode.AT_LEAST_ONCE:
         return BarrierOptions(kind=kind, alignment=Alignment.AT_LEAST_ONCE)
     if config.alignment_timeout_ms == 0:

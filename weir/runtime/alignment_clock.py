@@ -62,7 +62,12 @@ class AlignmentClock:
             alignment.blocked_ns[channel] = now - since
 
     def finish(
-        self, barrier: CheckpointBarrier, *, unaligned: bool, records: int
+        self,
+        barrier: CheckpointBarrier,
+        *,
+        unaligned: bool,
+        records: int,
+        watermark_ms: int | None = None,
     ) -> SnapshotMetrics:
         """The figures of the alignment that ends now, with this barrier's snapshot."""
         now = self._clock.monotonic_ns()
@@ -80,6 +85,7 @@ class AlignmentClock:
             bytes_processed_during_alignment=sum(sum(gate.bytes_during) for gate in gates),
             unaligned=unaligned,
             records=records,
+            watermark_ms=watermark_ms,
             gates=gates,
         )
 

@@ -57,6 +57,7 @@ def build_subtasks(
             deploy.attempt,
             config.checkpoints,
             durable=bool(deploy.storage),
+            open_store=open_store,
         ),
         snapshot_thread,
         inbox=inbox,
@@ -118,7 +119,9 @@ def _build(
             key_groups,
             groups,
             keyed=node.keyed,
+            operator=uid,
             allow_pickled_state=config.allow_pickled_state,
+            allow_non_restored_state=config.allow_non_restored_state,
             restored=restore.handles if restore else (),
             read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
         )
@@ -138,6 +141,8 @@ def _build(
             parameters=dict(config.parameters),
             checkpointing=config.checkpoints.interval_ms is not None,
             deliver=_delivery(deploy, subtask, reporter),
+            lineage=deploy.lineage,
+            rewinds_output=deploy.rewinds_output,
         )
         operators[uid].open(context)
         chained.append(ChainedOperator(subtask, operators[uid], state))

@@ -9,6 +9,9 @@ A manifest and the claim of an attempt fence each other. A driver writes the man
 whether a newer attempt of another driver is recorded; a new driver records its attempt, then looks
 for manifests. Whatever the order, either the old driver sees the new attempt and commits nothing,
 or the new one sees the manifest and restores from it.
+
+A savepoint has two manifests: one in its own directory, which makes it movable and takes the name,
+and then the one of its number, which decides as it does for every checkpoint.
 """
 
 from collections import deque
@@ -29,6 +32,7 @@ from weir.ids import (
 )
 from weir.operators.base import Clock
 from weir.protocol.deployment import Versions
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import (
     CheckpointsDiscarded,
     CheckpointSettled,
@@ -37,6 +41,7 @@ from weir.protocol.events import (
     Notice,
 )
 from weir.protocol.lifecycle import FailureReason, JobStatus
+from weir.protocol.lineage import UNKNOWN
 from weir.protocol.messages import (
     Acknowledged,
     CheckpointAborted,
@@ -65,17 +70,34 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
     WriteManifest,
 )
-from weir.protocol.pending import CheckpointPlan, PendingCheckpoint
+from weir.protocol.pending import (
+    STOP_KINDS,
+    CheckpointPlan,
+    CompletedCheckpoint,
+    PendingCheckpoint,
+)
 from weir.runtime.coordination import (
     ControlPlane,
     Coordination,
     LocalCoordination,
     RemoteCoordination,
 )
-from weir.runtime.recovery import RestoreChoice
-from weir.storage.layout import JobLayout, in_job
-from weir.storage.manifest import Manifest, OperatorSummary, Tombstone, dump, load
-from weir.storage.store import CheckpointStore
+from weir.runtime.recovery import Claim, RestoreChoice
+from weir.storage.layout import (
+    SAVEPOINT_MANIFEST,
+    JobLayout,
+    in_job,
+    savepoint_id,
+)
+from weir.storage.manifest import (
+    Manifest,
+    OperatorSummary,
+    Tombstone,
+    discard_savepoint,
+    dump,
+    load,
+)
+from weir.storage.store import CheckpointStore, store_for
 from weir.testing.faults import reach
 
 FINAL_RETRY_MS = 100
@@ -97,6 +119,12 @@ class IdTaken(StorageError):
     retryable = False
 
 
+class PlaceTaken(StorageError):
+    """The directory of a savepoint holds another one."""
+
+    retryable = False
+
+
 @dataclass(frozen=True, slots=True)
 class _Written:
     """What is known of a checkpoint whose manifest was asked for."""
@@ -104,6 +132,9 @@ class _Written:
     since_ms: int
     state_size: int = 0
     written_size: int = 0
+
+
+Answered: TypeAlias = Callable[[CompletedCheckpoint | None, str], None]
 
 
 class CheckpointRunner:
@@ -124,8 +155,10 @@ class CheckpointRunner:
         fail_attempt: Callable[[str], None],
         fenced: Callable[[], None],
         control: ControlPlane | None = None,
+        open_store: Callable[[str | None], CheckpointStore] = store_for,
     ) -> None:
         """Prepare; ``control`` None means that the coordinator runs here."""
+        self._open_store = open_store
         self._plan = plan
         self._config = config
         self._job_id = job_id
@@ -155,13 +188,22 @@ class CheckpointRunner:
         self._writing: set[CheckpointId] = set()  # Manifests whose outcome is not known.
         self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}  # Of open ones.
         self._written: dict[CheckpointId, _Written] = {}  # And completed, as far as known.
-        self._source_records: dict[CheckpointId, int] = {}
-        self._base_records = 0  # Source records at the restored checkpoint.
+        # What each source had emitted at a checkpoint, as far as known.
+        self._source_records: dict[CheckpointId, dict[str, int]] = {}
+        self._base_records: dict[str, int] = {}  # The same at the restored checkpoint.
+        self._knows_all_records = True  # They count from the beginning of the job.
         self._max_parallelism: Mapping[OperatorId, int] = {}
         self._newest_attempt = AttemptNumber(0)
         self._restored_from: CheckpointId | None = None
+        self._lineage = UNKNOWN  # Of the restored checkpoint.
+        self._claim: Claim | None = None
+        self._targets: dict[CheckpointId, str] = {}  # Where savepoints go, settled ones included.
+        self._kinds: dict[CheckpointId, CheckpointKind] = {}  # Of those in ``_unsettled``.
+        self._answers: dict[str, Answered] = {}  # By request.
+        self._has_stopped = False  # A stop completed: nothing follows in this attempt.
         self._io_count = 0
-        self.has_completed = False  # Whether this driver completed a checkpoint.
+        # Whether this driver completed a checkpoint that the job would come back to.
+        self.has_completed = False
         self._when_quiet: deque[Callable[[], None]] = deque()
         self._final_id: CheckpointId | None = None
         self._final_request: str | None = None  # The one that the attempt waits for.
@@ -195,9 +237,20 @@ class CheckpointRunner:
 
     def restored(self, choice: RestoreChoice) -> None:
         """The next attempt starts from this."""
-        self._base_records = self.source_records(choice.checkpoint_id)
+        manifest = choice.manifest
+        self._base_records, self._knows_all_records = {}, True
+        if manifest is not None:
+            number = manifest.checkpoint_id
+            self._knows_all_records = bool(manifest.source_records)
+            known = manifest.source_records or self._source_records.get(number, {})
+            uids = {op.uid for op in self._plan.graph.operators if op.is_source}
+            self._base_records = {uid: int(n) for uid, n in known.items() if uid in uids}
+            self._source_records[number] = self._base_records
         self._max_parallelism = choice.plan.max_parallelism
         self._restored_from = choice.checkpoint_id
+        self._lineage = choice.lineage
+        if choice.claim is not None:
+            self._claim = choice.claim
 
     def begin_attempt(self, attempt: AttemptNumber) -> None:
         """An attempt of this driver comes up; older ones of others are fenced by it."""
@@ -210,13 +263,15 @@ class CheckpointRunner:
         """
         pause = self._config.checkpoints.min_pause_ms
         interval = max(self._config.checkpoints.interval_ms or pause, pause)
-        self._started, self._is_running = attempt, True
+        self._started, self._is_running, self._has_stopped = attempt, True, False
+        self._kinds.clear()
         self._step(
             CheckpointingStarted(
                 attempt,
                 CheckpointPlan.of(self._plan),
                 first_delay_ms=pause + int(jitter * (interval - pause)),
                 restored_from=self._restored_from,
+                lineage=self._lineage,
             )
         )
 
@@ -273,8 +328,35 @@ class CheckpointRunner:
             self._remote.receive(command)
             self._check_quiet()
 
+    def request(
+        self, request_id: str, kind: CheckpointKind, target: str | None, answered: Answered
+    ) -> None:
+        """Somebody wants a savepoint; ``answered`` hears once what became of it.
+
+        It is called with the savepoint that completed, or with None and the reason why there is
+        none. Library mode only: the control plane knows its requests itself.
+        """
+        assert self._remote is None, "under a control plane requests are its own"
+        if request_id in self._answers:
+            return  # Asked for already, and on its way.
+        self._answers[request_id] = answered
+        self._step(CheckpointRequested(request_id, kind, target))
+
+    def _answer(
+        self, request_id: str | None, completed: CompletedCheckpoint | None, why: str = ""
+    ) -> None:
+        answered = self._answers.pop(request_id, None) if request_id is not None else None
+        if answered is not None:
+            answered(completed, why)
+
     def trigger_final(self) -> None:
         """Every subtask ended: take the checkpoint that commits the tail of the output."""
+        if self._has_stopped:
+            return  # That one was it.
+        if STOP_KINDS & set(self._kinds.values()):
+            # It commits the tail as well. Should it fail, another look finds it gone.
+            self._final_due_ms = self._clock.now_ms() + FINAL_RETRY_MS
+            return
         self._final_count += 1
         self._final_request = f"final-{self._final_count}"
         self._step(CheckpointRequested(self._final_request))
@@ -291,8 +373,9 @@ class CheckpointRunner:
             self._when_quiet.popleft()()
 
     def source_records(self, checkpoint_id: CheckpointId | None) -> int:
-        """Records the job's sources had emitted at a checkpoint of this driver; else 0."""
-        return 0 if checkpoint_id is None else self._source_records.get(checkpoint_id, 0)
+        """Records the job's sources had emitted at a checkpoint, as far as known here; else 0."""
+        known = {} if checkpoint_id is None else self._source_records.get(checkpoint_id, {})
+        return sum(known.values())
 
     def _step(self, event: CoordinatorEvent) -> None:
         self.coordination.tell(event)
@@ -307,8 +390,9 @@ class CheckpointRunner:
             case TriggerCheckpoint():
                 self._announce(command, now)
                 self._send(command)
-            case CheckpointCompleted(checkpoint_id=checkpoint_id):
-                self._send(replace(command, final=checkpoint_id == self._final_id))
+            case CheckpointCompleted(checkpoint_id=checkpoint_id, final=is_stop):
+                self._has_stopped = self._has_stopped or is_stop
+                self._send(replace(command, final=is_stop or checkpoint_id == self._final_id))
                 if (written := self._written.get(checkpoint_id)) is not None:
                     # Nobody recorded it here; so it goes under the control plane.
                     self._note_completed(checkpoint_id, now, now - written.since_ms)
@@ -317,9 +401,11 @@ class CheckpointRunner:
                 self.forget(checkpoint_id)
             case WriteManifest(pending):
                 self._write_manifest(pending)
-            case RecordCompleted(completed):
+            case RecordCompleted(completed, request):
                 duration = completed.completed_at_ms - completed.triggered_at_ms
                 self._note_completed(completed.checkpoint_id, now, duration)
+                self._answer(request.request_id, completed)
+                self._use_claim(completed)
             case RecordAborted(pending, reason, cause):
                 duration = now - pending.barrier.triggered_at_ms
                 self._tell_settled(
@@ -327,12 +413,15 @@ class CheckpointRunner:
                 )
                 self.forget(pending.checkpoint_id)
                 self._retry_final(pending.request.request_id, now)
+                why = f"{reason}: {cause}" if cause else str(reason)
+                self._answer(pending.request.request_id, None, why)
             case CheckpointRefused(request, reason):
                 self._retry_final(request.request_id, now)
+                self._answer(request.request_id, None, f"refused: {reason}")
                 if request.request_id is not None:
                     self._emit(Notice(now, f"checkpoint refused: {reason}"))
             case DiscardHandles(handles):
-                self._delete(self._paths(handles))
+                self._delete(handles)
             case DiscardPending(checkpoint_id):
                 self._discard_pending(checkpoint_id)
             case DiscardCheckpoint(completed):
@@ -350,7 +439,11 @@ class CheckpointRunner:
         checkpoint_id = command.barrier.checkpoint_id
         self._open[checkpoint_id] = now
         self._unsettled.add(checkpoint_id)
-        kind = command.barrier.options.kind
+        kind, target = command.barrier.options.kind, command.barrier.options.target
+        self._kinds[checkpoint_id] = kind
+        if target is not None:
+            self._targets[checkpoint_id] = target
+            _drop_oldest(self._targets, REMEMBERED_MAX)
         self._emit(CheckpointTriggered(now, checkpoint_id, kind, self._everybody))
 
     def _note_completed(self, checkpoint_id: CheckpointId, now: int, duration_ms: int) -> None:
@@ -369,6 +462,7 @@ class CheckpointRunner:
         """Say it once: the control plane's word may come twice, or for what was given up here."""
         if settled.checkpoint_id in self._unsettled:
             self._unsettled.remove(settled.checkpoint_id)
+            self._kinds.pop(settled.checkpoint_id, None)
             self._emit(settled)
 
     def forget(self, checkpoint_id: CheckpointId) -> None:
@@ -376,6 +470,7 @@ class CheckpointRunner:
         self._open.pop(checkpoint_id, None)
         self._acks.pop(checkpoint_id, None)
         self._written.pop(checkpoint_id, None)
+        self._kinds.pop(checkpoint_id, None)
         self._source_records.pop(checkpoint_id, None)
 
     def give_up(
@@ -402,12 +497,10 @@ class CheckpointRunner:
         acks = self._acks.pop(checkpoint_id, {})
         since_ms = self._open.pop(checkpoint_id, self._clock.now_ms())
         self._writing.add(checkpoint_id)
-        if (pending.request.request_id or "").startswith("final-"):
+        is_checkpoint = pending.kind is CheckpointKind.CHECKPOINT
+        if is_checkpoint and (pending.request.request_id or "").startswith("final-"):
             self._final_id = checkpoint_id
-        sources = set(self._plan.source_subtasks)
-        self._source_records[checkpoint_id] = self._base_records + sum(
-            ack.metrics.records for subtask, ack in acks.items() if subtask in sources
-        )
+        self._source_records[checkpoint_id] = self._records_of(acks)
         self._written[checkpoint_id] = _Written(
             since_ms,
             sum(ack.metrics.state_size for ack in acks.values()),
@@ -416,22 +509,27 @@ class CheckpointRunner:
         if self._remote is not None:
             _drop_oldest(self._source_records, REMEMBERED_MAX)
             _drop_oldest(self._written, REMEMBERED_MAX)
-        manifest = self._manifest(pending, acks)
-        path = self._layout.manifest(checkpoint_id)
+        manifest = dump(self._manifest(pending, acks))
+        path, target = self._layout.manifest(checkpoint_id), pending.barrier.options.target
 
         def work() -> None:
             reach("manifest.before", id=checkpoint_id)
             self._check_fence()  # Before as well, or the successor finds its number taken.
-            created = self._store.create_if_absent(path, dump(manifest))
+            if target is not None:
+                self._write_own_manifest(pending, target, manifest)
+                reach("savepoint.written", id=checkpoint_id)
+            created = self._store.create_if_absent(path, manifest)
             self._check_fence()
             if not created:  # Nobody newer is there, so it was an older driver: it stops by itself.
+                if target is not None:
+                    self._discard_in(target, checkpoint_id, pending.attempt)
                 raise IdTaken(f"an older driver of the job wrote {path} meanwhile")
             reach("manifest.written", id=checkpoint_id)
 
         def done(outcome: Exception | None) -> None:
             match outcome:
                 case None:
-                    self._manifest_settled(ManifestWritten(checkpoint_id))
+                    self._manifest_settled(ManifestWritten(checkpoint_id), pending.kind)
                 case Fenced():
                     self._fenced()  # First, or the failure would restart the job for a moment.
                     failed = ManifestFailed(checkpoint_id, str(outcome), may_exist=True)
@@ -440,14 +538,31 @@ class CheckpointRunner:
                     failed = ManifestFailed(checkpoint_id, str(outcome), may_exist=True)
                     self._manifest_settled(failed)
                 case error:
-                    self._give_up(pending, path, dump(manifest), str(error))
+                    self._give_up(pending, path, manifest, str(error))
 
         self._run(work, done)
 
-    def _manifest_settled(self, outcome: ManifestWritten | ManifestFailed) -> None:
+    def _write_own_manifest(self, pending: PendingCheckpoint, target: str, manifest: bytes) -> None:
+        """Make the savepoint one that can be moved; from here on nothing else may take its name."""
+        mark = self._layout.savepoint_mark(pending.checkpoint_id, pending.attempt)
+        self._store.put(mark, target.encode())
+        if not self._open_store(target).create_if_absent(SAVEPOINT_MANIFEST, manifest):
+            raise PlaceTaken(f"{target} holds a savepoint already; choose another name")
+
+    def _manifest_settled(
+        self, outcome: ManifestWritten | ManifestFailed, kind: CheckpointKind | None = None
+    ) -> None:
         self._writing.discard(outcome.checkpoint_id)
         if isinstance(outcome, ManifestWritten):
-            self.has_completed = True
+            # A savepoint is a copy: a job that failed would not come back to it.
+            is_copy = kind is CheckpointKind.SAVEPOINT
+            self.has_completed = self.has_completed or not is_copy
+            if is_copy and self._remote is not None:  # Nothing will be announced of it.
+                self._step(outcome)
+                written = self._written.get(outcome.checkpoint_id) or _Written(0)
+                now = self._clock.now_ms()
+                self._note_completed(outcome.checkpoint_id, now, now - written.since_ms)
+                return
         self._step(outcome)
 
     def _check_fence(self) -> None:
@@ -466,7 +581,7 @@ class CheckpointRunner:
                 return ManifestWritten(checkpoint_id)  # It was written after all.
             return ManifestFailed(checkpoint_id, cause, may_exist=True)
 
-        self._bury(checkpoint_id, pending.attempt, cause, taken)
+        self._bury(checkpoint_id, pending.attempt, cause, taken, pending.kind)
 
     def withhold(self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str) -> None:
         """See that a manifest never appears, by a tombstone, and tell ``ManifestFailed``."""
@@ -488,6 +603,7 @@ class CheckpointRunner:
         attempt: AttemptNumber,
         cause: str,
         taken: Callable[[], ManifestWritten | ManifestFailed],
+        kind: CheckpointKind | None = None,
     ) -> None:
         """Put a tombstone where the manifest would be; ``taken`` is the outcome if it is late."""
 
@@ -510,9 +626,18 @@ class CheckpointRunner:
                 self._fenced()
             if isinstance(outcome, Exception):
                 outcome = ManifestFailed(checkpoint_id, cause, may_exist=True)
-            self._manifest_settled(outcome)
+            self._manifest_settled(outcome, kind)
 
         self._run(work, done)
+
+    def _records_of(self, acks: dict[SubtaskId, OperatorAck]) -> dict[str, int]:
+        """What each source has emitted up to these acknowledgements."""
+        uids = [op.uid for op in self._plan.graph.operators if op.is_source]
+        total = {uid: self._base_records.get(uid, 0) for uid in uids}
+        for subtask in self._plan.source_subtasks:
+            if (ack := acks.get(subtask)) is not None:
+                total[subtask.operator] += ack.metrics.records
+        return {str(uid): count for uid, count in total.items()}
 
     def _manifest(self, pending: PendingCheckpoint, acks: dict[SubtaskId, OperatorAck]) -> Manifest:
         return Manifest(
@@ -526,17 +651,35 @@ class CheckpointRunner:
             completed_ms=self._clock.now_ms(),
             versions=self._versions,
             operators=tuple(
-                OperatorSummary(op.uid, op.name, op.parallelism, self._max_parallelism[op.uid])
+                OperatorSummary(
+                    op.uid,
+                    op.name,
+                    op.parallelism,
+                    self._max_parallelism[op.uid],
+                    is_source=op.is_source,
+                    files=op.files,
+                )
                 for op in self._plan.graph.operators
             ),
             acks=tuple(ack for _, ack in sorted(acks.items())),
+            location=pending.barrier.options.target,
+            source_records=self._records_of(acks) if self._knows_all_records else {},
         )
 
     def _discard_pending(self, checkpoint_id: CheckpointId) -> None:
         # Its attempt is the newest that took checkpoints: the next waits until it is settled.
         assert self._started is not None
-        directory = self._layout.attempt_state(checkpoint_id, self._started)
-        self._run(lambda: self._store.delete_prefix(directory), self._deleted)
+        attempt, target = self._started, self._targets.get(checkpoint_id)
+
+        def work() -> None:
+            if target is not None:
+                self._discard_in(target, checkpoint_id, attempt)
+            self._store.delete_prefix(self._layout.attempt_state(checkpoint_id, attempt))
+
+        self._run(work, self._deleted)
+
+    def _discard_in(self, target: str, checkpoint_id: CheckpointId, attempt: AttemptNumber) -> None:
+        discard_savepoint(self._open_store(target), self._job_id, checkpoint_id, attempt)
 
     def _discard(self, checkpoint_id: CheckpointId) -> None:
         self._source_records.pop(checkpoint_id, None)
@@ -555,16 +698,40 @@ class CheckpointRunner:
 
         self._run(work, done)
 
-    def _paths(self, handles: tuple[StateHandle, ...]) -> list[str]:
-        return [in_job(self._job_id, h.path) for h in handles if h.path is not None]
+    def _delete(self, handles: tuple[StateHandle, ...]) -> None:
+        paths = [handle.path for handle in handles if handle.path is not None]
 
-    def _delete(self, paths: list[str]) -> None:
         def work() -> None:
             for path in paths:
-                self._store.delete(path)
+                number = savepoint_id(path)
+                if number is None:
+                    self._store.delete(in_job(self._job_id, path))
+                elif (target := self._targets.get(number)) is not None:
+                    self._open_store(target).delete(path)
 
         if paths:
             self._run(work, self._deleted)
+
+    def _use_claim(self, completed: CompletedCheckpoint) -> None:
+        """Delete the savepoint that the job began with once it can do without."""
+        claim, local = self._claim, self.coordination
+        if claim is None or not isinstance(local, LocalCoordination):
+            return  # Under the control plane that is its business.
+        own = [c for c in local.state.completed if c.abandoned_at_ms is None]
+        if sum(c.checkpoint_id > claim.checkpoint_id for c in own) < (
+            self._config.checkpoints.retained_max
+        ):
+            return
+        self._claim = None
+
+        def work() -> None:
+            self._check_fence()
+            if claim.job_id == self._job_id:  # First: nobody restores it by its number any more.
+                self._store.delete_prefix(self._layout.checkpoint(claim.checkpoint_id))
+            store = self._open_store(claim.location)
+            discard_savepoint(store, claim.job_id, claim.checkpoint_id, claim.attempt)
+
+        self._run(work, self._deleted)
 
     def _deleted(self, outcome: Exception | None) -> None:
         if outcome is not None:

@@ -40,8 +40,10 @@ from weir.protocol.messages import (
     FailJob,
     JobEnded,
     ManifestWritten,
+    RecordAbandoned,
     RecordAborted,
     RecordCompleted,
+    RecordReclaimed,
     Tick,
     TriggerCheckpoint,
     WriteManifest,
@@ -233,9 +235,11 @@ class RemoteCoordination:
                     if self._final and pending.request.request_id == self._final.request_id:
                         self._final = None
                     self._hands.carry_out(command)
-            case CheckpointCompleted(attempt, checkpoint_id):
+            case CheckpointCompleted(attempt, checkpoint_id, is_stop):
                 if self._settle(attempt, checkpoint_id):
                     self._latest_completed_id = checkpoint_id
+                    if is_stop:
+                        self._final = None  # Nothing follows a stop.
                     self._hands.carry_out(command)
             case CheckpointAborted(attempt, checkpoint_id):
                 if self._settle(attempt, checkpoint_id):
@@ -247,6 +251,8 @@ class RemoteCoordination:
                 self._hands.carry_out(command)
             case DiscardHandles() | DiscardPending() | DiscardCheckpoint():
                 pass  # Files of such a job are deleted by the control plane, and by nobody else.
+            case RecordAbandoned() | RecordReclaimed():
+                pass  # Its rows know.
 
     def next_due_ms(self) -> int | None:
         """When a checkpoint takes too long, or a final one is to be asked for again."""
@@ -324,7 +330,11 @@ class RemoteCoordination:
         )
         told = CheckpointAborted(self._attempt, checkpoint_id, self._latest_completed_id)
         self._hands.give_up(told, known.triggered_at_ms, reason, cause)
-        self._control.post(CheckpointGivenUp(self._attempt, checkpoint_id, reason, cause))
+        attempt = self._attempt
+        self._control.post(CheckpointGivenUp(attempt, checkpoint_id, reason, cause))
+        if known.kind is CheckpointKind.STOP_DRAIN:
+            # Its sources have ended, and nobody else can say so now.
+            self._hands.carry_out(FailJob(attempt, f"the job could not be stopped: {cause}"))
 
     def _halt(self) -> None:
         """The attempt is over; whatever it has under way here comes to nothing.

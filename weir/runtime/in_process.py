@@ -567,6 +567,7 @@ def run_in_process(
     emit: Callable[[JobEvent], None] | None = None,
     collect: Callable[[SubtaskId, bytes], None] | None = None,
     is_enough: Callable[[], bool] = lambda: False,
+    meanwhile: Callable[[JobMaster], None] | None = None,
 ) -> JobResult:
     """Run a job to its end in this process and this thread.
 
@@ -577,6 +578,7 @@ def run_in_process(
         emit: Receives every event as it happens.
         collect: Receives what sinks deliver; None keeps it in the result.
         is_enough: Whether what was delivered suffices, so that the job may be cancelled.
+        meanwhile: Is called between any two things that happen, and may ask for a savepoint.
     """
     job_id = job_id or JobId(f"in-process-{uuid4().hex[:8]}")
     happened: list[JobEvent] = []
@@ -613,6 +615,8 @@ def run_in_process(
                 raise InternalError(f"nothing is left to do, and the job is {master.status}")
             if is_enough():
                 cluster.enter(master.cancel)
+            if meanwhile is not None:
+                cluster.enter(partial(meanwhile, master))
         except KeyboardInterrupt:
             cluster.enter(master.cancel)
     while cluster.processes and events.run_next():

@@ -15,6 +15,9 @@ The job master is driven by one thread and never blocks: storage is reached thro
 slots and workers through the other methods of ``Cluster``, and the shell around it calls ``tick``
 when ``next_due_ms`` says so. It holds no truth that a restart could lose: what exists is in the
 checkpoint storage.
+
+In library mode it is asked for savepoints through a mailbox in the checkpoint storage, and answers
+there; under a control plane requests are commands.
 """
 
 import math
@@ -51,6 +54,7 @@ from weir.protocol.deployment import (
     WorkerReady,
     WorkerReport,
 )
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import (
     AttemptStarted,
     CaughtUp,
@@ -72,18 +76,22 @@ from weir.protocol.messages import (
     SubtaskCommand,
     SubtaskMetrics,
 )
+from weir.protocol.pending import STOP_KINDS, CompletedCheckpoint
 from weir.protocol.restarts import initial, on_failure
 from weir.runtime.checkpoints import CheckpointRunner
 from weir.runtime.coordination import ControlPlane
+from weir.runtime.polling import RequestPoll
 from weir.runtime.recovery import (
+    JobFinished,
+    OpenStore,
     RestoreChoice,
     RestoreRequest,
+    begin_from,
     choose_restore,
-    record_base,
-    search,
 )
-from weir.storage.layout import JobLayout
-from weir.storage.store import CheckpointStore
+from weir.runtime.requests import Answer, Mailbox, SavepointRequest
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
+from weir.storage.store import CheckpointStore, RefusedError, store_for
 
 EXIT_REPORT_MS = 200  # From a worker's connection lost to its supervisor's word on how it ended.
 
@@ -173,6 +181,7 @@ class JobMaster:
         restore_from: RestoreRequest | None = None,
         seed: int | None = None,
         control: ControlPlane | None = None,
+        open_store: OpenStore = store_for,
     ) -> None:
         """Prepare the job; nothing happens before ``start``.
 
@@ -184,6 +193,7 @@ class JobMaster:
                 job id, if there is any.
             control: The control plane that decides about checkpoints and starts another driver
                 where this one has to leave; None means library mode.
+            open_store: How other storage is reached: where savepoints are written and restored.
         """
         self.status = JobStatus.CREATED
         self.cause = ""  # Why the job failed, once it did.
@@ -202,6 +212,19 @@ class JobMaster:
         self._emit = emit
         self._collect = collect
         self._restore_from = restore_from
+        self._open_store = open_store
+        # Stops whose savepoint is there and whose job has not ended, and who is to be told.
+        self._stopping: list[tuple[str, str, Callable[[Answer], None]]] = []
+        self._looking = 0  # Requests whose directory is being looked at.
+        self._requests: RequestPoll | None = None
+        if control is None and config.checkpoints.storage is not None:
+            self._requests = RequestPoll(
+                Mailbox(store, job_id),
+                io=cluster.io,
+                clock=clock,
+                ask=self._asked,
+                note=lambda text: emit(Notice(clock.now_ms(), text)),
+            )
         self._random = random.Random(seed)
         self._restarts = initial(
             config.restart, has_checkpoints=config.checkpoints.interval_ms is not None
@@ -231,6 +254,7 @@ class JobMaster:
             fail_attempt=self._fail_attempt,
             fenced=self._superseded,
             control=control,
+            open_store=open_store,
         )
 
     # Driving.
@@ -243,7 +267,8 @@ class JobMaster:
     @property
     def is_over(self) -> bool:
         """Whether the job reached its end, or this driver left it, and nothing is under way."""
-        return self._has_ended and not self._checkpoints.is_busy
+        is_answering = self._looking > 0 or (self._requests is not None and self._requests.is_busy)
+        return self._has_ended and not self._checkpoints.is_busy and not is_answering
 
     @property
     def _has_ended(self) -> bool:
@@ -318,6 +343,92 @@ class JobMaster:
                 self._change(JobStatus.CANCELLING)
             self._end(JobStatus.CANCELED)
 
+    # Savepoints, in library mode.
+
+    def savepoint(
+        self,
+        request_id: str,
+        kind: CheckpointKind,
+        target: str | None,
+        *,
+        done: Callable[[str], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Take a savepoint, or stop the job with one.
+
+        Args:
+            request_id: Chosen by who asks.
+            target: The savepoint's own directory; None: named after the request, in the storage.
+            done: Hears the savepoint's URI; of a stop, once the job has finished.
+            failed: Hears why there is none; or which one is kept, though the job did not stop.
+        """
+
+        def answered(answer: Answer) -> None:
+            if answer.ok:
+                done(answer.uri)
+            else:
+                failed(answer.error)
+
+        storage = self._config.checkpoints.storage
+        if target is None and storage is not None:
+            target = savepoint_location(storage, self._job_id, request_id)
+        if target is None:
+            failed("the job keeps its checkpoints in memory, so a savepoint needs a directory")
+            return
+        self._save(SavepointRequest(request_id, kind, target, expires_ms=0), answered)
+
+    def _asked(self, request: SavepointRequest) -> None:
+        """Somebody asks through the mailbox."""
+        assert self._requests is not None
+        self._save(request, self._requests.answer)
+
+    def _save(self, request: SavepointRequest, answered: Callable[[Answer], None]) -> None:
+        name, kind, target = request.request_id, request.kind, request.target
+
+        def refuse(why: str) -> None:
+            answered(Answer(name, ok=False, error=why))
+
+        def look() -> None:
+            """Before the job is held up, or its sources end, for what cannot be written."""
+            store = self._open_store(target)
+            if store.exists(SAVEPOINT_MANIFEST):
+                raise RefusedError(f"{target} holds a savepoint already; choose another name")
+            probe = f"probe-{self._attempt.number}"
+            store.put(probe, b"")
+            store.delete(probe)
+
+        def looked(outcome: Exception | None) -> None:
+            self._looking -= 1
+            if isinstance(outcome, Exception):
+                refuse(str(outcome))
+            elif self.status is not JobStatus.RUNNING:
+                refuse(f"the job is {self.status}; ask again when it runs")
+            else:
+                self._checkpoints.request(name, kind, target, settled)
+
+        def settled(completed: CompletedCheckpoint | None, why: str) -> None:
+            if completed is None:
+                refuse(f"the savepoint came to nothing, {why}")
+            elif kind in STOP_KINDS:
+                self._stopping.append((name, target, answered))
+                if self._has_ended:  # While the manifest was being written.
+                    self._answer_stops()
+            else:
+                answered(Answer(name, ok=True, uri=target))
+
+        self._looking += 1
+        self._cluster.io(look, looked)
+
+    def _answer_stops(self) -> None:
+        """The job is over, as was wanted or otherwise."""
+        stopping, self._stopping = self._stopping, []
+        for name, uri, answered in stopping:
+            if self.status is JobStatus.FINISHED:
+                answered(Answer(name, ok=True, uri=uri))
+            else:
+                error = f"{self._told_end}; the savepoint was taken and is kept: {uri}"
+                answered(Answer(name, ok=False, uri=uri, error=error))
+
     def next_due_ms(self) -> int | None:
         """When ``tick`` is due next."""
         if self._has_ended:
@@ -328,6 +439,7 @@ class JobMaster:
             self._workers_deadline_ms,
             self._attempt.suspicion and self._attempt.suspicion[1],
             self._checkpoints.next_due_ms(),
+            None if self._requests is None else self._requests.next_due_ms(),
         ]
         candidates += [
             s.heard_at_ms + self._config.heartbeat_timeout_ms for s in self._slots.values()
@@ -367,6 +479,8 @@ class JobMaster:
             self._restart_at_ms = None
             self._change(JobStatus.INITIALIZING)
             self._begin_attempt(AttemptNumber(self._attempt.number + 1))
+        if self._requests is not None:
+            self._requests.tick()
         self._checkpoints.tick()
 
     def _check_heartbeats(self, now: int) -> None:
@@ -564,6 +678,9 @@ class JobMaster:
                 restored_directory=choice.directory,
                 restores=choice.restores_of_slot(index),
                 max_parallelism=tuple(choice.plan.max_parallelism.items()),
+                lineage=choice.lineage,
+                rewinds_output=choice.rewinds_output,
+                completes_stop=choice.completes_stop,
             )
             self._cluster.to_worker(index, deploy)
 
@@ -583,13 +700,17 @@ class JobMaster:
                 # Until this driver completed one of its own, the one asked for counts, not a newer
                 # one that somebody went back behind.
                 requested=None if self._checkpoints.has_completed else self._restore_from,
+                open_store=self._open_store,
             )
-            record_base(self._store, self._job_id, attempt.number, choice)
-            # Only now: a driver that this one replaces may have completed one until the claim.
-            return choice, search(self._store, self._job_id)
+            return choice, begin_from(self._store, self._job_id, attempt.number, choice)
 
         def done(outcome: tuple[RestoreChoice, CheckpointsRestored] | Exception) -> None:
             if self._attempt is not attempt or not self._is_initializing:
+                return
+            if isinstance(outcome, JobFinished) and self._control is not None:
+                # A driver before this one finished it, and was gone before anybody had heard.
+                self._change(JobStatus.RUNNING)
+                self._end(JobStatus.FINISHED)
                 return
             if isinstance(outcome, Exception):
                 self._cannot_begin(f"cannot restore: {outcome}", outcome)
@@ -626,7 +747,7 @@ class JobMaster:
             case SubtaskStatus.FAILED:
                 self._fail_attempt(f"{report.chain} failed\n{report.cause.strip()}")
                 return
-            case SubtaskStatus.RUNNING if self.status is JobStatus.INITIALIZING:
+            case _ if self.status is JobStatus.INITIALIZING:
                 if self._all(SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED):
                     self._running()
         if self.status is not JobStatus.RUNNING:
@@ -665,7 +786,11 @@ class JobMaster:
             self._catching_up = (replayed, now) if replayed else None
             self._recovery = None
         jitter = self._random.random()
+        if attempt.choice is not None and attempt.choice.completes_stop:
+            return  # It only commits and ends; there is nothing to take a checkpoint of.
         self._checkpoints.start(attempt.number, jitter)
+        if self._requests is not None:
+            self._requests.start()
 
     def _source_records(self) -> int:
         sources = set(self._plan.source_subtasks)
@@ -706,6 +831,8 @@ class JobMaster:
         self._change(JobStatus.FAILING, cause)
         self._slots_deadline_ms = self._workers_deadline_ms = None
         self._catching_up = None
+        if self._requests is not None:
+            self._requests.pause()
         self._checkpoints.stop(FailureReason.JOB_FAILOVER)
         self._restarts, delay_ms = on_failure(self._restarts, now, self._random.random())
         if delay_ms is None:
@@ -726,6 +853,8 @@ class JobMaster:
 
     def _superseded(self) -> None:
         self._checkpoints.fence_off()
+        if self._requests is not None:
+            self._requests.drop()
         cause = (
             f"another driver runs {self._job_id} now: a newer attempt is recorded in the "
             "checkpoint storage; this one stops without committing anything"
@@ -746,7 +875,14 @@ class JobMaster:
         ):
             self._change(JobStatus.FAILING, cause)
         self._change(status, cause)
+        self._answer_stops()
         self._checkpoints.job_ended(status)
+        if self._requests is not None:
+            self._requests.end(self._told_end)
+
+    @property
+    def _told_end(self) -> str:
+        return f"the job is {self.status}{f': {self.cause}' if self.cause else ''}"
 
     def _let_go(self, why: str) -> None:
         """Stop the workers, and give the slots back."""

@@ -1,14 +1,21 @@
 """Which checkpoint the next attempt starts from, and what each subtask gets of it.
 
-Without a request it is the newest completed checkpoint of the job whose files are all whole; one
-that is not is passed over, and the user is told. A checkpoint that was asked for by name is taken
-or nothing is. No checkpoint at all means the beginning; checkpoints none of which is whole mean
-failure, because starting over in silence would count everything twice downstream.
+Without a request it is the newest completed checkpoint on the job's line whose files are all whole;
+one that is not is passed over, and the user is told. A checkpoint that was asked for by name is
+taken or nothing is. No checkpoint at all means the beginning; checkpoints none of which can be used
+mean failure, because starting over in silence would count everything twice downstream.
+
+Savepoints belong to whoever took them and are restored by name only, with two exceptions. One that
+was to stop the job, and is the newest on the line, is what the job ended with: the next attempt
+commits it and finishes, should the one that was to do so have failed. And one that an attempt went
+on from, because it was asked to, counts as any checkpoint does.
 """
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 from urllib.parse import unquote
 
 from weir.config import JobConfig
@@ -16,10 +23,20 @@ from weir.errors import CorruptStateError, RestoreError
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle
 from weir.protocol.deployment import OperatorRestore
+from weir.protocol.lineage import (
+    ANY_ATTEMPT,
+    NO_END,
+    UNKNOWN,
+    AttemptBase,
+    Lineage,
+    Span,
+    lineage_of,
+)
 from weir.protocol.messages import CheckpointsRestored
-from weir.protocol.pending import SAVEPOINT_KINDS, CompletedCheckpoint
+from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS, CompletedCheckpoint
 from weir.protocol.restore import OperatorSnapshot, RestorePlan, RestoreTarget, plan_restore
-from weir.storage.layout import JobLayout
+from weir.storage.bases import bases_of, note_base
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
 from weir.storage.manifest import (
     Manifest,
     StoredCheckpoint,
@@ -30,31 +47,76 @@ from weir.storage.manifest import (
 )
 from weir.storage.store import CheckpointStore, NotFoundError, store_for
 
+OpenStore: TypeAlias = Callable[[str | None], CheckpointStore]
+
 _CHECKPOINT_URI = re.compile(r"(?P<root>.*)/(?P<job>[^/]+)/chk-(?P<id>\d+)/?")
+
+
+class JobFinished(RestoreError):
+    """The job is over: there is nothing to go on from, and nothing left to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """A checkpoint that somebody named: where it lies, whose it is, its number."""
+    """A checkpoint or savepoint that somebody named, and what is to come of it.
+
+    With a job and a number it is that checkpoint in ``storage``; without, ``storage`` is itself the
+    directory of a savepoint.
+    """
 
     storage: str
-    job_id: JobId
-    checkpoint_id: CheckpointId
+    job_id: JobId | None = None
+    checkpoint_id: CheckpointId | None = None
+    rewinds_output: bool = True  # File sinks take back what they committed beside its line.
+    claims: bool = False  # A savepoint is the job's own from now on, to delete.
 
     @classmethod
-    def parse(cls, uri: str) -> "RestoreRequest":
-        """Read ``<storage>/<job>/chk-<n>``.
+    def parse(
+        cls, uri: str, *, rewinds_output: bool = True, claims: bool = False
+    ) -> "RestoreRequest":
+        """Read ``<storage>/<job>/chk-<n>``, or the directory of a savepoint.
 
         Raises:
-            RestoreError: It is no such path.
+            RestoreError: It is neither.
         """
-        found = _CHECKPOINT_URI.fullmatch(uri)
-        if found is None:
+        uri = uri.rstrip("/").removesuffix(f"/{SAVEPOINT_MANIFEST}")
+        if found := _CHECKPOINT_URI.fullmatch(uri):
+            job, checkpoint = JobId(unquote(found["job"])), CheckpointId(int(found["id"]))
+            return cls(found["root"], job, checkpoint, rewinds_output, claims)
+        if "/" not in uri:
             raise RestoreError(
                 f"{uri!r} names no checkpoint; give latest, or a path such as "
-                "<storage>/<job>/chk-7 (`weir checkpoints <storage>` lists them)"
+                "<storage>/<job>/chk-7 or the directory of a savepoint (`weir checkpoints "
+                "<storage>` lists them)"
             )
-        return cls(found["root"], JobId(unquote(found["job"])), CheckpointId(int(found["id"])))
+        return cls(uri, None, None, rewinds_output, claims)
+
+    @property
+    def uri(self) -> str:
+        """How it is named to a user."""
+        if self.job_id is None or self.checkpoint_id is None:
+            return self.storage
+        return f"{self.storage}/{JobLayout(self.job_id).checkpoint(self.checkpoint_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """A completed checkpoint or savepoint, and where its files are now."""
+
+    manifest: Manifest
+    store: CheckpointStore
+    storage: str  # What ``store`` is, as a setting names it.
+    directory: str  # In it: what the paths of the files are relative to.
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A savepoint that the job may delete once it has enough checkpoints of its own."""
+
+    job_id: JobId
+    checkpoint_id: CheckpointId
+    attempt: AttemptNumber
+    location: str  # Where it was restored from.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +128,11 @@ class RestoreChoice:
     storage: str | None = None  # Where the state files are; None: the job's own storage.
     directory: str = ""  # And in which directory of that.
     notes: tuple[str, ...] = ()  # What the user should know of the choice.
+    is_requested: bool = False  # Somebody named it.
+    lineage: Lineage = UNKNOWN  # Of the manifest's checkpoint.
+    rewinds_output: bool = True
+    completes_stop: bool = False  # All that is left to do is to commit it, and to finish.
+    claim: Claim | None = None
 
     @property
     def checkpoint_id(self) -> CheckpointId | None:
@@ -75,6 +142,74 @@ class RestoreChoice:
     def restores_of_slot(self, slot_index: int) -> tuple[OperatorRestore, ...]:
         """The pieces for the subtasks of one slot."""
         return tuple(r for r in self.plan.restores if r.subtask.index == slot_index)
+
+
+def find_state(request: RestoreRequest, open_store: OpenStore = store_for) -> StoredState:
+    """The checkpoint or savepoint that was asked for, by its manifest.
+
+    The number of a savepoint leads to the directory where it was taken; if it was moved, it is
+    named by the directory where it is now.
+
+    Raises:
+        RestoreError: It is not there, was given up, or a newer version of Weir wrote it.
+        CorruptStateError: Its manifest is damaged, or none of Weir's.
+        StorageError: The storage failed.
+    """
+    store = open_store(request.storage)
+    if request.job_id is None or request.checkpoint_id is None:
+        return _find_savepoint(store, request.storage)
+    layout = JobLayout(request.job_id)
+    path = layout.manifest(request.checkpoint_id)
+    if not store.exists(path):
+        raise RestoreError(
+            f"there is no checkpoint {request.checkpoint_id} of job {request.job_id} in "
+            f"{request.storage}; `weir checkpoints {request.storage}` lists what there is"
+        )
+    manifest = load(store.read(path), path)
+    if not isinstance(manifest, Manifest):
+        raise RestoreError(f"checkpoint {request.checkpoint_id} was given up: {manifest.reason}")
+    if manifest.location is None:
+        return StoredState(manifest, store, request.storage, layout.directory)
+    own = open_store(manifest.location)
+    try:
+        found = load(own.read(SAVEPOINT_MANIFEST), f"{manifest.location}/{SAVEPOINT_MANIFEST}")
+    except NotFoundError:
+        found = None
+    if isinstance(found, Manifest) and _identity(found) == _identity(manifest):
+        return StoredState(manifest, own, manifest.location, "")
+    there = open_store(request.uri)
+    if any(handle.path and there.exists(handle.path) for handle in manifest.handles):
+        return StoredState(manifest, there, request.uri, "")  # A savepoint in such a directory.
+    raise RestoreError(
+        f"savepoint {manifest.checkpoint_id} of job {manifest.job_id} is not in "
+        f"{manifest.location} any more; if it was moved, give the directory where it is now"
+    )
+
+
+def _find_savepoint(store: CheckpointStore, directory: str) -> StoredState:
+    path = f"{directory}/{SAVEPOINT_MANIFEST}"
+    try:
+        manifest = load(store.read(SAVEPOINT_MANIFEST), path)
+    except NotFoundError as cause:
+        raise RestoreError(
+            f"there is no checkpoint or savepoint at {directory}; give a path such as "
+            "<storage>/<job>/chk-7, or the directory of a savepoint, which holds a file named "
+            f"{SAVEPOINT_MANIFEST}"
+        ) from cause
+    if not isinstance(manifest, Manifest):
+        raise RestoreError(f"{path} says that it was given up: {manifest.reason}")
+    if manifest.location is None and any(handle.path for handle in manifest.handles):
+        raise RestoreError(
+            f"{path} is that of checkpoint {manifest.checkpoint_id} of job {manifest.job_id}, "
+            "whose files are found by its place: give <storage>/<job>/chk-"
+            f"{manifest.checkpoint_id}. Only savepoints can be moved"
+        )
+    return StoredState(manifest, store, directory, "")
+
+
+def _identity(manifest: Manifest) -> tuple[JobId, CheckpointId, AttemptNumber, int]:
+    """What no two checkpoints have in common; a copy of one has all of it."""
+    return manifest.job_id, manifest.checkpoint_id, manifest.attempt, manifest.triggered_ms
 
 
 def search(store: CheckpointStore, job_id: JobId) -> CheckpointsRestored:
@@ -118,31 +253,46 @@ def choose_restore(
     graph: ExecutionGraph,
     config: JobConfig,
     requested: RestoreRequest | None,
+    open_store: OpenStore = store_for,
 ) -> RestoreChoice:
     """Choose the checkpoint and assign its state; reads every file of it once to see it whole.
 
     Raises:
-        RestoreError: The checkpoint asked for is not there or does not fit the job.
+        JobFinished: Nothing was asked for, and the job has finished.
+        RestoreError: The checkpoint asked for is not there or does not fit the job; or there is
+            none on the job's line, although it has begun.
         CorruptStateError: It is damaged; or the job has checkpoints, and all of them are.
         StorageError: The storage failed.
     """
+    bases = bases_of(store, job_id)
     if requested is not None:
-        return _requested(graph, config, requested)
+        return _requested(job_id, graph, config, requested, bases, open_store)
+    if store.exists(JobLayout(job_id).finished):
+        raise JobFinished(
+            f"job {job_id} has finished: its output is complete and its checkpoints are deleted. "
+            "Start it without --restore to run it anew, or give the path of one of its savepoints "
+            "to go on from that"
+        )
+    line = _Line(bases)
     passed_over: dict[CheckpointId, str] = {}
     usable: list[Manifest] = []
+    beside: list[CheckpointId] = []
     for stored in list_checkpoints(store, job_id):
         try:
             manifest = _usable(stored)
         except CorruptStateError as error:
             passed_over[stored.checkpoint_id] = str(error)
             continue
-        if manifest is not None:
+        if manifest is None:
+            continue
+        if not line.holds(manifest):
+            beside.append(manifest.checkpoint_id)
+        elif line.counts(manifest):
             usable.append(manifest)
-    abandoned = _abandoned(store, job_id, usable)
-    usable = [manifest for manifest in usable if manifest.checkpoint_id not in abandoned]
     for manifest in sorted(usable, key=lambda m: (m.attempt, m.checkpoint_id), reverse=True):
+        state = _state_of(store, job_id, manifest, open_store)
         try:
-            verify(store, manifest)
+            verify(state.store, manifest, state.directory)
         except CorruptStateError as error:
             passed_over[manifest.checkpoint_id] = str(error)
             continue
@@ -151,65 +301,166 @@ def choose_restore(
             for checkpoint_id, problem in sorted(passed_over.items(), reverse=True)
             if checkpoint_id > manifest.checkpoint_id
         )
-        directory = JobLayout(job_id).directory
-        plan = _assign(graph, config, manifest)
-        return RestoreChoice(plan, manifest, directory=directory, notes=notes)
+        completes_stop = manifest.kind in STOP_KINDS and not line.went_on_from(manifest)
+        if completes_stop:
+            notes += (
+                f"the job was stopped with savepoint {manifest.checkpoint_id}, and all that is "
+                "left to do is to commit it and finish",
+            )
+        return RestoreChoice(
+            _assign(graph, config, manifest),
+            manifest,
+            storage=state.storage or None,
+            directory=state.directory,
+            notes=notes,
+            lineage=lineage_of(manifest.attempt, manifest.checkpoint_id, bases),
+            rewinds_output=line.rewinds_to(manifest),
+            completes_stop=completes_stop,
+        )
     if passed_over:
         raise CorruptStateError(
             "the job has checkpoints, but none of them is whole: "
             + "; ".join(f"checkpoint {n}: {problem}" for n, problem in passed_over.items())
         )
-    if store.exists(JobLayout(job_id).finished):
-        raise RestoreError(
-            f"job {job_id} has finished: its output is complete and its checkpoints are deleted. "
-            "Start it without --restore to run it anew"
-        )
+    if (why := line.cannot_begin(beside)) is not None:
+        raise RestoreError(f"job {job_id} {why}")
     return RestoreChoice(_assign(graph, config, None))
 
 
-def record_base(
+def begin_from(
     store: CheckpointStore, job_id: JobId, attempt: AttemptNumber, choice: RestoreChoice
-) -> None:
-    """Note what an attempt goes on from, before anything acts on it."""
-    own = choice.manifest is not None and choice.manifest.job_id == job_id
-    store.put(JobLayout(job_id).base(attempt, choice.checkpoint_id if own else None), b"")
+) -> CheckpointsRestored:
+    """Note what an attempt goes on from, before anything acts on it; what else the storage holds.
 
+    Numbers go on beyond all that were ever used on any line, and beyond the restored checkpoint's,
+    which may be another job's: output is named by them.
 
-def _abandoned(
-    store: CheckpointStore, job_id: JobId, manifests: list[Manifest]
-) -> set[CheckpointId]:
-    """Checkpoints behind which a later attempt went back.
-
-    A driver that was replaced may complete a checkpoint when its successor has gone on from the one
-    before; and somebody may have asked for an older one. The successor's sinks have then removed or
-    withdrawn the files that such a checkpoint counts on.
+    Raises:
+        StorageError: The storage failed.
     """
-    layout = JobLayout(job_id)
-    bases = [layout.base_of(path) for path in store.list(layout.bases)]
-    return {
-        manifest.checkpoint_id
-        for manifest in manifests
-        if any(n > manifest.attempt and base < manifest.checkpoint_id for n, base in bases)
-    }
-
-
-def _requested(graph: ExecutionGraph, config: JobConfig, request: RestoreRequest) -> RestoreChoice:
-    store = store_for(request.storage)
-    path = JobLayout(request.job_id).manifest(request.checkpoint_id)
-    if not store.exists(path):
-        raise RestoreError(
-            f"there is no checkpoint {request.checkpoint_id} of job {request.job_id} in "
-            f"{request.storage}; `weir checkpoints {request.storage}` lists what there is"
+    # Only now: a driver that this one replaces may have completed one until the claim.
+    found = search(store, job_id)
+    used = [base.next_id for base in bases_of(store, job_id).values()]
+    restored = choice.manifest
+    if restored is not None:
+        used.append(CheckpointId(restored.checkpoint_id + 1))
+    found = replace(found, next_id=max([found.next_id, *used]))
+    if choice.completes_stop:
+        return found  # Nothing goes on from it: it only ends.
+    if choice.is_requested:
+        store.delete(JobLayout(job_id).finished)  # It goes on after all.
+    base = AttemptBase(attempt, found.next_id, rewinds_output=choice.rewinds_output)
+    if restored is not None:
+        base = replace(
+            base,
+            restored_id=restored.checkpoint_id,
+            restored_attempt=restored.attempt,
+            restored_job=None if restored.job_id == job_id else restored.job_id,
         )
-    manifest = load(store.read(path), path)
-    if not isinstance(manifest, Manifest):
-        raise RestoreError(f"checkpoint {request.checkpoint_id} was given up: {manifest.reason}")
-    verify(store, manifest)
+    note_base(store, job_id, base)
+    return found
+
+
+class _Line:
+    """The line that a job is on: that of its newest attempt that went on from something.
+
+    Beside it lies what the job went back behind; its sinks have withdrawn the files that such a
+    checkpoint counts on. So does what a driver completed that was being replaced, whose successor
+    had gone on from the one before.
+    """
+
+    def __init__(self, bases: Mapping[AttemptNumber, AttemptBase]) -> None:
+        self._newest = bases[max(bases)] if bases else None
+        self._lineage = UNKNOWN
+        if self._newest is not None:
+            self._lineage = lineage_of(self._newest.attempt, NO_END, bases)
+        own = (base for base in bases.values() if base.restored_job is None)
+        self._gone_on_from = {(base.restored_attempt, base.restored_id) for base in own}
+
+    def holds(self, manifest: Manifest) -> bool:
+        """Whether the checkpoint is on the line."""
+        if self._newest is None or manifest.attempt > self._newest.attempt:
+            return True
+        return self._lineage.holds(manifest.attempt, manifest.checkpoint_id)
+
+    def went_on_from(self, manifest: Manifest) -> bool:
+        """Whether an attempt was asked to go on from this savepoint."""
+        return (manifest.attempt, manifest.checkpoint_id) in self._gone_on_from
+
+    def counts(self, manifest: Manifest) -> bool:
+        """Whether the job may come back to it by itself."""
+        is_copy = manifest.kind in SAVEPOINT_KINDS - STOP_KINDS
+        return not is_copy or self.went_on_from(manifest)
+
+    def rewinds_to(self, manifest: Manifest) -> bool:
+        """Whether output beside the line is to be taken back: not where somebody wanted it to stay
+        and nothing has completed since.
+        """
+        newest = self._newest
+        if newest is None or newest.restored_id != manifest.checkpoint_id:
+            return True
+        return newest.rewinds_output or newest.restored_attempt != manifest.attempt
+
+    def cannot_begin(self, beside: list[CheckpointId]) -> str | None:
+        """Why a job without anything to go on from must not start over; None: it may."""
+        newest = self._newest
+        if newest is None or newest.restored_id is None:
+            return None
+        if newest.restored_job is not None:
+            return (
+                f"began with checkpoint {newest.restored_id} of job {newest.restored_job} and has "
+                "completed none of its own: give that one's path again"
+            )
+        if not beside:
+            return None  # Its checkpoints were deleted when it ended.
+        return (
+            f"went back to checkpoint {newest.restored_id}, which is gone, and there are only "
+            f"others that it went back behind: {', '.join(map(str, sorted(beside)))}. Give the "
+            "path of the one to go on from"
+        )
+
+
+def _state_of(
+    store: CheckpointStore, job_id: JobId, manifest: Manifest, open_store: OpenStore
+) -> StoredState:
+    """Where the files of a checkpoint of the job are."""
+    if manifest.location is None:
+        return StoredState(manifest, store, "", JobLayout(job_id).directory)
+    return StoredState(manifest, open_store(manifest.location), manifest.location, "")
+
+
+def _requested(
+    job_id: JobId,
+    graph: ExecutionGraph,
+    config: JobConfig,
+    request: RestoreRequest,
+    bases: Mapping[AttemptNumber, AttemptBase],
+    open_store: OpenStore,
+) -> RestoreChoice:
+    state = find_state(request, open_store)
+    manifest = state.manifest
+    verify(state.store, manifest, state.directory)
+    number = manifest.checkpoint_id
+    if manifest.job_id == job_id:
+        lineage = lineage_of(manifest.attempt, number, bases)
+    else:
+        lineage = Lineage((Span(ANY_ATTEMPT, CheckpointId(1), number),))
+    claim: Claim | None = None
+    notes: tuple[str, ...] = ()
+    if request.claims and manifest.kind in SAVEPOINT_KINDS:
+        claim = Claim(manifest.job_id, number, manifest.attempt, state.storage)
+    elif request.claims:
+        notes = (f"{request.uri} is no savepoint, so it is not the job's to delete",)
     return RestoreChoice(
         _assign(graph, config, manifest),
         manifest,
-        storage=request.storage,
-        directory=JobLayout(request.job_id).directory,
+        storage=state.storage,
+        directory=state.directory,
+        notes=notes,
+        is_requested=True,
+        lineage=lineage,
+        rewinds_output=request.rewinds_output,
+        claim=claim,
     )
 
 
@@ -218,8 +469,7 @@ def _usable(stored: StoredCheckpoint) -> Manifest | None:
         return None  # Let go by retention since it was listed.
     if stored.error is not None:
         raise stored.error
-    manifest = _manifest_of(stored)
-    return None if manifest is None or manifest.kind in SAVEPOINT_KINDS else manifest
+    return _manifest_of(stored)
 
 
 def _manifest_of(stored: StoredCheckpoint) -> Manifest | None:

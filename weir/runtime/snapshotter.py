@@ -71,8 +71,12 @@ class Snapshotter:
         frozen: Sequence[OperatorFreeze],
         metrics: SnapshotMetrics,
         sync_ns: int,
+        target: str | None = None,
     ) -> None:
-        """Write what a chain froze and acknowledge it; returns at once."""
+        """Write what a chain froze and acknowledge it; returns at once.
+
+        ``target`` is the directory of a savepoint, as its barrier has it; None: the job's own.
+        """
         running = self._running[chain, checkpoint_id] = _Running()
         started = self._clock.monotonic_ns()
 
@@ -80,7 +84,7 @@ class Snapshotter:
             outcome: list[tuple[StateHandle, ...]] | Exception
             try:
                 reach("snapshot.write", subtask=str(chain), id=checkpoint_id)
-                outcome = [self._write(checkpoint_id, freeze, running) for freeze in frozen]
+                outcome = [self._write(checkpoint_id, target, freeze, running) for freeze in frozen]
             except Exception as error:
                 outcome = error
                 running.discard()
@@ -119,9 +123,13 @@ class Snapshotter:
             running.cancelled = True
 
     def _write(
-        self, checkpoint_id: CheckpointId, freeze: OperatorFreeze, running: _Running
+        self,
+        checkpoint_id: CheckpointId,
+        target: str | None,
+        freeze: OperatorFreeze,
+        running: _Running,
     ) -> tuple[StateHandle, ...]:
-        writer = self._writers(checkpoint_id, freeze.subtask, lambda: running.cancelled)
+        writer = self._writers(checkpoint_id, freeze.subtask, lambda: running.cancelled, target)
         running.writers.append(writer)
         handles: list[StateHandle] = []
         for part in freeze.parts:

@@ -14,9 +14,16 @@ because the loop does nothing else meanwhile. Writing the frozen state is the sn
 At the end of all input the operators see the last watermark and ``finish``; the subtask then stays
 (ENDED) and takes part in checkpoints until one that was taken after every subtask ended has
 completed, so that sinks commit their tail. It gets no barriers any more, so the coordinator's
-trigger itself stands for one.
+trigger itself stands for one. Where nothing is checkpointed periodically it is FINISHED at once,
+and the trigger of a savepoint still stands for a barrier.
 
-Source: Flink's StreamTask and SubtaskCheckpointCoordinatorImpl; FLIP-147 for the end of input.
+A stop comes in two ways. *Suspend*: a subtask pauses behind the barrier as it is, without timers
+or end of input, until it is told to commit and finish, or to go on. *Drain*: sources end as if
+their input had, and everything takes the way described above; the snapshot is that of subtasks that
+have ended.
+
+Source: Flink's StreamTask and SubtaskCheckpointCoordinatorImpl; FLIP-147 for the end of input;
+FLIP-34 for the two ways to stop.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,6 +52,7 @@ from weir.protocol.elements import (
     MIN_WATERMARK_MS,
     CancelCheckpoint,
     CheckpointBarrier,
+    CheckpointKind,
     Element,
     EndOfInput,
     Records,
@@ -136,7 +144,10 @@ class Subtask:
         self._watermark_ms = MIN_WATERMARK_MS
         self._was_idle = False
         self._input_done = False  # The last watermark went in; finish() follows.
-        self._trigger: CheckpointBarrier | None = None  # The newest, for when inputs have ended.
+        self._is_draining = False  # A source that is to end as if its input had.
+        self._suspended_by: CheckpointId | None = None  # The stop behind whose barrier it pauses.
+        # Triggered and not taken by a barrier (yet), for when inputs have ended; oldest first.
+        self._triggers: dict[CheckpointId, CheckpointBarrier] = {}
         self._snapshot_id = 0  # Of the newest snapshot taken.
         self._completed_id = 0
         self._records_in = 0
@@ -162,6 +173,8 @@ class Subtask:
             return Progress.BACK_PRESSURED
         if self.status is not SubtaskStatus.RUNNING:
             return Progress.IDLE
+        if self._suspended_by is not None:
+            return Progress.WORKED if self._time_out_alignments() else Progress.IDLE
         for chained in self._operators:
             if chained.operator.has_pending:
                 chained.operator.advance(self._rows_max)
@@ -171,6 +184,9 @@ class Subtask:
             return Progress.WORKED
         if self._fire_timers():
             return Progress.WORKED
+        if self._is_draining:
+            self._end_input()
+            return Progress.WORKED
         if self._source is not None:
             return self._poll_source(self._source)
         return self._poll_inputs()
@@ -179,18 +195,26 @@ class Subtask:
         """When the wall clock makes this subtask runnable again, if it does."""
         if self.status is not SubtaskStatus.RUNNING or any(g.has_overdraft for g in self.outputs):
             return None
-        timers = [t for c in self._operators if (t := c.operator.next_timer_ms()) is not None]
-        timers += self._alignment_deadlines.values()
+        timers = list(self._alignment_deadlines.values())
+        if self._suspended_by is None:
+            operators = (chained.operator for chained in self._operators)
+            timers += [t for o in operators if (t := o.next_timer_ms()) is not None]
         return min(timers, default=None)
+
+    def _time_out_alignments(self) -> bool:
+        now = self._clock.now_ms()
+        due = [c for c, deadline in self._alignment_deadlines.items() if deadline <= now]
+        for checkpoint_id in due:
+            del self._alignment_deadlines[checkpoint_id]
+            assert self._handler is not None  # Who asked for it.
+            self._act(self._handler.on_alignment_timeout(checkpoint_id))
+        return bool(due)
 
     def _fire_timers(self) -> bool:
         due = self.next_timer_ms()
         if due is None or due > (now := self._clock.now_ms()):
             return False
-        for checkpoint_id, deadline in list(self._alignment_deadlines.items()):
-            if deadline <= now and self._handler is not None:
-                del self._alignment_deadlines[checkpoint_id]
-                self._act(self._handler.on_alignment_timeout(checkpoint_id))
+        self._time_out_alignments()
         fired = False
         for chained in self._operators:
             operator = chained.operator
@@ -278,16 +302,24 @@ class Subtask:
             self._head.on_watermark(MAX_WATERMARK_MS)
 
     def _finish(self) -> None:
+        kinds = [barrier.options.kind for barrier in self._triggers.values()]
+        stays = self._checkpointing or CheckpointKind.STOP_DRAIN in kinds
         for chained in self._operators:
+            # Though checkpointing may be off, a drain confirms what comes now.
+            chained.operator.ctx.checkpointing = stays
             chained.operator.finish()
         for gate in self.outputs:
             gate.broadcast(EndOfInput())
-        if not self._checkpointing:
-            self._change(SubtaskStatus.FINISHED)
-            return
-        self._change(SubtaskStatus.ENDED)
-        if self._trigger is not None and self._trigger.checkpoint_id > self._snapshot_id:
-            self._take_snapshot(self._trigger, unaligned=False)
+        self._change(SubtaskStatus.ENDED if stays else SubtaskStatus.FINISHED)
+        for barrier in list(self._triggers.values()):
+            self._take_snapshot(barrier, unaligned=False)
+
+    def finish_stop(self) -> None:
+        """What was restored is the savepoint of a stop: there is nothing left to be done.
+
+        Opening the operators has committed what the savepoint covers.
+        """
+        self._change(SubtaskStatus.FINISHED)
 
     # Checkpoints.
 
@@ -295,11 +327,16 @@ class Subtask:
         """A checkpoint was triggered: a source injects its barrier, an ended subtask takes it."""
         if barrier.checkpoint_id <= self._snapshot_id:
             return
-        self._trigger = barrier
-        injects = self._source is not None and self.status is SubtaskStatus.RUNNING
-        if injects or self.status is SubtaskStatus.ENDED:
-            self._alignment.on_trigger(barrier)
-            self._take_snapshot(barrier, unaligned=False)
+        if self._has_ended:
+            self._take_trigger(barrier)
+            return
+        self._triggers[barrier.checkpoint_id] = barrier
+        if self._source is None or self.status is not SubtaskStatus.RUNNING:
+            return
+        if barrier.options.kind is CheckpointKind.STOP_DRAIN:
+            self._is_draining = True  # It takes the snapshot when it has ended.
+        else:
+            self._take_trigger(barrier)
 
     def on_completed(self, checkpoint_id: CheckpointId, *, final: bool) -> None:
         """A checkpoint is durable: commit up to it. An older one than the last is ignored."""
@@ -308,18 +345,32 @@ class Subtask:
         self._completed_id = checkpoint_id
         for chained in self._operators:
             chained.operator.on_checkpoint_completed(checkpoint_id)
-        if final and self.status is SubtaskStatus.ENDED:
+        if final and (self.status is SubtaskStatus.ENDED or self._suspended_by is not None):
+            self._suspended_by = None
             self._change(SubtaskStatus.FINISHED)
 
     def on_aborted(self, checkpoint_id: CheckpointId) -> None:
         """A checkpoint was given up: stop writing it, release what waits for it."""
         self._snapshotter.cancel(self.chain, checkpoint_id)
-        if self._trigger is not None and self._trigger.checkpoint_id == checkpoint_id:
-            self._trigger = None
+        self._triggers.pop(checkpoint_id, None)
         if self._handler is not None:
             self._act(self._handler.on_aborted(checkpoint_id))
         for chained in self._operators:
             chained.operator.on_checkpoint_aborted(checkpoint_id)
+        if checkpoint_id == self._suspended_by:
+            self._suspended_by = None
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether no barrier comes in or goes out any more, so that triggers stand for them."""
+        if self.status is SubtaskStatus.FINISHED:
+            # By a final checkpoint, or by itself: then a savepoint of the others needs it as well.
+            return not self._checkpointing
+        return self.status is SubtaskStatus.ENDED
+
+    def _take_trigger(self, barrier: CheckpointBarrier) -> None:
+        self._alignment.on_trigger(barrier)
+        self._take_snapshot(barrier, unaligned=False)
 
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -350,7 +401,8 @@ class Subtask:
         reach("snapshot.before", subtask=str(self.chain), id=checkpoint_id)
         for chained in self._operators:
             chained.operator.prepare_snapshot(checkpoint_id)
-        if self.status is not SubtaskStatus.ENDED:  # Nothing follows the end of a channel.
+        is_running = self.status is SubtaskStatus.RUNNING
+        if is_running:  # Nothing follows the end of a channel.
             for gate in self.outputs:
                 gate.broadcast(barrier)
         frozen = [
@@ -364,10 +416,20 @@ class Subtask:
             for chained in self._operators
         ]
         self._snapshot_id = checkpoint_id
-        metrics = self._alignment.finish(barrier, unaligned=unaligned, records=self.records_in)
+        self._triggers = {c: b for c, b in self._triggers.items() if c > checkpoint_id}
+        if barrier.options.kind is CheckpointKind.STOP_SUSPEND and is_running:
+            self._suspended_by = checkpoint_id
+        metrics = self._alignment.finish(
+            barrier,
+            unaligned=unaligned,
+            records=self.records_in,
+            watermark_ms=self._reached_watermark_ms,
+        )
         sync_ns = self._clock.monotonic_ns() - started
         reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id)
-        self._snapshotter.write(self.chain, checkpoint_id, frozen, metrics, sync_ns)
+        self._snapshotter.write(
+            self.chain, checkpoint_id, frozen, metrics, sync_ns, barrier.options.target
+        )
 
     # Reports.
 
@@ -405,9 +467,13 @@ class Subtask:
             busy_ms=busy,
             idle_ms=max(0.0, elapsed_ns / 1e6 - busy - held),
             back_pressured_ms=held,
-            watermark_ms=None if self._watermark_ms == MIN_WATERMARK_MS else self._watermark_ms,
+            watermark_ms=self._reached_watermark_ms,
             late_records=sum(c.operator.ctx.late_records for c in self._operators),
         )
+
+    @property
+    def _reached_watermark_ms(self) -> int | None:
+        return None if self._watermark_ms == MIN_WATERMARK_MS else self._watermark_ms
 
     def close(self, on_error: Callable[[Exception], None]) -> None:
         """Close every operator; what one of them raises does not keep the others from closing."""

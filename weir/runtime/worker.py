@@ -148,6 +148,9 @@ class Worker:
                 for index, channel in enumerate(gate.channels):
                     self._senders[channel.id] = gate, index
         self._deployed = True
+        if deploy.completes_stop:
+            for subtask in self.subtasks:
+                subtask.finish_stop()
         for item in self._early:
             self.handle(item)
         self._early.clear()

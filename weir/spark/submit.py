@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -32,11 +33,12 @@ from weir.runtime.deliveries import Deliveries
 from weir.runtime.history import JobHistory
 from weir.runtime.in_process import run_in_process
 from weir.runtime.process import SystemClock
-from weir.runtime.recovery import RestoreRequest, latest_job
+from weir.runtime.recovery import RestoreRequest, find_state, latest_job
 from weir.runtime.versions import installed_versions
 from weir.spark.job_master import run_job
 from weir.spark.managed import Managed
 from weir.spark.program import dump_program
+from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
 
 logger = logging.getLogger(__name__)
@@ -115,9 +117,9 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         managed.check(config)
     store = store_for(config.checkpoints.storage)
     if managed is None:
-        job_id, request = _identity(graph.name, config, options.restore, store)
+        job_id, request = _identity(graph.name, config, options, store)
     else:
-        job_id, request = managed.job_id, _named(options.restore)
+        job_id, request = managed.job_id, _named(options)
     for hearer in _hearers:
         hearer(JobStarting(job_id, graph, config, options))
     started = time.monotonic()
@@ -264,28 +266,52 @@ def _stop(spark: SparkContext) -> None:
 
 
 def _identity(
-    name: str, config: JobConfig, restore: str | None, store: CheckpointStore
+    name: str, config: JobConfig, options: ExecutionOptions, store: CheckpointStore
 ) -> tuple[JobId, RestoreRequest | None]:
-    """The job's id, and the checkpoint that was asked for by its path."""
+    """The job's id, and the checkpoint that was asked for by its path.
+
+    What was asked for goes on as the job that took it where that one's directory lies in the
+    storage of this one; else, or if that is wanted, another job begins with it.
+
+    Raises:
+        ConfigError: Two options contradict each other.
+        RestoreError: There is no such savepoint, or no job of this name.
+    """
     fresh = JobId(f"{re.sub(r'[^a-zA-Z0-9_]+', '-', name).strip('-')}-{secrets.token_hex(4)}")
-    if restore is None:
+    request, storage = _named(options), config.checkpoints.storage
+    if options.restore is None:
         return fresh, None
-    storage = config.checkpoints.storage
-    if restore == "latest":
+    if request is None:
+        if options.as_new_job:
+            raise ConfigError(
+                "another job begins with a checkpoint or savepoint that is given by its path; "
+                "latest is for going on with the same one"
+            )
         if storage is None:
             raise ConfigError(
                 "restoring the latest checkpoint needs the storage it was written to; give "
                 "--storage, or env.get_checkpoint_config().set_checkpoint_storage(...)"
             )
         return latest_job(store, name), None
-    request = RestoreRequest.parse(restore)
-    same = storage is not None and os.path.realpath(request.storage) == os.path.realpath(storage)
-    return (request.job_id if same else fresh), request
+    if options.as_new_job or storage is None:
+        return fresh, request
+    if request.job_id is None:
+        origin = find_state(request).manifest.job_id
+        is_here = bool(store.list(JobLayout(origin).attempts))
+    else:
+        origin = request.job_id
+        is_here = os.path.realpath(request.storage) == os.path.realpath(storage)
+    return (origin if is_here else fresh), request
 
 
-def _named(restore: str | None) -> RestoreRequest | None:
-    """The checkpoint asked for; None: the newest of the job, which its id finds by itself."""
-    return None if restore in (None, "latest") else RestoreRequest.parse(restore)
+def _named(options: ExecutionOptions) -> RestoreRequest | None:
+    """What was asked for; None: the newest of the job, which its id finds by itself."""
+    uri = options.restore
+    if uri is None or uri == "latest":
+        return None
+    if not urlsplit(uri).scheme:
+        uri = os.path.abspath(uri)  # Slots run elsewhere.
+    return RestoreRequest.parse(uri, rewinds_output=options.rewinds_output, claims=options.claims)
 
 
 def _with_retries(master: str) -> str:

@@ -1,7 +1,8 @@
 """State that survives: kept in memory, frozen at a barrier, written beside the running stream.
 
 *Keyed state* (``backend``, ``keyed``, ``columnar``, ``timers``) belongs to a key and moves with its
-key group when a job is rescaled. *Operator state* (``operator_state``) belongs to a subtask.
+key group when a job is rescaled. *Operator state* (``operator_state``) belongs to a subtask. What
+is restored may be of other types than the program declares now; ``evolution`` says what then.
 
 A snapshot has two halves. **Freezing** happens on the loop thread between two records and costs
 O(key groups) or O(chunks), never O(keys): the frozen view shares all data with the live state, and

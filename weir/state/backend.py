@@ -6,12 +6,12 @@ before the barrier is beyond this: state must be asked for anew for each record,
 anyway.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from weir.common.typeinfo import TypeInformation
-from weir.errors import ConfigError, ProtocolError, RestoreError
+from weir.errors import ConfigError, ProtocolError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
 from weir.state.codec import SlotKey, key_of_slot, slot_key
@@ -22,6 +22,16 @@ from weir.state.descriptors import (
     ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
+)
+from weir.state.evolution import (
+    Converter,
+    Declaration,
+    Evolution,
+    Guard,
+    Judge,
+    Verdict,
+    describe_state,
+    evolve_state,
 )
 from weir.state.keyed import (
     AggregatingState,
@@ -77,6 +87,22 @@ class StateTable(SharedTables[SlotKey]):
             self.put(group, slot, value)
         return value
 
+    def evolved(self, type_info: TypeInformation, convert: Converter | None) -> "StateTable":
+        """The same values as another type; views keep what they share.
+
+        Units: O(keys).
+        """
+        made = StateTable(self.name, self.kind, type_info, len(self.tables))
+        copier = self._copier if self.views else None
+        for old, new in zip(self.tables, made.tables, strict=True):
+            values: Iterable[Any] = old.values()
+            if copier is not None:
+                values = map(copier, values)
+            if convert is not None:
+                values = map(convert, values)
+            new.update(zip(old, values, strict=True))
+        return made
+
 
 @dataclass(frozen=True, slots=True)
 class FrozenState:
@@ -86,6 +112,7 @@ class FrozenState:
     kind: str
     type_info: TypeInformation
     tables: FrozenTables[SlotKey]
+    part: int = 0  # Above 0: restored in another type than part 0, and not declared yet.
 
 
 class FrozenKeyedState:
@@ -122,13 +149,21 @@ class KeyedStateBackend:
         max_parallelism: int,
         *,
         allow_pickled_state: bool = True,
+        judge: Judge | None = None,
     ) -> None:
-        """``allow_pickled_state`` False refuses states whose type is stored as pickles."""
+        """An empty backend.
+
+        Args:
+            allow_pickled_state: False refuses states whose type is stored as pickles.
+            judge: Is told of every state that is declared, and may refuse it.
+        """
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
         self.cursor = Cursor()
         self._allow_pickled_state = allow_pickled_state
-        self._tables: dict[str, StateTable] = {}
+        self._judge = judge or Guard()
+        # One per state; more of what was restored in several types, until it is declared.
+        self._tables: dict[str, list[StateTable]] = {}
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
 
     def set_current_key(self, key: Key) -> None:
@@ -191,22 +226,28 @@ class KeyedStateBackend:
 
     def keys(self, name: str) -> Iterator[Key]:
         """All keys that have a value in the state of this name, by key group."""
-        table = self._tables.get(name)
-        for slots in table.tables if table else ():
-            yield from map(key_of_slot, list(slots))
+        for table in self._tables.get(name, ()):
+            for slots in table.tables:
+                yield from map(key_of_slot, list(slots))
 
     def freeze(self, checkpoint_id: CheckpointId) -> FrozenKeyedState:
         """A view of all states as they are now.
 
         Units: O(states x key groups), whatever the number of keys.
         """
-        shared = [(table, table.freeze()) for table in self._tables.values()]
+        shared = [
+            (part, table, table.freeze())
+            for tables in self._tables.values()
+            for part, table in enumerate(tables)
+        ]
 
         def release() -> None:
-            for table, view in shared:
+            for _, table, view in shared:
                 table.release(view)
 
-        frozen = tuple(FrozenState(t.name, t.kind, t.type_info, view) for t, view in shared)
+        frozen = tuple(
+            FrozenState(t.name, t.kind, t.type_info, view, part) for part, t, view in shared
+        )
         return FrozenKeyedState(
             checkpoint_id, self.key_groups, self.max_parallelism, frozen, release
         )
@@ -214,18 +255,15 @@ class KeyedStateBackend:
     def restored_table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """The table to put restored values of a state into.
 
-        Raises:
-            RestoreError: Pieces of the snapshot contradict each other.
+        Pieces of several types stay apart until the state is declared: subtasks convert what was
+        restored when their function asks for it, which some may not have done by a checkpoint.
         """
-        table = self._tables.get(name)
-        if table is None:
-            table = self._tables[name] = StateTable(name, kind, type_info, len(self.key_groups))
-        elif table.kind != kind or table.type_info != type_info:
-            raise RestoreError(
-                f"state {name!r} is {table.kind} of {table.type_info} in one part of the checkpoint"
-                f" and {kind} of {type_info} in another"
-            )
-        return table
+        tables = self._tables.setdefault(name, [])
+        for table in tables:
+            if table.kind == kind and table.type_info == type_info:
+                return table
+        tables.append(StateTable(name, kind, type_info, len(self.key_groups)))
+        return tables[-1]
 
     def _state(self, descriptor: StateDescriptor, make: Callable[[StateTable, Cursor], S]) -> S:
         name, kind, type_info = descriptor.name, descriptor.kind, descriptor.type_info
@@ -243,14 +281,34 @@ class KeyedStateBackend:
                     f"as {kind} of {type_info}; give one of them another name"
                 )
             return cast(S, state)
-        table = self._tables.get(name)
-        if table is None:
-            table = self._tables[name] = StateTable(name, kind, type_info, len(self.key_groups))
-        elif table.kind != kind or table.type_info != type_info:
-            raise RestoreError(
-                f"state {name!r} is {table.kind} of {table.type_info} in the checkpoint, but the "
-                f"program declares {kind} of {type_info}; keep the old type, or use a new name"
-            )
-        made = make(table, self.cursor)
+        made = make(self._declared(name, kind, type_info), self.cursor)
         self._states[name] = descriptor, made
         return made
+
+    def _declared(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
+        """The table of a state, with what was restored of it as the type it is declared as."""
+        declared = describe_state(kind, type_info)
+        restored = self._tables.get(name, [])
+        if not restored:
+            self._judge(Declaration(name, kind, declared))
+        evolutions: list[Evolution] = []
+        for part in restored:
+            evolution = evolve_state((part.kind, part.type_info), (kind, type_info))
+            stored = describe_state(part.kind, part.type_info)
+            self._judge(Declaration(name, kind, declared, stored, evolution))
+            evolutions.append(evolution)
+        is_same = len(restored) == 1 and evolutions[0].verdict is Verdict.KEPT
+        parts = [
+            part if is_same else part.evolved(type_info, evolution.convert)
+            for part, evolution in zip(restored, evolutions, strict=True)
+            if evolution.verdict is not Verdict.UNMAPPABLE
+        ]
+        if not parts:
+            parts = [StateTable(name, kind, type_info, len(self.key_groups))]
+        table, *others = parts
+        for other in others:
+            for group, values in enumerate(other.tables):
+                for slot, value in values.items():
+                    table.put(group, slot, value)
+        self._tables[name] = [table]
+        return table

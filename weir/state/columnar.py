@@ -75,6 +75,12 @@ class Column:
         self._views.append(view)
         return view
 
+    def widened(self, dtype: np.dtype[Any]) -> "Column":
+        """The same values as another type; views go on with this column."""
+        made = Column(dtype, self._chunk_rows)
+        made._values = self._values.astype(dtype)
+        return made
+
     def release(self, view: "FrozenColumn") -> None:
         """Save nothing more for this view."""
         if view in self._views:
@@ -277,13 +283,18 @@ class ColumnarTable:
         """One more than the highest slot given out so far: a slot at or above it is new."""
         return len(self._index) + 1
 
+    @property
+    def dtypes(self) -> dict[str, np.dtype[Any]]:
+        """The types of the columns, by name."""
+        return {name: column.dtype for name, column in self.columns.items()}
+
     def expect(self, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]) -> None:
         """Check that a table that exists, restored perhaps, is the one now asked for.
 
         Raises:
             RestoreError: Its key type or columns differ.
         """
-        mine = {name: column.dtype for name, column in self.columns.items()}
+        mine = self.dtypes
         wanted = {name: np.dtype(dtype) for name, dtype in columns.items()}
         if key_type != self.key_type or wanted != mine:
             raise RestoreError(
@@ -291,6 +302,30 @@ class ColumnarTable:
                 f"the program asks for keys of {key_type} and columns {_listed(wanted)}; keep the "
                 "old types, or use a new name"
             )
+
+    def evolved(
+        self, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
+    ) -> "ColumnarTable":
+        """The same keys with these columns: values as they were or widened, new columns zero.
+
+        The types must be ones that ``weir.state.evolution`` maps. This table is not to be changed
+        any more; views of it go on.
+
+        Units: O(keys) for every column that is new or widened.
+        """
+        made = ColumnarTable(
+            self.name, key_type, columns, self.key_groups, self.max_parallelism,
+            chunk_rows=self.chunk_rows,
+        )  # fmt: skip
+        made._index, made._groups = self._index, self._groups
+        made._has_null = self._has_null
+        for name, column in made.columns.items():
+            old = self.columns.get(name)
+            if old is None:
+                column.grow(self.rows)
+            else:
+                made.columns[name] = old if old.dtype == column.dtype else old.widened(column.dtype)
+        return made
 
     def slots_of(self, keys: Keys) -> Slots:
         """The slots of keys; a key not seen before gets a new one, whose values are zero.

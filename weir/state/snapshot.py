@@ -50,6 +50,7 @@ from weir.state.codec import (
     stored_key_type,
 )
 from weir.state.columnar import ColumnarTable, FrozenColumns
+from weir.state.evolution import TableTypes, describe_state, describe_table
 from weir.state.shared import FrozenTables
 from weir.state.timers import FrozenTimers, KeyedTimers
 from weir.storage.store import StoreWriter
@@ -57,6 +58,8 @@ from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
 
 FORMAT_VERSION = 1
 PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
+_HEAD_BYTES = 1 << 16  # Enough for nearly every schema.
+_HEAD_OFFSET = 8  # What an Arrow file begins with, before its schema.
 SINK_BYTES = 1 << 18  # Half a column of a chunk, which thus is not copied once more.
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
@@ -87,7 +90,10 @@ class RestoreTarget(Protocol):
     def table(
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
     ) -> ColumnarTable:
-        """The table of this name, made if it is not there yet."""
+        """The table of this name, made if it is not there yet.
+
+        It has at least these columns, and holds what is put into them exactly.
+        """
 
 
 def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateHandle, ...]:
@@ -144,9 +150,49 @@ def restore(
                 case unknown:
                     raise ValueError(f"it is of unknown kind {unknown!r}")
     except (pa.ArrowException, ValueError, KeyError, TypeError, SchemaError, KeyTypeError) as cause:
-        raise CorruptStateError(
-            f"a piece of keyed state cannot be read: {cause}; restore from another checkpoint"
-        ) from cause
+        raise _unreadable(cause) from cause
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What a piece of keyed state says of itself before any of its rows."""
+
+    name: str
+    kind: str  # Of the state; "timers" or "table" for those.
+    types: str  # In the words of ``weir.state.evolution``.
+    empty: bytes  # The same piece without rows.
+
+
+def read_head(read_range: Callable[[int, int], bytes]) -> StoredState:
+    """What a stored piece of keyed state is, from its first bytes alone.
+
+    ``read_range`` gets the bytes from a position on, at most as many as asked for.
+
+    Raises:
+        CorruptStateError: It is not what ``write_snapshot`` stored.
+        RestoreError: A newer version of Weir wrote it.
+    """
+    try:
+        head = read_range(0, _HEAD_BYTES)
+        size = (
+            _HEAD_OFFSET + 8 + int.from_bytes(head[_HEAD_OFFSET + 4 : _HEAD_OFFSET + 8], "little")
+        )
+        if len(head) < size:
+            head += read_range(len(head), size - len(head))
+        schema = pa.ipc.read_schema(pa.py_buffer(head[_HEAD_OFFSET:]))
+        about = _About.read(schema)
+        match about.kind:
+            case "timers":
+                types = "timers"
+            case "table":
+                types = describe_table(about.table_types)
+            case kind:
+                types = describe_state(kind, type_from_wire(about.type))
+    except (pa.ArrowException, ValueError, KeyError, TypeError, SchemaError) as cause:
+        raise _unreadable(cause) from cause
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_file(sink, schema).close()
+    return StoredState(about.name, about.kind, types, sink.getvalue().to_pybytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +214,13 @@ class _About:
             "weir.key": "canonical" if self.canonical_keys else "typed",
             "weir.type": json.dumps(self.type),
         }
+
+    @property
+    def table_types(self) -> TableTypes:
+        """The type of the keys of a table, and of its columns."""
+        wire = self.type["key"]
+        columns = {name: np.dtype(dtype) for name, dtype in self.type["columns"].items()}
+        return None if wire is None else _arrow_from_wire(wire), columns
 
     @classmethod
     def read(cls, schema: pa.Schema) -> "_About":
@@ -202,7 +255,8 @@ def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], _Content]]
         case FrozenKeyedState():
             for state in frozen.states:
                 if len(state.tables):
-                    yield f"state.{state.name}", partial(_state, frozen, state)
+                    form = f"state+{state.part}" if state.part else "state"
+                    yield f"{form}.{state.name}", partial(_state, frozen, state)
         case FrozenTimers():
             if any(map(len, frozen.timers.values())):
                 yield "timers", partial(_timers, frozen)
@@ -500,9 +554,7 @@ def _restore_timers(
 def _restore_table(
     about: _About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
 ) -> None:
-    dtypes = {name: np.dtype(dtype) for name, dtype in about.type["columns"].items()}
-    wire = about.type["key"]
-    key_type = None if wire is None else _arrow_from_wire(wire)
+    key_type, dtypes = about.table_types
     table = target.table(about.name, key_type, dtypes)
     for _, batch in batches:
         keys = batch.column("key")
@@ -513,6 +565,12 @@ def _restore_table(
         for name in dtypes:
             values = batch.column(name).to_numpy(zero_copy_only=False)
             table.column(name).scatter(slots, values)
+
+
+def _unreadable(cause: Exception) -> CorruptStateError:
+    return CorruptStateError(
+        f"a piece of keyed state cannot be read: {cause}; restore from another checkpoint"
+    )
 
 
 def _runs(groups: Groups) -> Iterator[tuple[int, int, int]]:

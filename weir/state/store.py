@@ -8,14 +8,26 @@ them in one step.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.errors import CorruptStateError, UserError
+from weir.errors import ConfigError, CorruptStateError, RestoreError, UserError
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.protocol.deployment import RestoredHandle
 from weir.state.backend import KeyedStateBackend
 from weir.state.columnar import ColumnarTable
+from weir.state.evolution import (
+    Declaration,
+    Evolution,
+    Guard,
+    Judge,
+    Verdict,
+    describe_table,
+    evolve_mode,
+    evolve_table,
+    unite_tables,
+)
 from weir.state.operator_state import BroadcastState, Mode, OperatorListState
 from weir.state.snapshot import KeyedPart, restore
 from weir.state.timers import KeyedTimers
@@ -44,6 +56,9 @@ class OperatorStateStore:
         restored: Iterable[RestoredHandle] = (),
         read: Callable[[StateHandle], bytes],
         allow_pickled_state: bool = False,
+        operator: str = "",
+        allow_non_restored_state: bool = False,
+        judge: Judge | None = None,
     ) -> None:
         """Restore what the handles name.
 
@@ -51,6 +66,9 @@ class OperatorStateStore:
             keyed: Whether the operator stands on a keyed stream.
             restored: What of a checkpoint belongs to this subtask.
             read: Fetches the checked bytes of a handle.
+            operator: Its name, for errors.
+            allow_non_restored_state: Whether what the program has no place for may be dropped.
+            judge: Is told of every state that is declared; None refuses what cannot be mapped.
 
         Raises:
             CorruptStateError: A piece is not what was stored.
@@ -61,26 +79,39 @@ class OperatorStateStore:
         self.restored = False  # Whether a checkpoint brought anything.
         self.restored_bytes = 0
         self._is_keyed = keyed
+        self._judge = judge or Guard(operator, allow_non_restored_state)
         self._keyed = KeyedStateBackend(
-            key_groups, max_parallelism, allow_pickled_state=allow_pickled_state
+            key_groups,
+            max_parallelism,
+            allow_pickled_state=allow_pickled_state,
+            judge=self._judge,
         )
         self._timers = KeyedTimers(key_groups, max_parallelism)
         self._tables: dict[str, ColumnarTable] = {}
         self._lists: dict[str, OperatorListState] = {}
         self._broadcasts: dict[str, BroadcastState] = {}
-        target = _Target(self._keyed, self._timers, self._table)
+        self._declared_tables: set[str] = set()
+        self._declared_modes: dict[str, str] = {}  # Of operator state, by name.
+        self._timers_restored = self._timers_declared = False
+        target = _Target(self._keyed, self._timers, self._restored_table)
         for piece in restored:
             self.restored = True
             self.restored_bytes += piece.handle.size
             data = read(piece.handle)
             match piece.handle.kind, piece.handle.mode:
-                case "keyed", _:
+                case "keyed", _ if keyed:
                     groups = piece.key_groups or key_groups
                     restore(data, groups, target, allow_pickled_state=allow_pickled_state)
+                    self._timers_restored |= piece.handle.name == "timers"
+                case "keyed", _:
+                    if refusal := keyless_refusal(
+                        operator, piece.handle.name, allow_loss=allow_non_restored_state
+                    ):
+                        raise RestoreError(refusal)
                 case "operator", "broadcast":
-                    self.broadcast_state(piece.handle.name).restore(data)
+                    self._broadcast(piece.handle.name).restore(data)
                 case "operator", ("split" | "union") as mode:
-                    self.list_state(piece.handle.name, mode).restore(data, piece.share)
+                    self._list(piece.handle.name, mode).restore(data, piece.share)
                 case kind, mode:
                     raise CorruptStateError(f"there is no state of kind {kind} and mode {mode}")
 
@@ -102,6 +133,10 @@ class OperatorStateStore:
             UserError: The stream has no key.
         """
         self._check_keyed()
+        if not self._timers_declared:
+            self._timers_declared = True
+            stored = "timers" if self._timers_restored else None
+            self._judge(Declaration("timers", "timers", "timers", stored))
         return self._timers
 
     def table(
@@ -118,17 +153,28 @@ class OperatorStateStore:
     def drop_table(self, name: str) -> None:
         """Forget a columnar state altogether; snapshots already frozen keep it."""
         self._tables.pop(name, None)
+        self._declared_tables.discard(name)
 
     def list_state(self, name: str, mode: Mode = "split") -> OperatorListState:
-        """The list of this name: on rescale its items are dealt out, or everybody gets all."""
-        state = self._lists.get(name)
-        if state is None:
-            state = self._lists[name] = OperatorListState(name, mode)
-        return state
+        """The list of this name: on rescale its items are dealt out, or everybody gets all.
+
+        Raises:
+            RestoreError: The checkpoint holds state of this name that is dealt out otherwise.
+            ConfigError: The program declared state of this name with another mode before.
+        """
+        if self._declare_mode(name, mode) is Verdict.UNMAPPABLE:
+            self._lists.pop(name, None)
+        return self._list(name, mode)
 
     def broadcast_state(self, name: str) -> BroadcastState:
-        """The map of this name, which every subtask keeps alike."""
-        return self._broadcasts.setdefault(name, BroadcastState(name))
+        """The map of this name, which every subtask keeps alike.
+
+        Raises:
+            RestoreError: The checkpoint holds a list of this name.
+            ConfigError: The program declared a list of this name before.
+        """
+        self._declare_mode(name, BroadcastState.mode)
+        return self._broadcast(name)
 
     def freeze(self, checkpoint_id: CheckpointId) -> list[SnapshotPart]:
         """Everything as it is now.
@@ -148,12 +194,75 @@ class OperatorStateStore:
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
     ) -> ColumnarTable:
         table = self._tables.get(name)
-        if table is None:
-            table = self._tables[name] = ColumnarTable(
-                name, key_type, columns, self.key_groups, self.max_parallelism
-            )
-        table.expect(key_type, columns)
+        if name in self._declared_tables and table is not None:
+            table.expect(key_type, columns)
+            return table
+        declared = key_type, {column: np.dtype(dtype) for column, dtype in columns.items()}
+        shown = describe_table(declared)
+        evolution, stored = Evolution(), None
+        if table is not None:
+            types = table.key_type, table.dtypes
+            evolution, stored = evolve_table(types, declared), describe_table(types)
+        self._judge(Declaration(name, "table", shown, stored, evolution))
+        if table is None or evolution.verdict is Verdict.UNMAPPABLE:
+            table = self._new_table(name, key_type, columns)
+        elif evolution.verdict is Verdict.CHANGED:
+            table = table.evolved(key_type, columns)
+        self._tables[name] = table
+        self._declared_tables.add(name)
         return table
+
+    def _restored_table(
+        self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
+    ) -> ColumnarTable:
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = self._new_table(name, key_type, columns)
+            return table
+        # Subtasks convert a table when they first use it, which some may not have done.
+        mine = table.key_type, table.dtypes
+        try:
+            both = unite_tables(mine, (key_type, {k: np.dtype(v) for k, v in columns.items()}))
+        except ValueError as cause:
+            raise RestoreError(
+                f"the parts of table {name!r} in the checkpoint contradict each other: {cause}"
+            ) from cause
+        if both != mine:
+            table = self._tables[name] = table.evolved(*both)
+        return table
+
+    def _new_table(
+        self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
+    ) -> ColumnarTable:
+        return ColumnarTable(name, key_type, columns, self.key_groups, self.max_parallelism)
+
+    def _list(self, name: str, mode: Mode) -> OperatorListState:
+        state = self._lists.get(name)
+        if state is None:
+            state = self._lists[name] = OperatorListState(name, mode)
+        return state
+
+    def _broadcast(self, name: str) -> BroadcastState:
+        return self._broadcasts.setdefault(name, BroadcastState(name))
+
+    def _declare_mode(self, name: str, mode: str) -> Verdict:
+        """Compare operator state with what was restored or declared of it before."""
+        declared = self._declared_modes.get(name)
+        if declared is not None:
+            if declared != mode:
+                raise ConfigError(
+                    f"state {name!r} is declared twice: as {declared} and as {mode}; give one of "
+                    "them another name"
+                )
+            return Verdict.KEPT
+        held: OperatorListState | BroadcastState | None = self._lists.get(name)
+        if held is None:
+            held = self._broadcasts.get(name)
+        evolution = Evolution() if held is None else evolve_mode(held.mode, mode)
+        stored = None if held is None else f"{held.mode} state"
+        self._judge(Declaration(name, mode, f"{mode} state", stored, evolution))
+        self._declared_modes[name] = mode
+        return evolution.verdict
 
     def _check_keyed(self) -> None:
         if not self._is_keyed:
@@ -172,3 +281,15 @@ class _Target:
         self.keyed = keyed
         self.timers = timers
         self.table = table
+
+
+def keyless_refusal(operator: str, name: str, *, allow_loss: bool) -> str | None:
+    """Why keyed state cannot be restored into an operator whose stream has no key."""
+    if allow_loss:
+        return None
+    where = f"operator {operator!r}: " if operator else ""
+    return (
+        f"{where}the checkpoint holds keyed state ({name}), but the operator's stream has no key "
+        "any more; call key_by(...) before it, give it another uid, or set "
+        "allow_non_restored_state (--allow-non-restored-state) to leave that state behind"
+    )

@@ -7,6 +7,8 @@
     <job>/restored/<n>-<checkpoint>                      what attempt n went on from, 0: nothing
     <job>/chk-<n>/manifest                               the checkpoint exists when this does
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
+    <job>/chk-<n>/<attempt>/savepoint                    in their place: its state lies elsewhere
+    <job>/requests/<id>.json, .taken, .answer.json       the mailbox of whoever asks for a savepoint
 
 A state handle's path is relative to ``<job>/``, so that a job's directory can be moved as a whole.
 
@@ -30,6 +32,7 @@ from urllib.parse import quote, unquote
 from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
 
 _NAME_BYTES_MAX = 200  # File systems allow 255; a temporary name adds a prefix and a suffix.
+_SAVEPOINT_STATE = re.compile(r"\d+-(\d+)/")
 _MANIFEST = re.compile(r"([^/]+)/chk-(\d+)/manifest")
 
 
@@ -76,6 +79,23 @@ class JobLayout:
         number, _, restored = path.rpartition("/")[2].partition("-")
         return AttemptNumber(int(number)), CheckpointId(int(restored))
 
+    @property
+    def requests(self) -> str:
+        """The directory by which other processes ask the job's driver for something."""
+        return f"{self.directory}/requests"
+
+    def request(self, request_id: str) -> str:
+        """The file of one request."""
+        return f"{self.requests}/{_escaped(request_id)}.json"
+
+    def request_taken(self, request_id: str) -> str:
+        """The file that says that a driver has seen the request."""
+        return f"{self.requests}/{_escaped(request_id)}.taken"
+
+    def answer(self, request_id: str) -> str:
+        """The file of the answer to a request."""
+        return f"{self.requests}/{_escaped(request_id)}.answer.json"
+
     def checkpoint(self, checkpoint: CheckpointId) -> str:
         """The directory of one checkpoint: deleting it discards the checkpoint."""
         return f"{self.directory}/chk-{checkpoint}"
@@ -83,6 +103,14 @@ class JobLayout:
     def manifest(self, checkpoint: CheckpointId) -> str:
         """The one key for all attempts whose creation decides a checkpoint."""
         return f"{self.checkpoint(checkpoint)}/manifest"
+
+    def savepoint_mark(self, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
+        """The file that keeps the number of a savepoint from being taken again.
+
+        Without it a driver that dies between the two manifests of a savepoint would leave one whose
+        number the next driver gives to a checkpoint of another line.
+        """
+        return f"{self.attempt_state(checkpoint, attempt)}/savepoint"
 
     def attempt_state(self, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
         """Where the subtasks of one attempt write their files of a checkpoint."""
@@ -108,6 +136,12 @@ SAVEPOINT_MANIFEST = "manifest"  # Relative to the savepoint's directory.
 def savepoint_location(storage: str, job: JobId, name: str) -> str:
     """Where a savepoint lies unless somebody says otherwise, as a path or URI of its own."""
     return f"{storage.rstrip('/')}/savepoints/{_escaped(job)}/{_escaped(name)}"
+
+
+def savepoint_id(path: str) -> CheckpointId | None:
+    """Whose a path relative to a savepoint's directory is; None: it is relative to a job's."""
+    found = _SAVEPOINT_STATE.match(path)
+    return None if found is None else CheckpointId(int(found[1]))
 
 
 def savepoint_state(checkpoint: CheckpointId, attempt: AttemptNumber) -> str:

@@ -20,7 +20,13 @@ from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.messages import OperatorAck
 from weir.protocol.wire import from_wire, to_wire
-from weir.storage.layout import JobLayout, parse_manifest_path, within
+from weir.storage.layout import (
+    SAVEPOINT_MANIFEST,
+    JobLayout,
+    parse_manifest_path,
+    savepoint_state,
+    within,
+)
 from weir.storage.store import CheckpointStore, NotFoundError, checksum_of, new_checksum
 
 FORMAT = "weir-checkpoint"
@@ -214,6 +220,29 @@ def verify(store: CheckpointStore, manifest: Manifest, directory: str | None = N
             f"checkpoint {manifest.checkpoint_id} of job {manifest.job_id} is not whole: "
             f"{'; '.join(problems)}; {_FALL_BACK}"
         )
+
+
+def discard_savepoint(
+    store: CheckpointStore, job: JobId, checkpoint: CheckpointId, attempt: AttemptNumber
+) -> None:
+    """Delete what an aborted savepoint left in its directory, whose store this is.
+
+    A directory that holds another savepoint is left alone: that one's state could have the same
+    names.
+
+    Raises:
+        StorageError: The storage failed.
+    """
+    try:
+        found = load(store.read(SAVEPOINT_MANIFEST))
+        if (found.job_id, found.checkpoint_id, found.attempt) != (job, checkpoint, attempt):
+            return
+    except NotFoundError:
+        pass
+    except (CorruptStateError, RestoreError):
+        return  # Whatever it is, it is not ours.
+    store.delete(SAVEPOINT_MANIFEST)
+    store.delete_prefix(savepoint_state(checkpoint, attempt))
 
 
 def _stored(store: CheckpointStore, job: JobId, checkpoint: CheckpointId) -> StoredCheckpoint:

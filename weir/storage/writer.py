@@ -1,13 +1,14 @@
 """Where one operator subtask's snapshot is written: small pieces inline, large ones as files.
 
 Everything goes through one writer per subtask and checkpoint, which knows what it wrote and can
-take it back when the snapshot is cancelled or fails.
+take it back when the snapshot is cancelled or fails. A savepoint's files go straight into its own
+directory, so that nothing has to be copied before it can be moved.
 """
 
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 from weir.config import CheckpointConfig
 from weir.errors import CorruptStateError, WeirError
@@ -19,8 +20,20 @@ from weir.ids import (
     StateHandle,
     SubtaskId,
 )
-from weir.storage.layout import in_job, state_file
-from weir.storage.store import CheckpointStore, StoreWriter, checksum_of
+from weir.storage.layout import (
+    SAVEPOINT_MANIFEST,
+    JobLayout,
+    savepoint_state_file,
+    state_file,
+    within,
+)
+from weir.storage.store import (
+    CheckpointStore,
+    RefusedError,
+    StoreWriter,
+    checksum_of,
+    store_for,
+)
 
 
 class SnapshotCancelled(WeirError):
@@ -40,12 +53,19 @@ class StoredSnapshotWriter:
         *,
         inline_max: int | None,
         cancelled: Callable[[], bool],
+        is_savepoint: bool = False,
     ) -> None:
-        """Prepare to write; ``inline_max`` None keeps everything inline."""
+        """Prepare to write.
+
+        Args:
+            inline_max: Smaller pieces are kept inline; None keeps everything inline.
+            is_savepoint: ``store`` is the savepoint's own directory, not where the job's are.
+        """
         self.cancelled = cancelled
         self.inline_max = inline_max
         self._store = store
-        self._job_id = job_id
+        self._directory = "" if is_savepoint else JobLayout(job_id).directory
+        self._file = savepoint_state_file if is_savepoint else state_file
         self._attempt = attempt
         self._checkpoint_id = checkpoint_id
         self._subtask = subtask
@@ -64,7 +84,7 @@ class StoredSnapshotWriter:
         inline = self.inline_max is None or len(data) < self.inline_max
         path = None if inline else self.path(name)
         if path is not None:
-            self._store.put(in_job(self._job_id, path), data)
+            self._store.put(within(self._directory, path), data)
         return StateHandle(
             kind=kind,
             name=name,
@@ -77,14 +97,14 @@ class StoredSnapshotWriter:
         )
 
     def path(self, name: str) -> str:
-        """The path of a state file, relative to the job; noted as written."""
-        path = state_file(self._checkpoint_id, self._attempt, self._subtask, name)
+        """The path of a state file, relative to the job or savepoint; noted as written."""
+        path = self._file(self._checkpoint_id, self._attempt, self._subtask, name)
         self._written.append(path)
         return path
 
     def open(self, path: str) -> StoreWriter:
         """Write a large state file piece by piece, under a path that ``path`` gave."""
-        return self._store.open_writer(in_job(self._job_id, path))
+        return self._store.open_writer(within(self._directory, path))
 
     def put_items(self, name: str, items: Sequence[Any], mode: str = "split") -> StateHandle:
         """Keep a list of JSON values or bytes as operator state."""
@@ -93,13 +113,26 @@ class StoredSnapshotWriter:
     def discard(self) -> None:
         """Delete whatever was written."""
         for path in self._written:
-            self._store.delete(in_job(self._job_id, path))
+            self._store.delete(within(self._directory, path))
         self._written.clear()
 
 
-WriterFactory: TypeAlias = Callable[
-    [CheckpointId, SubtaskId, Callable[[], bool]], StoredSnapshotWriter
-]
+class WriterFactory(Protocol):
+    """Makes the writers of one attempt."""
+
+    def __call__(
+        self,
+        checkpoint_id: CheckpointId,
+        subtask: SubtaskId,
+        cancelled: Callable[[], bool],
+        target: str | None = None,
+    ) -> StoredSnapshotWriter:
+        """The writer of one subtask for one checkpoint; ``target``: a savepoint's directory.
+
+        Raises:
+            RefusedError: The directory holds a savepoint.
+            StorageError: The storage failed.
+        """
 
 
 def writer_factory(
@@ -109,20 +142,32 @@ def writer_factory(
     config: CheckpointConfig,
     *,
     durable: bool,
+    open_store: Callable[[str | None], CheckpointStore] = store_for,
 ) -> WriterFactory:
-    """Writers for the subtasks of one attempt; without durable storage all state is inline."""
+    """Writers for the subtasks of one attempt.
+
+    Without durable storage all state is inline, but for savepoints: those have a place of theirs.
+    """
 
     def make(
-        checkpoint_id: CheckpointId, subtask: SubtaskId, cancelled: Callable[[], bool]
+        checkpoint_id: CheckpointId,
+        subtask: SubtaskId,
+        cancelled: Callable[[], bool],
+        target: str | None = None,
     ) -> StoredSnapshotWriter:
+        is_savepoint = target is not None
+        own = open_store(target) if is_savepoint else store
+        if is_savepoint and own.exists(SAVEPOINT_MANIFEST):  # Its files may have the same names.
+            raise RefusedError(f"{target} holds a savepoint already; choose another name")
         return StoredSnapshotWriter(
-            store,
+            own,
             job_id,
             attempt,
             checkpoint_id,
             subtask,
-            inline_max=config.inline_max_bytes if durable else None,
+            inline_max=config.inline_max_bytes if durable or is_savepoint else None,
             cancelled=cancelled,
+            is_savepoint=is_savepoint,
         )
 
     return make

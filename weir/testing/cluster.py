@@ -6,13 +6,12 @@ between two statements, and what it sent before may arrive or not. ``ProcessKill
 nothing that runs afterwards belongs to the dead.
 """
 
-import json
-from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 from weir.errors import StorageError
-from weir.ids import ChannelId, CheckpointId
+from weir.ids import ChannelId, CheckpointId, JobId
 from weir.protocol.alignment import DeclineCheckpoint, ForwardCancel
 from weir.protocol.deployment import Deploy, WorkerCommand, WorkerReport
 from weir.protocol.elements import Element, Records
@@ -27,8 +26,15 @@ from weir.protocol.messages import (
 )
 from weir.runtime.in_process import InProcessCluster, InProcessSlot, InProcessWorker
 from weir.runtime.ports import CommandArrived, ElementArrived, InboxItem
-from weir.storage.layout import parse_manifest_path
-from weir.storage.memory import MemoryStore
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path, within
+from weir.storage.manifest import Manifest, load
+from weir.storage.memory import MemoryStore, MemoryWriter
+from weir.storage.store import CheckpointStore
+from weir.testing.pipelines import InvariantBroken
+
+STORAGE = "simulated:"
+
+CheckpointKey: TypeAlias = tuple[JobId, CheckpointId]
 
 
 class ProcessKilled(BaseException):
@@ -86,6 +92,11 @@ class SimulatedWorker(InProcessWorker):
         super().__init__(*args)
         self.records_sent: Counter[ChannelId] = Counter()
         self.records_delivered: Counter[ChannelId] = Counter()
+
+    @property
+    def world(self) -> World:
+        """Where the process runs."""
+        return self._cluster.world
 
     def send(self, channel: ChannelId, element: Element) -> None:
         """Count records, then send."""
@@ -171,6 +182,8 @@ class SimulatedCluster(InProcessCluster):
     def to_worker(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
         """Send a command; the driver may die when some workers have it and others do not."""
         super().to_worker(slot_index, command)
+        if isinstance(command, CheckpointCompleted) and command.final:
+            self.world.reach("final.sent")
         if point := COMMAND_POINTS.get(type(command)):
             self.world.reach(point)
 
@@ -236,53 +249,116 @@ class SimulatedCluster(InProcessCluster):
 class FaultyStore(MemoryStore):
     """Checkpoint storage that outlives drivers and fails on command.
 
-    It remembers of every manifest that was ever written which attempt wrote it and which checkpoint
-    it builds on.
+    It remembers of every manifest that was ever written what it was, and watches that no file goes
+    which a checkpoint needs that ``is_needed`` (nobody, unless set).
     """
 
     def __init__(self, reach: Callable[[str], None]) -> None:
         super().__init__()
-        self.parents: dict[CheckpointId, CheckpointId | None] = {}
-        self.attempt_of: dict[CheckpointId, int] = {}
+        self.written: dict[CheckpointKey, Manifest] = {}
+        self.created_at: dict[str, int] = {}  # In the order of all creations.
+        self.is_needed: Callable[[CheckpointKey], bool] = lambda key: False
+        self.is_foreign: Callable[[str], bool] = lambda path: False  # For whoever runs now.
+        self._needed_by: dict[str, set[CheckpointKey]] = defaultdict(set)  # By path.
         self._reach = reach
 
-    @property
-    def manifests(self) -> set[CheckpointId]:
-        """The completed checkpoints that are there now."""
-        found = {key[1] for path in super().list() if (key := parse_manifest_path(path))}
-        return found & self.parents.keys()
+    def manifests(self, job: JobId) -> set[CheckpointId]:
+        """The checkpoints of a job that are there now."""
+        found = {key for path in super().list() if (key := parse_manifest_path(path))}
+        return {number for owner, number in found & self.written.keys() if owner == job}
+
+    def parent(self, key: CheckpointKey) -> CheckpointId | None:
+        """The checkpoint of the same job that this one builds on."""
+        return self.written[key].parent_id
+
+    def at(self, uri: str | None) -> CheckpointStore:
+        """The part of this storage that a URI names."""
+        assert uri is not None
+        assert uri.startswith(STORAGE)
+        directory = uri[len(STORAGE) :].strip("/")
+        return PartOfStore(self, directory) if directory else self
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file; it may fail, or be written and fail."""
+        self._check_own(path)
         self._reach("put.before")
         super().put(path, data)
         self._reach("put.after")
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
         """Create a file; it may fail, or be created and fail."""
-        self._reach("create.before")
+        key = parse_manifest_path(path)
+        is_own = key is None and path.endswith("/manifest")
+        self._check_own(path)
+        self._reach("own_manifest.before" if is_own else "create.before")
         created = super().create_if_absent(path, data)
-        if created and (key := parse_manifest_path(path)):
-            manifest = json.loads(data).get("manifest")
-            if manifest is not None:
-                self.parents[key[1]] = manifest["parent_id"]
-                self.attempt_of[key[1]] = manifest["attempt"]
-        self._reach("create.after")
+        if created:
+            self.created_at[path] = len(self.created_at)
+        if created and key is not None:
+            manifest = load(data)
+            if isinstance(manifest, Manifest):
+                self.written[key] = manifest
+                for needed in self.files_of(key):
+                    self._needed_by[needed].add(key)
+        self._reach("own_manifest.after" if is_own else "create.after")
         return created
+
+    def files_of(self, key: CheckpointKey) -> list[str]:
+        """The files that a checkpoint consists of."""
+        manifest = self.written[key]
+        layout = JobLayout(key[0])
+        files = [layout.manifest(key[1])]
+        directory = layout.directory
+        if manifest.location is not None:
+            directory = manifest.location[len(STORAGE) :].strip("/")
+            files.append(within(directory, SAVEPOINT_MANIFEST))
+        return files + [within(directory, h.path) for h in manifest.handles if h.path is not None]
 
     def read(self, path: str) -> bytes:
         """Read a file; it may fail."""
         self._reach("read")
         return super().read(path)
 
+    def delete(self, path: str) -> None:
+        """Delete a file that nothing needs."""
+        self._check([path])
+        super().delete(path)
+
     def delete_prefix(self, directory: str) -> None:
         """Delete a directory; it may fail."""
         self._reach("delete")
+        self.sweep(directory)
+
+    def sweep(self, directory: str) -> None:
+        """Delete a directory that nothing needs."""
+        self._check(super().list(directory))
         super().delete_prefix(directory)
+
+    def _check(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._check_own(path)
+            for key in sorted(self._needed_by.get(path, ())):
+                if self.is_needed(key):
+                    raise InvariantBroken(f"{path} is deleted, but {key[0]}/chk-{key[1]} needs it")
+
+    def _check_own(self, path: str) -> None:
+        if self.is_foreign(path):
+            raise InvariantBroken(f"another job touches {path}")
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a directory behind everybody's back, as somebody does who moves a savepoint."""
+        for path in super().list(source):
+            super().put(target + path[len(source) :], super().read(path))
 
     def peek(self, path: str) -> bytes:
         """Read a file behind everybody's back."""
         return super().read(path)
+
+    def silent(self) -> MemoryStore:
+        """The same files for somebody whom nothing disturbs."""
+        store = MemoryStore()
+        store._files = self._files
+        return store
 
     def damage(self, path: str, data: bytes | None) -> None:
         """Change or lose a file behind everybody's back."""
@@ -295,3 +371,51 @@ class FaultyStore(MemoryStore):
     def failure(text: str) -> StorageError:
         """What a failing storage raises."""
         return StorageError(f"the storage failed: {text}")
+
+
+class PartOfStore:
+    """A directory of a storage as a storage of its own."""
+
+    def __init__(self, whole: FaultyStore, directory: str) -> None:
+        self._whole = whole
+        self._directory = directory
+
+    def _path(self, path: str) -> str:
+        return f"{self._directory}/{path}" if path else self._directory
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file whole."""
+        self._whole.put(self._path(path), data)
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file, unless it is there."""
+        return self._whole.create_if_absent(self._path(path), data)
+
+    def open_writer(self, path: str) -> MemoryWriter:
+        """Write a file piece by piece."""
+        return self._whole.open_writer(self._path(path))
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        return self._whole.read(self._path(path))
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """A part of a file."""
+        return self._whole.read_range(self._path(path), start, length)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        return self._whole.exists(self._path(path))
+
+    def list(self, directory: str = "") -> "list[str]":
+        """The files below a directory."""
+        skipped = len(self._directory) + 1
+        return [path[skipped:] for path in self._whole.list(self._path(directory))]
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        self._whole.delete(self._path(path))
+
+    def delete_prefix(self, directory: str) -> None:
+        """Delete a directory."""
+        self._whole.delete_prefix(self._path(directory))

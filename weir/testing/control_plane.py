@@ -9,7 +9,9 @@ have been writing, and launches the next.
 import random
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from typing import Protocol
 
 from weir.config import CheckpointConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId
@@ -20,7 +22,8 @@ from weir.protocol.coordinator import (
     reopened,
     step,
 )
-from weir.protocol.lifecycle import FailureReason
+from weir.protocol.events import JobChanged
+from weir.protocol.lifecycle import FailureReason, JobStatus
 from weir.protocol.messages import (
     CheckpointGivenUp,
     CheckpointingStopped,
@@ -30,22 +33,44 @@ from weir.protocol.messages import (
     DiscardCheckpoint,
     DiscardHandles,
     DiscardPending,
+    JobEnded,
     ManifestFailed,
     ManifestWritten,
     RecordAborted,
     Tick,
     TimeLost,
 )
+from weir.protocol.pending import PendingCheckpoint
 from weir.runtime.in_process import Action, Conditions, EventQueue
 from weir.runtime.job_master import JobMaster
-from weir.storage.layout import JobLayout, in_job
+from weir.storage.layout import (
+    SAVEPOINT_MANIFEST,
+    JobLayout,
+    in_job,
+    savepoint_state,
+    within,
+)
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
-from weir.testing.cluster import SimulatedCluster
+from weir.storage.store import NotFoundError
+from weir.testing.cluster import STORAGE, FaultyStore, SimulatedCluster
 
 AWAY_AFTER_MS = 10  # As long as a driver takes to notice.
 REPEATED_SHARE = 0.05  # Of the commands.
 MS = 1_000_000
+
+
+class Listener(Protocol):
+    """Whoever wants something of the job."""
+
+    def decided(self, command: CoordinatorCommand) -> None:
+        """The coordinator decided something."""
+
+    def folded(self) -> None:
+        """All that follows from an event was decided."""
+
+    def reached(self, status: JobStatus, cause: str) -> None:
+        """The job reached a status."""
 
 
 class SimulatedControlPlane:
@@ -58,7 +83,7 @@ class SimulatedControlPlane:
         *,
         events: EventQueue,
         conditions: Conditions,
-        store: MemoryStore,
+        store: FaultyStore,
         rng: random.Random,
         note: Callable[[str], None],
     ) -> None:
@@ -66,6 +91,7 @@ class SimulatedControlPlane:
         self.outages = 0
         self.given_up = 0  # Checkpoints that a driver gave up, as nobody else could.
         self.withheld = 0  # Manifests that were asked for too late.
+        self.listener: Listener | None = None
         self._job_id = job_id
         self._layout = JobLayout(job_id)
         self._config = config
@@ -80,7 +106,7 @@ class SimulatedControlPlane:
         self._heard = True  # From the driver, since the last outage: else nothing is ticked.
         self._tick_at_ms: int | None = None
         self._discarding: set[CheckpointId] = set()
-        self._attempt_of: dict[CheckpointId, AttemptNumber] = {}  # Of aborted checkpoints.
+        self._aborted: dict[CheckpointId, PendingCheckpoint] = {}
         for _ in range(rng.choice([0, 1, 1, 2])):
             self._events.at(rng.randint(5, 200) * MS, self.go_away)
 
@@ -148,6 +174,27 @@ class SimulatedControlPlane:
             self._newest = None
             self._settle()
 
+    def newest_attempt(self) -> AttemptNumber:
+        """The newest attempt that was recorded."""
+        names = MemoryStore.list(self._store, self._layout.attempts)
+        return AttemptNumber(max(map(self._layout.attempt_of, names), default=0))
+
+    def job_changed(self, status: JobStatus, cause: str) -> None:
+        """The newest driver said how the job is."""
+        if self.listener is not None:
+            self.listener.reached(status, cause)
+
+    def end(self, status: JobStatus) -> None:
+        """The job ended, and its driver was gone before it had said so to the end."""
+        if self.state.ended is None:
+            self.fold(JobEnded(status))
+
+    def fence(self, link: "DriverLink") -> None:
+        """A driver is not the job's any more, and hears of it when it speaks next."""
+        if link is self._newest:
+            link.fence()
+            self.lost(link)
+
     def is_newest(self, link: "DriverLink") -> bool:
         """Whether this driver speaks for the job."""
         return link is self._newest
@@ -189,6 +236,10 @@ class SimulatedControlPlane:
         self.state = done.state
         for command in done.commands:
             self._carry_out(command)
+            if self.listener is not None:
+                self.listener.decided(command)
+        if self.listener is not None:
+            self.listener.folded()
         self._arm()
 
     def heard(self, away_ms: int = 0) -> None:
@@ -204,23 +255,33 @@ class SimulatedControlPlane:
                 self._discarding.add(completed.checkpoint_id)
                 directory = self._layout.checkpoint(completed.checkpoint_id)
                 manifest = self._layout.manifest(completed.checkpoint_id)
-                self._later(lambda: MemoryStore.delete(self._store, manifest))
-                self._later(lambda: MemoryStore.delete_prefix(self._store, directory))
+                self._later(lambda: self._store.delete(manifest))
+                self._later(lambda: self._store.sweep(directory))
             case DiscardPending(checkpoint_id):
-                attempt = self._attempt_of[checkpoint_id]
-                directory = self._layout.attempt_state(checkpoint_id, attempt)
-                self._later(lambda: MemoryStore.delete_prefix(self._store, directory))
+                aborted = self._aborted[checkpoint_id]
+                for directory in self._written_by(aborted):
+                    self._later(partial(self._store.sweep, directory))
             case DiscardHandles(handles):
                 for path in [h.path for h in handles if h.path is not None]:
-                    self._later(
-                        partial(MemoryStore.delete, self._store, in_job(self._job_id, path))
-                    )
+                    self._later(partial(self._store.delete, in_job(self._job_id, path)))
             case _:
                 if isinstance(command, RecordAborted):
-                    aborted = command.checkpoint
-                    self._attempt_of[aborted.checkpoint_id] = aborted.attempt
+                    self._aborted[command.checkpoint.checkpoint_id] = command.checkpoint
                 if self._newest is not None:
                     self._newest.send(command)
+
+    def _written_by(self, aborted: PendingCheckpoint) -> list[str]:
+        """The directories that hold what was written of a checkpoint that came to nothing."""
+        number, attempt, target = aborted.checkpoint_id, aborted.attempt, aborted.request.target
+        if target is None:
+            return [self._layout.attempt_state(number, attempt)]
+        directory = target[len(STORAGE) :].strip("/")
+        own = within(directory, SAVEPOINT_MANIFEST)
+        with suppress(NotFoundError):
+            found = load(self._store.peek(own), own)
+            if isinstance(found, Manifest) and found.checkpoint_id == number:
+                self._later(partial(self._store.delete, own))
+        return [within(directory, savepoint_state(number, attempt))]
 
     def _later(self, action: Action) -> None:
         self._events.after(self._conditions.delay_ns("io"), action)
@@ -259,7 +320,7 @@ class DriverLink:
         self.is_cut = False
         self._control = control
         self._cluster = cluster
-        self._up: deque[CoordinatorEvent] = deque()
+        self._up: deque[CoordinatorEvent | JobChanged] = deque()
         self._down: deque[CoordinatorCommand] = deque()
         self._away_ms = 0
 
@@ -268,7 +329,7 @@ class DriverLink:
         """Whether the driver has noticed that the control plane does not answer."""
         return self._control.is_away_for() >= AWAY_AFTER_MS
 
-    def post(self, event: CoordinatorEvent) -> None:
+    def post(self, event: CoordinatorEvent | JobChanged) -> None:
         """An event sets out."""
         self._up.append(event)
         self._control.after("report", lambda: self._control.when_there(self._deliver))
@@ -283,8 +344,12 @@ class DriverLink:
             return
         away_ms, self._away_ms = self._away_ms, 0
         self._control.heard(away_ms)
-        while self._up:
-            self._control.fold(self._up.popleft())
+        while self._up and not self.is_cut:
+            event = self._up.popleft()
+            if isinstance(event, JobChanged):
+                self._control.job_changed(event.status, event.cause)
+            else:
+                self._control.fold(event)
 
     def send(self, command: CoordinatorCommand) -> None:
         """A command sets out."""

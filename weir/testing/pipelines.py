@@ -9,23 +9,26 @@ origin, so that two branches of a stream stay apart). A running aggregate emits,
 the count of records of its key so far as the number, and the sum of their values as the total:
 whatever the interleaving, the numbers of each key are 1 to n, once each, and the last total is the
 sum.
+
+What a source emits hangs on its splits alone, so a pipeline writes the same with any parallelism.
 """
 
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from weir.common.batch import Batch
 from weir.common.typeinfo import Types
 from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
-from weir.ids import CheckpointId, OperatorId, StateHandle
+from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle
 from weir.operators.base import Operator as RunningOperator
 from weir.operators.base import OperatorContext, Poll, SourceOperator
 from weir.operators.intervals import Intervals
 from weir.operators.keys import FunctionKeySelector
+from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.state.descriptors import ValueStateDescriptor
 from weir.storage.writer import StoredSnapshotWriter
 
@@ -34,7 +37,9 @@ Name: TypeAlias = tuple[str, int]  # Origin and number.
 Reach: TypeAlias = Callable[[str], None]
 
 KEY_COUNT = 5
+SUBTASKS_MAX = 8  # Of one operator.
 SIDE = "side"
+GONE = "the output belongs to a later attempt"
 
 
 # What a job leaves behind -----------------------------------------------------------------------
@@ -52,38 +57,68 @@ class InvariantBroken(BaseException):
     """The simulation saw what must never be. No ``Exception``: nothing recovers from it."""
 
 
+Piece: TypeAlias = tuple[str, int, int, int]  # Operator, subtask, attempt, closed by checkpoint.
+
+
 class OutputLog:
     """The world outside: what sinks staged and committed, by name. Committing twice is harmless.
 
-    It outlives every attempt and every driver.
+    It outlives every attempt and every driver. A job that goes back withdraws what it committed
+    since; going on again, it puts that back. Neither attempts that are over nor anybody else may
+    change anything once a later attempt has opened the output.
     """
 
     def __init__(self, reach: Reach, is_durable: Callable[[int], bool]) -> None:
-        self.committed: dict[tuple[str, int, int, int], Committed] = {}
-        self._staged: dict[tuple[str, int, int, int], list[Row]] = {}
+        self.committed: dict[Piece, Committed] = {}
+        self.withdrawn: dict[Piece, Committed] = {}
+        self.staged: dict[Piece, list[Row]] = {}
+        self._opened_by: dict[tuple[str, int], int] = {}  # Attempt, by operator and subtask.
         self._reach = reach
         self._is_durable = is_durable
 
-    def stage(self, name: tuple[str, int, int, int], rows: list[Row]) -> None:
+    def stage(self, piece: Piece, rows: list[Row]) -> None:
         """Store a piece that nobody sees yet."""
-        self._staged[name] = rows
+        self.staged[piece] = rows
 
-    def commit(self, name: tuple[str, int, int, int], checkpoint_id: int) -> None:
+    def commit(self, piece: Piece, checkpoint_id: int, attempt: int) -> None:
         """Show a piece to everybody.
 
         Raises:
             InvariantBroken: It was never staged, or its checkpoint has no manifest.
+            RuntimeError: A later attempt has the output.
         """
         self._reach("commit.before")
-        if name not in self._staged:
-            raise InvariantBroken(f"{name} is committed, but was never staged")
+        if piece not in self.staged:
+            raise InvariantBroken(f"{piece} is committed, but was never staged")
         if not self._is_durable(checkpoint_id):
             raise InvariantBroken(
-                f"{name} is committed for checkpoint {checkpoint_id}, not durable"
+                f"{piece} is committed for checkpoint {checkpoint_id}, not durable"
             )
-        piece = self.committed.setdefault(name, Committed(self._staged[name]))
-        piece.checkpoints.add(checkpoint_id)
+        if self._opened_by.get(piece[:2], 0) > attempt and piece not in self.committed:
+            raise RuntimeError(f"{GONE}: {piece}")
+        committed = self.committed.setdefault(piece, Committed(self.staged[piece]))
+        committed.checkpoints.add(checkpoint_id)
         self._reach("commit.after")
+
+    def rewind(
+        self, operator: str, attempt: int, is_mine: Callable[[int], bool], lineage: Lineage
+    ) -> None:
+        """Show what is on this line, of the subtasks for which somebody stands in, and no more."""
+        for subtask in filter(is_mine, range(SUBTASKS_MAX)):
+            opened_by = self._opened_by.get((operator, subtask), 0)
+            self._opened_by[operator, subtask] = max(opened_by, attempt)
+        if not lineage.spans:
+            return
+        for here, there, stays in (
+            (self.committed, self.withdrawn, True),
+            (self.withdrawn, self.committed, False),
+        ):
+            for piece in [p for p in here if p[0] == operator and is_mine(p[1])]:
+                on_line = lineage.holds(AttemptNumber(piece[2]), CheckpointId(piece[3]))
+                if on_line is not stays:
+                    self._reach("rewind.before")
+                    there[piece] = here.pop(piece)
+                    self._reach("rewind.after")
 
 
 # The operators ----------------------------------------------------------------------------------
@@ -103,41 +138,55 @@ SELECTOR = FunctionKeySelector(key_of)
 
 
 class NumberingSource(SourceOperator):
-    """Emits ``count`` records, a few at a time; its state is the number of the next."""
+    """Emits ``count`` records of each of its splits, a few at a time.
 
-    def __init__(self, uid: str, count: int, reach: Reach) -> None:
+    A split has an origin of its own; the state says of each which number is its next.
+    """
+
+    def __init__(self, uid: str, splits: int, count: int, reach: Reach) -> None:
         self._uid = uid
+        self._splits = splits
         self._count = count
         self._reach = reach
+        self._next: dict[int, int] = {}  # By split, of those that are not at their end.
+        self._ended: list[int] = []
         self._wakes_at_ms: int | None = None
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
-        self._origin = f"{self._uid}.{ctx.subtask.index}"
         self._position = ctx.state.list_state("position")
-        restored = self._position.get()
-        self._next: int = restored[0] if restored else 0
+        if ctx.state.restored:
+            positions = dict(self._position.get())
+        else:
+            positions = dict.fromkeys(range(ctx.subtask.index, self._splits, ctx.parallelism), 0)
+        self._next = {split: n for split, n in positions.items() if n < self._count}
+        self._ended = [split for split in positions if split not in self._next]
 
     def poll(self, records_max: int) -> Poll:
-        if self._next >= self._count:
+        if not self._next:
             return Poll.END
         self._reach("source.poll")
-        numbers = range(self._next, min(self._count, self._next + min(records_max, 2)))
+        split, first = min(self._next.items(), key=lambda item: item[1])
+        origin = f"{self._uid}.{split}"
+        numbers = range(first, min(self._count, first + min(records_max, 2)))
         route = (str(self.ctx.subtask),)
-        rows = [(self._origin, n, mixed((self._origin, n)), 0, route) for n in numbers]
-        self._next = numbers.stop
+        rows = [(origin, n, mixed((origin, n)), 0, route) for n in numbers]
+        self._next[split] = numbers.stop
         self.ctx.output.emit(Batch.of_rows(rows))
-        if self._next % 5 == 0:
-            self.ctx.output.emit_watermark(self._next)
-        if self._next < self._count:
-            self._wakes_at_ms = self.ctx.clock.now_ms() + 1 + self._next % 4
+        if numbers.stop % 5 == 0:
+            self.ctx.output.emit_watermark(min(self._next.values()))
+        if numbers.stop == self._count:
+            del self._next[split]
+            self._ended.append(split)
+        self._wakes_at_ms = self.ctx.clock.now_ms() + 1 + numbers.stop % 4
         return Poll.MORE
 
     def next_timer_ms(self) -> int | None:
-        return self._wakes_at_ms if self._next < self._count else None
+        return self._wakes_at_ms if self._next else None
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        self._position.update([self._next])
+        ended = dict.fromkeys(self._ended, self._count)
+        self._position.update([list(item) for item in sorted({**self._next, **ended}.items())])
 
 
 class Routed(RunningOperator):
@@ -225,21 +274,29 @@ class TwoPhaseSink(Routed):
         super().open(ctx)
         self._rows: list[Row] = []
         self._intervals: Intervals[_Staging] = Intervals()
-        self._state = ctx.state.list_state("pending")
+        self._state = ctx.state.list_state("pending", "union")
+        lineage = getattr(ctx, "lineage", UNKNOWN)
+        self._log.rewind(self._uid, ctx.attempt, self._is_mine, lineage)
         for item in self._state.get():
-            self._log.commit(tuple(item["name"]), item["in_checkpoint"])
+            piece = tuple(item["piece"])
+            if item["job"] == ctx.job_id and self._is_mine(piece[1]):
+                self._log.commit(piece, item["in_checkpoint"], ctx.attempt)
 
     def process(self, rows: list[Row]) -> None:
         self._rows += rows
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         if self._rows:
-            name = (self._uid, self.ctx.subtask.index, self.ctx.attempt, checkpoint_id)
-            self._intervals.close(checkpoint_id, _Staging(self._log, name, self._rows))
+            piece = (self._uid, self.ctx.subtask.index, self.ctx.attempt, checkpoint_id)
+            self._intervals.close(checkpoint_id, _Staging(self._log, piece, self._rows))
             self._rows = []
         self._state.update(
             [
-                {"name": list(staging.name), "in_checkpoint": checkpoint_id}
+                {
+                    "job": self.ctx.job_id,
+                    "piece": list(staging.piece),
+                    "in_checkpoint": checkpoint_id,
+                }
                 for _, staging in self._intervals.waiting()
             ]
         )
@@ -250,19 +307,23 @@ class TwoPhaseSink(Routed):
 
     def on_checkpoint_completed(self, checkpoint_id: CheckpointId) -> None:
         for _, staging in self._intervals.complete(checkpoint_id):
-            self._log.commit(staging.name, checkpoint_id)
+            self._log.commit(staging.piece, checkpoint_id, self.ctx.attempt)
+
+    def _is_mine(self, subtask: int) -> bool:
+        """Whether this subtask looks after the output of that one, perhaps of a wider attempt."""
+        return subtask % self.ctx.parallelism == self.ctx.subtask.index
 
 
 class _Staging:
     """Output that is staged on the snapshot thread."""
 
-    def __init__(self, log: OutputLog, name: tuple[str, int, int, int], rows: list[Row]) -> None:
-        self.name = name
+    def __init__(self, log: OutputLog, piece: Piece, rows: list[Row]) -> None:
+        self.piece = piece
         self._log = log
         self._rows = rows
 
     def write(self, writer: StoredSnapshotWriter) -> list[StateHandle]:
-        self._log.stage(self.name, self._rows)
+        self._log.stage(self.piece, self._rows)
         return []
 
     def release(self) -> None:
@@ -301,10 +362,44 @@ class Pipeline:
     expected: dict[str, set[Name]]  # Per sink: the names of its records.
     totals: dict[Name, int]  # Of the last record of every key of every aggregate, where known.
 
+    def rescaled(self, rng: random.Random) -> JobGraph:
+        """The same graph with another parallelism here and there.
+
+        What a forward edge joins has one parallelism.
+        """
+        wanted: dict[OperatorId, int] = {}
+        for operator in self.graph.operators:  # In topological order.
+            ahead = [
+                wanted[edge.source]
+                for edge in self.graph.edges
+                if edge.target == operator.uid and edge.partitioning is Partitioning.FORWARD
+            ]
+            wanted[operator.uid] = ahead[0] if ahead else rng.randint(1, 3)
+        joined = [e for e in self.graph.edges if e.partitioning is Partitioning.FORWARD]
+        if any(wanted[e.source] != wanted[e.target] for e in joined):
+            return self.graph  # Something is joined with two that differ now.
+        operators = (replace(o, parallelism=wanted[o.uid]) for o in self.graph.operators)
+        return replace(self.graph, operators=tuple(operators))
+
+    def writing_to(self, log: OutputLog, reach: Reach) -> JobGraph:
+        """The same graph with an output of its own."""
+        return replace(
+            self.graph,
+            operators=tuple(
+                replace(o, factory=partial(TwoPhaseSink, o.uid, reach, log))
+                if o.uid in self.expected
+                else o
+                for o in self.graph.operators
+            ),
+        )
+
 
 class _Builder:
-    def __init__(self, rng: random.Random, log: OutputLog, reach: Reach) -> None:
+    def __init__(
+        self, rng: random.Random, log: OutputLog, reach: Reach, lengths: tuple[int, int]
+    ) -> None:
         self.random = rng
+        self.lengths = lengths
         self.log = log
         self.reach = reach
         self.operators: list[Operator] = []
@@ -315,8 +410,9 @@ class _Builder:
 
     def source(self) -> None:
         uid = f"s{len(self.operators)}"
-        parallelism, count = self.random.randint(1, 3), self.random.randint(10, 30)
-        self.add(uid, parallelism, partial(NumberingSource, uid, count, self.reach), is_source=True)
+        parallelism, count = self.random.randint(1, 3), self.random.randint(*self.lengths)
+        factory = partial(NumberingSource, uid, parallelism, count, self.reach)
+        self.add(uid, parallelism, factory, is_source=True)
         names = {(f"{uid}.{i}", n) for i in range(parallelism) for n in range(count)}
         self.streams.append(_Stream(OperatorId(uid), parallelism, names))
 
@@ -401,9 +497,14 @@ class _Builder:
         )
 
 
-def random_pipeline(rng: random.Random, log: OutputLog, reach: Reach) -> Pipeline:
-    """A graph of one to three sources, up to four stages, and a sink for whatever is left."""
-    builder = _Builder(rng, log, reach)
+def random_pipeline(
+    rng: random.Random, log: OutputLog, reach: Reach, lengths: tuple[int, int] = (10, 30)
+) -> Pipeline:
+    """A graph of one to three sources, up to four stages, and a sink for whatever is left.
+
+    ``lengths`` bounds the records per split of a source.
+    """
+    builder = _Builder(rng, log, reach, lengths)
     for _ in range(rng.choice([1, 1, 2, 2, 3])):
         builder.source()
     for _ in range(rng.randint(1, 4)):

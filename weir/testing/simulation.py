@@ -23,7 +23,7 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -37,9 +37,11 @@ from weir.config import (
     Retention,
 )
 from weir.errors import ProtocolError
+from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId
 from weir.protocol.coordinator import CoordinatorState, check_invariants
 from weir.protocol.deployment import WorkerReport
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import (
     AttemptStarted,
     CheckpointSettled,
@@ -50,14 +52,19 @@ from weir.protocol.events import (
 )
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Acknowledged, Declined, Report, SubtaskChanged, SubtaskMetrics
+from weir.protocol.pending import STOP_KINDS
 from weir.runtime.coordination import LocalCoordination
 from weir.runtime.in_process import Action, EventQueue, InProcessWorker
 from weir.runtime.job_master import JobMaster
+from weir.runtime.recovery import RestoreRequest
 from weir.runtime.versions import installed_versions
-from weir.storage.layout import JobLayout
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
+from weir.storage.manifest import load
 from weir.testing import faults
 from weir.testing.clock import SimClock
 from weir.testing.cluster import (
+    STORAGE,
+    CheckpointKey,
     DriverKilled,
     FaultyStore,
     ProcessKilled,
@@ -67,12 +74,20 @@ from weir.testing.cluster import (
     TriggerLost,
 )
 from weir.testing.control_plane import DriverLink, SimulatedControlPlane
+from weir.testing.lines import Lines
 from weir.testing.network import SeededConditions
-from weir.testing.pipelines import InvariantBroken, OutputLog, Row, random_pipeline
+from weir.testing.operations import SimulatedOperator
+from weir.testing.pipelines import (
+    GONE,
+    InvariantBroken,
+    Name,
+    OutputLog,
+    Row,
+    random_pipeline,
+)
 
 EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
 JOB_ID = JobId("simulated")
-STORAGE = "simulated:"
 INJECTED = "injected by the simulation"
 
 # Where a fault may strike, what it may do there, and among how many hits its own is drawn.
@@ -102,6 +117,13 @@ POINTS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "create.before": (("driver", "storage"), 6),
     "create.after": (("driver", "storage"), 6),
 }
+OPERATION_POINTS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "own_manifest.before": (("driver", "storage"), 2),
+    "own_manifest.after": (("driver", "storage"), 2),
+    "final.sent": (("driver",), 3),
+    "rewind.before": (("kill",), 4),
+    "rewind.after": (("kill",), 4),
+}
 LATER = ("kill", "stop", "slot_lost", "slot_silent", "zombie", "driver", "two_drivers", "damage")
 
 
@@ -124,6 +146,7 @@ class Outcome:
     lost: int = 0
     duplicated: int = 0
     out_of_order: int = 0
+    operations: Counter[str] = field(default_factory=Counter)  # What became of them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,50 +166,106 @@ class Simulation:
     """One run."""
 
     def __init__(
-        self, seed: int, *, faulty: bool = True, trace: bool = False, remote: bool = False
+        self,
+        seed: int,
+        *,
+        faulty: bool = True,
+        trace: bool = False,
+        remote: bool = False,
+        operations: bool = False,
     ) -> None:
-        """Prepare; ``remote`` puts the coordinator into a control plane that may be away."""
+        """Prepare.
+
+        Args:
+            remote: Put the coordinator into a control plane that may be away.
+            operations: The same, and somebody asks for savepoints, stops, rollbacks and forks.
+        """
         self.seed = seed
+        self.job_id = JOB_ID
         self.trace: list[str] | None = [] if trace else None
         self.process: InProcessWorker | None = None
         self.driver: SimulatedCluster | None = None
+        self._is_faulty = faulty
+        self._with_operations = operations
         self._rng = rng = random.Random(seed)
         self._clock = SimClock()
         self._events = EventQueue(self._clock)
         self._conditions = SeededConditions(random.Random(rng.random()))
         self._store = FaultyStore(self.reach)
         self._log = OutputLog(self.reach, self._is_durable)
-        self._pipeline = random_pipeline(rng, self._log, self.reach)
+        lengths = (25, 60) if operations else (10, 30)
+        self._pipeline = random_pipeline(rng, self._log, self.reach, lengths)
         self._config = _random_config(rng)
-        self._applications: list[SimulatedCluster] = []
+        if operations:
+            ttl_ms = rng.choice([20, 60, 1_000_000, 1_000_000])
+            retained = rng.randint(1, 4)
+            checkpoints = replace(
+                self._config.checkpoints, abandoned_ttl_ms=ttl_ms, retained_max=retained
+            )
+            self._config = replace(self._config, checkpoints=checkpoints)
+        self._before: set[tuple[str, Name]] = set()  # A fork: what its origin wrote, per sink.
+        self._forks: list[Fork] = []
         self._hits: Counter[str] = Counter()
         self._planned: dict[tuple[str, int], PlannedFault] = {}
+        self.outcome = Outcome(seed, self._config.checkpoints.mode)
+        self._prepare(self._pipeline.graph, remote=remote or operations)
+        if operations:
+            self._store.is_needed = self._is_needed_by_any
+            self._store.is_foreign = self._is_foreign
+            self._operate(asks=rng.randint(4, 10))
+        if faulty:
+            self._plan_faults()
+
+    def _prepare(self, graph: JobGraph, *, remote: bool) -> None:
+        """What each job has to itself."""
+        self._graph = graph
+        self._applications: list[SimulatedCluster] = []
         self._sent: dict[tuple[int, int], dict[ChannelId, int]] = defaultdict(dict)
         self._received: dict[tuple[int, int], dict[ChannelId, int]] = defaultdict(dict)
         self._checked: object = None  # The coordinator's state that was looked at last.
         self._attempts: dict[SimulatedCluster, AttemptNumber] = {}  # The newest of each.
+        self._attempts_of: dict[SimulatedCluster, list[AttemptNumber]] = {}
         self._held_back: dict[CheckpointId, list[Action]] = defaultdict(list)
         self._open: set[tuple[SimulatedCluster, CheckpointId]] = set()  # Triggered, not settled.
         self._base_ids: dict[SimulatedCluster, CheckpointId | None] = {}  # Restored or completed.
         self._ended_by: SimulatedCluster | None = None
+        self._finished_first: SimulatedCluster | None = None  # Heard of or not.
         self._damaged: set[int] = set()
         self._fell_back = False
         self._notices: list[str] = []
-        self.outcome = Outcome(seed, self._config.checkpoints.mode)
+        self.is_done = False
+        self.operator: SimulatedOperator | None = None
+        self._requested: dict[SimulatedCluster, CheckpointId] = {}  # What a driver was to restore.
+        self._lines = Lines(self.job_id, self._store, self._clock)
+        self._launching: set[SimulatedCluster] = set()  # Gone, and to be followed by another.
         self.control: SimulatedControlPlane | None = None
         self._links: dict[SimulatedCluster, DriverLink] = {}
         if remote:
+            # The rest is as without one.
+            whose = "" if self.job_id == JOB_ID else f" of {self.job_id}"
             self.control = SimulatedControlPlane(
-                JOB_ID,
+                self.job_id,
                 self._config.checkpoints,
                 events=self._events,
                 conditions=self._conditions,
                 store=self._store,
-                rng=random.Random(f"control plane {seed}"),  # The rest is as without one.
+                rng=random.Random(f"control plane{whose} {self.seed}"),
                 note=self._note,
             )
-        if faulty:
-            self._plan_faults()
+
+    def _operate(self, *, asks: int) -> None:
+        assert self.control is not None
+        self.operator = SimulatedOperator(
+            self,
+            self.control,
+            events=self._events,
+            store=self._store,
+            rng=random.Random(f"operator of {self.job_id} {self.seed}"),
+            note=self._note,
+            happened=self.outcome.operations,
+            asks=asks,
+            is_faulty=self._is_faulty,
+        )
 
     # The run.
 
@@ -205,9 +284,11 @@ class Simulation:
                         raise InvariantBroken(
                             f"the job is {self._newest_master.status} after {EVENTS_MAX} events"
                         )
-            self._check_end()
+            for job in (self, *self._forks):
+                job._check_end()
         except (InvariantBroken, ProtocolError, AssertionError) as error:
             option = "--remote " if self.control is not None else ""
+            option = "--operations " if self._with_operations else option
             raise SimulationFailed(
                 f"seed {self.seed}: {error}\n"
                 f"replay: python -m weir.testing.simulation {option}{self.seed}"
@@ -215,23 +296,26 @@ class Simulation:
         return self.outcome
 
     def _start_application(self) -> None:
+        if self.operator is not None and self._applications:
+            # What it may have been writing is settled before it is decided how its successor runs.
+            self.control_plane.fence(self._links[self._newest])
         cluster = SimulatedCluster(
             self,
-            self._pipeline.graph,
+            self._graph,
             self._config,
-            JOB_ID,
+            self.job_id,
             events=self._events,
             conditions=self._conditions,
-            open_store=lambda uri: self._store,
+            open_store=self._store.at,
         )
         self._applications.append(cluster)
         self._note(f"application {len(self._applications)} starts")
         if self.control is not None:
             self._links[cluster] = self.control.connect(cluster)
         master = JobMaster(
-            self._pipeline.graph,
+            self._graph,
             self._config,
-            JOB_ID,
+            self.job_id,
             program=b"",
             store=self._store,
             versions=installed_versions(),
@@ -241,8 +325,31 @@ class Simulation:
             collect=lambda subtask, payload: None,
             seed=self._rng.randrange(1 << 30),
             control=self._links.get(cluster),
+            restore_from=self._request(cluster),
+            open_store=self._store.at,
         )
         cluster.start(master)
+
+    def _request(self, cluster: SimulatedCluster) -> RestoreRequest | None:
+        """What the next driver is told to begin with."""
+        uri = self.operator.restore if self.operator is not None else None
+        if uri is None:
+            return None
+        self._note(f"it is to begin with {uri}")
+        self._requested[cluster] = self._number_of(uri)
+        return RestoreRequest.parse(uri)
+
+    def _number_of(self, uri: str) -> CheckpointId:
+        if "/chk-" in uri:
+            return CheckpointId(int(uri.rpartition("-")[2]))
+        own = load(self._store.peek(f"{uri[len(STORAGE) :].strip('/')}/{SAVEPOINT_MANIFEST}"))
+        return own.checkpoint_id
+
+    @property
+    def control_plane(self) -> SimulatedControlPlane:
+        """The job's control plane, where there is one."""
+        assert self.control is not None
+        return self.control
 
     @property
     def _last(self) -> SimulatedCluster:
@@ -260,21 +367,26 @@ class Simulation:
         return master
 
     def _is_durable(self, checkpoint_id: int) -> bool:
-        return checkpoint_id in self._store.parents
+        return (self.job_id, CheckpointId(checkpoint_id)) in self._store.written
 
     # Faults.
 
     def _plan_faults(self) -> None:
         rng = self._rng
+        points, later = POINTS, list(LATER)
+        if self._with_operations:
+            # Damage would make somebody go back to what nobody can go back to.
+            later = [action for action in LATER if action != "damage"]
+            points = OPERATION_POINTS if rng.random() < 0.4 else POINTS
         for _ in range(rng.choice([1, 1, 2, 2, 3, 4])):
             if rng.random() < 0.7:
-                point = rng.choice(list(POINTS))
-                actions, hits = POINTS[point]
+                point = rng.choice(list(points))
+                actions, hits = points[point]
                 hit = 1 + int(rng.random() ** 1.5 * hits)
                 fault = PlannedFault(rng.choice(actions), point, hit=hit)
                 self._planned[point, hit] = fault
             else:
-                fault = PlannedFault(rng.choice(LATER), at_ms=rng.randint(5, 120))
+                fault = PlannedFault(rng.choice(later), at_ms=rng.randint(5, 120))
                 self._events.at(fault.at_ms * 1_000_000, partial(self._strike, fault))
             self._note(f"planned: {fault}, hit {fault.hit}, at {fault.at_ms} ms")
 
@@ -310,6 +422,12 @@ class Simulation:
             case _:  # Reached by somebody else: strike the next one.
                 self._planned[point, self._hits[point] + 1] = fault
 
+    def strike(self, action: str, point: str) -> bool:
+        """Have a fault strike at a step of an operation."""
+        before = self.outcome.fired.total()
+        self._strike(PlannedFault(action, point))
+        return self.outcome.fired.total() > before
+
     def _strike(self, fault: PlannedFault) -> None:
         """A fault that comes at a time rather than at a point."""
         cluster = self._newest
@@ -324,6 +442,9 @@ class Simulation:
             case "two_drivers":
                 self._fired(fault)
                 self._start_application()
+            case "away" if self.control is not None:
+                self._fired(fault)
+                self.control.go_away()
             case "damage":
                 self._damage(fault)
             case "slot_lost" if slots:
@@ -356,12 +477,12 @@ class Simulation:
 
     def _damage(self, fault: PlannedFault) -> None:
         """Change a file of the newest checkpoint, and kill a worker so that it is needed."""
-        intact = sorted(self._store.manifests)
+        intact = sorted(self._store.manifests(self.job_id))
         if len(intact) < 2 or self._damaged or len(self._applications) > 1:
             return
         newest = intact[-1]
-        files = self._store.list(f"{JOB_ID}/chk-{newest}")
-        if len(self._store.list(f"{JOB_ID}/chk-{intact[-2]}")) < 1 or not files:
+        files = self._store.list(f"{self.job_id}/chk-{newest}")
+        if len(self._store.list(f"{self.job_id}/chk-{intact[-2]}")) < 1 or not files:
             return
         path = self._rng.choice(files)
         data = self._store.peek(path)
@@ -396,18 +517,82 @@ class Simulation:
             delay_ms = 0 if self._rng.random() < 0.3 else self._rng.randint(1, 150)
             self._events.after(delay_ms * 1_000_000, partial(cluster.kill, process))
         self._open = {open_ for open_ in self._open if open_[0] is not cluster}
-        if cluster is self._newest and self._ended_by is None:
-            self._events.after(self._rng.randint(1, 20) * 1_000_000, partial(self._launch, cluster))
+        if self._is_stopped and self.control is not None:
+            self.control.end(JobStatus.FINISHED)
+        elif cluster is self._newest and self._ended_by is None:
+            self._launch_soon(cluster)
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self.operator is not None and self.operator.stopped_with is not None
+
+    def _launch_soon(self, after: SimulatedCluster) -> None:
+        if after not in self._launching:
+            self._launching.add(after)
+            self._events.after(self._rng.randint(1, 20) * 1_000_000, partial(self._launch, after))
+
+    # For whoever operates the job.
+
+    def finished(self) -> str | None:
+        """The job ended well: the savepoint of the stop that ended it; None: all was done."""
+        last = self._newest
+        if last not in self._base_ids:
+            # It found that a driver before it had finished the job, unheard.
+            assert self._finished_first is not None
+            last = self._finished_first
+        base_id = self._base_ids[last]
+        manifest = None
+        if base_id is not None:
+            manifest = self._store.written[self.job_id, base_id]
+        if manifest is not None and manifest.kind in STOP_KINDS:
+            self._check_all_committed(last)
+            return manifest.location
+        self._ended_by, self.is_done = last, True
+        for other in self._applications:
+            if other is not last and other.driver_alive:
+                other.crash()
+        return None
+
+    def relaunch(self, *, rescaled: bool) -> None:
+        """End the driver and start the next one; the older may linger."""
+        self._ended_by, self.is_done = None, False
+        if rescaled:
+            self._graph = self._rescaled()
+        last = self._newest
+        link = self._links[last]
+        self.control_plane.lost(link)
+        self._launch_soon(last)
+        if last.driver_alive:
+            if self._rng.random() < 0.3:
+                link.fence()
+            else:
+                last.crash()
+
+    def _rescaled(self) -> JobGraph:
+        return self._pipeline.rescaled(self._rng)
+
+    def fork(self, uri: str) -> None:
+        """Submit another job that begins with this."""
+        if self._rng.random() < 0.3:
+            source, moved = uri[len(STORAGE) :].strip("/"), f"moved/{len(self._forks)}"
+            self._store.copy(source, moved)
+            self._note(f"{uri} is copied to {moved}")
+            uri = f"{STORAGE}/{moved}"
+            self.outcome.operations["fork of a savepoint that was moved"] += 1
+        self._forks.append(Fork(self, uri))
 
     def _launch(self, after: SimulatedCluster) -> None:
         """Start the application that follows one that is gone."""
+        self._launching.discard(after)
         control = self.control
         if control is None:
             self._start_application()
             return
 
         def recover() -> None:
-            if after is self._newest:  # Else a second one was started meanwhile.
+            if (
+                after is self._newest and self._ended_by is None
+            ):  # Else a second one was started meanwhile.
                 control.lost(self._links[after])
                 self._start_application()
 
@@ -470,13 +655,14 @@ class Simulation:
 
     def _on_production_point(self, point: str, where: Mapping[str, Any]) -> None:
         if point == "snapshot.frozen":
-            self._note_cut(where["subtask"], where["id"])
+            assert isinstance(self.process, SimulatedWorker)
+            job = self.process.world
+            assert isinstance(job, Simulation)
+            job._note_cut(self.process, where["subtask"], where["id"])
         self.reach(point)
 
-    def _note_cut(self, chain: str, checkpoint_id: CheckpointId) -> None:
+    def _note_cut(self, process: SimulatedWorker, chain: str, checkpoint_id: CheckpointId) -> None:
         """Count what a snapshot says was sent and received, per channel."""
-        process = self.process
-        assert isinstance(process, SimulatedWorker)
         subtask = next(s for s in process.worker.subtasks if str(s.chain) == chain)
         cut = process.attempt, checkpoint_id
         for gate in subtask.outputs:
@@ -503,35 +689,50 @@ class Simulation:
                     self.outcome.aborted[failure] += 1
                     return
                 self.outcome.completed += 1
-                self._base_ids[cluster] = checkpoint_id
+                if self._lines.manifest(checkpoint_id).kind is not CheckpointKind.SAVEPOINT:
+                    self._base_ids[cluster] = checkpoint_id
                 self._check_cut(cluster, checkpoint_id)
             case AttemptStarted(attempt=attempt, restored_checkpoint=restored):
                 self.outcome.attempts += 1
+                self._finished_first = None
                 self._base_ids[cluster] = restored
-                self._check_restored(restored)
+                if self.operator is None:
+                    self._check_restored(restored)
+                else:
+                    self._check_went_on_from(cluster, attempt, restored)
+                self._attempts_of.setdefault(cluster, []).append(attempt)
                 if attempt <= self._attempts.get(cluster, 0):
                     raise InvariantBroken(f"attempt {attempt} starts twice")
                 self._attempts[cluster] = attempt
+            case JobChanged(status=status) if self.operator is not None:
+                self._links[cluster].post(event)
+                if status is JobStatus.FINISHED:
+                    self._finished_first = self._finished_first or cluster
+                if status is JobStatus.FAILED and cluster is self._newest:
+                    self._failed(cluster, event.cause)
             case JobChanged(status=JobStatus.FINISHED) if self._speaks_for_the_job(cluster):
                 self._ended_by = self._ended_by or cluster
                 for other in self._applications:
                     if other is not cluster and other.driver_alive:
                         other.crash()  # Whoever waits for this job has its result.
             case JobChanged(status=JobStatus.FAILED, cause=cause) if cluster is self._newest:
-                if INJECTED in cause and cluster not in self._base_ids:
-                    self._events.after(0, cluster.crash)  # Its user starts it again.
-                elif "another driver" in cause and self._is_superseded(cluster):
-                    self._events.after(0, partial(self._hand_over, cluster))
+                self._failed(cluster, cause)
             case Notice(text=text):
                 self._notices.append(text)
             case SubtaskChanged(status=SubtaskStatus.FAILED, cause=cause) | Declined(cause=cause):
                 self._check_cause(cause)
 
+    def _failed(self, cluster: SimulatedCluster, cause: str) -> None:
+        if INJECTED in cause and cluster not in self._base_ids:
+            self._events.after(0, cluster.crash)  # Its user starts it again.
+        elif "another driver" in cause and self._is_superseded(cluster):
+            self._events.after(0, partial(self._hand_over, cluster))
+
     def _speaks_for_the_job(self, cluster: SimulatedCluster) -> bool:
         return self.control is None or self.control.is_newest(self._links[cluster])
 
     def _is_superseded(self, cluster: SimulatedCluster) -> bool:
-        layout = JobLayout(JOB_ID)
+        layout = JobLayout(self.job_id)
         newest = max(map(layout.attempt_of, self._store.list(layout.attempts)))
         return newest > self._attempts.get(cluster, 0)
 
@@ -547,7 +748,7 @@ class Simulation:
     # Checks.
 
     def _check_cut(self, cluster: SimulatedCluster, checkpoint_id: CheckpointId) -> None:
-        cut = self._store.attempt_of[checkpoint_id], checkpoint_id
+        cut = self._lines.manifest(checkpoint_id).attempt, checkpoint_id
         sent, received = self._sent[cut], self._received[cut]
         exact = self._config.checkpoints.mode is CheckpointingMode.EXACTLY_ONCE
         for channel in cluster.plan.channels:
@@ -561,7 +762,7 @@ class Simulation:
                 )
 
     def _check_restored(self, restored: int | None) -> None:
-        newest = max(self._store.manifests, default=None)
+        newest = max(self._store.manifests(self.job_id), default=None)
         if restored == newest:
             return
         if newest in self._damaged:
@@ -571,8 +772,69 @@ class Simulation:
         elif len(self._applications) == 1:  # Else the older driver may be writing one.
             raise InvariantBroken(f"restored {restored}, but {newest} is the newest checkpoint")
 
+    def _check_went_on_from(
+        self, cluster: SimulatedCluster, attempt: AttemptNumber, restored: CheckpointId | None
+    ) -> None:
+        """Look whether an attempt began with what it had to, as a walk over parents says."""
+        requested = self._requested.get(cluster)
+        may_be = self._lines.may_begin_with(attempt)
+        own = [n for n in may_be if n is not None and self._is_of(cluster, n)]
+        if requested is not None and not own:
+            may_be = {requested}
+        if restored not in may_be:
+            raise InvariantBroken(
+                f"attempt {attempt} restored {restored}, and not one of {may_be}"
+                f"{f' although told {requested}' if requested else ''}"
+            )
+        self._lines.started(attempt, restored)
+
+    def _is_of(self, cluster: SimulatedCluster, checkpoint_id: CheckpointId) -> bool:
+        """Whether this driver completed the checkpoint itself."""
+        return self._lines.manifest(checkpoint_id).attempt in self._attempts_of.get(cluster, ())
+
+    def _is_needed_by_any(self, key: CheckpointKey) -> bool:
+        jobs = {job.job_id: job for job in (self, *self._forks)}
+        return jobs[key[0]]._is_needed(key[1])
+
+    def _is_foreign(self, path: str) -> bool:
+        """Whether a file is another job's than whose code runs now."""
+        worker = self.process
+        job = worker.world if isinstance(worker, SimulatedWorker) else None
+        job = job or (self.driver.world if self.driver is not None else None)
+        owner = path.partition("/")[0]
+        return (
+            isinstance(job, Simulation)
+            and owner != job.job_id
+            and owner in {other.job_id for other in (self, *self._forks)}
+        )
+
+    def _is_needed(self, checkpoint_id: CheckpointId) -> bool:
+        """Whether no file of a checkpoint may go."""
+        operator, state = self.operator, self.control_plane.state
+        assert operator is not None
+        manifest = self._lines.manifest(checkpoint_id)
+        if state.find_pending(checkpoint_id) is not None:
+            return True
+        if manifest.kind is not CheckpointKind.CHECKPOINT:
+            return checkpoint_id in operator.savepoints
+        if operator.restore is not None and operator.restore.endswith(f"/chk-{checkpoint_id}"):
+            return True
+        if state.ended is not None or self._is_stopped or self.is_done:
+            return False
+        checkpoints = self._config.checkpoints
+        return self._lines.must_stay(
+            checkpoint_id, checkpoints.retained_max, checkpoints.abandoned_ttl_ms
+        )
+
+    def _check_all_committed(self, cluster: SimulatedCluster) -> None:
+        """Look whether everything before a stop's savepoint is there for all to see."""
+        covered = self._lines.covered(self._base_ids[cluster])
+        for piece in self._log.staged:
+            if piece[3] <= covered.get(piece[2], 0) and piece not in self._log.committed:
+                raise InvariantBroken(f"the job stopped, and {piece} was not committed")
+
     def _check_cause(self, cause: str) -> None:
-        known = (INJECTED, "lost the connection")
+        known = (INJECTED, "lost the connection", GONE, "holds a savepoint already")
         if cause and not any(text in cause for text in known):
             raise InvariantBroken(f"something failed by itself: {cause}")
 
@@ -590,15 +852,21 @@ class Simulation:
             raise InvariantBroken(f"left over: {state.pending} {state.queue} {self._open}")
         if processes := [p for a in self._applications for p in a.processes.values()]:
             raise InvariantBroken(f"{len(processes)} worker processes are left")
+        if self.operator is not None:
+            self.operator.check_end()
         self._check_output()
 
     def _check_output(self) -> None:
-        outcome, lineage = self.outcome, set(self._lineage())
+        outcome, lineage = self.outcome, set(self._lines.behind(self._base_ids[self._last]))
+        covered = self._lines.covered(self._base_ids[self._last])
         rows: dict[str, list[list[Row]]] = defaultdict(list)
         by_subtask: dict[tuple[str, int], list[Row]] = defaultdict(list)
         for name in sorted(self._log.committed, key=lambda name: (name[0], name[1], name[3])):
             piece = self._log.committed[name]
-            if piece.checkpoints & lineage:
+            is_on_line = bool(piece.checkpoints & lineage)
+            if self.operator is not None:
+                is_on_line = name[3] <= covered.get(name[2], 0)
+            if is_on_line:
                 by_subtask[name[0], name[1]] += piece.rows
             elif not self._fell_back:
                 raise InvariantBroken(
@@ -609,6 +877,7 @@ class Simulation:
             outcome.out_of_order += _out_of_order(of_subtask)
         for sink, expected in self._pipeline.expected.items():
             names = Counter((row[0], row[1]) for part in rows[sink] for row in part)
+            expected = {name for name in expected if (sink, name) not in self._before}
             outcome.records += len(expected)
             outcome.lost += len(expected - names.keys())
             outcome.duplicated += names.total() - len(expected & names.keys())
@@ -630,18 +899,78 @@ class Simulation:
             if self._pipeline.totals.get((origin, number), total) != total:
                 raise InvariantBroken(f"the last total of {origin} is {total}")
 
-    def _lineage(self) -> Iterator[CheckpointId]:
-        """The checkpoint that the job ended with, and those it builds on."""
-        checkpoint_id = self._base_ids[self._last]
-        while checkpoint_id is not None:
-            yield checkpoint_id
-            checkpoint_id = self._store.parents[checkpoint_id]
-
     # The story.
 
     def _note(self, text: str) -> None:
         if self.trace is not None:
             self.trace.append(f"{self._clock.monotonic_ns() / 1e6:9.3f} ms  {text}")
+
+
+class Fork(Simulation):
+    """A job that began with a savepoint of another one, in the same world."""
+
+    def __init__(self, origin: Simulation, uri: str) -> None:
+        self.seed = origin.seed
+        self.job_id = JobId(f"{origin.job_id}-fork-{len(origin._forks) + 1}")
+        self.trace = origin.trace
+        self.outcome = origin.outcome
+        self._origin = origin
+        self._is_faulty = origin._is_faulty
+        self._with_operations = True
+        self._rng = origin._rng
+        self._clock = origin._clock
+        self._events = origin._events
+        self._conditions = origin._conditions
+        self._store = origin._store
+        self._config = origin._config
+        self._pipeline = origin._pipeline
+        self._forks = []
+        self._log = OutputLog(origin.reach, self._is_durable)
+        self._begins_with = origin._number_of(uri)
+        covered = origin._lines.covered(self._begins_with)
+        self._before = {
+            (piece[0], (row[0], row[1]))
+            for piece, rows in origin._log.staged.items()
+            if piece[3] <= covered.get(piece[2], 0)
+            for row in rows
+        }
+        graph = origin._pipeline.writing_to(self._log, origin.reach)
+        self._prepare(graph, remote=True)
+        self._operate(asks=0)
+        assert self.operator is not None
+        self.operator.restore = uri
+        self._start_application()
+
+    @property
+    def process(self) -> InProcessWorker | None:
+        """Whose code runs now, of all jobs."""
+        return self._origin.process
+
+    @process.setter
+    def process(self, process: InProcessWorker | None) -> None:
+        self._origin.process = process
+
+    @property
+    def driver(self) -> SimulatedCluster | None:
+        """Whose driver runs now, of all jobs."""
+        return self._origin.driver
+
+    @driver.setter
+    def driver(self, driver: SimulatedCluster | None) -> None:
+        self._origin.driver = driver
+
+    def reach(self, point: str) -> None:
+        """A point of the protocol is reached; faults are those of the whole run."""
+        self._origin.reach(point)
+
+    def _number_of(self, uri: str) -> CheckpointId:
+        return self._begins_with
+
+    def _rescaled(self) -> JobGraph:
+        return self._graph
+
+    def _note(self, text: str) -> None:
+        super()._note(f"{self.job_id}: {text}")
 
 
 def _count(element: Any) -> int:
@@ -702,13 +1031,15 @@ def _random_config(rng: random.Random) -> JobConfig:
     )
 
 
-def simulate(seed: int, *, faulty: bool = True, remote: bool = False) -> Outcome:
+def simulate(
+    seed: int, *, faulty: bool = True, remote: bool = False, operations: bool = False
+) -> Outcome:
     """Run one seed.
 
     Raises:
         SimulationFailed: A promise was broken.
     """
-    return Simulation(seed, faulty=faulty, remote=remote).run()
+    return Simulation(seed, faulty=faulty, remote=remote, operations=operations).run()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -719,9 +1050,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("seed", type=int)
     parser.add_argument("--undisturbed", action="store_true", help="the same without faults")
     parser.add_argument("--remote", action="store_true", help="the same under a control plane")
+    parser.add_argument("--operations", action="store_true", help="and somebody goes back and on")
     options = parser.parse_args(arguments)
     simulation = Simulation(
-        options.seed, faulty=not options.undisturbed, trace=True, remote=options.remote
+        options.seed,
+        faulty=not options.undisturbed,
+        trace=True,
+        remote=options.remote,
+        operations=options.operations,
     )
     try:
         outcome = simulation.run()

@@ -1,0 +1,215 @@
+"""The API of going back: stop, rollback, rescale, fork, and what to know before."""
+
+from typing import Any
+from uuid import UUID
+
+from rest_framework.request import Request
+
+from checkpoints import going_back, previews
+from checkpoints.api import requests
+from jobs.api.common import OperationActionView, action_schema
+from jobs.api.submission import check_place, in_words_of, pipeline_of
+from jobs.models import Operation
+
+_SAVEPOINT = "6f1a2f0e-0c55-4a55-9a0e-4d4be0f0a001"
+
+
+def _target(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: given.get(name) for name in ("checkpoint", "savepoint")}
+
+
+def _place(given: dict[str, Any]) -> int | UUID | str:
+    found: int | UUID | str = next(
+        given[name] for name in requests.PreviewRequest.targets if name in given
+    )
+    return found
+
+
+@action_schema(
+    "stop_job",
+    "Stop a job with a savepoint",
+    examples={
+        "Suspend": {"drain": False, "name": "for-the-weekend"},
+        "Drain": {"drain": True, "name": "final", "note": "The season is over."},
+    },
+)
+class StopView(OperationActionView):
+    """Takes a savepoint and ends the job with it; nothing is processed after it.
+
+    Suspended, the job can be taken up again where it was. Drained, its sources end, event-time
+    timers fire and windows close first. A savepoint that fails leaves the job running; one that was
+    taken is kept whatever becomes of the stop, and named in the error.
+    """
+
+    serializer_class = requests.StopRequest
+
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
+        """Call the service."""
+        check_place(request, given)
+        return going_back.stop(
+            request.user,
+            self.job.pk,
+            drain=given["drain"],
+            name=given.get("name", ""),
+            note=given.get("note", ""),
+            labels=given.get("labels"),
+            location=given.get("location", ""),
+            key=key,
+        )
+
+
+@action_schema(
+    "roll_back_job",
+    "Roll a job back",
+    examples={
+        "To a checkpoint": {"checkpoint": 1042},
+        "To a savepoint, keeping the output": {"savepoint": _SAVEPOINT, "rewind_output": False},
+    },
+)
+class RollbackView(OperationActionView):
+    """The job goes on from an older checkpoint or savepoint, or from one that it went back behind.
+
+    Checkpoints since then are abandoned: they are kept for a while, so that one can change one's
+    mind. With `rewind_output` file sinks move what they committed since aside, and put back what
+    belongs to where the job goes. The operation succeeds once the job runs again.
+    """
+
+    serializer_class = requests.RollbackRequest
+
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
+        """Call the service."""
+        return going_back.rollback(
+            request.user,
+            self.job.pk,
+            **_target(given),
+            rewind_output=given["rewind_output"],
+            allow_non_restored_state=given.get("allow_non_restored_state"),
+            key=key,
+        )
+
+
+@action_schema("rescale_job", "Change a job's parallelism", examples={"Four": {"parallelism": 4}})
+class RescaleView(OperationActionView):
+    """Takes a checkpoint, and runs the job from it with another parallelism.
+
+    The operation succeeds once the job runs again.
+    """
+
+    serializer_class = requests.RescaleRequest
+
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
+        """Call the service."""
+        return going_back.rescale(
+            request.user, self.job.pk, parallelism=given["parallelism"], key=key
+        )
+
+
+@action_schema(
+    "fork_job",
+    "Fork a job",
+    examples={
+        "Beside it, with other output": {
+            "name": "flights-trial",
+            "savepoint": _SAVEPOINT,
+            "parameters": {"output": "/data/trial"},
+        },
+    },
+)
+class ForkView(OperationActionView):
+    """Runs a second job from a savepoint of this one, which is untouched and unaware.
+
+    Without a savepoint or checkpoint one is taken first. The operation's result names the new job.
+    """
+
+    serializer_class = requests.ForkRequest
+
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
+        """Call the service."""
+        with in_words_of(given, "The job cannot be forked like this"):
+            return going_back.fork(
+                request.user,
+                self.job.pk,
+                name=given["name"],
+                **_target(given),
+                parameters=given.get("parameters"),
+                parallelism=given.get("parallelism"),
+                pipeline=pipeline_of(given),
+                allow_non_restored_state=given.get("allow_non_restored_state"),
+                key=key,
+            )
+
+
+@action_schema(
+    "preview_job",
+    "Preview a restore or a rollback",
+    examples={
+        "A rollback": {"kind": "rollback", "checkpoint": 1042},
+        "A changed pipeline": {
+            "kind": "restore",
+            "savepoint": _SAVEPOINT,
+            "pipeline": {"kind": "module", "module": "shop.orders_v2"},
+        },
+    },
+)
+class PreviewsView(OperationActionView):
+    """Says what a restore or a rollback would do, and does nothing of it.
+
+    It is worked out in a process of its own while the job runs; the operation's result holds it.
+    """
+
+    serializer_class = requests.PreviewRequest
+
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
+        """Call the service."""
+        if given["kind"] == "rollback":
+            return previews.rollback(
+                request.user,
+                self.job.pk,
+                **_target(given),
+                rewind_output=given.get("rewind_output", True),
+                key=key,
+            )
+        with in_words_of(given, "The restore cannot be previewed like this"):
+            return previews.restore(
+                request.user,
+                self.job.pk,
+                restore=next(
+                    given[name] for name in self.serializer_class.targets if name in given
+                ),
+                pipeline=pipeline_of(given),
+                parameters=given.get("parameters"),
+                parallelism=given.get("parallelism"),
+                allow_non_restored_state=given.get("allow_non_restored_state"),
+                key=key,
+            )
+
+
+@action_schema(
+    "compare_jobs",
+    "Compare the outputs of two jobs",
+    examples={
+        "By hour and carrier": {
+            "other": "flights-trial-9f8e7d6c",
+            "keys": ["carrier"],
+            "windows": ["window_start"],
+        }
+    },
+)
+class ComparisonsView(OperationActionView):
+    """Lays the outputs of this job and another one, such as its fork, side by side.
+
+    The operation's result holds the differences by key and window, latency and state.
+    """
+
+    serializer_class = requests.ComparisonRequest
+
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
+        """Call the service."""
+        return previews.compare(
+            request.user,
+            self.job.pk,
+            other_job_id=given["other"],
+            keys=given["keys"],
+            windows=given.get("windows", ()),
+            key=key,
+        )

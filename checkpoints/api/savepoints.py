@@ -1,0 +1,144 @@
+"""The API of savepoints: taken, described, deleted; what becomes of a job is in ``going_back``."""
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from checkpoints import savepoints
+from checkpoints.api import filters, requests
+from checkpoints.api import serializers as shapes
+from checkpoints.models import Savepoint
+from controlplane.errors import NotFound
+from jobs.api import serializers as job_shapes
+from jobs.api.common import (
+    IDEMPOTENCY_KEY,
+    JOB_ID,
+    LOCATION,
+    OPERATION_EXAMPLE,
+    OfJob,
+    ShowView,
+    accepted,
+    idempotency_key,
+    list_schema,
+)
+from jobs.api.submission import check_place
+
+EXAMPLE = {
+    "name": "before-the-new-tariff",
+    "note": "The last state with the old prices.",
+    "labels": {"release": "2026-03"},
+}
+
+
+@list_schema("list_savepoints", "List savepoints of all jobs", tag="savepoints", of_job=False)
+class SavepointsView(ListAPIView):
+    """Savepoints of all jobs, newest first."""
+
+    queryset = Savepoint.objects.select_related("checkpoint", "created_by")
+    serializer_class = shapes.SavepointSerializer
+    filterset_class: ClassVar[type[filters.SavepointFilter]] = filters.AnySavepointFilter
+    orderings = {"created_at": ("created_at", "id")}
+    default_ordering = "-created_at"
+
+
+@list_schema("list_job_savepoints", "List a job's savepoints", tag="savepoints")
+class JobSavepointsView(OfJob, SavepointsView):
+    """A job's savepoints, newest first."""
+
+    filterset_class = filters.SavepointFilter
+
+    def get_queryset(self) -> QuerySet[Savepoint]:
+        """The job's."""
+        return super().get_queryset().filter(job_id=self.kwargs["job_id"])
+
+    @extend_schema(
+        operation_id="take_savepoint",
+        tags=["savepoints"],
+        summary="Take a savepoint",
+        request=requests.SavepointRequest,
+        responses={202: job_shapes.OperationSerializer},
+        parameters=[JOB_ID, IDEMPOTENCY_KEY, LOCATION],
+        examples=[
+            OpenApiExample("A savepoint", EXAMPLE, request_only=True),
+            OpenApiExample(
+                "Accepted",
+                OPERATION_EXAMPLE | {"kind": "savepoint", "phase": "saving", "parameters": EXAMPLE},
+                response_only=True,
+            ),
+        ],
+    )
+    def post(self, request: Request, job_id: str) -> Response:
+        """Takes a savepoint while the job goes on: it is kept until somebody deletes it.
+
+        The operation succeeds once it is durable. One that fails leaves the job as it is.
+        """
+        asked = requests.SavepointRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        check_place(request, given)
+        operation = savepoints.take(
+            request.user,
+            self.job.pk,
+            name=given.get("name", ""),
+            note=given.get("note", ""),
+            labels=given.get("labels"),
+            location=given.get("location", ""),
+            key=idempotency_key(request),
+        )
+        return accepted(request, operation)
+
+
+class SavepointView(ShowView):
+    """One savepoint."""
+
+    serializer_class = shapes.SavepointSerializer
+    queryset = Savepoint.objects.select_related("checkpoint", "created_by")
+    savepoint: Savepoint
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """After authentication, role and throttles, find it."""
+        super().initial(request, *args, **kwargs)
+        found = self.get_queryset().filter(pk=kwargs["id"]).first()
+        if found is None:
+            raise NotFound(f"There is no savepoint {kwargs['id']}.")
+        self.savepoint = found
+
+    @extend_schema(operation_id="get_savepoint", tags=["savepoints"], summary="Show a savepoint")
+    def get(self, request: Request, id: Any) -> Response:
+        """One savepoint, and what it consists of."""
+        return Response(self.get_serializer(self.savepoint).data)
+
+    @extend_schema(
+        operation_id="describe_savepoint",
+        tags=["savepoints"],
+        summary="Describe a savepoint",
+        request=requests.DescriptionRequest,
+        responses=shapes.SavepointSerializer,
+        examples=[OpenApiExample("Labels", {"labels": {"keep": "yes"}}, request_only=True)],
+    )
+    def patch(self, request: Request, id: Any) -> Response:
+        """Changes its name, note or labels; its files stay where they are."""
+        asked = requests.DescriptionRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        savepoints.describe(request.user, self.savepoint.pk, **asked.validated_data)
+        found = self.get_queryset().get(pk=self.savepoint.pk)
+        return Response(self.get_serializer(found).data)
+
+    @extend_schema(
+        operation_id="delete_savepoint",
+        tags=["savepoints"],
+        summary="Delete a savepoint",
+        responses={202: job_shapes.OperationSerializer},
+        parameters=[IDEMPOTENCY_KEY, LOCATION],
+    )
+    def delete(self, request: Request, id: Any) -> Response:
+        """Deletes its files, which cannot be undone.
+
+        It is refused while something needs them. The operation succeeds once they are gone.
+        """
+        operation = savepoints.delete(request.user, self.savepoint.pk, key=idempotency_key(request))
+        return accepted(request, operation)

@@ -1,0 +1,99 @@
+"""Operations of several steps: what follows from a savepoint that was taken, or was not.
+
+``weir.protocol.operations`` decides; here its commands are carried out, in the transaction of the
+event and under the job's lock.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+from django.db import transaction
+
+from checkpoints.models import Savepoint
+from controlplane.errors import Refusal
+from jobs import operations, services
+from jobs.models import Job, Operation, OperationKind
+from jobs.submissions import Submission
+from weir.protocol.operations import (
+    Fail,
+    OperationCommand,
+    OperationEvent,
+    Relaunch,
+    Save,
+    SubmitFork,
+    Succeed,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def carry_on(job: Job, happened: Iterable[tuple[Operation, OperationEvent]]) -> None:
+    """Take events in, and do what follows; the caller holds the job's lock.
+
+    Nothing of the job's coordinator may be under way: what follows may move it.
+    """
+    for operation, event in happened:
+        carry_out(job, operation, operations.fold(operation, event))
+
+
+def carry_out(job: Job, operation: Operation, commands: Iterable[OperationCommand]) -> None:
+    """Do what an event led to."""
+    for command in commands:
+        match command:
+            case Save():
+                raise AssertionError("only what begins asks for a savepoint")  # See ``starting``.
+            case Relaunch(restore):
+                _relaunch(job, operation, restore)
+            case SubmitFork(restore):
+                if not _submit_fork(job, operation, restore):
+                    return
+            case Succeed() | Fail():
+                operations.conclude(operation, command)
+            case _:
+                assert_never(command)
+
+
+def _relaunch(job: Job, operation: Operation, restore: str | None) -> None:
+    given: dict[str, Any] = operation.parameters
+    kind = OperationKind(operation.kind)
+    if restore is not None:
+        number = given["checkpoint"]
+        rewinds = given["rewind_output"]
+        services.begin_with(job, services.Beginning(restore, job, number, rewinds_output=rewinds))
+    if kind is OperationKind.RESCALE:
+        job.options = {**job.options, "parallelism": given["parallelism"]}
+    if given.get("allow_non_restored_state") is not None:
+        allowed = given["allow_non_restored_state"]
+        job.options = {**job.options, "allow_non_restored_state": allowed}
+    job.save(update_fields=["options", *services.BEGINNING_FIELDS])
+    what = {
+        OperationKind.RESCALE: f"rescaled to {given.get('parallelism')}",
+        OperationKind.ROLLBACK: f"rolled back to checkpoint {given.get('checkpoint')}",
+    }[kind]
+    logger.info("%s is %s", job.pk, what)
+    services.relaunch(job, f"{what} by {services.name_of(operation.requested_by)}")
+
+
+def _submit_fork(job: Job, operation: Operation, restore: str) -> bool:
+    """Submit the other job; False, and the operation failed, where it cannot be any more."""
+    given: dict[str, Any] = operation.parameters
+    number = given["checkpoint"]
+    if number is None:
+        row = Savepoint.objects.select_related("checkpoint").get(operation=operation)
+        assert row.checkpoint is not None  # It has just completed.
+        number = row.checkpoint.number
+    beginning = services.Beginning(restore, job, number)
+    try:
+        with transaction.atomic():
+            submitted = services.submit_fork(
+                operation.requested_by, job, Submission(**given["submission"]), beginning
+            )
+    except Refusal as refused:
+        error = f"the fork cannot be submitted: {refused.detail}"
+        if given["checkpoint"] is None:
+            error = f"{error}; the savepoint was taken and is kept: {restore}"
+        operations.fail(operation, error)
+        return False
+    operations.note(operation, {"job": submitted.job_id, "operation": str(submitted.pk)})
+    return True

@@ -1,0 +1,201 @@
+"""Savepoints: taken on request, named, described, and deleted on request only."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from checkpoints import naming, needs, restores, starting
+from checkpoints.models import Savepoint
+from controlplane import clock, logs, wakeups
+from controlplane.accounts.models import User
+from controlplane.audit.models import record
+from controlplane.errors import NotFound, WrongState
+from jobs import operations, services
+from jobs.models import Job, Operation, OperationKind
+from weir.protocol import operations as steps
+from weir.protocol.lifecycle import CheckpointStatus
+from weir.protocol.operations import OperationState
+
+logger = logging.getLogger(__name__)
+
+
+def take(
+    actor: User | None,
+    job_id: str,
+    *,
+    name: str = "",
+    note: str = "",
+    labels: Mapping[str, str] | None = None,
+    location: str = "",
+    key: str | None = None,
+) -> Operation:
+    """Take a savepoint of a job that runs; the operation succeeds once it is durable.
+
+    Its result: ``{"savepoint": id, "checkpoint": number, "path": URI, "duration_ms": ...}``.
+
+    Args:
+        name: Empty: one is made up. Unique among the job's savepoints.
+        location: A directory of its own, as absolute path or URI. Empty: in the job's storage.
+
+    Raises:
+        NotFound: There is no such job.
+        Invalid: Name, note, labels or location are not what they may be, or the name is in use.
+        WrongState: The job does not run.
+        Busy: Another operation has to end first.
+        KeyReused: The idempotency key came with another request.
+    """
+    words = {"name": name, "note": note, "labels": dict(labels or {}), "location": location}
+    progress = OperationState(steps.OperationKind.SAVEPOINT)
+    return save(actor, job_id, progress, words, {}, key)
+
+
+def save(
+    actor: User | None,
+    job_id: str,
+    progress: OperationState,
+    words: Mapping[str, Any],
+    more: Mapping[str, Any],
+    key: str | None,
+) -> Operation:
+    """Begin an operation whose first step is a savepoint that somebody describes.
+
+    Args:
+        words: The savepoint's name, note, labels and location, as they were given.
+        more: The operation's other parameters.
+
+    Raises:
+        As ``take``.
+    """
+    services.check_key(key)
+    kind = OperationKind(progress.kind.value)
+    problems = naming.Problems()
+    naming.check_words(words["name"] or None, words["note"], words["labels"], problems)
+    location = words["location"] and naming.check_location(words["location"], problems)
+    with transaction.atomic(), logs.about(job=job_id):
+        job = services.locked(job_id)
+        mark = operations.fingerprint(kind, {**words, **more}, job.pk)
+        if (repeated := operations.earlier(actor, key, mark)) is not None:
+            return repeated
+        problems.refuse()
+        starting.check_runs(job, "savepoints are taken while it runs")
+        name = words["name"] or naming.made_up(job)
+        operation = operations.begin(
+            job,
+            kind,
+            actor,
+            {**words, **more, "name": name, "location": location},
+            key=key,
+            mark=mark,
+            timeout_ms=starting.timeout_ms(job),
+            progress=progress,
+        )
+        naming.create(
+            job,
+            operation,
+            actor,
+            name=name,
+            location=location,
+            note=words["note"],
+            labels=words["labels"],
+        )
+        logger.info("%s was asked for, with savepoint %s", kind.value, name)
+        return starting.start(actor, job, operation)
+
+
+def describe(
+    actor: User | None,
+    savepoint_id: UUID,
+    *,
+    name: str | None = None,
+    note: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Savepoint:
+    """Change what a savepoint is called and what is said of it; None leaves it as it is.
+
+    Where it lies does not change.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        Invalid: As for ``take``.
+    """
+    problems = naming.Problems()
+    naming.check_words(name, note, labels, problems)
+    problems.refuse()
+    with transaction.atomic():
+        job, savepoint = _locked(savepoint_id)
+        if savepoint.deleted_at is not None:
+            raise NotFound(f"savepoint {savepoint.name} was deleted")
+        before = {"name": savepoint.name, "note": savepoint.note, "labels": savepoint.labels}
+        if name is not None and name != savepoint.name:
+            naming.check_free(job, name)
+            savepoint.name = name
+        savepoint.note = savepoint.note if note is None else note
+        savepoint.labels = savepoint.labels if labels is None else dict(labels)
+        savepoint.save(update_fields=["name", "note", "labels"])
+        after = {"name": savepoint.name, "note": savepoint.note, "labels": savepoint.labels}
+        if after != before:
+            target = f"savepoint/{savepoint.pk}"
+            record(actor, "savepoint.describe", target, before=before, after=after)
+            wakeups.on_commit(wakeups.job(job.pk))
+    return savepoint
+
+
+def delete(actor: User | None, savepoint_id: UUID, *, key: str | None = None) -> Operation:
+    """Delete a savepoint for good; the operation (DISCARD) succeeds once its files are gone.
+
+    Raises:
+        NotFound: There is no such savepoint.
+        WrongState: It is being taken, or something needs it: ``needed_by`` says what.
+        KeyReused: The idempotency key came with another request.
+    """
+    services.check_key(key)
+    with transaction.atomic():
+        job, savepoint = _locked(savepoint_id)
+        asked = {"savepoint": str(savepoint.pk)}
+        mark = operations.fingerprint(OperationKind.DISCARD, asked, job.pk)
+        if (repeated := operations.earlier(actor, key, mark)) is not None:
+            return repeated
+        if savepoint.deleted_at is not None:
+            raise NotFound(f"savepoint {savepoint.name} was deleted already")
+        checkpoint = savepoint.checkpoint
+        if checkpoint is None or checkpoint.status != CheckpointStatus.COMPLETED:
+            state = "pending" if checkpoint is None else checkpoint.status
+            raise WrongState(
+                f"savepoint {savepoint.name} is {state}, not completed",
+                state=state,
+                allowed=[CheckpointStatus.COMPLETED.value],
+            )
+        if needed_by := needs.of_savepoint(savepoint):
+            raise WrongState(
+                f"savepoint {savepoint.name} is needed: {'; '.join(needed_by)}",
+                state=checkpoint.status,
+                allowed=[],
+                needed_by=needed_by,
+            )
+        asked |= {"name": savepoint.name, "checkpoint": checkpoint.number}
+        operation = operations.begin(job, OperationKind.DISCARD, actor, asked, key=key, mark=mark)
+        operations.start(operation)
+        now = clock.now()
+        savepoint.deleted_at = checkpoint.discard_due_at = now
+        checkpoint.discard_tries, checkpoint.discard_error = 0, ""
+        savepoint.save(update_fields=["deleted_at"])
+        checkpoint.save(update_fields=["discard_due_at", "discard_tries", "discard_error"])
+        record(
+            actor,
+            "savepoint.delete",
+            f"savepoint/{savepoint.pk}",
+            before={"name": savepoint.name, "location": savepoint.location, "job": job.pk},
+            after={"operation": str(operation.pk)},
+        )
+        with logs.about(job=job.pk, checkpoint=checkpoint.number):
+            logger.info("savepoint %s is to be deleted", savepoint.name)
+    return operation
+
+
+def _locked(savepoint_id: UUID) -> tuple[Job, Savepoint]:
+    """The savepoint and its job, which is locked."""
+    job = services.locked(restores.found(savepoint_id).job_id)
+    return job, restores.found(savepoint_id)  # As it is now.

@@ -1,0 +1,248 @@
+"""What somebody fills in before a job is stopped, sent back, forked and so on.
+
+A form gives the arguments of the service that it is for; what they may be, the service knows.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django import forms
+
+from frontend import targets
+from jobs.models import Job, PipelineKind
+from jobs.submissions import Pipeline
+from weir.protocol.lifecycle import JobStatus
+
+GroupedChoices = Sequence[tuple[str, Sequence[targets.Choice]]]
+
+NEW = ""  # A target: a savepoint that is taken first.
+
+
+class TextsField(forms.CharField):
+    """Texts by name, one ``name: text`` or ``name = text`` a line."""
+
+    def __init__(self, separator: str, **options: Any) -> None:
+        self._separator = separator
+        widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
+        super().__init__(widget=widget, required=False, **options)
+
+    def prepare_value(self, value: Any) -> Any:
+        """As somebody would have written it."""
+        if not isinstance(value, dict):
+            return value
+        lines = (f"{name}{self._separator}{text}" for name, text in value.items())
+        return "\n".join(lines)
+
+    def clean(self, value: Any) -> dict[str, str]:
+        """The texts.
+
+        Raises:
+            ValidationError: A line is no such pair.
+        """
+        text = super().clean(value)
+        found = {}
+        for line in filter(None, map(str.strip, text.splitlines())):
+            name, separator, content = line.partition(self._separator.strip())
+            if not separator or not name.strip():
+                raise forms.ValidationError(
+                    f"Write one “name{self._separator}text” a line; not “{line[:80]}”."
+                )
+            found[name.strip()] = content.strip()
+        return found
+
+
+class NamesField(forms.CharField):
+    """Names with commas between them."""
+
+    def clean(self, value: Any) -> list[str]:
+        """The names."""
+        return [name for name in map(str.strip, super().clean(value).split(",")) if name]
+
+
+class Form(forms.Form):
+    """A form about a job."""
+
+    def __init__(self, job: Job, restorable: GroupedChoices, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, label_suffix="", auto_id="id_%s", **kwargs)
+        self.job = job
+        self.prepare(restorable)
+
+    def prepare(self, restorable: GroupedChoices) -> None:
+        """Fill in what depends on the job."""
+
+    def arguments(self) -> dict[str, Any]:
+        """Of the service, once the form is valid."""
+        return dict(self.cleaned_data)
+
+
+class EmptyForm(Form):
+    """Nothing to fill in."""
+
+
+class DescriptionForm(Form):
+    """What a savepoint is called, and what is to be known of it."""
+
+    name = forms.CharField(max_length=80, help_text="Unique among the savepoints of this job.")
+    note = forms.CharField(
+        required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 3})
+    )
+    labels = TextsField(": ", help_text="One “name: text” a line.")
+
+
+class SavepointForm(DescriptionForm):
+    """A savepoint to be taken."""
+
+    name = forms.CharField(
+        required=False, max_length=80, help_text="Left empty, one is made up.", strip=True
+    )
+
+
+class StopForm(SavepointForm):
+    """How a job is to be stopped."""
+
+    drain = forms.TypedChoiceField(
+        label="How",
+        choices=[
+            ("no", "Suspend: it can be taken up again exactly where it was."),
+            ("yes", "Drain: sources end, timers fire and windows close first."),
+        ],
+        initial="no",
+        coerce=lambda value: value == "yes",
+        widget=forms.RadioSelect,
+    )
+    field_order = ("drain", "name", "note", "labels")
+
+
+class TargetForm(Form):
+    """Where to go."""
+
+    target = forms.ChoiceField(label="From", widget=forms.Select)
+
+    def prepare(self, restorable: GroupedChoices) -> None:
+        """Offer what there is."""
+        self.fields["target"].choices = list(restorable)
+
+    def arguments(self) -> dict[str, Any]:
+        """``checkpoint`` or ``savepoint`` instead of the target."""
+        given = super().arguments()
+        return targets.read(given.pop("target")) | given
+
+
+class RollbackForm(TargetForm):
+    """Where a job is to go back to."""
+
+    rewind_output = forms.BooleanField(
+        label="Take back output",
+        required=False,
+        initial=True,
+        help_text=(
+            "File sinks move what they committed since then aside; it comes back if the job is "
+            "sent forward again. Without it, records that are processed again are in the output "
+            "twice."
+        ),
+    )
+
+    def prepare(self, restorable: GroupedChoices) -> None:
+        """Offer what there is."""
+        super().prepare(restorable)
+        self.fields["target"].label = "Go on from"
+
+
+class RescaleForm(Form):
+    """How wide a job is to run."""
+
+    parallelism = forms.IntegerField(min_value=1, max_value=32_768)
+
+    def prepare(self, restorable: GroupedChoices) -> None:
+        """Begin with what it has."""
+        self.fields["parallelism"].initial = self.job.slot_count
+
+
+class ChangedForm(TargetForm):
+    """Another version of a job."""
+
+    parameters = TextsField("=", help_text="One “name=text” a line, over those of the job.")
+    parallelism = forms.IntegerField(
+        required=False, min_value=1, max_value=32_768, help_text="Left empty: as it is."
+    )
+    pipeline_kind = forms.ChoiceField(
+        label="Pipeline",
+        required=False,
+        choices=[("", "the same"), *PipelineKind.choices],
+    )
+    pipeline_target = forms.CharField(
+        label="Script, module or upload",
+        required=False,
+        max_length=500,
+        help_text=(
+            "Of another pipeline: a script’s path below a script root, a module’s name, or an "
+            "upload’s digest."
+        ),
+    )
+    allow_non_restored_state = forms.BooleanField(
+        label="Leave behind state that no operator takes up",
+        required=False,
+        help_text="Else a restore that would lose state is refused.",
+    )
+
+    def arguments(self) -> dict[str, Any]:
+        """With the pipeline as one."""
+        given = super().arguments()
+        kind, target = given.pop("pipeline_kind"), given.pop("pipeline_target")
+        pipeline = None
+        if kind == PipelineKind.UPLOAD:
+            pipeline = Pipeline(kind, artifact_digest=target)
+        elif kind:
+            pipeline = Pipeline(kind, target)
+        return given | {
+            "pipeline": pipeline,
+            "parameters": given["parameters"] or None,
+            "allow_non_restored_state": given["allow_non_restored_state"] or None,
+        }
+
+
+class ForkForm(ChangedForm):
+    """A second job beside this one."""
+
+    name = forms.CharField(max_length=100, help_text="Of the new job.")
+    field_order = ("name", "target", "parameters", "parallelism")
+
+    def prepare(self, restorable: GroupedChoices) -> None:
+        """A job that runs can have a savepoint taken for it."""
+        if self.job.status == JobStatus.RUNNING:
+            self.fields["target"].required = False
+            restorable = [("Now", [(NEW, "a savepoint that is taken now")]), *restorable]
+        super().prepare(restorable)
+        self.fields[
+            "parameters"
+        ].help_text = "One “name=text” a line, over those of the job. Give it an output of its own."
+
+
+class PreviewForm(ChangedForm):
+    """A changed pipeline, against what it would be restored from."""
+
+    def arguments(self) -> dict[str, Any]:
+        """The service takes checkpoint and savepoint as one."""
+        given = super().arguments()
+        restore = given.pop("checkpoint", None) or given.pop("savepoint", None)
+        return given | {"restore": restore}
+
+
+class CompareForm(Form):
+    """Another job, and the columns by which rows of the two are the same."""
+
+    other_job_id = forms.ChoiceField(label="With")
+    keys = NamesField(help_text="The columns that name a row of the output, with commas between.")
+    windows = NamesField(
+        required=False,
+        help_text="The columns that hold a window’s times, where the output has them.",
+    )
+
+    def offer(self, relatives: Sequence[Job]) -> None:
+        """Offer the jobs that this one came from, or that came from it."""
+        self.fields["other_job_id"].choices = list(_named(relatives))
+
+
+def _named(jobs: Sequence[Job]) -> Iterator[targets.Choice]:
+    for job in jobs:
+        yield job.pk, f"{job.name} ({job.pk})"

@@ -1,0 +1,78 @@
+"""Savepoints and lineage of a job as a page gets them."""
+
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+
+from checkpoints.models import Savepoint
+from frontend import status
+from frontend.formatting import (
+    NOTHING,
+    age,
+    event_time,
+    iso,
+    milliseconds_between,
+    moment,
+    number,
+    size,
+)
+from jobs.models import Job
+from weir.protocol.lifecycle import CheckpointStatus
+
+Json = dict[str, Any]
+
+
+def of(row: Savepoint, now: datetime) -> Json:
+    """One savepoint, with the addresses of what can be asked of it: empty where it cannot."""
+    checkpoint = row.checkpoint
+    is_there = (
+        row.deleted_at is None
+        and checkpoint is not None
+        and checkpoint.status == CheckpointStatus.COMPLETED
+    )
+    which = f"?savepoint={row.pk}"
+    return {
+        "id": str(row.pk),
+        "name": row.name,
+        "number": NOTHING if checkpoint is None else number(checkpoint.number),
+        "kind": "" if checkpoint is None else status.SAVEPOINT_KIND.get(checkpoint.kind, ""),
+        "status": status.of_savepoint(
+            checkpoint.status if checkpoint else None, is_deleted=row.deleted_at is not None
+        ),
+        "at": iso(row.created_at),
+        "at_ago": age(milliseconds_between(row.created_at, now)),
+        "at_text": moment(row.created_at),
+        "by": row.created_by.get_username() if row.created_by else "the control plane",
+        "size": size(checkpoint.state_bytes) if is_there and checkpoint else NOTHING,
+        "event_time": event_time(checkpoint.watermark_ms if checkpoint else None),
+        "note": row.note,
+        "labels": ", ".join(f"{name}: {text}" for name, text in sorted(row.labels.items())),
+        "location": row.location,
+        "restore": reverse("job-rollback", args=[row.job_id]) + which if is_there else "",
+        "fork": reverse("job-fork", args=[row.job_id]) + which if is_there else "",
+        "preview": reverse("job-preview", args=[row.job_id]) + which if is_there else "",
+        "describe": reverse("savepoint-describe", args=[row.job_id, row.pk])
+        if row.deleted_at is None
+        else "",
+        "delete": reverse("savepoint-delete", args=[row.job_id, row.pk]) if is_there else "",
+    }
+
+
+def lineage(job: Job) -> Json:
+    """What a job came from, what came from it, and where it goes on next."""
+    return {
+        "origin": job.origin_id or "",
+        "origin_url": reverse("job-page", args=[job.origin_id]) if job.origin_id else "",
+        "origin_uri": job.origin_uri,
+        "next": job.restore_uri,
+        "forks": [
+            {
+                "id": fork["id"],
+                "name": fork["name"],
+                "url": reverse("job-page", args=[fork["id"]]),
+                "status": status.of_job(fork["status"]),
+            }
+            for fork in job.fork_list
+        ],
+    }

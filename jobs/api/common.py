@@ -1,0 +1,166 @@
+"""What the views of jobs, their checkpoints and their savepoints share."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_view,
+)
+from rest_framework import status
+from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from controlplane.errors import NotFound
+from controlplane.serializers import EmptyRequest, RequestSerializer
+from jobs import operations
+from jobs.api import serializers as shapes
+from jobs.models import Job, Operation
+
+JOB_ID = OpenApiParameter("job_id", OpenApiTypes.STR, "path", description="The job's id.")
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": operations.KEY_LENGTH_MAX},
+    "header",
+    description=(
+        "Makes the request safe to repeat: the same key with the same request answers with the "
+        "operation that is there; with another request it is refused (422). Keys are the account's."
+    ),
+)
+LOCATION = OpenApiParameter(
+    "Location",
+    OpenApiTypes.URI,
+    "header",
+    description="The operation, to be asked until it ended.",
+    response=[202],
+)
+OPERATION_EXAMPLE = {
+    "id": "0b8d3a1e-6d5c-4c53-9f0e-6f6c8f0f9a11",
+    "url": "https://weir.example/api/v1/operations/0b8d3a1e-6d5c-4c53-9f0e-6f6c8f0f9a11",
+    "job": "flights-1a2b3c4d",
+    "job_url": "https://weir.example/api/v1/jobs/flights-1a2b3c4d",
+    "kind": "submit",
+    "status": "pending",
+    "phase": None,
+    "saved": None,
+    "parameters": {"name": "flights"},
+    "result": None,
+    "error": "",
+    "requested_by": "mara",
+    "created_at": "2026-03-01T12:00:00Z",
+    "started_at": None,
+    "deadline_at": "2026-03-01T12:05:00Z",
+    "ended_at": None,
+}
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The request's idempotency key, if it has one."""
+    return request.headers.get("Idempotency-Key")
+
+
+def accepted(request: Request, operation: Operation) -> Response:
+    """202 with the operation and where to ask for it."""
+    shown = shapes.OperationSerializer(operation, context={"request": request})
+    where = reverse("api:operation", kwargs={"id": operation.pk}, request=request)
+    return Response(shown.data, status=status.HTTP_202_ACCEPTED, headers={"Location": where})
+
+
+class OfJob:
+    """A view below ``jobs/{job_id}``: an unknown job is 404 before anything else is looked at."""
+
+    job: Job
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """After authentication, role and throttles."""
+        super().initial(request, *args, **kwargs)
+        self.job = self.find_job(kwargs["job_id"])
+
+    def jobs(self) -> QuerySet[Job]:
+        """The rows to look among."""
+        return Job.objects.all()
+
+    def find_job(self, job_id: str) -> Job:
+        """The job.
+
+        Raises:
+            NotFound: There is none.
+        """
+        job = self.jobs().filter(pk=job_id).first()
+        if job is None:
+            raise NotFound(f"There is no job {job_id}.")
+        return job
+
+
+class ShowView(GenericAPIView):
+    """One thing, without pages."""
+
+    pagination_class = None
+    filter_backends: ClassVar[Sequence[type]] = []
+
+
+class OperationActionView(OfJob, ShowView):
+    """POST asks for something that takes time; the answer is its operation."""
+
+    serializer_class: ClassVar[type[RequestSerializer]] = EmptyRequest  # Of the request's body.
+
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
+        """Call the service with the validated body."""
+        raise NotImplementedError
+
+    def post(self, request: Request, job_id: str) -> Response:
+        """Ask for it."""
+        asked = self.serializer_class(data=request.data)
+        asked.is_valid(raise_exception=True)
+        operation = self.ask(request, asked.validated_data, idempotency_key(request))
+        return accepted(request, operation)
+
+
+def action_schema(
+    operation_id: str, summary: str, *, tag: str = "jobs", examples: Mapping[str, Any] | None = None
+) -> Any:
+    """How an action stands in the OpenAPI document; its description is the view's docstring.
+
+    Args:
+        examples: Bodies by what they are called.
+    """
+
+    def decorate(view: type[OperationActionView]) -> type[OperationActionView]:
+        post = extend_schema(
+            operation_id=operation_id,
+            tags=[tag],
+            summary=summary,
+            description=view.__doc__,
+            request=view.serializer_class,
+            responses={202: shapes.OperationSerializer},
+            parameters=[JOB_ID, IDEMPOTENCY_KEY, LOCATION],
+            examples=[
+                OpenApiExample(name, body, request_only=True)
+                for name, body in (examples or {}).items()
+            ],
+        )
+        return extend_schema_view(post=post)(view)
+
+    return decorate
+
+
+def list_schema(operation_id: str, summary: str, *, tag: str = "jobs", of_job: bool = True) -> Any:
+    """How a list stands in the OpenAPI document; its description is the view's docstring."""
+
+    def decorate(view: type[ListAPIView]) -> type[ListAPIView]:
+        get = extend_schema(
+            operation_id=operation_id,
+            tags=[tag],
+            summary=summary,
+            description=view.__doc__,
+            parameters=[JOB_ID] if of_job else [],
+        )
+        return extend_schema_view(get=get)(view)
+
+    return decorate

@@ -1,0 +1,57 @@
+"""The API of operations: what was asked of jobs and takes time."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.errors import NotFound
+from jobs.api import filters
+from jobs.api import serializers as shapes
+from jobs.api.common import OPERATION_EXAMPLE, OfJob, ShowView, list_schema
+from jobs.models import Operation
+
+
+@list_schema("list_operations", "List operations", tag="operations", of_job=False)
+class OperationsView(ListAPIView):
+    """Whatever was asked of any job."""
+
+    queryset = Operation.objects.select_related("requested_by")
+    serializer_class = shapes.OperationSerializer
+    filterset_class = filters.AnyOperationFilter
+    orderings = {"created_at": ("created_at", "id")}
+    default_ordering = "-created_at"
+
+
+@list_schema("list_job_operations", "What was asked of the job", tag="operations")
+class JobOperationsView(OfJob, OperationsView):
+    """Whatever was asked of one job."""
+
+    filterset_class = filters.OperationFilter
+
+    def get_queryset(self) -> QuerySet[Operation]:
+        """The job's."""
+        return super().get_queryset().filter(job_id=self.kwargs["job_id"])
+
+
+class OperationView(ShowView):
+    """One operation."""
+
+    serializer_class = shapes.OperationSerializer
+    queryset = Operation.objects.select_related("requested_by")
+
+    @extend_schema(
+        operation_id="get_operation",
+        tags=["operations"],
+        summary="Show an operation",
+        examples=[OpenApiExample("A submission", OPERATION_EXAMPLE, response_only=True)],
+    )
+    def get(self, request: Request, id: Any) -> Response:
+        """Where an operation stands; ask again until `ended_at` is set."""
+        operation = self.get_queryset().filter(pk=id).first()
+        if operation is None:
+            raise NotFound(f"There is no operation {id}.")
+        return Response(self.get_serializer(operation).data)

@@ -1,0 +1,208 @@
+"""Savepoints, stop, rollback, fork and rescale of real jobs, each with a SIGKILL in its middle.
+
+The sources hold a known number of records, so whatever was done to a job on the way, its final
+files must hold each of them once: a rollback that took back too little, or a restore that lost
+something, shows. Every kill is checked to have hit while the operation was under way.
+"""
+
+import os
+import shutil
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.plane import Plane, wait_for
+from tests.e2e.test_kills import check_one_driver, check_output
+from tests.spark.harness import count, rows_of, wrong_numbers
+from weir.examples.control_plane import RefusedError
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+
+RATE = 400.0
+
+
+def kill_under_way(plane: Plane, operation: str, victim: Callable[[], int]) -> None:
+    """SIGKILL a process while an operation is under way; fails if it had ended already."""
+    pid = victim()
+    os.kill(pid, signal.SIGKILL)
+    assert plane.operation(operation)["ended_at"] is None, "the operation ended before the kill"
+
+
+def check_each_once(rows: Sequence[Sequence[Any]], records: int) -> None:
+    """The same where subtasks changed meanwhile, so that order between two of them says nothing."""
+    found = count(rows, records)
+    assert (found.lost, found.duplicated) == (0, 0)
+    assert not wrong_numbers(rows)
+
+
+def test_a_stopped_job_goes_on_from_its_savepoint_on_another_path(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """Taken while a worker dies, stopped while its driver dies, moved, and gone on from."""
+    records = 14_000
+    job = plane.submit(tmp_path, records=records, rate=RATE)
+    newest = job.await_completed(beyond=1)
+
+    operation = job.ask("savepoints", name="first", labels={"why": "test"})
+    os.kill(job.worker_pid, signal.SIGKILL)
+    ended = plane.await_end(operation)  # Either way: what matters is that it ends.
+    assert ended["status"] in ("succeeded", "failed"), ended
+    newest = job.await_completed(beyond=newest + 1)
+
+    taken = plane.await_success(job.ask("savepoints", name="second", note="before the stop"))
+    assert Path(taken["result"]["path"], "manifest").is_file()
+
+    stopping = job.ask("stop", drain=False, name="last")
+    kill_under_way(plane, stopping, lambda: job.python_driver.pid)
+    ended = plane.await_end(stopping)
+    if ended["status"] != "succeeded":  # The driver died before the savepoint was there.
+        assert job.status in ("running", "restarting", "initializing"), ended
+        job.await_completed(beyond=newest + 1)
+        ended = plane.await_success(job.ask("stop", drain=False, name="last-2"))
+    job.await_status("finished")
+    before = len(rows_of(job.output))
+    assert 0 < before < 2 * records, "the input ended before the stop"
+    assert {"second"} <= {one["name"] for one in job.get("savepoints")["results"]}
+
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(ended["result"]["path"], elsewhere)
+    successor = plane.submit(tmp_path, records=records, rate=4 * RATE, restore=str(elsewhere))
+    successor.await_status("finished", timeout_s=180)
+    check_output(successor, records)
+
+
+def test_a_drained_job_has_given_out_all_it_had(plane: Plane, tmp_path: Path) -> None:
+    job = plane.submit(tmp_path, records=20_000, rate=RATE)
+    job.await_completed(beyond=1)
+    plane.await_success(job.ask("stop", drain=True))
+    job.await_status("finished")
+    rows = rows_of(job.output)
+    found = count(rows, 20_000)
+    assert (found.duplicated, found.out_of_order) == (0, 0)
+    assert not wrong_numbers(rows)
+    assert found.lost, "the input ended before the stop"
+
+
+def test_rolled_back_and_forward_the_output_is_as_if_nothing_had_been(
+    plane: Plane, tmp_path: Path
+) -> None:
+    records = 24_000
+    job = plane.submit(tmp_path, records=records, rate=RATE)
+    early = job.await_completed(beyond=2)
+    plane.await_success(job.ask("savepoints", name="here"))
+    late = job.await_completed(beyond=early + 4)
+    rows_before = len(rows_of(job.output))
+
+    preview = plane.await_success(
+        job.ask("previews", kind="rollback", checkpoint=early, rewind_output=True)
+    )
+    assert preview["result"]["sentences"], preview["result"]
+
+    back = job.ask("rollback", checkpoint=early)
+    kill_under_way(plane, back, lambda: plane.stack.process("launcher").pid)
+    with pytest.raises(RefusedError, match=back) as refused:
+        job.ask("rescale", parallelism=3)
+    assert refused.value.status == 409
+    plane.await_success(back)
+    check_one_driver(job)
+    assert len(rows_of(job.output)) < rows_before, "nothing was taken back"
+    job.await_completed(beyond=late)
+    abandoned = {
+        one["number"] for one in job.checkpoints(status="completed") if one["abandoned_at"]
+    }
+    assert late in abandoned
+
+    forward = job.ask("rollback", checkpoint=late)
+    kill_under_way(plane, forward, lambda: plane.stack.process("worker").pid)
+    plane.await_success(forward)
+    assert len(rows_of(job.output)) >= rows_before, "what was taken back did not come back"
+    job.await_status("finished", timeout_s=180)
+    check_output(job, records)
+
+
+def test_a_fork_runs_beside_its_origin_and_both_count_once(plane: Plane, tmp_path: Path) -> None:
+    records = 20_000
+    origin = plane.submit(tmp_path, records=records, rate=RATE)
+    origin.await_completed(beyond=2)
+    attempts = len(origin.get("attempts")["results"])
+    output = tmp_path / "fork"
+    forking = origin.ask("fork", name="the fork", parameters={"output": str(output)})
+    kill_under_way(plane, forking, lambda: plane.stack.process("worker").pid)
+    ended = plane.await_success(forking)
+    fork = plane.job(ended["result"]["job"], output)
+    fork.await_completed(beyond=0)
+    os.kill(fork.worker_pid, signal.SIGKILL)
+    assert fork.get()["origin"] == origin.id
+    for job in (origin, fork):
+        job.await_status("finished", timeout_s=240)
+    assert len(origin.get("drivers")["results"]) == 1, "the origin noticed"
+    assert len(origin.get("attempts")["results"]) == attempts, "the origin noticed"
+    check_output(origin, records)
+    check_suffix(rows_of(fork.output), records)
+
+
+def check_suffix(rows: Sequence[Sequence[Any]], records: int) -> None:
+    """All that came behind a consistent cut, once: of each reader a tail, of each key a tail."""
+    positions: dict[tuple[str, int], list[int]] = defaultdict(list)
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for source, position, reader, _, number in rows:
+        positions[source, reader].append(position)
+        numbers[position % 64].append(number)
+    assert sum(map(len, positions.values())) < 2 * records, "the fork began from nothing"
+    for (source, reader), found in positions.items():
+        assert len(set(found)) == len(found), f"{source} {reader}: duplicated"
+        # Of two subtasks, subtask i reads every second record from i on.
+        tail = list(range(min(found), records, 2))
+        assert sorted(found) == tail, f"{source} {reader}: {len(tail) - len(found)} lost"
+    for key, found in numbers.items():
+        assert found == list(range(found[0], found[0] + len(found))), f"key {key}: {found}"
+
+
+def test_rescaled_up_and_down_every_record_counts_once(plane: Plane, tmp_path: Path) -> None:
+    records = 20_000
+    job = plane.submit(tmp_path, records=records, rate=RATE)
+    newest = job.await_completed(beyond=1)
+    for parallelism, victim in ((4, "worker"), (1, "launcher")):
+        operation = job.ask("rescale", parallelism=parallelism)
+        kill_under_way(plane, operation, lambda v=victim: plane.stack.process(v).pid)
+        plane.await_success(operation)
+        newest = job.await_completed(beyond=newest + 1)
+        check_one_driver(job)
+        sources = [op for op in job.get("graph")["operators"] if op["is_source"]]
+        assert {op["parallelism"] for op in sources} == {parallelism}
+    job.await_status("finished", timeout_s=240)
+    check_each_once(rows_of(job.output), records)
+
+
+def test_what_cannot_be_done_is_refused_in_words(plane: Plane, tmp_path: Path) -> None:
+    job = plane.submit(tmp_path, records=20_000, rate=RATE)
+    with pytest.raises(RefusedError) as starting:
+        job.ask("rollback", checkpoint=1)
+    assert starting.value.status in (404, 409)
+    job.await_completed(beyond=0)
+    with pytest.raises(RefusedError) as unknown:
+        job.ask("rollback", checkpoint=999_999)
+    assert unknown.value.status in (400, 404, 409)
+    with pytest.raises(RefusedError) as too_many:
+        job.ask("rescale", parallelism=32_000)
+    assert "max parallelism" in str(too_many.value)
+    plane.await_success(job.ask("cancel"))
+    wait_for("the end", lambda: job.status == "canceled")
+
+
+def test_a_damaged_savepoint_is_refused_by_name(plane: Plane, tmp_path: Path) -> None:
+    job = plane.submit(tmp_path, records=20_000, rate=RATE)
+    job.await_completed(beyond=0)
+    taken = plane.await_success(job.ask("savepoints", name="to-be-damaged"))
+    plane.await_success(job.ask("cancel"))
+    manifest = Path(taken["result"]["path"], "manifest")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"attempt"', b'"attemqt"', 1))
+    heir = plane.submit(
+        tmp_path / "heir", records=20_000, rate=RATE, restore=taken["result"]["path"]
+    )
+    heir.await_status("failed")
+    assert "manifest cannot be used" in heir.get()["cause"]

@@ -1,0 +1,178 @@
+"""Questions that processes answer: one answer, one end, and nothing left behind."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from controlplane import clock
+from jobs import answers, operations, processes
+from jobs.models import Operation, OperationKind
+from jobs.spark_command import environment_of
+from tests.jobs.builders import pass_time, reload, submitted
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No process outlives its test."""
+    yield
+    for child in answers._children:
+        if child.poll() is None:
+            child.kill()
+        child.wait(timeout=10)
+    answers._children.clear()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *scripts: str) -> Operation:
+    """A question to which these scripts are the answer."""
+    commands = [[sys.executable, "-c", script] for script in scripts]
+    monkeypatch.setattr(answers, "commands_of", lambda _: commands)
+    return operations.begin(submitted(), OperationKind.PREVIEW, None, {"kind": "restore"}, key=None)
+
+
+def done(operation: Operation) -> Operation:
+    """The operation once it has ended."""
+
+    def has_ended() -> bool:
+        answers.tick()
+        return reload(operation).ended_at is not None
+
+    wait_until(has_ended)
+    return reload(operation)  # type: ignore[no-any-return]
+
+
+def directory(operation: Operation) -> Path:
+    return answers._directory(operation)
+
+
+def test_answer_is_the_document_that_was_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = done(asked(monkeypatch, "print('{\"would_restore\": true}'); raise SystemExit(1)"))
+    assert (operation.status, operation.result) == ("succeeded", {"would_restore": True})
+    assert operation.progress is None
+    assert not directory(operation).exists()
+
+
+def test_no_answer_fails_with_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = done(asked(monkeypatch, "raise SystemExit('weir: there is no such thing')"))
+    assert (operation.status, operation.error) == ("failed", "weir: there is no such thing")
+
+
+def test_process_that_takes_too_long_is_ended_with_its_children(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    settings.WEIR_PREVIEW_TIMEOUT_MS = 1_000
+    script = "import subprocess; subprocess.run(['sleep', '60'])"
+    operation = asked(monkeypatch, script)
+    answers.tick()
+    ((pid, started_at),) = reload(operation).progress["processes"]
+    assert done(operation).error == "it was not done within 1 s, and was ended"
+    wait_until(lambda: not processes.session_of(pid, started_at))
+
+
+def test_flood_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 1 << 20)
+    operation = done(asked(monkeypatch, "while True: print('x' * 100_000, flush=True)"))
+    assert "more than 1 MiB" in operation.error
+
+
+def test_process_of_an_operation_that_ended_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = asked(monkeypatch, "import time; time.sleep(60)")
+    answers.tick()
+    ((pid, started_at),) = reload(operation).progress["processes"]
+    pass_time(operation, 10_000, "deadline_at")
+    operations.expire_due()
+    answers.tick()
+    wait_until(lambda: not processes.session_of(pid, started_at))
+    assert reload(operation).status == "expired"
+    assert reload(operation).progress is None
+
+
+def test_process_that_was_killed_fails_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = asked(monkeypatch, "import time; time.sleep(60)")
+    answers.tick()
+    ((pid, _),) = reload(operation).progress["processes"]
+    os.kill(pid, 9)
+    assert "was it killed" in done(operation).error
+
+
+def test_launcher_that_is_started_again_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = asked(monkeypatch, "import time; time.sleep(0.3); print('{}')")
+    answers.tick()
+    child = answers._children.pop()  # Its parent is gone.
+    assert done(operation).status == "succeeded"
+    child.wait(timeout=10)
+
+
+def test_question_of_a_lost_machine_is_asked_again_and_then_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operation = asked(monkeypatch, "print('{}')")
+    long_ago = (clock.now() - clock.milliseconds(60_000)).isoformat()
+    progress: dict[str, Any] = {"boot": "elsewhere", "processes": [], "until": long_ago, "tries": 1}
+    Operation.objects.filter(pk=operation.pk).update(progress=progress)
+    answers.tick()
+    assert reload(operation).progress == progress  # It is another machine's.
+    assert answers.forget_lost() == 1
+    assert done(operation).status == "succeeded"
+
+    second = asked(monkeypatch, "print('{}')")
+    Operation.objects.filter(pk=second.pk).update(progress={**progress, "tries": 2})
+    answers.forget_lost()
+    assert "lost" in done(second).error
+
+
+def test_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [asked(monkeypatch, "import time; time.sleep(0.2); print('{}')") for _ in range(3)]
+    answers.tick()
+    statuses = [reload(operation).status for operation in several]
+    assert statuses == ["running", "running", "pending"]
+    for operation in several:
+        assert done(operation).status == "succeeded"
+
+
+def test_processes_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgres://somebody:secret@here/db")
+    monkeypatch.setenv("WEIR_ANYTHING", "x")
+    environment = environment_of("operation/1")
+    assert "DATABASE_URL" not in environment
+    assert "WEIR_ANYTHING" not in environment
+    assert environment["WEIR_DRIVER"] == "operation/1"
+
+
+def test_commands_say_all_that_was_asked() -> None:
+    given = {
+        "kind": "restore",
+        "restore": "/c/j/chk-7",
+        "pipeline": {"kind": "script", "target": "/s/p.py", "artifact_digest": None},
+        "options": {
+            "parallelism": 3,
+            "allow_non_restored_state": True,
+            "parameters": {"output": "-o=/x"},
+        },
+    }
+    operation = Operation(kind=OperationKind.PREVIEW, parameters=given)
+    ((*_, weir, preview, restore, as_json, wide, allow, parameter, end, script),) = (
+        answers.commands_of(operation)
+    )
+    assert [weir, preview, restore, as_json] == [
+        "weir",
+        "preview",
+        "--restore=/c/j/chk-7",
+        "--json",
+    ]
+    assert [wide, allow] == ["--parallelism=3", "--allow-non-restored-state"]
+    assert [parameter, end, script] == ["--arg=output=-o=/x", "--", "/s/p.py"]

@@ -1,0 +1,258 @@
+"""What comes next in an operation of several steps, and that each one ends once."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weir.errors import ProtocolError
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
+from weir.protocol.operations import (
+    Begun,
+    Fail,
+    JobReached,
+    NotSaved,
+    OperationCommand,
+    OperationEvent,
+    OperationKind,
+    OperationState,
+    OutOfTime,
+    Phase,
+    Relaunch,
+    Save,
+    Saved,
+    SubmitFork,
+    Succeed,
+    advance,
+)
+from weir.protocol.wire import from_wire, to_wire
+
+URI = "simulated:/savepoints/job/one"
+OLDER = "simulated:/job/chk-3"
+KEPT = f"; the savepoint was taken and is kept: {URI}"
+ENDS = set(JobStatus) - JOB_TRANSITIONS.keys()
+
+SAVEPOINT = OperationState(OperationKind.SAVEPOINT)
+SUSPEND = OperationState(OperationKind.STOP)
+DRAIN = OperationState(OperationKind.STOP, drains=True)
+RESCALE = OperationState(OperationKind.RESCALE)
+ROLLBACK = OperationState(OperationKind.ROLLBACK, restore=OLDER)
+FORK = OperationState(OperationKind.FORK)
+FORK_OF = OperationState(OperationKind.FORK, restore=OLDER)
+KINDS = (SAVEPOINT, SUSPEND, DRAIN, RESCALE, ROLLBACK, FORK, FORK_OF)
+
+Commands: TypeAlias = tuple[OperationCommand, ...]
+
+
+def lived(state: OperationState, *events: OperationEvent) -> tuple[OperationState, Commands]:
+    """Where the events lead, and all their commands."""
+    commands: Commands = ()
+    for event in events:
+        step = advance(state, event)
+        state, commands = step.state, commands + step.commands
+    return state, commands
+
+
+RUNS, IDLES = Begun(is_running=True), Begun(is_running=False)
+RAN, FINISHED = JobReached(JobStatus.RUNNING), JobReached(JobStatus.FINISHED)
+FAILED = JobReached(JobStatus.FAILED, "it hurt")
+
+
+@pytest.mark.parametrize(
+    ("state", "events", "commands"),
+    [
+        (SAVEPOINT, [RUNS, Saved(URI)], [Save(CheckpointKind.SAVEPOINT), Succeed(URI)]),
+        (SAVEPOINT, [IDLES, NotSaved("no")], [Save(CheckpointKind.SAVEPOINT), Fail("no")]),
+        (
+            SUSPEND,
+            [RUNS, Saved(URI), FINISHED],
+            [Save(CheckpointKind.STOP_SUSPEND), Succeed(URI)],
+        ),
+        (DRAIN, [RUNS, Saved(URI), FINISHED], [Save(CheckpointKind.STOP_DRAIN), Succeed(URI)]),
+        (
+            RESCALE,
+            [RUNS, Saved(OLDER), RAN],
+            [Save(CheckpointKind.CHECKPOINT), Relaunch(None), Succeed(OLDER)],
+        ),
+        (RESCALE, [IDLES, RAN], [Relaunch(None), Succeed(None)]),
+        (ROLLBACK, [RUNS, RAN], [Relaunch(OLDER), Succeed(None)]),
+        (ROLLBACK, [IDLES, FINISHED], [Relaunch(OLDER), Succeed(None)]),
+        (
+            FORK,
+            [RUNS, Saved(URI)],
+            [Save(CheckpointKind.SAVEPOINT), SubmitFork(URI), Succeed(URI)],
+        ),
+        (FORK_OF, [IDLES], [SubmitFork(OLDER), Succeed(None)]),
+    ],
+)
+def test_the_way_of_every_kind(
+    state: OperationState, events: list[OperationEvent], commands: list[OperationCommand]
+) -> None:
+    reached, done = lived(state, *events)
+    assert list(done) == commands
+    assert reached.phase is Phase.DONE
+
+
+# Every kind x phase x event.
+
+_WAYS: dict[tuple[str, str], tuple[OperationState, Sequence[OperationEvent]]] = {}
+for _state in KINDS:
+    _name = f"{_state.kind}{'-drain' * _state.drains}{'-of' * (_state is FORK_OF)}"
+    _WAYS[_name, "accepted"] = _state, []
+    if _state not in (ROLLBACK, FORK_OF):
+        _WAYS[_name, "saving"] = _state, [RUNS]
+    if _state in (SUSPEND, DRAIN):
+        _WAYS[_name, "ending"] = _state, [RUNS, Saved(URI)]
+    if _state is RESCALE:
+        _WAYS[_name, "relaunching"] = _state, [RUNS, Saved(URI)]
+    if _state is ROLLBACK:
+        _WAYS[_name, "relaunching"] = _state, [RUNS]
+    _WAYS[_name, "done"] = _state, [OutOfTime("late")]
+EVENTS: list[OperationEvent] = [
+    *(RUNS, IDLES, Saved(URI), Saved("another"), NotSaved("no"), OutOfTime("late")),
+    *(JobReached(status, "it hurt") for status in JobStatus),
+]
+
+
+@pytest.mark.parametrize("way", _WAYS, ids="-".join)
+@pytest.mark.parametrize("event", EVENTS, ids=str)
+def test_every_event_in_every_phase(way: tuple[str, str], event: OperationEvent) -> None:
+    begin, events = _WAYS[way]
+    state, _ = lived(begin, *events)
+    assert state.phase == way[1]
+    if error := _expected_error(state, event):
+        with pytest.raises(ProtocolError, match=error):
+            advance(state, event)
+        return
+    step = advance(state, event)
+    phase, commands = _expected(state, event)
+    assert (step.state.phase, step.commands) == (phase, commands)
+
+
+def _expected_error(state: OperationState, event: OperationEvent) -> str:
+    if state.phase in (Phase.SAVING, Phase.DONE) or state.saved == getattr(event, "uri", ""):
+        return ""
+    return "did not ask for a savepoint" * isinstance(event, Saved | NotSaved)
+
+
+def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Commands]:
+    what = "checkpoint" if state.kind is OperationKind.RESCALE else "savepoint"
+    kept = KEPT.replace("savepoint", what, 1) if state.saved else ""
+    match state.phase, event:
+        case Phase.DONE, _:
+            return Phase.DONE, ()
+        case _, OutOfTime(error):
+            return Phase.DONE, (Fail(f"{error}{kept}"),)
+        case Phase.ACCEPTED, Begun(is_running):
+            return _begun(state, is_running=is_running)
+        case Phase.SAVING, NotSaved(error):
+            return Phase.DONE, (Fail(error),)
+        case Phase.SAVING, Saved(uri):
+            return {
+                OperationKind.SAVEPOINT: (Phase.DONE, (Succeed(uri),)),
+                OperationKind.STOP: (Phase.ENDING, ()),
+                OperationKind.RESCALE: (Phase.RELAUNCHING, (Relaunch(None),)),
+                OperationKind.FORK: (Phase.DONE, (SubmitFork(uri), Succeed(uri))),
+            }[state.kind]
+        case Phase.ENDING, JobReached(JobStatus.FINISHED):
+            return Phase.DONE, (Succeed(state.saved),)
+        case Phase.RELAUNCHING, JobReached(JobStatus.FINISHED | JobStatus.RUNNING):
+            return Phase.DONE, (Succeed(state.saved),)
+        case (
+            Phase.ACCEPTED | Phase.ENDING | Phase.RELAUNCHING,
+            JobReached(status, cause),
+        ) if status in ENDS:
+            return Phase.DONE, (Fail(f"the job is {status}: {cause}{kept}"),)
+        case _:
+            return state.phase, ()
+
+
+def _begun(state: OperationState, *, is_running: bool) -> tuple[Phase, Commands]:
+    if state == FORK_OF:
+        return Phase.DONE, (SubmitFork(OLDER), Succeed(None))
+    if state == ROLLBACK:
+        return Phase.RELAUNCHING, (Relaunch(OLDER),)
+    if state == RESCALE and not is_running:
+        return Phase.RELAUNCHING, (Relaunch(None),)
+    kinds = {
+        OperationKind.STOP: CheckpointKind.STOP_DRAIN
+        if state.drains
+        else CheckpointKind.STOP_SUSPEND,
+        OperationKind.RESCALE: CheckpointKind.CHECKPOINT,
+    }
+    return Phase.SAVING, (Save(kinds.get(state.kind, CheckpointKind.SAVEPOINT)),)
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "commands"),
+    [
+        (SAVEPOINT, FAILED, [Succeed(URI)]),
+        (FORK, FAILED, [SubmitFork(URI), Succeed(URI)]),
+        (DRAIN, FINISHED, [Succeed(URI)]),
+        (SUSPEND, FAILED, [Fail(f"the job is failed: it hurt{KEPT}")]),
+        (
+            RESCALE,
+            FAILED,
+            [Fail(f"the job is failed: it hurt; the checkpoint was taken and is kept: {URI}")],
+        ),
+    ],
+)
+def test_a_savepoint_that_is_durable_after_the_jobs_end_is_not_lost(
+    state: OperationState, end: JobReached, commands: list[OperationCommand]
+) -> None:
+    _, (_, *after) = lived(state, RUNS, end, Saved(URI))
+    assert after == commands
+
+
+def test_a_savepoint_that_comes_to_nothing_with_the_job_says_why_it_did() -> None:
+    _, (_, *after) = lived(SAVEPOINT, RUNS, FAILED, NotSaved("job_failover"))
+    assert after == [Fail("job_failover")]
+
+
+def test_a_rollback_to_nothing_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="something to go back to"):
+        advance(replace(ROLLBACK, restore=None), RUNS)
+
+
+def test_a_state_survives_its_stored_form() -> None:
+    for begin, events in _WAYS.values():
+        state, _ = lived(begin, *events, *[FAILED][: state_saves(begin, events)])
+        assert from_wire(OperationState, to_wire(state)) == state
+
+
+def state_saves(begin: OperationState, events: Sequence[OperationEvent]) -> int:
+    return lived(begin, *events)[0].phase is Phase.SAVING
+
+
+@given(st.sampled_from(KINDS), st.lists(st.sampled_from(EVENTS), max_size=12))
+def test_whatever_happens_an_operation_ends_once_and_says_everything_once(
+    state: OperationState, events: list[OperationEvent]
+) -> None:
+    commands: list[OperationCommand] = []
+    for event in [*events, OutOfTime("late")]:
+        for _ in range(2):  # Everything may come again.
+            try:
+                step = advance(state, event)
+            except ProtocolError:
+                continue  # No correct coordinator says so.
+            assert step.state != state or not step.commands
+            state = step.state
+            commands += step.commands
+    assert state.phase is Phase.DONE
+    said = Counter(type(command) for command in commands)
+    assert said.total() == len(said)
+    assert (said[Succeed], said[Fail]) in ((1, 0), (0, 1))
+    assert isinstance(commands[-1], Succeed | Fail)
+    if isinstance(commands[-1], Fail) and state.saved is not None:
+        assert commands[-1].error.endswith(f"is kept: {state.saved}")
+    if isinstance(commands[-1], Succeed):
+        assert commands[-1].saved == state.saved
+
+
+def test_every_phase_was_looked_at() -> None:
+    assert {phase for _, phase in _WAYS} == set(Phase)

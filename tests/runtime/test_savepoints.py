@@ -1,0 +1,251 @@
+"""Going back with a whole job in one process: stopped, restored elsewhere, rolled back and on.
+
+What comes out is compared with what one undisturbed run gives.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from weir.common import Row, Types, WatermarkStrategy
+from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
+from weir.datastream import StreamExecutionEnvironment
+from weir.datastream.connectors import NumberSequenceSource, ParquetSink
+from weir.datastream.execution import capturing
+from weir.errors import InternalError
+from weir.ids import CheckpointId, JobId
+from weir.operators.parquet_sink import committed_files
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobEvent
+from weir.protocol.lifecycle import JobStatus
+from weir.runtime.coordination import LocalCoordination
+from weir.runtime.in_process import Conditions, EventQueue, InProcessCluster, RealClock
+from weir.runtime.job_master import JobMaster
+from weir.runtime.recovery import RestoreRequest
+from weir.runtime.versions import installed_versions
+from weir.storage.layout import JobLayout
+from weir.storage.store import store_for
+
+N, RATE, KEYS = 1_000, 1_000, 7
+JOB = JobId("job")
+COUNT = Types.ROW_NAMED(["key", "n"], [Types.LONG(), Types.LONG()])
+SUSPEND, DRAIN = CheckpointKind.STOP_SUSPEND, CheckpointKind.STOP_DRAIN
+
+
+class Running:
+    """One driver of a job."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        job: JobId = JOB,
+        output: str = "out",
+        parallelism: int = 2,
+        restore: RestoreRequest | None = None,
+        interval_ms: int | None = 50,
+        **settings: Any,
+    ) -> None:
+        self.output = root / output
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_parallelism(parallelism).set_max_parallelism(16)
+        numbers = env.from_source(
+            NumberSequenceSource(1, N, rows_per_second=RATE),
+            WatermarkStrategy.no_watermarks(),
+            "numbers",
+        ).uid("numbers")
+        totals = numbers.map(lambda n: (n % KEYS, 1)).uid("keyed").key_by(lambda pair: pair[0])
+        counted = totals.sum(1).uid("sum")
+        rows = counted.map(lambda pair: Row(key=pair[0], n=pair[1]), output_type=COUNT).uid("rows")
+        rows.sink_to(ParquetSink(self.output)).uid("files")
+        with capturing() as capture:
+            env.execute("job")
+        (captured,) = capture.jobs
+        checkpoints = CheckpointConfig(
+            interval_ms=interval_ms, storage=str(root / "storage"), retained_max=20, **settings
+        )
+        restart = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=5, delay_ms=0)
+        config = replace(captured.config, checkpoints=checkpoints, restart=restart)
+        self.store = store_for(config.checkpoints.storage)
+        self.job = job
+        self.events: list[JobEvent] = []
+        self.heard: list[str] = []
+        self.queue = EventQueue(RealClock())
+        self.cluster = InProcessCluster(
+            captured.graph, config, job, events=self.queue, conditions=Conditions()
+        )
+        self.master = JobMaster(
+            captured.graph, config, job, program=b"", store=self.store,
+            versions=installed_versions(), cluster=self.cluster, clock=RealClock(),
+            emit=self.events.append, collect=lambda subtask, payload: None, restore_from=restore,
+        )  # fmt: skip
+        self.cluster.start(self.master)
+
+    def until(self, reached: Callable[[], bool]) -> "Running":
+        while not reached():
+            if self.master.is_over or not self.queue.run_next():
+                raise AssertionError(f"{self.master.status}: {self.master.cause} {self.heard}")
+        return self
+
+    def finish(self) -> "Running":
+        while not self.master.is_over:
+            if not self.queue.run_next():
+                raise InternalError("nothing is left to do")
+        while self.cluster.processes and self.queue.run_next():
+            pass
+        assert (self.master.status, self.master.cause) == (JobStatus.FINISHED, "")
+        return self
+
+    def after(self, count: int) -> "Running":
+        """Once that many checkpoints have completed."""
+        return self.until(lambda: len(self.settled) >= count)
+
+    @property
+    def settled(self) -> list[int]:
+        """The checkpoints that this driver completed."""
+        settled = (e for e in self.events if isinstance(e, CheckpointSettled))
+        return [e.checkpoint_id for e in settled if e.failure is None]
+
+    def decided(self, kind: CheckpointKind) -> bool:
+        """Whether the manifest of a checkpoint of this kind is durable."""
+        triggered = (e for e in self.events if isinstance(e, CheckpointTriggered))
+        layout = JobLayout(self.job)
+        return any(
+            e.kind is kind and self.store.exists(layout.manifest(e.checkpoint_id))
+            for e in triggered
+        )
+
+    def save(self, target: Path, kind: CheckpointKind = CheckpointKind.SAVEPOINT) -> None:
+        self.cluster.enter(
+            lambda: self.master.savepoint(
+                f"r{len(self.heard)}", kind, str(target),
+                done=self.heard.append, failed=self.heard.append,
+            )
+        )  # fmt: skip
+
+    def saved(self, target: Path) -> "Running":
+        self.save(target)
+        self.until(lambda: bool(self.heard))
+        assert self.heard == [str(target)]
+        return self
+
+    def stopped(self, target: Path, kind: CheckpointKind = SUSPEND) -> None:
+        self.save(target, kind)
+        self.finish()
+        assert self.heard == [str(target)]
+
+    @property
+    def abandoned(self) -> list[int]:
+        coordination = self.master._checkpoints.coordination
+        assert isinstance(coordination, LocalCoordination)
+        completed = coordination.state.completed
+        return [c.checkpoint_id for c in completed if c.abandoned_at_ms is not None]
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        """What was committed."""
+        return rows_of(self.output)
+
+
+def rows_of(*directories: Path) -> list[tuple[int, int]]:
+    tables = [pq.read_table(path) for d in directories for path in committed_files(d)]
+    return sorted(tuple(row.values()) for table in tables for row in table.to_pylist())  # type: ignore[misc]
+
+
+# The running count of each key, once per record.
+EXPECTED = sorted(
+    (key, count)
+    for key in range(KEYS)
+    for count in range(1, len(range(key or KEYS, N + 1, KEYS)) + 1)
+)
+
+
+def by_number(root: Path, checkpoint_id: int, **how: bool) -> RestoreRequest:
+    return RestoreRequest(str(root / "storage"), JOB, CheckpointId(checkpoint_id), **how)
+
+
+def test_a_job_stopped_with_a_savepoint_goes_on_elsewhere_and_rescaled(tmp_path: Path) -> None:
+    job = Running(tmp_path).after(3)
+    job.stopped(tmp_path / "one")
+    assert 0 < len(job.rows) < N
+    moved = shutil.move(tmp_path / "one", tmp_path / "moved")
+    shutil.rmtree(tmp_path / "storage")
+    request = RestoreRequest.parse(str(moved))
+    other = Running(
+        tmp_path, job=JobId("other"), output="more", parallelism=3, restore=request
+    ).finish()
+    assert rows_of(job.output, other.output) == EXPECTED
+
+
+def test_a_stopped_job_goes_on_as_itself_without_checkpoints_by_the_clock(tmp_path: Path) -> None:
+    job = Running(tmp_path, interval_ms=None)
+    job.until(lambda: job.master.status is JobStatus.RUNNING)
+    job.stopped(tmp_path / "one")
+    again = Running(tmp_path, interval_ms=None, restore=RestoreRequest(str(tmp_path / "one")))
+    again.finish()
+    assert again.rows == EXPECTED
+
+
+def test_a_drained_job_has_committed_all_that_it_had_read(tmp_path: Path) -> None:
+    job = Running(tmp_path).after(3)
+    job.stopped(tmp_path / "one", DRAIN)
+    drained = job.rows
+    assert 0 < len(drained) < N
+    again = Running(tmp_path, restore=RestoreRequest(str(tmp_path / "one"))).finish()
+    assert again.rows == sorted({*drained, *again.rows})
+
+
+def test_a_savepoint_of_a_running_job_is_a_copy_and_its_fork_has_all_since(tmp_path: Path) -> None:
+    job = Running(tmp_path).after(2).saved(tmp_path / "one").finish()
+    assert job.rows == EXPECTED
+    request = RestoreRequest(str(tmp_path / "one"))
+    fork = Running(tmp_path, job=JobId("fork"), output="fork", restore=request).finish()
+    assert set(fork.rows) <= set(EXPECTED)
+    assert len(fork.rows) == len(set(fork.rows))
+    for key in range(KEYS):  # The last of each, back to the first since the savepoint.
+        own = [n for k, n in fork.rows if k == key]
+        last = max(n for k, n in EXPECTED if k == key)
+        assert own == list(range(last - len(own) + 1, last + 1))
+
+
+@pytest.mark.parametrize("kind", [SUSPEND, DRAIN])
+def test_a_stop_whose_driver_died_is_completed_by_the_next(
+    kind: CheckpointKind, tmp_path: Path
+) -> None:
+    job = Running(tmp_path).after(3)
+    job.save(tmp_path / "one", kind)
+    job.until(lambda: job.decided(kind))
+    again = Running(tmp_path).finish()
+    first = again.rows
+    assert 0 < len(first) < N
+    resumed = Running(tmp_path, restore=RestoreRequest(str(tmp_path / "one"))).finish()
+    assert len(resumed.rows) == len(set(resumed.rows))
+    if kind is SUSPEND:
+        assert resumed.rows == EXPECTED
+
+
+def test_after_going_back_the_output_is_that_of_a_run_that_never_went_wrong(
+    tmp_path: Path,
+) -> None:
+    job = Running(tmp_path).after(6)
+    taken = job.settled
+    back = Running(tmp_path, restore=by_number(tmp_path, taken[1])).after(3)
+    assert set(back.abandoned) >= set(taken[2:])
+    forward = Running(tmp_path, restore=by_number(tmp_path, taken[4])).finish()
+    assert forward.rows == EXPECTED
+
+
+def test_going_back_may_leave_the_output_as_it_is(tmp_path: Path) -> None:
+    job = Running(tmp_path).after(6)
+    there = job.rows
+    back = Running(
+        tmp_path, restore=by_number(tmp_path, job.settled[1], rewinds_output=False)
+    ).finish()
+    assert set(back.rows) == set(EXPECTED)
+    assert len(back.rows) > N, "what was there and came again is there twice"
+    assert not (set(there) - set(back.rows))

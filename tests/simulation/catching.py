@@ -1,0 +1,23 @@
+"""Runs seeds until one of them notices the bug that a test has planted."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from weir.testing.simulation import SimulationFailed, simulate
+
+SEEDS_MAX = 200
+
+Show: TypeAlias = Callable[[str], None]
+
+
+def caught_at(bug: str, show: Show, **settings: bool) -> SimulationFailed:
+    """What the first seed that notices the bug says."""
+    for seed in range(SEEDS_MAX):
+        try:
+            simulate(seed, **settings)
+        except SimulationFailed as failure:
+            show(f"{bug}: caught at seed {seed}: {str(failure).splitlines()[0][:150]}")
+            return failure
+    pytest.fail(f"{bug}: not caught in {SEEDS_MAX} seeds")

@@ -1,0 +1,107 @@
+"""Bugs in going back that somebody could write, which the simulated operations must find."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.simulation.catching import Show, caught_at
+from weir.errors import StorageError
+from weir.ids import CheckpointId
+from weir.protocol import coordinator, retention
+from weir.protocol.lineage import UNKNOWN, Lineage
+from weir.protocol.messages import CheckpointingStarted
+from weir.runtime import recovery
+from weir.runtime.checkpoints import CheckpointRunner
+from weir.runtime.subtask import Subtask
+from weir.storage.layout import SAVEPOINT_MANIFEST
+from weir.testing.pipelines import OutputLog
+
+
+def test_a_branch_that_is_discarded_when_it_is_abandoned_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    monkeypatch.setattr(
+        retention, "expires_at_ms", lambda completed, config: completed.abandoned_at_ms
+    )
+    failure = caught_at("an abandoned branch is discarded at once", show, operations=True)
+    assert "needs it" in str(failure)
+
+
+def test_a_coordinator_that_counts_what_was_abandoned_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    """It retains the newest of all, so those of the line that the job is on go too early."""
+    production = coordinator._start
+
+    def start(state: Any, event: CheckpointingStarted, now_ms: int) -> Any:
+        return production(state, replace(event, lineage=UNKNOWN), now_ms)
+
+    monkeypatch.setattr(coordinator, "_start", start)
+    caught_at("abandoned checkpoints count among those retained", show, operations=True)
+
+
+def test_a_savepoint_whose_own_manifest_comes_after_the_key_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    """A driver that dies between the two leaves a savepoint that cannot be moved."""
+    monkeypatch.setattr(CheckpointRunner, "_write_own_manifest", lambda *_: None)
+    production = CheckpointRunner._manifest_settled
+
+    def settled(runner: CheckpointRunner, outcome: Any, *rest: Any) -> None:
+        target = runner._targets.get(outcome.checkpoint_id)
+        path = runner._layout.manifest(outcome.checkpoint_id)
+        if target is not None and runner._store.exists(path):
+            with suppress(StorageError):
+                own = runner._open_store(target)
+                own.create_if_absent(SAVEPOINT_MANIFEST, runner._store.read(path))
+        production(runner, outcome, *rest)
+
+    monkeypatch.setattr(CheckpointRunner, "_manifest_settled", settled)
+    failure = caught_at("a savepoint's own manifest comes after the key", show, operations=True)
+    assert "is not whole" in str(failure)
+
+
+def test_files_that_are_not_put_back_are_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    production = OutputLog.rewind
+
+    def rewind(log: OutputLog, operator: str, attempt: int, is_mine: Any, lineage: Lineage) -> None:
+        withdrawn, log.withdrawn = log.withdrawn, {}
+        production(log, operator, attempt, is_mine, lineage)
+        log.withdrawn = withdrawn | log.withdrawn
+
+    monkeypatch.setattr(OutputLog, "rewind", rewind)
+    failure = caught_at("what is on the line again is not put back", show, operations=True)
+    assert "lost" in str(failure)
+
+
+def test_a_line_that_ends_too_late_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
+    """What the job went back behind counts as its line: one checkpoint of it is enough."""
+    production = recovery.lineage_of
+
+    def lineage_of(attempt: Any, last: CheckpointId, bases: Any) -> Lineage:
+        return production(attempt, CheckpointId(last + 1), bases)
+
+    monkeypatch.setattr(recovery, "lineage_of", lineage_of)
+    caught_at("the line ends one checkpoint too late", show, operations=True)
+
+
+def test_a_stop_that_ends_though_a_subtask_did_not_commit_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    production = Subtask.on_completed
+
+    def on_completed(subtask: Subtask, checkpoint_id: CheckpointId, *, final: bool) -> None:
+        if final and subtask._suspended_by is not None and not subtask.outputs:
+            operators, subtask._operators = subtask._operators, ()
+            production(subtask, checkpoint_id, final=final)
+            subtask._operators = operators
+        else:
+            production(subtask, checkpoint_id, final=final)
+
+    monkeypatch.setattr(Subtask, "on_completed", on_completed)
+    failure = caught_at("a stop ends though a sink did not commit", show, operations=True)
+    assert "was not committed" in str(failure)

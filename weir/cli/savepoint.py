@@ -1,0 +1,313 @@
+"""``weir savepoint`` and ``weir stop``: ask a running job for a savepoint, and wait for it.
+
+The job is another process, perhaps on another machine; the two meet in the checkpoint storage
+(``weir.runtime.requests``). Standard output gets the savepoint's URI and nothing else; everything
+that is said meanwhile goes to standard error.
+"""
+
+import re
+import secrets
+import sys
+import time
+from argparse import Namespace
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.status import Status
+
+from weir.cli import formats
+from weir.cli.output import console
+from weir.cli.place import absolute, find_place, jobs_in
+from weir.errors import ConfigError, RestoreError, StorageError, WeirError
+from weir.ids import JobId
+from weir.protocol.elements import CheckpointKind
+from weir.runtime.requests import Answer, Mailbox, SavepointRequest
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
+from weir.storage.manifest import Manifest, load
+from weir.storage.store import CheckpointStore, NotFoundError, store_for
+
+TAKEN, FAILED, UNANSWERED = 0, 1, 3
+
+LOOK_S = 0.2
+NOBODY_S = 10.0  # A driver looks every second or so; it may be starting Spark.
+END_WAIT_S = 60.0  # For the job's end after its savepoint, if less is left of the time.
+_JOBS_NAMED_MAX = 10
+_NAME_MAX = 80
+_NAME = re.compile(rf"(?!\.)[A-Za-z0-9._-]{{1,{_NAME_MAX}}}")
+_CHECKPOINT_NAME = re.compile(r"chk-\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A job that runs, and the savepoint that is wanted of it."""
+
+    storage: str
+    store: CheckpointStore
+    job: JobId
+    kind: CheckpointKind
+    target: str
+
+
+class Telling:
+    """What happens, on standard error: a line per change, and in a terminal a clock besides."""
+
+    def __init__(self) -> None:
+        self._screen = console(sys.stderr)
+        self._status: Status | None = None
+        self._since = time.monotonic()
+        self._waits_for = ""
+
+    def say(self, text: str) -> None:
+        """Something changed."""
+        self._screen.print(f"weir: {text}", soft_wrap=True)
+
+    def wait_for(self, what: str) -> None:
+        """This is what is waited for from now on."""
+        self._waits_for, self._since = what, time.monotonic()
+
+    def tick(self) -> None:
+        """Time passes."""
+        if self._status is not None:
+            waited_s = int(time.monotonic() - self._since)
+            self._status.update(f"waiting for {self._waits_for} ({waited_s} s)")
+
+    def __enter__(self) -> Self:
+        if self._screen.is_terminal:
+            self._status = self._screen.status("")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def run(arguments: Namespace, kind: CheckpointKind) -> int:
+    """Take a savepoint of the job, or stop it with one, and return the exit code.
+
+    Raises:
+        UserError: The arguments are wrong; nothing was asked.
+        StorageError: The storage failed.
+    """
+    asked = _asked(arguments, kind)
+    deadline = time.monotonic() + arguments.timeout / 1_000
+    with Telling() as telling:
+        answer = _ask(asked, arguments.timeout, deadline, telling)
+        if answer is None:
+            return UNANSWERED
+        if not answer.ok:
+            telling.say(answer.error)
+            if answer.uri:
+                telling.say(f"the savepoint was taken and is kept: {answer.uri}")
+            return FAILED
+        telling.say(_described(answer.uri, asked.job))
+        if kind is CheckpointKind.SAVEPOINT:
+            code = TAKEN
+        else:
+            deadline = max(deadline, time.monotonic() + END_WAIT_S)
+            try:
+                code = _wait_for_end(asked, answer.uri, deadline, telling)
+            except BaseException:  # Ctrl-C above all: the job ends without being watched.
+                telling.say(f"the savepoint was taken and is kept: {answer.uri}")
+                raise
+    print(answer.uri)
+    return code
+
+
+def checked_name(name: str) -> str:
+    """``name``, once it is known to be one for a savepoint.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"a savepoint cannot be named {name!r}: a name has 1 to {_NAME_MAX} letters, digits, "
+            "dots, dashes and underscores, and does not begin with a dot"
+        )
+    if _CHECKPOINT_NAME.fullmatch(name):
+        raise ConfigError(f"a savepoint cannot be named {name!r}: checkpoints are called so")
+    return name
+
+
+def default_name(job: JobId) -> str:
+    """A name that nobody else has: the job, the time in UTC, and something random."""
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    own = f"-{when}-{secrets.token_hex(2)}"
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", job).strip("-") or "job"
+    return plain[: _NAME_MAX - len(own)] + own
+
+
+def _asked(arguments: Namespace, kind: CheckpointKind) -> Asked:
+    place = find_place(arguments.job)
+    if place.checkpoint is not None:
+        raise RestoreError(
+            f"{arguments.job} is a checkpoint; give the job's directory, "
+            f"{place.storage}/{JobLayout(place.job or JobId('')).directory}"
+        )
+    if place.job is None:
+        jobs = sorted(jobs_in(place.store))
+        named = ", ".join(
+            f"{place.storage}/{JobLayout(job).directory}" for job in jobs[:_JOBS_NAMED_MAX]
+        )
+        more = "" if len(jobs) <= _JOBS_NAMED_MAX else f" and {len(jobs) - _JOBS_NAMED_MAX} more"
+        advice = f"give one of {named}{more}" if jobs else "it holds no job"
+        raise RestoreError(f"{arguments.job} is not the directory of one job; {advice}")
+    if place.store.exists(JobLayout(place.job).finished):
+        raise RestoreError(f"job {place.job} has finished; there is nothing to take a savepoint of")
+    name = default_name(place.job) if arguments.name is None else checked_name(arguments.name)
+    if arguments.to is None:
+        target = savepoint_location(place.storage, place.job, name)
+    else:
+        target = f"{absolute(arguments.to)}/{name}"
+    if store_for(target).list():
+        raise ConfigError(f"{target} is in use; choose another --name, or another place with --to")
+    return Asked(place.storage, place.store, place.job, kind, target)
+
+
+def _ask(asked: Asked, timeout_ms: int, deadline: float, telling: Telling) -> Answer | None:
+    """Post the request and wait for what becomes of it; None: nothing did in time."""
+    mailbox = Mailbox(asked.store, asked.job)
+    expires_ms = time.time_ns() // 1_000_000 + timeout_ms
+    request_id = secrets.token_hex(8)
+    mailbox.post(SavepointRequest(request_id, asked.kind, asked.target, expires_ms))
+    telling.say(f"job {asked.job} is asked for {_wanted(asked.kind)}")
+    telling.wait_for("the job's driver to take the request")
+    try:
+        return _await(asked, mailbox, request_id, deadline, telling)
+    except KeyboardInterrupt:
+        telling.say(_withdrawn(asked, was_taken=mailbox.was_taken(request_id)))
+        raise
+    finally:
+        try:
+            mailbox.withdraw(request_id)
+        except StorageError as error:
+            telling.say(f"the request could not be withdrawn and ends by itself: {error}")
+
+
+def _await(
+    asked: Asked, mailbox: Mailbox, request_id: str, deadline: float, telling: Telling
+) -> Answer | None:
+    started, was_taken, is_warned = time.monotonic(), False, False
+    while True:
+        if not was_taken and mailbox.was_taken(request_id):
+            was_taken = True
+            telling.say("taken by the driver")
+            telling.wait_for("the savepoint")
+        has_finished = asked.store.exists(JobLayout(asked.job).finished)
+        now = time.monotonic()
+        # In this order: what the driver said before the job ended, or time ran out, is seen.
+        if (answer := mailbox.await_answer(request_id)) is not None:
+            return answer if answer.ok else _saved(asked) or answer
+        if has_finished or now >= deadline:
+            # A driver that went in between has said nothing; the savepoint itself does.
+            if (saved := _saved(asked)) is not None:
+                return saved
+            if has_finished:
+                return Answer(request_id, ok=False, error="the job finished before its savepoint")
+            telling.say(_nothing_came(asked, was_taken=was_taken))
+            return None
+        if not was_taken and not is_warned and now - started >= NOBODY_S:
+            is_warned = True
+            telling.say(_nobody(asked))
+        telling.tick()
+        time.sleep(LOOK_S)
+
+
+def _saved(asked: Asked) -> Answer | None:
+    """The savepoint that was asked for, if it is there although nobody said so.
+
+    Its directory was free when the request was posted. The driver that wrote it may have ended
+    before it could answer, and the next one found the directory in use.
+    """
+    try:
+        data = store_for(asked.target).read(SAVEPOINT_MANIFEST)
+        copy = load(data, f"{asked.target}/{SAVEPOINT_MANIFEST}")
+        if not isinstance(copy, Manifest) or (copy.job_id, copy.kind) != (asked.job, asked.kind):
+            return None
+        path = JobLayout(asked.job).manifest(copy.checkpoint_id)
+        decided = load(asked.store.read(path), path)  # Without it nobody completed it.
+    except NotFoundError:
+        return None
+    if not isinstance(decided, Manifest) or decided.attempt != copy.attempt:
+        return None
+    return Answer("", ok=True, uri=asked.target)
+
+
+def _wait_for_end(asked: Asked, uri: str, deadline: float, telling: Telling) -> int:
+    """Wait until a job that has its stop's savepoint has ended."""
+    layout = JobLayout(asked.job)
+    telling.wait_for("the job to end")
+    attempts = len(asked.store.list(layout.attempts))
+    while not asked.store.exists(layout.finished):
+        if len(asked.store.list(layout.attempts)) > attempts:
+            attempts += 1
+            telling.say("the attempt that was to end failed; the next one completes the stop")
+        if time.monotonic() >= deadline:
+            telling.say(
+                "the job has its savepoint but has not ended; its next attempt ends it, unless "
+                f"the job failed: look at its output. The savepoint was taken and is kept: {uri}"
+            )
+            return FAILED
+        telling.tick()
+        time.sleep(LOOK_S)
+    telling.say("the job has ended")
+    return TAKEN
+
+
+def _wanted(kind: CheckpointKind) -> str:
+    match kind:
+        case CheckpointKind.STOP_SUSPEND:
+            return "a savepoint, after which it ends"
+        case CheckpointKind.STOP_DRAIN:
+            return "a savepoint at the end of its input, after which it ends"
+        case _:
+            return "a savepoint"
+
+
+def _nobody(asked: Asked) -> str:
+    return (
+        f"nobody has taken the request for {NOBODY_S:g} s. Either the job does not run, or it "
+        f"keeps its checkpoints elsewhere than in {asked.storage}, or it is just starting, or a "
+        "control plane runs it: then use its page or API. Still waiting; Ctrl-C withdraws"
+    )
+
+
+def _nothing_came(asked: Asked, *, was_taken: bool) -> str:
+    if not was_taken:
+        return f"nobody has taken the request in time, and it is withdrawn: job {asked.job} goes on"
+    return (
+        "the savepoint was not there in time. The driver has taken the request and may still "
+        f"complete it: in {asked.target}"
+    )
+
+
+def _withdrawn(asked: Asked, *, was_taken: bool) -> str:
+    if not was_taken:
+        return "the request is withdrawn"
+    return (
+        "the driver has taken the request and carries it out all the same: the savepoint comes to "
+        f"{asked.target}"
+    )
+
+
+def _described(uri: str, job: JobId) -> str:
+    """The savepoint in a line; also tells whether it can be read from here."""
+    try:
+        manifest = load(store_for(uri).read(SAVEPOINT_MANIFEST), f"{uri}/{SAVEPOINT_MANIFEST}")
+    except WeirError as error:
+        return f"the savepoint is taken, but cannot be read from here: {error}"
+    if not isinstance(manifest, Manifest):
+        return "the savepoint is taken"
+    took = formats.duration(manifest.completed_ms - manifest.triggered_ms)
+    return (
+        f"the savepoint of job {job} is taken: checkpoint {manifest.checkpoint_id}, "
+        f"{formats.size(manifest.state_size)}, in {took}"
+    )

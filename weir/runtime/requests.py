@@ -1,0 +1,186 @@
+"""How another process asks a running job for a savepoint: a mailbox in its checkpoint storage.
+
+Whoever can write to the storage may ask, which is who could also read and delete its checkpoints.
+No port is opened and no address has to be found. A job under a control plane has none of this: its
+operations are rows there.
+
+::
+
+    asker    requests/<id>.json          what is wanted, until when
+    driver   requests/<id>.taken         a driver has seen it
+    driver   requests/<id>.answer.json   what became of it; the request is removed after it
+    asker                                removes whatever is left of it
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from weir.errors import ProtocolError
+from weir.ids import JobId
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.wire import from_wire, to_wire
+from weir.storage.layout import JobLayout
+from weir.storage.store import CheckpointStore, NotFoundError
+
+# An asker looks every second or so; one that has not looked for this long is gone.
+ANSWER_KEPT_MS = 600_000
+NEW_MAX = 16  # Requests that one look takes; the others wait for the next.
+
+_FILE = re.compile(r"([^/.]+)(\.json|\.taken|\.answer\.json)")
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRequest:
+    """Somebody wants a savepoint, or the job stopped with one.
+
+    Units: ``expires_ms`` is the wall clock of the asker, who gives up then.
+    """
+
+    request_id: str
+    kind: CheckpointKind  # SAVEPOINT, STOP_SUSPEND or STOP_DRAIN.
+    target: str  # The savepoint's own directory.
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request."""
+
+    request_id: str
+    ok: bool
+    uri: str = ""  # Where the savepoint lies. Also set where it is there and the stop failed.
+    error: str = ""
+
+
+class Mailbox:
+    """The requests to one job, for its driver and for those who ask.
+
+    Every method raises ``StorageError`` when the storage fails; calling it again is harmless. Calls
+    to one object must not overlap.
+    """
+
+    def __init__(self, store: CheckpointStore, job_id: JobId) -> None:
+        self._store = store
+        self._layout = JobLayout(job_id)
+        self._seen: set[str] = set()  # Requests that were taken, while their files are there.
+        self._answers_since_ms: dict[str, int] = {}  # Since when this object sees them.
+
+    # The driver's side.
+
+    def take(self, now_ms: int) -> list[SavepointRequest]:
+        """The requests that are new to this object, each once.
+
+        Delivery is *at least once*: a request stays until it is answered or withdrawn, so the
+        next driver takes what its predecessor took and did not answer. The predecessor may have
+        completed that very savepoint, or the stop; its directory is then in use, by a manifest of
+        this job.
+
+        Requests that expired or cannot be read are answered with an error and removed. Answers
+        that nobody fetches are removed after a while.
+        """
+        requests, marks, answers = self._listed()
+        self._seen &= requests
+        self._drop_old_answers(answers, now_ms)
+        for request_id in marks - requests:  # Somebody crashed between the two.
+            self._store.delete(self._layout.request_taken(request_id))
+        taken = []
+        for request_id in sorted(requests - self._seen)[:NEW_MAX]:
+            try:
+                data = self._store.read(self._layout.request(request_id))
+            except NotFoundError:
+                continue  # Withdrawn since it was listed.
+            request, problem = _read(request_id, data, now_ms)
+            if request is None:
+                self.answer(request_id, Answer(request_id, ok=False, error=problem))
+                continue
+            self._store.put(self._layout.request_taken(request_id), b"")
+            taken.append(request)
+        # Not before: had the storage failed in between, nobody would have got the first ones.
+        self._seen.update(request.request_id for request in taken)
+        return taken
+
+    def answer(self, request_id: str, answer: Answer) -> None:
+        """Say what became of a request, and remove it. Nobody is told of one that was withdrawn."""
+        if self._store.exists(self._layout.request(request_id)):
+            data = json.dumps(to_wire(answer)).encode()
+            self._store.put(self._layout.answer(request_id), data)
+        self._remove_request(request_id)
+
+    # The asker's side.
+
+    def post(self, request: SavepointRequest) -> None:
+        """Ask. The request's id must be new."""
+        data = json.dumps(to_wire(request)).encode()
+        self._store.put(self._layout.request(request.request_id), data)
+
+    def was_taken(self, request_id: str) -> bool:
+        """Whether a driver has seen the request that is not answered yet."""
+        return self._store.exists(self._layout.request_taken(request_id))
+
+    def await_answer(self, request_id: str) -> Answer | None:
+        """The answer, if it is there: one look.
+
+        Raises:
+            ProtocolError: It is there and cannot be read.
+        """
+        path = self._layout.answer(request_id)
+        try:
+            data = self._store.read(path)
+        except NotFoundError:
+            return None
+        try:
+            return from_wire(Answer, json.loads(data))
+        except ValueError as error:
+            raise ProtocolError(f"{path} is no answer: {error}") from error
+
+    def withdraw(self, request_id: str) -> None:
+        """Remove what is left of a request: it is not needed any more, or was answered.
+
+        A driver that has taken it carries it out all the same.
+        """
+        self._remove_request(request_id)
+        self._store.delete(self._layout.answer(request_id))
+
+    def _remove_request(self, request_id: str) -> None:
+        # The request first: without it nobody takes it again.
+        self._store.delete(self._layout.request(request_id))
+        self._store.delete(self._layout.request_taken(request_id))
+
+    def _listed(self) -> tuple[set[str], set[str], set[str]]:
+        """The ids of which there is a request, a mark that it was taken, an answer."""
+        found: dict[str, set[str]] = {".json": set(), ".taken": set(), ".answer.json": set()}
+        for path in self._store.list(self._layout.requests):
+            name = _FILE.fullmatch(path.rpartition("/")[2])
+            if name is not None:
+                found[name[2]].add(unquote(name[1]))
+        return found[".json"], found[".taken"], found[".answer.json"]
+
+    def _drop_old_answers(self, answers: set[str], now_ms: int) -> None:
+        since = self._answers_since_ms
+        self._answers_since_ms = {a: since.get(a, now_ms) for a in answers}
+        for request_id, since_ms in self._answers_since_ms.items():
+            if now_ms - since_ms >= ANSWER_KEPT_MS:
+                self._store.delete(self._layout.answer(request_id))
+
+
+def _read(request_id: str, data: bytes, now_ms: int) -> tuple[SavepointRequest | None, str]:
+    """The request; or None, and what is wrong with it."""
+    try:
+        request = from_wire(SavepointRequest, json.loads(data))
+        if request.request_id != request_id:
+            raise ValueError(f"it calls itself {request.request_id!r}")
+    except (ValueError, RecursionError, ProtocolError) as error:
+        return None, (
+            f"the driver cannot read the request ({error}); ask with the version of Weir that the "
+            "job runs with"
+        )
+    if request.kind is CheckpointKind.CHECKPOINT:
+        return None, "a request is for a savepoint, with or without a stop"
+    if now_ms >= request.expires_ms:
+        return None, (
+            "the request had expired when the driver saw it; give it more time, or compare the "
+            "clocks of the two machines"
+        )
+    return request, ""

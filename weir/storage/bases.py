@@ -1,0 +1,62 @@
+"""What the attempts of a job went on from: a small file per attempt, read back as their tree."""
+
+import json
+from dataclasses import replace
+
+from weir.errors import CorruptStateError, ProtocolError
+from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.protocol.lineage import ANY_ATTEMPT, AttemptBase
+from weir.protocol.wire import from_wire, to_wire
+from weir.storage.layout import JobLayout
+from weir.storage.store import CheckpointStore, NotFoundError
+
+
+def note_base(store: CheckpointStore, job_id: JobId, base: AttemptBase) -> None:
+    """Note what an attempt goes on from, before anything acts on it."""
+    own = base.restored_id if base.restored_job is None else None
+    data = json.dumps(to_wire(base), sort_keys=True).encode()
+    store.put(JobLayout(job_id).base(base.attempt, own), data)
+
+
+def bases_of(store: CheckpointStore, job_id: JobId) -> dict[AttemptNumber, AttemptBase]:
+    """What each attempt of a job went on from; attempts of which nothing is noted are left out.
+
+    Raises:
+        CorruptStateError: A record is damaged.
+        StorageError: The storage failed.
+    """
+    layout = JobLayout(job_id)
+    bases: dict[AttemptNumber, AttemptBase] = {}
+    for path in sorted(store.list(layout.bases), key=layout.base_of):
+        try:
+            data = store.read(path)
+        except NotFoundError:
+            continue  # Deleted since it was listed: the job finished.
+        attempt, restored = layout.base_of(path)
+        base = _read(path, data) if data else _of_name(attempt, restored, bases)
+        bases[base.attempt] = base
+    return bases
+
+
+def _read(path: str, data: bytes) -> AttemptBase:
+    try:
+        return from_wire(AttemptBase, json.loads(data))
+    except (ValueError, RecursionError, ProtocolError) as cause:
+        raise CorruptStateError(
+            f"{path} cannot be used: it is damaged ({cause}); put the file back, or start the job "
+            "as a new one from a checkpoint"
+        ) from cause
+
+
+def _of_name(
+    attempt: AttemptNumber, restored: CheckpointId, older: dict[AttemptNumber, AttemptBase]
+) -> AttemptBase:
+    """The base that a file without contents stands for: version 1 noted the checkpoint alone."""
+    base = AttemptBase(attempt, CheckpointId(restored + 1))
+    if not restored:
+        return base
+    # Version 1 went on from its newest line alone, so the checkpoint is the latest one's that
+    # could have taken it.
+    takers = [number for number, other in older.items() if other.next_id <= restored]
+    taker = max(takers, default=ANY_ATTEMPT)
+    return replace(base, restored_id=restored, restored_attempt=taker)
