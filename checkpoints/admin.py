@@ -4,7 +4,13 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
+from checkpoints.models import (
+    Checkpoint,
+    CoordinatorRow,
+    GateAlignment,
+    Savepoint,
+    SubtaskAck,
+)
 from jobs.admin import ReadOnlyAdmin
 
 
@@ -28,6 +34,16 @@ class CheckpointAdmin(ReadOnlyAdmin):
     search_fields = ("job__id",)
     date_hierarchy = "triggered_at"
     raw_id_fields = ("parent",)
+
+
+@admin.register(Savepoint)
+class SavepointAdmin(ReadOnlyAdmin):
+    """What somebody named, and where it lies."""
+
+    list_display = ("job_id", "name", "location", "created_by", "created_at", "deleted_at")
+    search_fields = ("job__id", "name", "location")
+    date_hierarchy = "created_at"
+    raw_id_fields = ("checkpoint", "operation", "claimed_by")
 
 
 @admin.register(CoordinatorRow)

@@ -30,8 +30,12 @@ def numbers(job: Job) -> set[int]:
     return needed - {None}
 
 
-def of_savepoint(savepoint: Savepoint) -> list[str]:
-    """Who needs a savepoint that completed, one sentence each; none: it may be deleted."""
+def of_savepoint(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
+    """Who needs a savepoint that completed, one sentence each; none: it may be deleted.
+
+    Args:
+        but_for: The job whose claim does not count, for it is that job's turn to delete it.
+    """
     job, checkpoint = savepoint.job, savepoint.checkpoint
     assert checkpoint is not None
     number = checkpoint.number
@@ -46,7 +50,7 @@ def of_savepoint(savepoint: Savepoint) -> list[str]:
         for attempt in live.values_list("number", flat=True)
     ]
     claimant = savepoint.claimed_by
-    if claimant is not None and not claimant.is_over:
+    if claimant is not None and claimant != but_for and not claimant.is_over:
         needed_by.append(f"{claimant.pk} has claimed it and is {claimant.status}")
     if _stop_to_complete(job) == number:
         needed_by.append(f"{job.pk} is being stopped with it")

@@ -8,7 +8,8 @@ from uuid import UUID
 from django.db import transaction
 
 from checkpoints import naming, needs, restores, starting
-from checkpoints.models import Savepoint
+from checkpoints.coordination import config_of
+from checkpoints.models import Checkpoint, Savepoint
 from controlplane import clock, logs, wakeups
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
@@ -16,10 +17,13 @@ from controlplane.errors import NotFound, WrongState
 from jobs import operations, services
 from jobs.models import Job, Operation, OperationKind
 from weir.protocol import operations as steps
-from weir.protocol.lifecycle import CheckpointStatus
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 from weir.protocol.operations import OperationState
 
 logger = logging.getLogger(__name__)
+
+CLAIMED_MAX = 200  # Looked at in one sweep.
 
 
 def take(
@@ -178,21 +182,62 @@ def delete(actor: User | None, savepoint_id: UUID, *, key: str | None = None) ->
         asked |= {"name": savepoint.name, "checkpoint": checkpoint.number}
         operation = operations.begin(job, OperationKind.DISCARD, actor, asked, key=key, mark=mark)
         operations.start(operation)
-        now = clock.now()
-        savepoint.deleted_at = checkpoint.discard_due_at = now
-        checkpoint.discard_tries, checkpoint.discard_error = 0, ""
-        savepoint.save(update_fields=["deleted_at"])
-        checkpoint.save(update_fields=["discard_due_at", "discard_tries", "discard_error"])
-        record(
-            actor,
-            "savepoint.delete",
-            f"savepoint/{savepoint.pk}",
-            before={"name": savepoint.name, "location": savepoint.location, "job": job.pk},
-            after={"operation": str(operation.pk)},
-        )
-        with logs.about(job=job.pk, checkpoint=checkpoint.number):
-            logger.info("savepoint %s is to be deleted", savepoint.name)
+        _discard(actor, savepoint, {"operation": str(operation.pk)})
     return operation
+
+
+def let_claimed_go() -> int:
+    """Delete claimed savepoints that their jobs have enough checkpoints after; says how many.
+
+    A claimed savepoint is the job's own, so it goes as the oldest of its checkpoints would.
+    """
+    claimed = Savepoint.objects.filter(claimed_by__status=JobStatus.RUNNING, deleted_at=None)
+    count = 0
+    for savepoint in claimed.select_related("claimed_by").order_by("created_at")[:CLAIMED_MAX]:
+        problem = "a claimed savepoint could not be let go; the next sweep tries again"
+        with logs.guarding(logger, problem, job=savepoint.job_id):
+            count += _let_go(savepoint)
+    return count
+
+
+def _let_go(savepoint: Savepoint) -> bool:
+    claimant = savepoint.claimed_by
+    assert claimant is not None
+    own = Checkpoint.objects.filter(
+        job=claimant,
+        kind=CheckpointKind.CHECKPOINT.value,
+        status=CheckpointStatus.COMPLETED,
+        abandoned_at=None,
+    )
+    if own.count() < config_of(claimant).retained_max:
+        return False
+    with transaction.atomic():
+        _, savepoint = _locked(savepoint.pk)
+        is_there = savepoint.deleted_at is None and savepoint.checkpoint is not None
+        if not is_there or needs.of_savepoint(savepoint, but_for=claimant):
+            return False
+        _discard(None, savepoint, {"claimed_by": claimant.pk})
+    return True
+
+
+def _discard(actor: User | None, savepoint: Savepoint, after: dict[str, Any]) -> None:
+    checkpoint = savepoint.checkpoint
+    assert checkpoint is not None
+    savepoint.deleted_at = checkpoint.discard_due_at = clock.now()
+    checkpoint.discard_tries, checkpoint.discard_error = 0, ""
+    savepoint.save(update_fields=["deleted_at"])
+    checkpoint.save(update_fields=["discard_due_at", "discard_tries", "discard_error"])
+    job_id = savepoint.job_id
+    record(
+        actor,
+        "savepoint.delete",
+        f"savepoint/{savepoint.pk}",
+        before={"name": savepoint.name, "location": savepoint.location, "job": job_id},
+        after=after,
+    )
+    wakeups.on_commit(wakeups.job(job_id))
+    with logs.about(job=job_id, checkpoint=checkpoint.number):
+        logger.info("savepoint %s is to be deleted", savepoint.name)
 
 
 def _locked(savepoint_id: UUID) -> tuple[Job, Savepoint]:

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from checkpoints import discards, previews, settling, sweeping, ticking
+from checkpoints import discards, previews, savepoints, settling, sweeping, ticking
 
 
 @shared_task
@@ -32,3 +32,4 @@ def sweep() -> None:
     sweeping.end_abandoned()
     sweeping.drop_commands()
     sweeping.trim_details()
+    savepoints.let_claimed_go()

@@ -403,7 +403,13 @@ class SubmissionRequest(RequestSerializer):
     restore = serializers.CharField(
         required=False,
         max_length=1_000,
-        help_text="A checkpoint of another job to begin with: `<storage>/<job>/chk-7`.",
+        help_text=(
+            "What to begin with: a checkpoint of a job, `<storage>/<job>/chk-7`, or a savepoint's "
+            "directory, wherever it was moved."
+        ),
+    )
+    claims = serializers.BooleanField(
+        required=False, help_text="The savepoint is the job's own from then on."
     )
     allow_non_restored_state = serializers.BooleanField(required=False)
     allow_pickled_state = serializers.BooleanField(

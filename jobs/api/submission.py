@@ -36,6 +36,7 @@ _OPTIONS = {  # Of the body -> of weir's ExecutionOptions.
     "mode": "mode",
     "parameters": "parameters",
     "restore": "restore",
+    "claims": "claims",
     "allow_non_restored_state": "allow_non_restored_state",
     "allow_pickled_state": "allow_pickled_state",
 }

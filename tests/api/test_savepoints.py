@@ -327,6 +327,19 @@ def test_unknown_and_foreign_targets_are_refused(api: APIClient, job: Job) -> No
     assert "another job" in is_problem(answer, 400, "invalid")["errors"]["savepoint"][0]
 
 
+def test_a_submission_may_claim_the_savepoint_that_it_begins_with(api: APIClient, job: Job) -> None:
+    made = rows.savepoint(job, 7)
+    body = {"name": "next", "pipeline": {"kind": "module", "module": "a.b"}, "claims": True}
+    refused = is_problem(api.post(f"{API}jobs", body, format="json"), 400, "invalid")
+    assert set(refused["errors"]) == {"claims"}
+    answer = api.post(f"{API}jobs", body | {"restore": made.location}, format="json")
+    assert answer.status_code == 202, answer.content
+    submitted = Job.objects.get(pk=answer.json()["job"])
+    assert (submitted.restore_uri, submitted.restore_claims) == (made.location, True)
+    shown = api.get(f"{API}savepoints/{made.pk}").json()
+    assert shown["claimed_by"] == submitted.pk
+
+
 def test_a_description_is_changed_in_part(api: APIClient, job: Job) -> None:
     made = rows.savepoint(job, 7, "first", note="why", labels={"a": "b"})
     answer = api.patch(f"{API}savepoints/{made.pk}", {"name": "second"}, format="json")

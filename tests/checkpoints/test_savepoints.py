@@ -1,5 +1,6 @@
 """Savepoints through the control plane: taken, described, deleted; and who needs them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from weir.errors import StorageError
 from weir.ids import CheckpointId
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus
-from weir.protocol.messages import CheckpointRequested, TriggerCheckpoint
+from weir.protocol.messages import Acknowledged, CheckpointRequested, TriggerCheckpoint
 from weir.storage.manifest import dump
 from weir.storage.store import store_for
 
@@ -211,6 +212,16 @@ def test_end_of_the_job_keeps_savepoints(line: Line) -> None:
     assert Checkpoint.objects.get(pk=savepoint.checkpoint_id).discard_due_at is None
 
 
+def test_event_time_is_that_of_the_slowest_source(line: Line) -> None:
+    line.post(CheckpointRequested("r"))
+    for ack, reached in zip(protocol.acks(1), (70, 50, 10, 20), strict=False):
+        assert isinstance(ack, Acknowledged)
+        head, *others = ack.operators
+        metrics = replace(head.metrics, watermark_ms=reached)
+        line.post(replace(ack, operators=(replace(head, metrics=metrics), *others)))
+    assert line.checkpoint(1).watermark_ms == 50
+
+
 # Describing ------------------------------------------------------------------------------------
 
 
@@ -334,6 +345,22 @@ def test_claimed_savepoint_is_needed_until_its_claimant_is_over(line: Line) -> N
     assert needed_by(savepoint) == [f"{other.pk} has claimed it and is created"]
     services.cancel(None, other.pk)
     assert savepoints.delete(None, savepoint.pk).status == "running"
+
+
+def test_claimed_savepoint_goes_once_its_claimant_has_enough_checkpoints(line: Line) -> None:
+    savepoint = taken(line)
+    put_files(savepoint)
+    job = jobs.submitted(options={"restore": savepoint.location, "claims": True})
+    claimant = Line.of(job)
+    claimant.come_up(1, restored=1, retained_max=2)
+    for number in (1, 2):
+        assert savepoints.let_claimed_go() == 0
+        claimant.post(CheckpointRequested(f"r{number}"))
+        claimant.complete(number)
+    assert savepoints.let_claimed_go() == 1
+    assert discards.discard_due() == 1
+    assert not Path(savepoint.location).exists()
+    assert savepoints.let_claimed_go() == 0
 
 
 def test_job_does_not_begin_with_what_was_deleted(line: Line) -> None:

@@ -61,7 +61,7 @@ def test_a_stopped_job_goes_on_from_its_savepoint_on_another_path(
     ended = plane.await_end(stopping)
     if ended["status"] != "succeeded":  # The driver died before the savepoint was there.
         assert job.status in ("running", "restarting", "initializing"), ended
-        job.await_completed(beyond=newest + 1)
+        job.await_completed(beyond=job.newest_completed())
         ended = plane.await_success(job.ask("stop", drain=False, name="last-2"))
     job.await_status("finished")
     before = len(rows_of(job.output))

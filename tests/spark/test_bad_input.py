@@ -251,7 +251,7 @@ def test_a_checkpoint_that_is_not_there(failed: Failed) -> None:
 
 
 def test_a_path_that_names_no_checkpoint(failed: Failed) -> None:
-    with pytest.raises(RestoreError, match="names no checkpoint; give latest, or a path"):
+    with pytest.raises(RestoreError, match="there is no checkpoint or savepoint at"):
         failed.run(restore=str(failed.checkpoints))
 
 

@@ -100,6 +100,11 @@ class Operator(ABC):
         """
         self.ctx.output.emit_watermark(timestamp_ms)
 
+    @property
+    def own_watermark_ms(self) -> int | None:
+        """The watermark that the operator itself has made; None: it makes none, or none yet."""
+        return None
+
     def on_idle(self) -> None:
         """All inputs are idle."""
         self.ctx.output.emit_idle()

@@ -99,6 +99,11 @@ class WatermarkOperator(Operator):
             self._emitted = timestamp_ms
             self.ctx.output.emit_watermark(timestamp_ms)
 
+    @property
+    def own_watermark_ms(self) -> int | None:
+        """How far event time has come here."""
+        return None if self._emitted == MIN_WATERMARK_MS else self._emitted
+
     def on_idle(self) -> None:
         """Nothing comes in, so nothing goes out."""
         self._become_idle()

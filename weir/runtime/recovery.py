@@ -193,8 +193,8 @@ def _find_savepoint(store: CheckpointStore, directory: str) -> StoredState:
     except NotFoundError as cause:
         raise RestoreError(
             f"there is no checkpoint or savepoint at {directory}; give a path such as "
-            "<storage>/<job>/chk-7, or the directory of a savepoint, which holds a file named "
-            f"{SAVEPOINT_MANIFEST}"
+            "<storage>/<job>/chk-7 (`weir checkpoints <storage>` lists them), or the directory of "
+            f"a savepoint, which holds a file named {SAVEPOINT_MANIFEST}"
         ) from cause
     if not isinstance(manifest, Manifest):
         raise RestoreError(f"{path} says that it was given up: {manifest.reason}")

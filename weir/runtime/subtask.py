@@ -473,7 +473,12 @@ class Subtask:
 
     @property
     def _reached_watermark_ms(self) -> int | None:
-        return None if self._watermark_ms == MIN_WATERMARK_MS else self._watermark_ms
+        """The watermark at the head; behind a source, what the chain makes of its records."""
+        reached = self._watermark_ms
+        if self._source is not None:
+            made = (chained.operator.own_watermark_ms for chained in self._operators)
+            reached = max([reached, *(at for at in made if at is not None)])
+        return None if reached == MIN_WATERMARK_MS else reached
 
     def close(self, on_error: Callable[[Exception], None]) -> None:
         """Close every operator; what one of them raises does not keep the others from closing."""

@@ -32,6 +32,7 @@ from weir.protocol.operations import (
     OperationKind,
     OperationState,
     OutOfTime,
+    Phase,
     Relaunch,
     Save,
     Saved,
@@ -48,8 +49,9 @@ from weir.testing.cluster import STORAGE, FaultyStore
 from weir.testing.control_plane import MS, SimulatedControlPlane
 from weir.testing.pipelines import InvariantBroken
 
-FAULT_SHARE = 0.25  # Of the steps that are followed by a fault,
-FAULTS_MAX = 4  # while there were fewer.
+# Of the steps that are followed by a fault, while there were fewer than ``FAULTS_MAX``.
+FAULT_SHARES = {Phase.SAVING: 0.25, Phase.ENDING: 0.5, Phase.RELAUNCHING: 0.5, Phase.DONE: 0.3}
+FAULTS_MAX = 5
 STEP_FAULTS = ("driver", "kill", "slot_lost", "away", "two_drivers")
 LONGEST_MS = 20_000  # An operation that takes longer never ends.
 
@@ -159,6 +161,8 @@ class SimulatedOperator:
             kinds += [OperationKind.STOP] * 2 + [OperationKind.RESCALE]
             kinds += [OperationKind.FORK] * (self.forks_wanted == 0)
         kind = rng.choice(kinds)
+        if rng.random() < 0.4 and self._abandoned():
+            kind = OperationKind.ROLLBACK  # One that goes on again, more often than not.
         restore = None
         if kind is OperationKind.ROLLBACK:
             restore = self._somewhere()
@@ -173,13 +177,15 @@ class SimulatedOperator:
 
     def _somewhere(self) -> str | None:
         """A checkpoint or savepoint that the job could go back to, or on to."""
-        completed = self._control.state.completed
-        abandoned = [self._uri(c) for c in completed if c.abandoned_at_ms is not None]
-        if abandoned and self._rng.random() < 0.6:
-            self._happened["rolled forward again"] += 1
+        completed, abandoned = self._control.state.completed, self._abandoned()
+        if abandoned and self._rng.random() < 0.7:
             return self._rng.choice(abandoned)
         candidates = [*map(self._uri, completed), *self.savepoints.values()]
         return self._rng.choice(candidates) if candidates else None
+
+    def _abandoned(self) -> list[str]:
+        completed = self._control.state.completed
+        return [self._uri(c) for c in completed if c.abandoned_at_ms is not None]
 
     def _begin(self, operation: Operation) -> None:
         if busy := [o for o in self.operations if o.end is None]:
@@ -188,20 +194,23 @@ class SimulatedOperator:
             return
         self.operations.append(operation)
         self._happened[f"{operation.state.kind} began"] += 1
+        if operation.state.restore in self._abandoned():
+            self._happened["rolled forward again"] += 1
         if operation.is_taken:
             self._happened["savepoint under a name in use"] += 1
         self._note(f"{operation.name} begins: {operation.state}")
         is_running = self._control.state.plan is not None
         self._tell(operation, Begun(is_running))
         if self._rng.random() < 0.1:
-            self._happened["short deadline"] += 1
-            deadline_ms = self._rng.randint(1, 60)
-            self._events.after(
-                deadline_ms * MS,
-                lambda: self._control.when_there(
-                    lambda: self._tell(operation, OutOfTime("too slow"))
-                ),
-            )
+            self._hurry(operation, self._rng.randint(1, 60))
+
+    def _hurry(self, operation: Operation, deadline_ms: int) -> None:
+        self._happened["short deadline"] += 1
+
+        def end() -> None:
+            self._tell(operation, OutOfTime("too slow"))
+
+        self._events.after(deadline_ms * MS, lambda: self._control.when_there(end))
 
     def _delete_savepoint(self) -> None:
         state = self._control.state
@@ -287,7 +296,9 @@ class SimulatedOperator:
             self._carry_out(operation, command)
         if step.state.phase is not before.phase:
             self._note(f"{operation.name} is {step.state.phase}: {step.commands}")
-            self._arm(f"{before.kind}.{step.state.phase}")
+            self._arm(f"{before.kind}.{step.state.phase}", FAULT_SHARES[step.state.phase])
+            if step.state.phase in (Phase.ENDING, Phase.RELAUNCHING) and self._rng.random() < 0.1:
+                self._hurry(operation, self._rng.randint(0, 10))
 
     def _carry_out(self, operation: Operation, command: OperationCommand) -> None:
         match command:
@@ -362,16 +373,18 @@ class SimulatedOperator:
         self.restore, self._restore_since = uri, self._control.newest_attempt()
         self._job.relaunch(rescaled=self._rng.random() < 0.3)
 
-    def _arm(self, point: str) -> None:
-        if not self._is_faulty or self._faults >= FAULTS_MAX or self._rng.random() > FAULT_SHARE:
+    def _arm(self, point: str, share: float) -> None:
+        if not self._is_faulty or self._faults >= FAULTS_MAX or self._rng.random() > share:
             return
         self._faults += 1
         action = self._rng.choice(STEP_FAULTS)
         delay_ns = 0 if self._rng.random() < 0.4 else self._rng.randint(0, 12 * MS)
 
-        def strike() -> None:
+        def strike(tries_left: int = 10) -> None:
             if self._job.strike(action, point):
                 self._happened[f"{point}: {action}"] += 1
+            elif tries_left and not self._job.is_done:  # Nothing to strike, as between two drivers.
+                self._events.after(3 * MS, lambda: strike(tries_left - 1))
 
         self._events.after(delay_ns, strike)
 

@@ -15,6 +15,16 @@ and at the end that the job finished, that its committed output is what the pipe
 (lost, duplicated and out of order counted apart), that running totals only grew, and that nothing
 is left over.
 
+With ``operations`` somebody also stops, resumes, rolls back, rescales and forks the job
+(``weir.testing.operations``). Then it is checked as well that
+
+- every operation ends, once, and names the savepoint that it took;
+- an attempt goes on from what it must: what somebody asked for, or the newest on its line;
+- no file goes that a checkpoint needs which is retained, was abandoned not long ago or is gone back
+  to, or a savepoint that nobody deleted; and every such savepoint can be restored;
+- what is committed at the end is what a job would have that never went wrong, the fork's likewise,
+  and neither job touches a file of the other's.
+
 ``python -m weir.testing.simulation SEED`` runs one seed again and prints its story.
 """
 
