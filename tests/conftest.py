@@ -1,6 +1,7 @@
 """Servers for the tests that need them. Nothing starts for a test that does not ask."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,26 @@ if TYPE_CHECKING:  # Tests of the runtime alone need neither Django nor a server
 
     from controlplane.embedded.postgres import Postgres
     from controlplane.embedded.redis import Redis
+
+
+TESTS = Path(__file__).parent
+# What takes longest begins first, so that two processes end at about the same time.
+LONGEST_FIRST = ("e2e", "spark", "embedded", "runtime", "simulation", "checkpoints", "controlplane")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a directory together in one process: they share servers and contexts."""
+
+    def directory(item: pytest.Item) -> str:
+        return item.path.relative_to(TESTS).parts[0]
+
+    def place(item: pytest.Item) -> int:
+        name = directory(item)
+        return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=place)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(directory(item)))
 
 
 @pytest.fixture(scope="session")
