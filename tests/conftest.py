@@ -14,23 +14,20 @@ if TYPE_CHECKING:  # Tests of the runtime alone need neither Django nor a server
 
 
 TESTS = Path(__file__).parent
-# What takes longest begins first, so that two processes end at about the same time.
-LONGEST_FIRST = ("e2e", "spark", "embedded", "runtime", "simulation", "checkpoints", "controlplane")
+# Whole systems of many processes: one at a time, beside which there is room for the rest.
+SYSTEMS = ("e2e", "spark", "embedded")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a directory together in one process: they share servers and contexts."""
 
-    def directory(item: pytest.Item) -> str:
-        return item.path.relative_to(TESTS).parts[0]
+    def group(item: pytest.Item) -> str:
+        directory = item.path.relative_to(TESTS).parts[0]
+        return "systems" if directory in SYSTEMS else directory
 
-    def place(item: pytest.Item) -> int:
-        name = directory(item)
-        return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
-
-    items.sort(key=place)
+    items.sort(key=lambda item: group(item) != "systems")  # They take longest, so they begin.
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(directory(item)))
+        item.add_marker(pytest.mark.xdist_group(group(item)))
 
 
 @pytest.fixture(scope="session")

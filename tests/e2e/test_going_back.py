@@ -10,13 +10,15 @@ import shutil
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.plane import Plane, wait_for
+from tests.e2e.plane import Plane, PlaneJob, wait_for
 from tests.e2e.test_kills import check_one_driver, check_output
+from tests.e2e.test_pages import Visitor
 from tests.spark.harness import count, rows_of, wrong_numbers
 from weir.examples.control_plane import RefusedError
 
@@ -30,6 +32,11 @@ def kill_under_way(plane: Plane, operation: str, victim: Callable[[], int]) -> N
     pid = victim()
     os.kill(pid, signal.SIGKILL)
     assert plane.operation(operation)["ended_at"] is None, "the operation ended before the kill"
+
+
+def shown(visitor: Visitor, job: PlaneJob, operation: dict[str, Any]) -> str:
+    """The page of an operation, as somebody reads it."""
+    return unescape(visitor.page(f"/jobs/{job.id}/operations/{operation['id']}"))
 
 
 def check_each_once(rows: Sequence[Sequence[Any]], records: int) -> None:
@@ -100,7 +107,15 @@ def test_rolled_back_and_forward_the_output_is_as_if_nothing_had_been(
     preview = plane.await_success(
         job.ask("previews", kind="rollback", checkpoint=early, rewind_output=True)
     )
-    assert preview["result"]["sentences"], preview["result"]
+    sentences = preview["result"]["sentences"]
+    assert any("read again" in sentence for sentence in sentences), sentences
+    visitor = Visitor(plane)
+    assert sentences[0] in shown(visitor, job, preview)
+    restore = plane.await_success(
+        job.ask("previews", kind="restore", checkpoint=early, parallelism=3)
+    )
+    assert restore["result"]["would_restore"], restore["result"]
+    assert "numbering" in shown(visitor, job, restore)
 
     back = job.ask("rollback", checkpoint=early)
     kill_under_way(plane, back, lambda: plane.stack.process("launcher").pid)
@@ -143,6 +158,11 @@ def test_a_fork_runs_beside_its_origin_and_both_count_once(plane: Plane, tmp_pat
     assert len(origin.get("attempts")["results"]) == attempts, "the origin noticed"
     check_output(origin, records)
     check_suffix(rows_of(fork.output), records)
+    compared = plane.await_success(
+        origin.ask("comparisons", other=fork.id, keys=["source", "position"])
+    )
+    assert compared["result"]["right"]["rows"] == len(rows_of(fork.output)), compared["result"]
+    assert f"{2 * records:,}" in shown(Visitor(plane), origin, compared)
 
 
 def check_suffix(rows: Sequence[Sequence[Any]], records: int) -> None:
