@@ -120,6 +120,7 @@ class SimulatedOperator:
         self._happened = happened
         self._asks = asks
         self._is_faulty = is_faulty
+        self._changes_mind = rng.random() < 0.4  # Goes back and on again, mostly.
         self._waiting: deque[tuple[Operation, OperationEvent]] = deque()
         self._is_folding = False
         self._faults = 0
@@ -137,9 +138,12 @@ class SimulatedOperator:
     def _ask(self) -> None:
         if self._job.is_done and not self._rng.random() < 0.3:
             return
-        is_quiet = self.status in (JobStatus.RUNNING, JobStatus.FINISHED)
+        is_busy = any(operation.end is None for operation in self.operations)
+        is_quiet = self.status in (JobStatus.RUNNING, JobStatus.FINISHED) and not is_busy
+        is_early = self._changes_mind and len(self._control.state.completed) < 2
+        is_quiet = is_quiet and (self._job.is_done or not is_early)
         if self.stopped_with is not None or (not is_quiet and self._rng.random() < 0.8):
-            self._asks += 1  # Most wait until the job runs.
+            self._asks += 1  # Most wait until the job runs and nobody else wants something.
             self._ask_later()
             return
         if self._rng.random() < 0.12:
@@ -155,13 +159,13 @@ class SimulatedOperator:
         is_taken = bool(self.savepoints) and rng.random() < 0.25
         if is_taken:
             target = rng.choice(list(self.savepoints.values()))
-        kinds = [OperationKind.ROLLBACK] * 3
+        kinds = [OperationKind.ROLLBACK] * (4 if len(self._control.state.completed) > 1 else 1)
         if not self._job.is_done:
             kinds += [OperationKind.SAVEPOINT] * 2
             kinds += [OperationKind.STOP] * 2 + [OperationKind.RESCALE]
             kinds += [OperationKind.FORK] * (self.forks_wanted == 0)
         kind = rng.choice(kinds)
-        if rng.random() < 0.4 and self._abandoned():
+        if rng.random() < 0.6 and (self._changes_mind or self._abandoned()):
             kind = OperationKind.ROLLBACK  # One that goes on again, more often than not.
         restore = None
         if kind is OperationKind.ROLLBACK:
@@ -181,6 +185,8 @@ class SimulatedOperator:
         if abandoned and self._rng.random() < 0.7:
             return self._rng.choice(abandoned)
         candidates = [*map(self._uri, completed), *self.savepoints.values()]
+        if completed and self._rng.random() < 0.5:
+            return candidates[0]  # The further back the more is abandoned.
         return self._rng.choice(candidates) if candidates else None
 
     def _abandoned(self) -> list[str]:

@@ -138,13 +138,14 @@ SELECTOR = FunctionKeySelector(key_of)
 
 
 class NumberingSource(SourceOperator):
-    """Emits ``count`` records of each of its splits, a few at a time.
+    """Emits ``count`` records of each of its splits, a few at a time, one to four paces apart.
 
     A split has an origin of its own; the state says of each which number is its next.
     """
 
-    def __init__(self, uid: str, splits: int, count: int, reach: Reach) -> None:
+    def __init__(self, uid: str, splits: int, count: int, pace_ms: int, reach: Reach) -> None:
         self._uid = uid
+        self._pace_ms = pace_ms
         self._splits = splits
         self._count = count
         self._reach = reach
@@ -178,7 +179,7 @@ class NumberingSource(SourceOperator):
         if numbers.stop == self._count:
             del self._next[split]
             self._ended.append(split)
-        self._wakes_at_ms = self.ctx.clock.now_ms() + 1 + numbers.stop % 4
+        self._wakes_at_ms = self.ctx.clock.now_ms() + self._pace_ms * (1 + numbers.stop % 4)
         return Poll.MORE
 
     def next_timer_ms(self) -> int | None:
@@ -395,11 +396,9 @@ class Pipeline:
 
 
 class _Builder:
-    def __init__(
-        self, rng: random.Random, log: OutputLog, reach: Reach, lengths: tuple[int, int]
-    ) -> None:
+    def __init__(self, rng: random.Random, log: OutputLog, reach: Reach, pace_ms: int) -> None:
         self.random = rng
-        self.lengths = lengths
+        self.pace_ms = pace_ms
         self.log = log
         self.reach = reach
         self.operators: list[Operator] = []
@@ -410,8 +409,8 @@ class _Builder:
 
     def source(self) -> None:
         uid = f"s{len(self.operators)}"
-        parallelism, count = self.random.randint(1, 3), self.random.randint(*self.lengths)
-        factory = partial(NumberingSource, uid, parallelism, count, self.reach)
+        parallelism, count = self.random.randint(1, 3), self.random.randint(10, 30)
+        factory = partial(NumberingSource, uid, parallelism, count, self.pace_ms, self.reach)
         self.add(uid, parallelism, factory, is_source=True)
         names = {(f"{uid}.{i}", n) for i in range(parallelism) for n in range(count)}
         self.streams.append(_Stream(OperatorId(uid), parallelism, names))
@@ -497,14 +496,12 @@ class _Builder:
         )
 
 
-def random_pipeline(
-    rng: random.Random, log: OutputLog, reach: Reach, lengths: tuple[int, int] = (10, 30)
-) -> Pipeline:
+def random_pipeline(rng: random.Random, log: OutputLog, reach: Reach, pace_ms: int = 1) -> Pipeline:
     """A graph of one to three sources, up to four stages, and a sink for whatever is left.
 
-    ``lengths`` bounds the records per split of a source.
+    ``pace_ms`` is how long a source rests at least.
     """
-    builder = _Builder(rng, log, reach, lengths)
+    builder = _Builder(rng, log, reach, pace_ms)
     for _ in range(rng.choice([1, 1, 2, 2, 3])):
         builder.source()
     for _ in range(rng.randint(1, 4)):

@@ -203,14 +203,17 @@ class Simulation:
         self._conditions = SeededConditions(random.Random(rng.random()))
         self._store = FaultyStore(self.reach)
         self._log = OutputLog(self.reach, self._is_durable)
-        lengths = (25, 60) if operations else (10, 30)
-        self._pipeline = random_pipeline(rng, self._log, self.reach, lengths)
+        pace = 4 if operations else 1  # Slow enough for something to be asked for meanwhile.
+        self._pipeline = random_pipeline(rng, self._log, self.reach, pace)
         self._config = _random_config(rng)
         if operations:
             ttl_ms = rng.choice([20, 60, 1_000_000, 1_000_000])
-            retained = rng.randint(1, 4)
+            retained = rng.choice([1, 2, 3, 4, 4])
             checkpoints = replace(
-                self._config.checkpoints, abandoned_ttl_ms=ttl_ms, retained_max=retained
+                self._config.checkpoints,
+                abandoned_ttl_ms=ttl_ms,
+                retained_max=retained,
+                interval_ms=10,  # So that there is something to go back to.
             )
             self._config = replace(self._config, checkpoints=checkpoints)
         self._before: set[tuple[str, Name]] = set()  # A fork: what its origin wrote, per sink.
@@ -222,7 +225,7 @@ class Simulation:
         if operations:
             self._store.is_needed = self._is_needed_by_any
             self._store.is_foreign = self._is_foreign
-            self._operate(asks=rng.randint(4, 10))
+            self._operate(asks=rng.randint(3, 7))
         if faulty:
             self._plan_faults()
 
