@@ -91,13 +91,13 @@ def delete_files(store: CheckpointStore, layout: JobLayout, row: Checkpoint) -> 
         ConfigError: This process cannot work with the storage of a savepoint.
     """
     number = CheckpointId(row.number)
+    is_aborted = row.status == CheckpointStatus.ABORTED
+    if not is_aborted:
+        store.delete(layout.manifest(number))
     if row.location:
         _delete_savepoint(row)
-    if row.status == CheckpointStatus.ABORTED:
-        store.delete_prefix(layout.attempt_state(number, AttemptNumber(row.attempt)))
-        return
-    store.delete(layout.manifest(number))
-    store.delete_prefix(layout.checkpoint(number))
+    attempt = layout.attempt_state(number, AttemptNumber(row.attempt))
+    store.delete_prefix(attempt if is_aborted else layout.checkpoint(number))
 
 
 def _delete_savepoint(row: Checkpoint) -> None:

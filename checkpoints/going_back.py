@@ -174,12 +174,14 @@ def fork(
         mark = operations.fingerprint(OperationKind.FORK, asked, job.pk)
         if (repeated := operations.earlier(actor, key, mark)) is not None:
             return repeated
-        options = {
-            "parallelism": parallelism,
-            "allow_non_restored_state": allow_non_restored_state,
-            "parameters": {**job.options.get("parameters", {}), **(parameters or {})},
-        }
-        submission = like(job, name, pipeline, options)
+        submission = like(
+            job,
+            name,
+            pipeline=pipeline,
+            parallelism=parallelism,
+            parameters=parameters,
+            allow_non_restored_state=allow_non_restored_state,
+        )
         check(submission)
         is_given = checkpoint is not None or savepoint is not None
         target = restores.chosen(job, checkpoint, savepoint) if is_given else None
@@ -203,8 +205,21 @@ def fork(
         return starting.start(actor, job, operation)
 
 
-def like(job: Job, name: str, pipeline: Pipeline | None, options: Mapping[str, Any]) -> Submission:
-    """A submission as the job's, with other options, and perhaps another pipeline."""
+def like(
+    job: Job,
+    name: str,
+    *,
+    pipeline: Pipeline | None,
+    parallelism: int | None,
+    parameters: Mapping[str, str] | None,
+    allow_non_restored_state: bool | None,
+) -> Submission:
+    """A submission as the job's, but for what is given; parameters are laid over the job's."""
+    options = {
+        "parallelism": parallelism,
+        "allow_non_restored_state": allow_non_restored_state,
+        "parameters": {**job.options.get("parameters", {}), **(parameters or {})},
+    }
     if pipeline is None:
         pipeline = Pipeline(job.pipeline_kind, job.pipeline_target, job.artifact_id)
     if pipeline.artifact_digest is not None:

@@ -13,8 +13,8 @@ from uuid import UUID
 from checkpoints import details, naming, places, restores
 from checkpoints.models import Checkpoint, Savepoint
 from controlplane import clock
-from jobs import operations, services
-from jobs.models import Job, Operation, OperationKind
+from jobs import drivers, operations, services
+from jobs.models import Attempt, Job, Operation, OperationKind
 from weir.errors import ProtocolError
 from weir.ids import CheckpointId
 from weir.protocol.coordinator import CoordinatorState, Step
@@ -115,8 +115,9 @@ class Ledger:
         if row is None:
             self._adopt(found)
             return True
-        if row.status == CheckpointStatus.ABORTED:
-            # Its driver went on from it before this one came: that was a beginning of its own.
+        if row.status == CheckpointStatus.ABORTED and self._is_of_live_driver(found):
+            # The driver's next attempt goes on from it: that was a beginning of its own. A later
+            # driver was told where to begin and passes it over, so it remains to be told.
             services.has_begun(self._job, found.attempt)
         match row.status:
             case CheckpointStatus.COMPLETED:
@@ -131,6 +132,11 @@ class Ledger:
                 return True
             case _:
                 return False
+
+    def _is_of_live_driver(self, found: CompletedCheckpoint) -> bool:
+        return Attempt.objects.filter(
+            job=self._job, number=found.attempt, driver=drivers.live(self._job)
+        ).exists()
 
     def _adopt(self, found: CompletedCheckpoint) -> None:
         """A checkpoint that was taken without this control plane."""

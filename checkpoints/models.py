@@ -100,6 +100,9 @@ class Checkpoint(models.Model):
             models.Index(
                 fields=["job"], condition=Q(status="finalizing"), name="checkpoint_finalizing"
             ),
+            models.Index(
+                fields=["location"], condition=~Q(location=""), name="checkpoint_locations"
+            ),
             models.Index(  # Whose acknowledgements are deleted once there are many newer ones.
                 fields=["job", "number"],
                 condition=Q(

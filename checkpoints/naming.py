@@ -7,15 +7,18 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
+from django.db.models import Q
+
 from checkpoints import places
 from checkpoints.models import Checkpoint, Savepoint
-from controlplane import clock
+from controlplane import clock, names
 from controlplane.accounts.models import User
-from controlplane.errors import Invalid
+from controlplane.errors import Invalid, Problems
 from jobs.models import Job, Operation
 from jobs.options import check_uri
 from weir.errors import WeirError
 from weir.ids import JobId
+from weir.protocol.lifecycle import CheckpointStatus
 from weir.storage.layout import savepoint_location
 from weir.storage.store import store_for
 
@@ -25,29 +28,6 @@ LABELS_MAX = 32
 LABEL_LENGTH_MAX = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # It becomes a directory's name.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-class Problems:
-    """Collects what is wrong, by field."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, list[str]] = {}
-
-    def add(self, field: str, problem: str) -> None:
-        """Note one."""
-        self.found.setdefault(field, []).append(problem)
-
-    def refuse(self) -> None:
-        """Refuse the request if there are any.
-
-        Raises:
-            Invalid: ``errors`` says what, by field.
-        """
-        if self.found:
-            raise Invalid(
-                f"a savepoint cannot be described like this; see {', '.join(sorted(self.found))}",
-                errors=self.found,
-            )
 
 
 def check_words(
@@ -84,16 +64,16 @@ def _are_labels(labels: Any) -> bool:
 
 
 def check_location(location: str, problems: Problems) -> str:
-    """Look at the directory that somebody wants a savepoint in; gives it as it is stored."""
+    """Look at the name of a directory that somebody wants a savepoint in; gives it as it is stored.
+
+    Whether it is free is looked at when the savepoint's row is created.
+    """
     problem = "Give a directory of its own, as an absolute path or URI."
     try:
         location = check_uri(location, problem)
         store_for(location)
     except (WeirError, ValueError) as error:
         problems.add("location", str(error))
-        return location
-    if Savepoint.objects.filter(location=location, deleted_at__isnull=True).exists():
-        problems.add("location", "Another savepoint lies there.")
     return location
 
 
@@ -112,6 +92,26 @@ def check_free(job: Job, name: str) -> None:
         raise Invalid(
             f"{job.pk} has a savepoint named {name} already",
             errors={"name": ["Another savepoint of the job is called this."]},
+        )
+
+
+def check_place(job: Job, location: str) -> None:
+    """Refuse a directory that a savepoint lies in, and one that was ever another job's.
+
+    What is deleted of a savepoint, perhaps again and late, is known in its directory by attempt and
+    number, which two jobs may have in common.
+
+    Raises:
+        Invalid: It is one of those.
+    """
+    names.lock([location])
+    there = Savepoint.objects.filter(location=location)
+    gone = Q(deleted_at__isnull=False, checkpoint__status=CheckpointStatus.DISCARDED)
+    others = Checkpoint.objects.filter(location=location).exclude(job=job)
+    if there.exclude(Q(job=job) & gone).exists() or others.exists():
+        raise Invalid(
+            f"a savepoint cannot be taken into {location}",
+            errors={"location": ["Another savepoint lies there, or has been there."]},
         )
 
 
@@ -135,10 +135,12 @@ def create(
     """The row of a savepoint that is about to be taken; the caller holds the job's lock.
 
     Raises:
-        Invalid: Its name is in use.
+        Invalid: Its name or its place is in use.
     """
     check_free(job, name)
-    if not location:
+    if location:
+        check_place(job, location)
+    else:
         # What was deleted under this name may still lie there, and a name is used again.
         location = savepoint_location(places.storage_of(job), JobId(job.pk), name)
         if Savepoint.objects.filter(location=location).exists():

@@ -4,11 +4,10 @@ The caller holds the lock of the job whose checkpoints are asked about. Whoever 
 them later takes that lock as well, and looks whether it is still kept.
 """
 
+from checkpoints import restores
 from checkpoints.coordination import state_of
-from checkpoints.models import Checkpoint, Savepoint
+from checkpoints.models import Savepoint
 from jobs.models import Attempt, Job
-from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus
 from weir.protocol.pending import STOP_KINDS
 
 
@@ -63,13 +62,8 @@ def _stop_to_complete(job: Job) -> int | None:
     """The savepoint that the next attempt would end a stop with, should the one that runs fail."""
     if job.is_over:
         return None
-    newest = (
-        Checkpoint.objects.filter(
-            job=job, status=CheckpointStatus.COMPLETED, abandoned_at__isnull=True
-        )
-        .exclude(kind=CheckpointKind.SAVEPOINT.value)
-        .order_by("-number")
-        .values_list("number", "kind")
-        .first()
-    )
-    return newest[0] if newest is not None and newest[1] in STOP_KINDS else None
+    newest = restores.newest(job)
+    # What is being deleted was not needed when that was asked for; a launch waits for its end.
+    if newest is None or newest.kind not in STOP_KINDS or newest.discard_due_at is not None:
+        return None
+    return newest.number

@@ -13,24 +13,22 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, Sum
 
-from checkpoints import coordination, places, restores, sides
+from checkpoints import coordination, places, restores
 from checkpoints.going_back import like
-from checkpoints.models import Checkpoint
+from checkpoints.models import Checkpoint, SubtaskAck
 from controlplane import clock, logs
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.errors import Invalid, NotFound
 from jobs import answers, operations, services
-from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind
+from jobs.models import OPEN_OPERATIONS, Attempt, Job, Operation, OperationKind, Subtask
 from jobs.options import check_uri
 from jobs.submissions import Pipeline, check
 from jobs.texts import storable_json
 from weir.errors import WeirError
 from weir.ids import CheckpointId, JobId
-from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus
 from weir.protocol.wire import to_wire
 from weir.storage import rollback as rollbacks
 from weir.storage.manifest import Manifest, load
@@ -81,12 +79,15 @@ def restore(
         mark = operations.fingerprint(OperationKind.PREVIEW, asked, job.pk)
         if (repeated := operations.earlier(actor, key, mark)) is not None:
             return repeated
-        options = {
-            "parallelism": parallelism,
-            "allow_non_restored_state": allow_non_restored_state,
-            "parameters": {**job.options.get("parameters", {}), **(parameters or {})},
-        }
-        checked = check(like(job, job.name, pipeline, options))
+        changed = like(
+            job,
+            job.name,
+            pipeline=pipeline,
+            parallelism=parallelism,
+            parameters=parameters,
+            allow_non_restored_state=allow_non_restored_state,
+        )
+        checked = check(changed)
         digest = None if checked.artifact is None else checked.artifact.digest
         runs = Pipeline(checked.pipeline_kind.value, checked.pipeline_target, digest)
         given = {
@@ -307,7 +308,7 @@ def _rollback_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         WeirError: The target cannot be read.
     """
-    newest = _newest(job)
+    newest = restores.newest(job)
     found = rollbacks.preview(
         places.store_of(job),
         JobId(job.pk),
@@ -315,19 +316,30 @@ def _rollback_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
         None if newest is None else _manifest(job, newest),
         rewinds_output=given["rewind_output"],
         now_ms=clock.now_ms(),
-        emitted=None if newest is None else sides.emitted_since(job, newest),
+        emitted=None if newest is None else _emitted_since(job, newest),
         abandoned_ttl_ms=coordination.config_of(job).abandoned_ttl_ms,
     )
     result: dict[str, Any] = storable_json(to_wire(found))
     return result
 
 
-def _newest(job: Job) -> Checkpoint | None:
-    """What the job would go on from by itself."""
-    own = Checkpoint.objects.filter(
-        job=job, status=CheckpointStatus.COMPLETED, abandoned_at__isnull=True
-    )
-    return own.exclude(kind=CheckpointKind.SAVEPOINT.value).order_by("-number").first()
+def _emitted_since(job: Job, checkpoint: Checkpoint) -> dict[str, int] | None:
+    """Records that each source has emitted since a checkpoint, by uid; None: nobody knows."""
+    attempt = Attempt.objects.filter(job=job).order_by("-number").first()
+    if attempt is None:
+        return None
+    before: dict[str, int] = {}
+    if checkpoint.attempt == attempt.number and checkpoint.has_details:
+        acks = SubtaskAck.objects.filter(checkpoint=checkpoint).values_list("operator")
+        before = dict(acks.annotate(Sum("records")).order_by())
+    elif attempt.restored_checkpoint != checkpoint.number:
+        return None
+    emitted: dict[str, int] = {}
+    for uid in job.operators.filter(is_source=True).values_list("uid", flat=True):
+        running = Subtask.objects.filter(job=job, chain=uid, attempt=attempt.number)
+        now = sum(int(m.get("records_in", 0)) for m in running.values_list("metrics", flat=True))
+        emitted[uid] = max(0, now - before.get(uid, 0))
+    return emitted
 
 
 def _manifest(job: Job, row: Checkpoint) -> Manifest | None:

@@ -7,11 +7,11 @@ from typing import Any
 
 from django.dispatch import receiver
 
-from checkpoints import restores, sides
+from checkpoints import needs, restores, sides
 from checkpoints.coordination import pump, reopen, state_of
 from checkpoints.models import Checkpoint, CoordinatorRow, Savepoint
 from controlplane import clock
-from controlplane.errors import WrongState
+from controlplane.errors import Invalid, WrongState
 from jobs import signals
 from jobs.models import Job
 from weir.errors import ProtocolError
@@ -65,10 +65,25 @@ def know_restored(uri: str, **_: Any) -> tuple[Job, int] | None:
 
 @receiver(signals.job_created)
 def note_claim(job: Job, **_: Any) -> None:
-    """A savepoint that a job begins with and claims is that job's from then on."""
-    if job.restore_claims and job.restore_job is not None:
-        own = Savepoint.objects.filter(checkpoint__job=job.restore_job, deleted_at__isnull=True)
-        own.filter(checkpoint__number=job.restore_number).update(claimed_by=job)
+    """A savepoint that a job begins with and claims is that job's from then on.
+
+    Raises:
+        Invalid: It is another job's, which is not over: one would delete what the other needs.
+    """
+    if not job.restore_claims or job.restore_job is None:
+        return
+    own = Savepoint.objects.filter(checkpoint__job=job.restore_job, deleted_at__isnull=True)
+    savepoint = own.filter(checkpoint__number=job.restore_number).first()
+    if savepoint is None:
+        return  # A checkpoint, which nobody can claim.
+    claimant = savepoint.claimed_by
+    if claimant is not None and not claimant.is_over:
+        raise Invalid(
+            f"savepoint {savepoint.name} is claimed by {claimant.pk}",
+            errors={"options.claims": [f"{claimant.pk} has claimed it and is {claimant.status}."]},
+        )
+    savepoint.claimed_by = job
+    savepoint.save(update_fields=["claimed_by"])
 
 
 @receiver(signals.jobs_compared)
@@ -82,15 +97,16 @@ def may_launch(job: Job, **_: Any) -> bool:
     """Not while the storage is changing under a driver that looks for something to restore.
 
     A manifest may still be written, and checkpoints of the job's earlier end be deleted. Those that
-    could not be deleted hold nobody up: they are of use again.
+    could not be deleted hold nobody up, nor do those that something needs: they are of use again.
     """
     own = Checkpoint.objects.filter(job=job)
-    return not (
-        own.filter(status=CheckpointStatus.FINALIZING).exists()
-        or own.filter(
-            status=CheckpointStatus.COMPLETED, discard_due_at__isnull=False, discard_error=""
-        ).exists()
+    if own.filter(status=CheckpointStatus.FINALIZING).exists():
+        return False
+    going = own.filter(
+        status=CheckpointStatus.COMPLETED, discard_due_at__isnull=False, discard_error=""
     )
+    numbers = set(going.values_list("number", flat=True))
+    return not numbers or numbers <= needs.numbers(job)
 
 
 def _has_coordinator(job: Job) -> bool:

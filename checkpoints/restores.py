@@ -1,7 +1,8 @@
-"""What a job may be told to begin with: checkpoints and savepoints that are known here."""
+"""What a job begins with: the checkpoints and savepoints known here that are kept."""
 
 import re
 from dataclasses import dataclass
+from urllib.parse import quote
 from uuid import UUID
 
 from checkpoints import places
@@ -9,8 +10,11 @@ from checkpoints.models import Checkpoint, Savepoint
 from controlplane.errors import Invalid, NotFound
 from jobs import services
 from jobs.models import Job
+from jobs.options import local_path
 from weir.ids import CheckpointId
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus
+from weir.storage.layout import SAVEPOINT_MANIFEST
 
 _CHECKPOINT_URI = re.compile(r"(?P<storage>.+)/(?P<job>[^/]+)/chk-(?P<number>\d+)")
 
@@ -76,6 +80,14 @@ def of_savepoint(job: Job, savepoint_id: UUID) -> Restorable:
     return Restorable(job, number, _uri_of_kept(job, savepoint.checkpoint), savepoint)
 
 
+def newest(job: Job) -> Checkpoint | None:
+    """What the job goes on from by itself: no plain savepoint, and nothing that was abandoned."""
+    own = Checkpoint.objects.filter(
+        job=job, status=CheckpointStatus.COMPLETED, abandoned_at__isnull=True
+    )
+    return own.exclude(kind=CheckpointKind.SAVEPOINT.value).order_by("-number").first()
+
+
 def found(savepoint_id: UUID) -> Savepoint:
     """A savepoint, also one that was deleted.
 
@@ -94,18 +106,24 @@ def of_uri(uri: str) -> Restorable | None:
     Raises:
         Invalid: It is known, and not kept.
     """
-    savepoint = Savepoint.objects.filter(location=uri).order_by("-created_at").first()
+    place = _spelled(uri).removesuffix(f"/{SAVEPOINT_MANIFEST}")
+    spellings = {uri, place, f"file://{quote(place)}"}
+    savepoint = Savepoint.objects.filter(location__in=spellings).order_by("-created_at").first()
     if savepoint is not None:
         return of_savepoint(services.locked(savepoint.job_id), savepoint.pk)
-    named = _CHECKPOINT_URI.fullmatch(uri)
+    named = _CHECKPOINT_URI.fullmatch(place)
     if named is None or not Job.objects.filter(pk=named["job"]).exists():
         return None
     job = services.locked(named["job"])
-    if places.storage_of(job).rstrip("/") != named["storage"]:
+    if _spelled(places.storage_of(job)) != named["storage"]:
         return None  # A copy elsewhere, of which nothing is known.
     if not Checkpoint.objects.filter(job=job, number=named["number"]).exists():
         return None
     return of_checkpoint(job, int(named["number"]))
+
+
+def _spelled(uri: str) -> str:
+    return local_path(uri) or uri.rstrip("/")
 
 
 def uri_of(job: Job, row: Checkpoint) -> str:

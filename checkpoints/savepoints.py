@@ -13,7 +13,7 @@ from checkpoints.models import Checkpoint, Savepoint
 from controlplane import clock, logs, wakeups
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.errors import NotFound, WrongState
+from controlplane.errors import NotFound, Problems, WrongState
 from jobs import operations, services
 from jobs.models import Job, Operation, OperationKind
 from weir.protocol import operations as steps
@@ -75,7 +75,7 @@ def save(
     """
     services.check_key(key)
     kind = OperationKind(progress.kind.value)
-    problems = naming.Problems()
+    problems = Problems()
     naming.check_words(words["name"] or None, words["note"], words["labels"], problems)
     location = words["location"] and naming.check_location(words["location"], problems)
     with transaction.atomic(), logs.about(job=job_id):
@@ -83,7 +83,7 @@ def save(
         mark = operations.fingerprint(kind, {**words, **more}, job.pk)
         if (repeated := operations.earlier(actor, key, mark)) is not None:
             return repeated
-        problems.refuse()
+        problems.refuse("a savepoint cannot be described")
         starting.check_runs(job, "savepoints are taken while it runs")
         name = words["name"] or naming.made_up(job)
         operation = operations.begin(
@@ -125,9 +125,9 @@ def describe(
         NotFound: There is no such savepoint.
         Invalid: As for ``take``.
     """
-    problems = naming.Problems()
+    problems = Problems()
     naming.check_words(name, note, labels, problems)
-    problems.refuse()
+    problems.refuse("a savepoint cannot be described")
     with transaction.atomic():
         job, savepoint = _locked(savepoint_id)
         if savepoint.deleted_at is not None:

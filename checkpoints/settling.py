@@ -11,8 +11,8 @@ from django.db import transaction
 from django.utils.text import Truncator
 
 from checkpoints import places
-from checkpoints.abandoned import is_abandoned
 from checkpoints.coordination import pump
+from checkpoints.driverless import is_driverless
 from checkpoints.models import Checkpoint
 from controlplane import clock, logs
 from jobs import services
@@ -29,13 +29,13 @@ SETTLED_MAX = 100  # In one look.
 CAUSE = "its driver was lost before it had said that the manifest is written"
 
 
-def settle_abandoned() -> int:
+def settle_driverless() -> int:
     """Settle the checkpoints that no driver will; says how many were.
 
     A storage that cannot be asked leaves them as they are; the next look tries again.
     """
     finalizing = Checkpoint.objects.filter(
-        is_abandoned("job", clock.now()), status=CheckpointStatus.FINALIZING
+        is_driverless("job", clock.now()), status=CheckpointStatus.FINALIZING
     )
     count = 0
     for row in finalizing.select_related("job").order_by("pk")[:SETTLED_MAX]:

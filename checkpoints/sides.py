@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from django.db.models import Sum
-
-from checkpoints.models import Checkpoint, SubtaskAck
+from checkpoints.models import Checkpoint
 from controlplane import clock
-from jobs.models import Attempt, Job, Subtask
+from jobs.models import Job, Subtask
 from weir.protocol.lifecycle import CheckpointStatus
 
 
@@ -18,25 +16,6 @@ def of(job: Job, other: Job) -> dict[str, Any]:
     """
     left, right = _figures(job), _figures(other)
     return {"jobs": [left, right], "sentences": [_said(left), _said(right)]}
-
-
-def emitted_since(job: Job, checkpoint: Checkpoint) -> dict[str, int] | None:
-    """Records that each source has emitted since a checkpoint, by uid; None: nobody knows."""
-    attempt = Attempt.objects.filter(job=job).order_by("-number").first()
-    if attempt is None:
-        return None
-    before: dict[str, int] = {}
-    if checkpoint.attempt == attempt.number and checkpoint.has_details:
-        acks = SubtaskAck.objects.filter(checkpoint=checkpoint).values_list("operator")
-        before = dict(acks.annotate(Sum("records")).order_by())
-    elif attempt.restored_checkpoint != checkpoint.number:
-        return None
-    emitted: dict[str, int] = {}
-    for uid in job.operators.filter(is_source=True).values_list("uid", flat=True):
-        running = Subtask.objects.filter(job=job, chain=uid, attempt=attempt.number)
-        now = sum(int(m.get("records_in", 0)) for m in running.values_list("metrics", flat=True))
-        emitted[uid] = max(0, now - before.get(uid, 0))
-    return emitted
 
 
 def _figures(job: Job) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, F, Q
 
-from checkpoints import places
-from checkpoints.abandoned import is_abandoned
+from checkpoints import places, withdrawals
 from checkpoints.coordination import pump, state_of
+from checkpoints.driverless import is_driverless
 from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
 from controlplane import clock, logs
 from jobs import services
@@ -34,6 +34,8 @@ DROPPED_MAX = 5_000
 TRIMMED_JOBS_MAX = 50
 TRIMMED_MAX = 500  # Checkpoints of one job.
 
+GIVEN_UP_MAX = 100  # Savepoints of one job.
+
 CLEANED_EVERY_S = 600.0
 # Late writers of a checkpoint that was aborted are done by then: uploads time out long before.
 LATE_S = 600.0
@@ -50,10 +52,10 @@ _COMPLETED_ONCE = (
 # Rows ---------------------------------------------------------------------------------------------
 
 
-def end_abandoned() -> int:
+def end_driverless() -> int:
     """Tell coordinators of a job's end whose drivers could not; says how many."""
     over = CoordinatorRow.objects.filter(
-        is_abandoned("job", clock.now()), has_ended=False, job__status__in=FINAL_JOB_STATUSES
+        is_driverless("job", clock.now()), has_ended=False, job__status__in=FINAL_JOB_STATUSES
     )
     count = 0
     for job_id in list(over.values_list("job", flat=True)[:ENDED_MAX]):
@@ -69,7 +71,7 @@ def end_abandoned() -> int:
 def drop_commands() -> int:
     """Drop what nobody will take of the commands to jobs that are over; says how many."""
     over = OutboxCommand.objects.filter(
-        is_abandoned("job", clock.now()), job__status__in=FINAL_JOB_STATUSES
+        is_driverless("job", clock.now()), job__status__in=FINAL_JOB_STATUSES
     )
     count, _ = OutboxCommand.objects.filter(pk__in=over.values("pk")[:DROPPED_MAX]).delete()
     return count
@@ -140,6 +142,7 @@ def _next(now: datetime) -> CoordinatorRow | None:
 def _clean(job: Job, now: datetime) -> None:
     late = now - clock.milliseconds(LATE_S * 1_000)
     _give_savepoints_up(job, late, now)
+    withdrawals.delete_stray(job)
     stored = _stored(job)
     if stored:
         _clean_stored(job, stored, late, now)
@@ -154,7 +157,7 @@ def _give_savepoints_up(job: Job, late: datetime, now: datetime) -> None:
         discard_due_at=None,
         discarded_at=None,
     )
-    for row in unknown.exclude(location=""):
+    for row in unknown.exclude(location="").order_by("-number")[:GIVEN_UP_MAX]:
         if _is_given_up(job, row):
             _arm(job.pk, row.pk, now)
 

@@ -20,7 +20,7 @@ def tick_job(job_id: str) -> None:
 @shared_task
 def storage_tick() -> None:
     """Settle what lost drivers left, answer what was asked, delete what is due, clean up."""
-    settling.settle_abandoned()
+    settling.settle_driverless()
     previews.answer_due()
     discards.discard_due()
     sweeping.clean_next()
@@ -29,7 +29,7 @@ def storage_tick() -> None:
 @shared_task
 def sweep() -> None:
     """Repeat what was cut off, and trim what is old."""
-    sweeping.end_abandoned()
+    sweeping.end_driverless()
     sweeping.drop_commands()
     sweeping.trim_details()
     savepoints.let_claimed_go()

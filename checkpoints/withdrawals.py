@@ -4,51 +4,52 @@ import logging
 from collections.abc import Sequence
 
 from checkpoints import places
+from checkpoints.coordination import state_of
 from checkpoints.models import Checkpoint
 from controlplane import logs
 from jobs.models import Job
 from weir.errors import ConfigError, CorruptStateError, StorageError
-from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.ids import CheckpointId, JobId
 from weir.protocol.lifecycle import CheckpointStatus
-from weir.protocol.lineage import NO_END, lineage_of
-from weir.storage.bases import bases_of
-from weir.storage.withdrawn import delete_withdrawn
+from weir.storage.withdrawn import delete_unneeded
 
 logger = logging.getLogger(__name__)
 
-_KEPT = (CheckpointStatus.COMPLETED.value, CheckpointStatus.SUBSUMED.value)
+_UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
 
 
 def delete_behind(job: Job, discarded: Sequence[Checkpoint]) -> None:
-    """Delete withdrawn output that only the discarded checkpoints had on their line.
+    """Delete withdrawn output that only the discarded checkpoints had on their line."""
+    abandoned = [row.number for row in discarded if row.abandoned_at is not None]
+    if abandoned:
+        _delete(job, max(abandoned))
+
+
+def delete_stray(job: Job) -> None:
+    """Delete withdrawn output that is on no line at all.
+
+    A crash leaves whole files of checkpoints that never completed. The next attempt withdraws them,
+    for a checkpoint that nobody went on from may have needed them.
+    """
+    _delete(job, state_of(job).next_id - 1)
+
+
+def _delete(job: Job, up_to: int) -> None:
+    """Delete what is on no line that is kept, of checkpoints up to this one.
 
     A directory that this machine does not have keeps what it holds; so does one that cannot be
-    read. The checkpoints are gone all the same.
+    read. Neither keeps anything else from going on.
     """
-    abandoned = [row for row in discarded if row.abandoned_at is not None]
-    if not abandoned:
+    known = job.operators.exclude(files=None).values_list("files", flat=True)
+    directories = sorted(set(known))
+    if not directories:
         return
-    directories = job.operators.exclude(files=None).values_list("files", flat=True)
+    # What becomes of one that is not settled is not known; nor then of what comes after it.
+    unsettled = Checkpoint.objects.filter(job=job, status__in=_UNSETTLED).order_by("number")
+    first = unsettled.values_list("number", flat=True).first()
+    last = CheckpointId(up_to if first is None else min(up_to, first - 1))
     with logs.about(job=job.pk):
         try:
-            ids = _useless(job, discarded, max(row.number for row in abandoned))
-            for directory in sorted(set(directories)) if ids else ():
-                delete_withdrawn(directory, JobId(job.pk), ids)
+            delete_unneeded(places.store_of(job), JobId(job.pk), directories, last)
         except (StorageError, ConfigError, CorruptStateError, OSError) as error:
             logger.warning("output that was taken back stays where it is: %s", error)
-
-
-def _useless(job: Job, discarded: Sequence[Checkpoint], newest: int) -> frozenset[CheckpointId]:
-    """The checkpoints up to ``newest`` that are on the line of nothing that is kept."""
-    bases = bases_of(places.store_of(job), JobId(job.pk))
-    if not bases:
-        return frozenset()
-    lines = [lineage_of(max(bases), NO_END, bases)]
-    kept = Checkpoint.objects.filter(job=job, status__in=_KEPT)
-    kept = kept.exclude(pk__in=[row.pk for row in discarded])
-    for number, attempt in kept.values_list("number", "attempt"):
-        lines.append(lineage_of(AttemptNumber(attempt), CheckpointId(number), bases))
-    own = Checkpoint.objects.filter(job=job, number__lte=newest).values_list("number", flat=True)
-    return frozenset(
-        CheckpointId(number) for number in own if not any(number in line for line in lines)
-    )

@@ -35,6 +35,27 @@ class Invalid(Refusal):
     title = "Invalid request"
 
 
+class Problems:
+    """What is wrong with a request, by field, so that one answer names it all."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[str]] = {}
+
+    def add(self, field: str, problem: str) -> None:
+        """Note one."""
+        self.found.setdefault(field, []).append(problem)
+
+    def refuse(self, said: str) -> None:
+        """Refuse the request if there are any.
+
+        Raises:
+            Invalid: Its detail begins with ``said``.
+        """
+        if self.found:
+            fields = ", ".join(sorted(self.found))
+            raise Invalid(f"{said} like this; see {fields}", errors=self.found)
+
+
 class Unauthorized(Refusal):
     """Nobody known asks."""
 

@@ -25,7 +25,7 @@ from controlplane.accounts.models import Role, User
 from controlplane.errors import NotFound, Refusal
 from frontend import forms, live, outcomes, queries, targets
 from frontend.access import may, role_required
-from jobs.models import Job, Operation
+from jobs.models import Job, Operation, OperationKind
 
 Act = Callable[[User, str, dict[str, Any], str], Operation]
 
@@ -34,7 +34,7 @@ Act = Callable[[User, str, dict[str, Any], str], Operation]
 class Question:
     """One thing that can be asked of a job."""
 
-    title: str  # Ends before the job's name.
+    title: str  # With {} for the job's name.
     says: str
     button: str
     form: type[forms.Form]
@@ -42,11 +42,12 @@ class Question:
     done: str
     is_danger: bool = False
     shows_answer: bool = False  # Its operation has an answer to be read.
+    leave: str = "Leave it as it is"
 
 
 QUESTIONS = {
     "savepoint": Question(
-        title="Take a savepoint of",
+        title="Take a savepoint of {}?",
         says="The job goes on meanwhile. A savepoint holds the whole state, can be moved, and is "
         "kept until somebody deletes it.",
         button="Take a savepoint",
@@ -55,9 +56,10 @@ QUESTIONS = {
         done="A savepoint is being taken.",
     ),
     "stop": Question(
-        title="Stop",
+        title="Stop {}?",
         says="A savepoint is taken, what came before it is committed, and the job ends. If the "
-        "savepoint fails, the job goes on.",
+        "savepoint fails, the job goes on: as if nothing had been asked when it suspends, from its "
+        "newest checkpoint when it drains.",
         button="Stop the job",
         form=forms.StopForm,
         act=lambda user, job, given, key: going_back.stop(user, job, **given, key=key),
@@ -65,50 +67,55 @@ QUESTIONS = {
         is_danger=True,
     ),
     "rollback": Question(
-        title="Roll back",
+        title="Roll back {}?",
         says="The job goes on from an earlier checkpoint or savepoint, or from one that it had "
-        "left behind. You see what that would do before it is done.",
+        "left behind. First you see what that would do; nothing is done until you confirm it.",
         button="Show what it would do",
         form=forms.RollbackForm,
         act=lambda user, job, given, key: previews.rollback(user, job, **given, key=key),
-        done="It is being worked out what a rollback would do.",
+        done="What a rollback would do is being worked out. Nothing is done to the job.",
         shows_answer=True,
     ),
     "rescale": Question(
-        title="Rescale",
-        says="A checkpoint is taken, and the job goes on from it with another parallelism. It "
-        "stands still while its driver is replaced.",
+        title="Rescale {}?",
+        says="A checkpoint is taken, and the job goes on from it with another parallelism; a job "
+        "that does not run goes on from its newest one. It stands still while its driver is "
+        "replaced.",
         button="Rescale the job",
         form=forms.RescaleForm,
         act=lambda user, job, given, key: going_back.rescale(user, job, **given, key=key),
         done="The job is being rescaled.",
     ),
     "fork": Question(
-        title="Fork",
-        says="A second job begins with the state of this one, which goes on untouched.",
+        title="Fork {}?",
+        says="A second job is submitted that begins with the state of this one, which goes on "
+        "untouched. The two must not write to the same place.",
         button="Fork the job",
         form=forms.ForkForm,
         act=lambda user, job, given, key: going_back.fork(user, job, **given, key=key),
         done="The job is being forked.",
     ),
     "preview": Question(
-        title="Preview a change of",
+        title="Preview a change of {}",
         says="Says for each operator and state what a restore into a changed pipeline would do. "
         "Nothing is done to the job.",
         button="Show what it would do",
         form=forms.PreviewForm,
         act=lambda user, job, given, key: previews.restore(user, job, **given, key=key),
-        done="The pipeline is being held against the state.",
+        done="The pipeline is being held against the state. Nothing is done to the job.",
         shows_answer=True,
+        leave="Back to the job",
     ),
     "compare": Question(
-        title="Compare",
-        says="Lays the output files of this job and its origin or fork side by side, row by row.",
+        title="Compare the output of {}",
+        says="Holds the committed output files of this job against those of its origin or of a "
+        "fork, row by row. Nothing is done to either job.",
         button="Compare them",
         form=forms.CompareForm,
         act=lambda user, job, given, key: previews.compare(user, job, **given, key=key),
         done="The outputs are being compared.",
         shows_answer=True,
+        leave="Back to the job",
     ),
 }
 
@@ -120,7 +127,8 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     """Ask whether something is to be done to a job, and do it when that is confirmed."""
     job, question = _job(job_id), QUESTIONS[name]
     restorable = targets.choices(queries.restorable(job_id), job.now)
-    given = {"data": request.POST} if request.method == "POST" else {"initial": _initial(request)}
+    initial = {} if request.method == "POST" else _initial(request, job, name)
+    given = {"data": request.POST} if request.method == "POST" else {"initial": initial}
     form = question.form(job, restorable, **given)
     if isinstance(form, forms.CompareForm):
         form.offer(queries.relatives(job))
@@ -139,12 +147,13 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
             return HttpResponseRedirect(reverse("job-page", args=[job_id]))
     context = {
         "job": job,
-        "title": f"{question.title} {job.name}?",
+        "title": question.title.format(job.name),
         "question": question,
         "form": form,
         "refusal": said,
         "errors": outcomes.errors(said.extra.get("errors")) if said else [],
         "why_not": _why_not(job, name, form) if said is None else "",
+        "missing": _missing(form, initial.get("target", "")),
         "key": _new_key(),
     }
     status = said.status if said else 400 if form.errors else 200
@@ -189,7 +198,9 @@ def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
         "shown": live.operation(operation, clock.now()),
         "operation": operation,
         "title": outcomes.title(operation),
+        "asked": outcomes.asked(operation),
         "outcome": outcomes.of(operation),
+        "next": _next(operation) if may(request.user, Role.OPERATOR) else [],
         "rollback": outcomes.confirmation(operation)
         if is_rollback and may(request.user, Role.OPERATOR)
         else None,
@@ -217,7 +228,7 @@ def describe_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) ->
             messages.success(request, f"Savepoint {form.cleaned_data['name']} was changed.")
             return HttpResponseRedirect(reverse("job-page", args=[job_id]))
     return _ask_of_savepoint(
-        request, savepoint, form, said, title=f"Describe savepoint {savepoint.name}", button="Save"
+        request, savepoint, form, said, title=f"Edit savepoint {savepoint.name}", button="Save"
     )
 
 
@@ -262,7 +273,12 @@ def _ask_of_savepoint(
     context = {
         "job": savepoint.job,
         "title": title,
-        "question": {"button": button, "says": says, "is_danger": is_danger},
+        "question": {
+            "button": button,
+            "says": says,
+            "is_danger": is_danger,
+            "leave": "Leave it as it is",
+        },
         "form": form,
         "refusal": said,
         "errors": outcomes.errors(said.extra.get("errors")) if said else [],
@@ -282,9 +298,46 @@ def _why_not(job: Job, name: str, form: forms.Form) -> str:
     return ""
 
 
-def _initial(request: HttpRequest) -> dict[str, Any]:
+def _initial(request: HttpRequest, job: Job, name: str) -> dict[str, Any]:
+    """What the form begins with: a target that the address names, or what a preview was about."""
     found = {"target": targets.asked_for(request.GET)}
+    if name in _AFTER_PREVIEW and (which := request.GET.get("preview")):
+        found |= _previewed(job, which)
     return {name: value for name, value in found.items() if value}
+
+
+_AFTER_PREVIEW = ("fork", "preview")
+
+
+def _previewed(job: Job, which: str) -> dict[str, Any]:
+    try:
+        operation = job.operations.filter(pk=UUID(which), kind=OperationKind.PREVIEW).first()
+    except ValueError:
+        return {}
+    if operation is None or operation.parameters.get("kind") != "restore":
+        return {}
+    return outcomes.as_form(operation, job)
+
+
+def _missing(form: forms.Form, target: str) -> str:
+    """Says that what the address or the preview names is not offered: another would be chosen."""
+    if not target or "target" not in form.fields:
+        return ""
+    offered = [value for _, group in form.fields["target"].choices for value, _ in group]
+    if target in offered:
+        return ""
+    return f"{targets.named(target)} is not kept any more, or not of this job: choose another."
+
+
+def _next(operation: Operation) -> list[tuple[str, str]]:
+    """What somebody may want to do once a restore's preview is there: words and an address."""
+    result = operation.result
+    if not result or operation.parameters.get("kind") != "restore":
+        return []
+    after = f"?preview={operation.pk}"
+    changed = ("Change it and look again", reverse("job-preview", args=[operation.job_id]) + after)
+    fork = ("Fork the job like this", reverse("job-fork", args=[operation.job_id]) + after)
+    return [fork, changed] if result.get("would_restore") else [changed]
 
 
 def _to_operation(operation: Operation) -> HttpResponse:

@@ -100,11 +100,22 @@ class SavepointForm(DescriptionForm):
 class StopForm(SavepointForm):
     """How a job is to be stopped."""
 
+    name = forms.CharField(
+        label="Name of the savepoint",
+        required=False,
+        max_length=80,
+        help_text="Left empty, one is made up.",
+    )
+
     drain = forms.TypedChoiceField(
         label="How",
         choices=[
-            ("no", "Suspend: it can be taken up again exactly where it was."),
-            ("yes", "Drain: sources end, timers fire and windows close first."),
+            ("no", "Suspend: the job can be taken up again exactly where it was."),
+            (
+                "yes",
+                "Drain: sources end, timers fire and windows close first, so that all results "
+                "are out. For a job that is not to go on.",
+            ),
         ],
         initial="no",
         coerce=lambda value: value == "yes",
@@ -137,7 +148,7 @@ class RollbackForm(TargetForm):
         initial=True,
         help_text=(
             "File sinks move what they committed since then aside; it comes back if the job is "
-            "sent forward again. Without it, records that are processed again are in the output "
+            "sent forward again. Otherwise records that are processed again are in the output "
             "twice."
         ),
     )
@@ -156,12 +167,14 @@ class RescaleForm(Form):
     def prepare(self, restorable: GroupedChoices) -> None:
         """Begin with what it has."""
         self.fields["parallelism"].initial = self.job.slot_count
+        if self.job.slot_count:
+            self.fields["parallelism"].help_text = f"It runs with {self.job.slot_count:,} now."
 
 
 class ChangedForm(TargetForm):
     """Another version of a job."""
 
-    parameters = TextsField("=", help_text="One “name=text” a line, over those of the job.")
+    parameters = TextsField("=")
     parallelism = forms.IntegerField(
         required=False, min_value=1, max_value=32_768, help_text="Left empty: as it is."
     )
@@ -182,8 +195,29 @@ class ChangedForm(TargetForm):
     allow_non_restored_state = forms.BooleanField(
         label="Leave behind state that no operator takes up",
         required=False,
-        help_text="Else a restore that would lose state is refused.",
+        help_text="Otherwise a restore that would lose state is refused.",
     )
+
+    def prepare(self, restorable: GroupedChoices) -> None:
+        """Say what would be changed."""
+        super().prepare(restorable)
+        own = self.job.options.get("parameters", {})
+        has = ", ".join(f"{name}={text}" for name, text in own.items()) or "none"
+        self.fields[
+            "parameters"
+        ].help_text = f"One “name=text” a line; the others stay. The job has {has}."
+        if self.job.slot_count:
+            self.fields["parallelism"].help_text = f"Left empty: {self.job.slot_count:,}, as it is."
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse half a pipeline: it would be the job's own, and nobody would notice."""
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        kind, target = given.get("pipeline_kind"), given.get("pipeline_target")
+        if target and not kind:
+            self.add_error("pipeline_kind", "Say what it is, or leave the field below empty.")
+        if kind and not target:
+            self.add_error("pipeline_target", "Say which one.")
+        return given
 
     def arguments(self) -> dict[str, Any]:
         """With the pipeline as one."""
@@ -204,7 +238,7 @@ class ChangedForm(TargetForm):
 class ForkForm(ChangedForm):
     """A second job beside this one."""
 
-    name = forms.CharField(max_length=100, help_text="Of the new job.")
+    name = forms.CharField(label="Name of the new job", max_length=100)
     field_order = ("name", "target", "parameters", "parallelism")
 
     def prepare(self, restorable: GroupedChoices) -> None:
@@ -213,9 +247,7 @@ class ForkForm(ChangedForm):
             self.fields["target"].required = False
             restorable = [("Now", [(NEW, "a savepoint that is taken now")]), *restorable]
         super().prepare(restorable)
-        self.fields[
-            "parameters"
-        ].help_text = "One “name=text” a line, over those of the job. Give it an output of its own."
+        self.fields["parameters"].help_text += " Give the fork an output of its own."
 
 
 class PreviewForm(ChangedForm):
@@ -232,10 +264,15 @@ class CompareForm(Form):
     """Another job, and the columns by which rows of the two are the same."""
 
     other_job_id = forms.ChoiceField(label="With")
-    keys = NamesField(help_text="The columns that name a row of the output, with commas between.")
+    keys = NamesField(
+        label="Key columns",
+        help_text="Those that name a row of the output, with commas between: carrier, airport.",
+    )
     windows = NamesField(
+        label="Window columns",
         required=False,
-        help_text="The columns that hold a window’s times, where the output has them.",
+        help_text="Those that hold a window’s times, where the output has them. With them, rows "
+        "that one of the jobs has not come to yet are no difference.",
     )
 
     def offer(self, relatives: Sequence[Job]) -> None:

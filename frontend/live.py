@@ -13,7 +13,7 @@ from typing import Any
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend import attention, facts, queries, savepoints, status
+from frontend import attention, facts, outcomes, queries, savepoints, status
 from frontend.formatting import (
     NOTHING,
     age,
@@ -30,6 +30,7 @@ from frontend.formatting import (
 )
 from frontend.texts import has_more, headline, tail
 from jobs.models import Attempt, DesiredState, Driver, Job, Operation, OperationKind, Operator
+from jobs.operations import blocking
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
@@ -55,6 +56,7 @@ def snapshot(job_id: str) -> Json | None:
     operators = queries.operators(job_id)
     chains = queries.chain_subtasks(job_id)
     operations = queries.recent_operations(job_id)
+    asked = actions(job, operations)
     shown = _shown(checkpoints)
     acknowledged = queries.acknowledged(shown.pk if shown else None)
 
@@ -95,7 +97,7 @@ def snapshot(job_id: str) -> Json | None:
         "operations": [operation(row, now) for row in operations],
         "savepoints": [savepoints.of(row, now) for row in queries.savepoints(job_id)],
         "lineage": savepoints.lineage(job),
-        "actions": actions(job, operations),
+        "actions": asked | _why_not(asked),
         "revisions": _revisions(
             max((row.settled_at for row in settled), default=None), job.newest_exception, attempt
         ),
@@ -134,15 +136,15 @@ def _timeless(item: Any) -> Any:
     return item
 
 
-# What changes a job keeps these waiting; what only saves its state, all but the first.
-_WAITING = ("checkpoint", "restart", "savepoint", "stop", "rollback", "rescale")
-_CHANGING = (
-    OperationKind.RESTART,
-    OperationKind.STOP,
-    OperationKind.ROLLBACK,
-    OperationKind.RESCALE,
-)
-_SAVING = (OperationKind.SUBMIT, OperationKind.SAVEPOINT, OperationKind.FORK)
+# What has to wait for others. A fork from something that is there gets along with all of them.
+_WAITING = {
+    "checkpoint": OperationKind.CHECKPOINT,
+    "restart": OperationKind.RESTART,
+    "savepoint": OperationKind.SAVEPOINT,
+    "stop": OperationKind.STOP,
+    "rollback": OperationKind.ROLLBACK,
+    "rescale": OperationKind.RESCALE,
+}
 
 
 def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
@@ -152,12 +154,27 @@ def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
         operations: Its newest; what is under way keeps others from beginning.
     """
     found = _actions_by_state(job)
-    for row in operations:
-        if row.ended_at is None and row.kind in (*_CHANGING, *_SAVING):
-            busy = f"{status.OPERATION_KIND[row.kind]} under way: wait for its end."
-            for name in _WAITING if row.kind in _CHANGING else _WAITING[1:]:
-                found[name] = found[name] or busy
+    under_way = [row for row in reversed(operations) if row.ended_at is None]
+    for name, kind in _WAITING.items():
+        if (other := blocking(kind, under_way)) is not None:
+            busy = (
+                f"{status.OPERATION_KIND[OperationKind(other.kind)]} under way: wait for its end."
+            )
+            found[name] = found[name] or busy
     return found
+
+
+# The reasons that stand beside the buttons of the page's head, and of its card of savepoints.
+_HEAD = ("checkpoint", "restart", "stop")
+_GOING_BACK = ("rollback", "rescale", "savepoint")
+
+
+def _why_not(found: Json) -> Json:
+    """Each reason once: a button that cannot be pressed says nothing to a keyboard."""
+    return {
+        name: " ".join(dict.fromkeys(filter(None, (found[action] for action in names))))
+        for name, names in (("why_not_act", _HEAD), ("why_not_go_back", _GOING_BACK))
+    }
 
 
 def _actions_by_state(job: Job) -> Json:
@@ -393,7 +410,7 @@ def operation(row: Operation, now: datetime) -> Json:
     """One operation for a page."""
     return {
         "id": str(row.pk),
-        "kind": status.OPERATION_KIND[row.kind],
+        "kind": outcomes.title(row),
         "status": status.of_operation(row.status),
         "by": row.requested_by.get_username() if row.requested_by else "the control plane",
         "at": iso(row.created_at),

@@ -1,14 +1,32 @@
 """What came of an operation, as its page shows it: above all the answers of previews. Pure."""
 
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontend.formatting import NOTHING, duration, event_time, number, plural, size
+from frontend.formatting import NOTHING, duration, event_time, listed, number, plural, size
 from frontend.status import OPERATION_KIND
-from jobs.models import Operation, OperationKind
+from jobs.models import Job, Operation, OperationKind
 
 ROWS_MAX = 200  # Of one table; the API has all.
+COLUMNS_NAMED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text in a table."""
+
+    text: str
+    label: str  # Its column's heading.
+    is_number: bool
+    tone: str = ""  # Of what is not as everything else: it gets a sign.
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to say."""
+        return self.text == NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +37,7 @@ class Table:
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
     numbers: frozenset[int] = frozenset()  # Columns to the right.
+    verdict_at: int | None = None  # The column whose texts have tones.
 
     @property
     def headings(self) -> list[tuple[str, bool]]:
@@ -26,9 +45,20 @@ class Table:
         return [(text, at in self.numbers) for at, text in enumerate(self.head)]
 
     @property
-    def cells(self) -> list[list[tuple[str, bool]]]:
-        """Each row's texts, and whether it is a number."""
-        return [[(text, at in self.numbers) for at, text in enumerate(row)] for row in self.rows]
+    def cells(self) -> list[list[Cell]]:
+        """Each row's."""
+        return [
+            [
+                Cell(
+                    text,
+                    self.head[at],
+                    at in self.numbers,
+                    _TONES.get(text, "") if at == self.verdict_at else "",
+                )
+                for at, text in enumerate(row)
+            ]
+            for row in self.rows
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +80,17 @@ def is_of_rollback(operation: Operation) -> bool:
 
 def title(operation: Operation) -> str:
     """What was asked for, in words."""
-    kind = OPERATION_KIND[OperationKind(operation.kind)]
-    match operation.kind, operation.parameters.get("kind"):
+    kind, given = OPERATION_KIND[OperationKind(operation.kind)], operation.parameters
+    match operation.kind, given.get("kind"):
         case OperationKind.PREVIEW, "rollback":
             kind = f"{kind} of a rollback"
         case OperationKind.PREVIEW, "restore":
             kind = f"{kind} of a restore"
-    to = operation.parameters.get("checkpoint")
+        case OperationKind.RESCALE, _ if "parallelism" in given:
+            return f"{kind} to parallelism {given['parallelism']}"
+        case OperationKind.COMPARE, _ if "other" in given:
+            return f"{kind} with {given['other']}"
+    to = given.get("checkpoint")
     return f"{kind} to checkpoint {to:,}" if _goes_back(operation) and isinstance(to, int) else kind
 
 
@@ -64,11 +98,66 @@ def _goes_back(operation: Operation) -> bool:
     return is_of_rollback(operation) or operation.kind == OperationKind.ROLLBACK
 
 
+def asked(operation: Operation) -> list[tuple[str, str]]:
+    """What an answer is about, as names and texts."""
+    given = operation.parameters
+    found: list[tuple[str, Any]] = []
+    if is_of_rollback(operation):
+        found = [("From", given.get("restore"))]
+    elif operation.kind == OperationKind.PREVIEW:
+        pipeline = given.get("pipeline") or {}
+        named = (pipeline.get("kind"), pipeline.get("target") or pipeline.get("artifact_digest"))
+        allows = given.get("allow_non_restored_state")
+        found = [
+            ("From", given.get("restore")),
+            ("Pipeline", " ".join(filter(None, named))),
+            ("Parallelism", given.get("parallelism")),
+            (
+                "Parameters",
+                ", ".join(f"{k}={v}" for k, v in (given.get("parameters") or {}).items()),
+            ),
+            ("State that no operator takes up", "is left behind" if allows else None),
+        ]
+    elif operation.kind == OperationKind.COMPARE:
+        found = [
+            ("Key", ", ".join(given.get("keys") or ())),
+            ("Window", ", ".join(given.get("windows") or ())),
+        ]
+    return [(name, str(value)) for name, value in found if value]
+
+
+def as_form(operation: Operation, job: Job) -> dict[str, Any]:
+    """What a restore's preview was about, as the form of a fork takes it."""
+    given = operation.parameters
+    of, pipeline = str(given.get("of", "")), given.get("pipeline") or {}
+    kind = pipeline.get("kind", "")
+    target = pipeline.get("artifact_digest") if kind == "upload" else pipeline.get("target")
+    own = job.artifact_id if kind == "upload" else job.pipeline_target
+    if (kind, target) == (job.pipeline_kind, own):
+        kind = target = ""
+    found = {
+        "parameters": given.get("parameters"),
+        "parallelism": given.get("parallelism"),
+        "pipeline_kind": kind,
+        "pipeline_target": target,
+        "allow_non_restored_state": given.get("allow_non_restored_state"),
+    }
+    if "/" not in of:  # Not by its place, which no form offers.
+        found["target"] = f"checkpoint:{of}" if of.isdecimal() else f"savepoint:{of}"
+    return found
+
+
 def confirmation(operation: Operation) -> dict[str, Any]:
     """What the form after a rollback's preview sends."""
     given = operation.parameters
     savepoint = given.get("savepoint")
+    result = operation.result or {}
+    to = given.get("checkpoint")
     return {
+        "is_known": bool(operation.result),
+        "again": f"savepoint={savepoint}" if savepoint else f"checkpoint={to}",
+        "is_forward": result.get("is_forward", False),
+        "where": f"checkpoint {to:,}" if isinstance(to, int) else "it",
         "target": f"savepoint:{savepoint}"
         if savepoint
         else f"checkpoint:{given.get('checkpoint')}",
@@ -101,16 +190,34 @@ def of(operation: Operation) -> Outcome | None:
 
 def _of_rollback(result: Mapping[str, Any]) -> Outcome:
     splits = [
-        (source.get("name", ""), move["split"], move["now"], move["then"])
+        (source.get("name", ""), _split(move["split"]), _at(move["now"]), _at(move["then"]))
         for source in result.get("sources", ())
         for move in source.get("splits", ())
     ]
     tables = []
     if splits:
-        tables.append(
-            _table("Positions of the sources", ("Source", "Split", "Now", "Then"), splits)
-        )
+        count = sum(source.get("split_count") or 0 for source in result.get("sources", ()))
+        caption = "Positions of the sources that change"
+        if count > len(splits):
+            caption += f", {number(len(splits))} of {number(count)}"
+        numbers = {at for at in (2, 3) if any(row[at][:1].isdecimal() for row in splits)}
+        tables.append(_table(caption, ("Source", "Split", "Now", "Then"), splits, numbers))
     return Outcome(sentences=_sentences(result), tables=tables)
+
+
+def _split(text: str) -> str:
+    """A split without the marks of JSON, where that loses nothing."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text  # Shortened.
+    is_plain = isinstance(found, dict) and all(type(v) in (str, int) for v in found.values())
+    return ", ".join(f"{name} {value}" for name, value in found.items()) if is_plain else text
+
+
+def _at(position: str) -> str:
+    """A position; one that is a count as all counts."""
+    return number(int(position)) if position.isascii() and position.isdecimal() else position
 
 
 _OPERATOR = {
@@ -125,6 +232,12 @@ _STATE = {
     "changed": "converted",
     "unmappable": "cannot be mapped",
     "dropped": "dropped",
+}
+_TONES = {
+    "converted": "warn",
+    "cannot be mapped": "bad",
+    "dropped": "warn",
+    "dropped: its state is left behind": "warn",
 }
 
 
@@ -142,11 +255,11 @@ def _of_restore(result: Mapping[str, Any]) -> Outcome:
     ]
     states = [
         (
-            state.get("name"),
             op.get("uid"),
+            state.get("name"),
             _STATE.get(state.get("verdict"), state.get("verdict")),
-            state.get("stored"),
-            state.get("declared"),
+            _type(state.get("stored")),
+            _type(state.get("declared")),
             size(state.get("size")) if state.get("size") else None,
             "; ".join(filter(None, (*state.get("changes", ()), state.get("note", "")))),
         )
@@ -156,12 +269,12 @@ def _of_restore(result: Mapping[str, Any]) -> Outcome:
     tables = []
     if operators:
         head = ("Operator", "What becomes of it", "Parallelism stored", "In the pipeline", "Notes")
-        tables.append(_table("Operators", head, operators, numbers=(2, 3)))
+        tables.append(_table("Operators", head, operators, numbers=(2, 3), verdict_at=1))
     if states:
         head = (
-            "State", "Operator", "What becomes of it", "Stored as", "Declared as", "Size", "Changes"
+            "Operator", "State", "What becomes of it", "Stored as", "Declared as", "Size", "Changes"
         )  # fmt: skip
-        tables.append(_table("State", head, states, numbers=(5,)))
+        tables.append(_table("State", head, states, numbers=(5,), verdict_at=2))
     return Outcome(
         verdict="The restore would work." if would else "The restore would be refused.",
         tone="good" if would else "bad",
@@ -175,30 +288,98 @@ def _splits(op: Mapping[str, Any]) -> list[str]:
     return [] if splits is None else [f"goes on with {plural(splits, 'split')}"]
 
 
+_COMPOSED = re.compile(r"(?P<form>\w+) of (?P<type>\[.*\])")
+
+
+def _type(text: str | None) -> str | None:
+    """A state's type as somebody would say it: ``map of MAP<STRING, ROW<a INT>>`` is long enough.
+
+    Composed types come as JSON; whatever else it is stays as it is.
+    """
+    found = _COMPOSED.fullmatch(text or "")
+    if found is None:
+        return text
+    try:
+        said = _composed(json.loads(found["type"]))
+    except (ValueError, TypeError, IndexError):
+        return text
+    # A list state's type is a list already.
+    return said if said.startswith(f"{found['form'].upper()}<") else f"{found['form']} of {said}"
+
+
+def _composed(parts: Any) -> str:
+    if isinstance(parts, str):
+        return parts
+    if parts[0] == "ROW_NAMED" and len(parts[1]) == len(parts[2]):
+        named = zip(parts[1], parts[2], strict=True)
+        return f"ROW<{', '.join(f'{name} {_composed(of)}' for name, of in named)}>"
+    inner = [_composed(part) for part in parts[1:]]
+    return f"{_composed(parts[0])}<{', '.join(inner)}>"
+
+
 def _of_comparison(result: Mapping[str, Any]) -> Outcome:
     """The outputs one after the other, each with what the two sides have; then the jobs."""
     outputs: Sequence[Mapping[str, Any]] = result.get("outputs", ())
-    tables = [table for one in outputs for table in (_sides(one), *_samples(one))]
-    if len(jobs := result.get("jobs", ())) == 2:
+    jobs: Sequence[Mapping[str, Any]] = result.get("jobs", ())
+    names = _names(jobs)
+    tables = [table for one in outputs for table in (_sides(one, names), *_samples(one, names))]
+    sentences = [said for one in outputs for said in _said_of_output(one, names)]
+    if len(jobs) == 2:
         figures = [(words, show(jobs[0]), show(jobs[1])) for words, show in _OF_JOBS]
-        tables.append(_table("The jobs", ("", "This job", "The other"), figures, numbers=(1, 2)))
+        tables.append(_table("The jobs", ("", *names), figures, numbers=(1, 2)))
+    else:
+        sentences += result.get("sentences", ())
     are_equal = all(one.get("is_equal") for one in outputs)
-    said = "The outputs are the same as far as both have come."
-    return Outcome(
-        verdict=said if are_equal else "The outputs differ.",
-        tone="good" if are_equal else "warn",
-        sentences=_sentences(result),
-        tables=tables,
-    )
+    if are_equal and not any(one.get("equal") for one in outputs):
+        verdict, tone = "There is nothing yet that both jobs have written.", "idle"
+    elif are_equal:
+        verdict, tone = "The outputs are the same as far as both have come.", "good"
+    else:
+        verdict, tone = "The outputs differ.", "warn"
+    return Outcome(verdict=verdict, tone=tone, sentences=_said(sentences), tables=tables)
 
 
-def _sides(one: Mapping[str, Any]) -> Table:
+def _names(jobs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """What the two are called above their columns."""
+    if len(jobs) != 2:
+        return "this job", "the other job"
+    ours, theirs = (_text(job.get("name") or job.get("job")) for job in jobs)
+    if ours == theirs:
+        ours, theirs = (_text(job.get("job")) for job in jobs)
+    return f"{ours} (this job)", theirs
+
+
+def _said_of_output(one: Mapping[str, Any], names: tuple[str, str]) -> Iterable[str]:
+    """What the figures mean, and what they leave out."""
+    where = f"output of {one.get('operator', 'the jobs')}"
+    counts = [f"{plural(one.get('equal') or 0, 'row')} equal"]
+    if one.get("different"):
+        counts.append(f"{plural(one['different'], 'row')} with other values")
+    sides = list(zip(names, (one.get("left") or {}, one.get("right") or {}), strict=True))
+    counts += [f"{plural(s['only'], 'row')} only in {name}" for name, s in sides if s.get("only")]
+    said = f"{where}: {', '.join(counts)}"
+    if one.get("complete_to") is not None:
+        said += f", in windows from {_text(one['complete_from'])} to {_text(one['complete_to'])}"
+    yield said
+    for name, side in sides:
+        if side.get("columns"):
+            columns = listed(list(side["columns"]), COLUMNS_NAMED)
+            yield f"{where}: only {name} has {columns}, so the outputs are not the same"
+    for column in one.get("columns") or ():
+        if column.get("count"):
+            rows = plural(column["count"], "row")
+            largest = column.get("largest")
+            by = "" if largest is None else f", by {largest:g} at most"
+            yield f"{where}: {column['name']} differs in {rows}{by}"
+
+
+def _sides(one: Mapping[str, Any], names: tuple[str, str]) -> Table:
     sides = (one.get("left", {}), one.get("right", {}))
     rows = [(words, *(_text(side.get(name)) for side in sides)) for words, name in _OF_SIDES]
-    for words, name in (("Rows that are equal", "equal"), ("Rows that differ", "different")):
+    for words, name in (("Rows that are equal", "equal"), ("Rows with other values", "different")):
         rows.append((words, *[_text(one.get(name))] * 2))
     caption = f"Output of {one.get('operator', 'the jobs')}"
-    return _table(caption, ("", "This job", "The other"), rows, numbers=(1, 2))
+    return _table(caption, ("", *names), rows, numbers=(1, 2))
 
 
 _OF_JOBS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
@@ -209,7 +390,7 @@ _OF_JOBS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("Event time behind the clock", lambda job: duration(job.get("event_time_lag_ms"))),
     ("Newest checkpoint", lambda job: _text(job.get("checkpoint"))),
     ("Size of its state", lambda job: size(job.get("state_bytes"))),
-    ("How long it took", lambda job: duration(job.get("duration_ms"))),
+    ("Duration of that checkpoint", lambda job: duration(job.get("duration_ms"))),
 )
 _OF_SIDES = (
     ("Directory", "path"),
@@ -217,43 +398,75 @@ _OF_SIDES = (
     ("Rows", "rows"),
     ("First window", "first"),
     ("Last window", "last"),
-    ("Before the other’s first window", "earlier"),
-    ("After the other’s last window", "later"),
+    ("Rows before the other’s first window", "earlier"),
+    ("Rows after the other’s last window", "later"),
     ("Rows that only it has", "only"),
     ("Rows beyond the first of their key", "duplicates"),
 )
 
 
-def _samples(one: Mapping[str, Any]) -> list[Table]:
+def _samples(one: Mapping[str, Any], names: tuple[str, str]) -> list[Table]:
     found = []
-    for caption, name in (
-        ("Rows that only this job’s output has", "only_left"),
-        ("Rows that only the other’s output has", "only_right"),
-    ):
-        rows: list[Mapping[str, Any]] = list(one.get(name) or ())
+    # The database keeps documents without the order of their keys.
+    by = [*(one.get("key") or ()), *(one.get("window") or ())]
+    for at, side in enumerate(("left", "right")):
+        rows: list[Mapping[str, Any]] = list(one.get(f"only_{side}") or ())
         if rows:
-            head = tuple(dict.fromkeys(column for row in rows for column in row))
-            found.append(_table(caption, head, [tuple(row.get(c) for c in head) for row in rows]))
+            head = tuple(dict.fromkeys([*by, *(column for row in rows for column in row)]))
+            cells = [tuple(row.get(column) for column in head) for row in rows]
+            caption = _of_all(
+                f"Rows that only {names[at]} has", rows, one.get(side, {}).get("only")
+            )
+            found.append(_table(caption, head, cells, numbers=_numeric(cells)))
+    differing = list(one.get("differing") or ())
     pairs = [
-        (_row(pair.get("key", {})), column, ours, theirs)
-        for pair in one.get("differing") or ()
+        (_row(pair.get("key", {}), by), column, ours, theirs)
+        for pair in differing
         for column, (ours, theirs) in pair.get("columns", {}).items()
     ]
     if pairs:
-        head = ("Row", "Column", "This job", "The other")
-        found.append(_table("Values that differ", head, pairs))
+        caption = _of_all("Values that differ", differing, one.get("different"))
+        found.append(_table(caption, ("Row", "Column", *names), pairs, numbers=(2, 3)))
+    for at, side in enumerate(("left", "right")):
+        twice = [
+            (_row(o.get("row", {}), by), o.get("count")) for o in one.get(f"twice_{side}") or ()
+        ]
+        if twice:
+            caption = f"Keys of several rows in {names[at]}"
+            found.append(_table(caption, ("Row", "Rows"), twice, numbers=(1,)))
     return found
 
 
-def _row(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_text(value)}" for name, value in values.items())
+def _of_all(caption: str, shown: Sequence[Any], count: int | None) -> str:
+    """A caption that says of how many rows some are shown."""
+    if not count or count <= len(shown):
+        return caption
+    return f"{caption}: {number(len(shown))} of {plural(count, 'row')}"
+
+
+def _numeric(rows: Sequence[tuple[Any, ...]]) -> set[int]:
+    """The columns that hold nothing but numbers."""
+    return {
+        at
+        for at, column in enumerate(zip(*rows, strict=True))
+        if any(value is not None for value in column)
+        and all(type(value) in (int, float, type(None)) for value in column)
+    }
+
+
+def _row(values: Mapping[str, Any], by: Sequence[str]) -> str:
+    names = dict.fromkeys([*(name for name in by if name in values), *values])
+    return ", ".join(f"{name}={_text(values[name])}" for name in names)
+
+
+_UTC = re.compile(r"(?<=\d\d:\d\d)\+00:00$")
 
 
 def _text(value: Any) -> str:
     if value is None:
         return NOTHING
     is_count = isinstance(value, int) and not isinstance(value, bool)
-    return number(value) if is_count else str(value)
+    return number(value) if is_count else _UTC.sub(" UTC", str(value))
 
 
 def _sentences(result: Mapping[str, Any]) -> list[str]:
@@ -270,8 +483,9 @@ def _table(
     head: tuple[str, ...],
     rows: Sequence[tuple[Any, ...]],
     numbers: Iterable[int] = (),
+    verdict_at: int | None = None,
 ) -> Table:
     if len(rows) > ROWS_MAX:
         caption += f": the first {ROWS_MAX} of {number(len(rows))}"
     plain = [tuple(_text(value) or NOTHING for value in row) for row in rows[:ROWS_MAX]]
-    return Table(caption, head, plain, frozenset(numbers))
+    return Table(caption, head, plain, frozenset(numbers), verdict_at)

@@ -82,7 +82,9 @@ def job_with_now(job_id: str) -> Job | None:
             fork_list=ArraySubquery(
                 Job.objects.filter(origin=OuterRef("pk"))
                 .order_by("-created_at", "id")
-                .values(found=JSONObject(id="id", name="name", status="status"))[:FORKS_SHOWN]
+                .values(found=JSONObject(id="id", name="name", status="status", uri="origin_uri"))[
+                    :FORKS_SHOWN
+                ]
             ),
         )
         .filter(pk=job_id)
@@ -161,11 +163,11 @@ def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
 
 
 def recent_operations(job_id: str) -> list[Operation]:
-    """The newest ones, newest first."""
+    """Those under way, newest first, then those that ended last: previews do not hide a rescale."""
     return list(
         Operation.objects.filter(job=job_id)
         .select_related("requested_by")
-        .order_by("-created_at", "id")[:RECENT_OPERATIONS]
+        .order_by(F("ended_at").desc(nulls_first=True), "-created_at", "id")[:RECENT_OPERATIONS]
     )
 
 
@@ -184,6 +186,7 @@ def savepoints(job_id: str) -> list[Savepoint]:
 def restorable(job_id: str) -> list[Checkpoint]:
     """What the job can go back to, newest first, with savepoints; also what it left behind."""
     kept = Checkpoint.objects.filter(status=CheckpointStatus.COMPLETED, discard_due_at=None)
+    kept = kept.filter(savepoint__deleted_at=None)  # Also what is no savepoint.
     return list(
         kept.filter(job=job_id).select_related("savepoint").order_by("-number")[:RESTORABLE_SHOWN]
     )

@@ -5,10 +5,9 @@ from typing import Any
 
 from django.urls import reverse
 
-from checkpoints.models import Savepoint
+from checkpoints.models import Checkpoint, Savepoint
 from frontend import status
 from frontend.formatting import (
-    NOTHING,
     age,
     event_time,
     iso,
@@ -35,7 +34,6 @@ def of(row: Savepoint, now: datetime) -> Json:
     return {
         "id": str(row.pk),
         "name": row.name,
-        "number": NOTHING if checkpoint is None else number(checkpoint.number),
         "kind": "" if checkpoint is None else status.SAVEPOINT_KIND.get(checkpoint.kind, ""),
         "status": status.of_savepoint(
             checkpoint.status if checkpoint else None, is_deleted=row.deleted_at is not None
@@ -44,8 +42,7 @@ def of(row: Savepoint, now: datetime) -> Json:
         "at_ago": age(milliseconds_between(row.created_at, now)),
         "at_text": moment(row.created_at),
         "by": row.created_by.get_username() if row.created_by else "the control plane",
-        "size": size(checkpoint.state_bytes) if is_there and checkpoint else NOTHING,
-        "event_time": event_time(checkpoint.watermark_ms if checkpoint else None),
+        "facts": _facts(checkpoint, is_there=is_there),
         "note": row.note,
         "labels": ", ".join(f"{name}: {text}" for name, text in sorted(row.labels.items())),
         "location": row.location,
@@ -57,6 +54,18 @@ def of(row: Savepoint, now: datetime) -> Json:
         else "",
         "delete": reverse("savepoint-delete", args=[row.job_id, row.pk]) if is_there else "",
     }
+
+
+def _facts(checkpoint: Checkpoint | None, *, is_there: bool) -> str:
+    """What is known of it: its checkpoint's number, its size and how far event time had come."""
+    if checkpoint is None:
+        return ""
+    facts = [f"checkpoint {number(checkpoint.number)}"]
+    if is_there:
+        facts.append(f"state {size(checkpoint.state_bytes)}")
+    if checkpoint.watermark_ms is not None:
+        facts.append(f"event time {event_time(checkpoint.watermark_ms)}")
+    return ", ".join(facts)
 
 
 def lineage(job: Job) -> Json:
@@ -71,6 +80,7 @@ def lineage(job: Job) -> Json:
                 "id": fork["id"],
                 "name": fork["name"],
                 "url": reverse("job-page", args=[fork["id"]]),
+                "of": fork["uri"].rstrip("/").rpartition("/")[2],
                 "status": status.of_job(fork["status"]),
             }
             for fork in job.fork_list

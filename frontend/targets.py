@@ -53,6 +53,12 @@ def asked_for(parameters: Any) -> str:
     return ""
 
 
+def named(value: str) -> str:
+    """A form's value at the beginning of a sentence."""
+    kind, _, which = value.partition(":")
+    return f"Checkpoint {which[:20]}" if kind == "checkpoint" else "That savepoint"
+
+
 def _label(row: Checkpoint, now: datetime) -> str:
     savepoint = getattr(row, "savepoint", None)
     name = f"checkpoint {row.number:,}" if savepoint is None else savepoint.name

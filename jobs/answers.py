@@ -50,9 +50,9 @@ def tick() -> None:
     """Look at the questions of this machine, then take others up."""
     _children[:] = [child for child in _children if child.poll() is None]
     asked = Operation.objects.filter(_IN_PROCESSES).order_by("created_at")
-    for pk in list(asked.filter(progress__boot=processes.boot_id()).values_list("pk", flat=True)):
+    for pk in list(asked.filter(_here()).values_list("pk", flat=True)):
         _each(pk, _look)
-    under_way = asked.filter(progress__boot=processes.boot_id()).count()
+    under_way = asked.filter(_here()).count()
     waiting = asked.filter(status__in=OPEN_OPERATIONS).filter(_UNCLAIMED)
     for pk in list(waiting.values_list("pk", flat=True)[: max(0, RUNNING_MAX - under_way)]):
         _each(pk, _take_up)
@@ -64,11 +64,16 @@ _IN_PROCESSES = Q(kind=OperationKind.COMPARE) | Q(
 _UNCLAIMED = Q(progress__isnull=True) | Q(progress__boot__isnull=True)
 
 
+def _here() -> Q:
+    """Questions of this machine and boot; containers on one machine share its boot."""
+    return Q(progress__host=processes.host_name(), progress__boot=processes.boot_id())
+
+
 def forget_lost() -> int:
     """Have questions asked again whose machine is away for too long; says how many."""
     now = clock.now()
     asked = Operation.objects.filter(_IN_PROCESSES, status__in=OPEN_OPERATIONS)
-    asked = asked.exclude(_UNCLAIMED).exclude(progress__boot=processes.boot_id())
+    asked = asked.exclude(_UNCLAIMED).exclude(_here())
     late = [o for o in asked if _until(o.progress) + clock.milliseconds(NOTED_WITHIN_MS) < now]
     for operation in late:
         _each(operation.pk, _ask_again)

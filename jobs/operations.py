@@ -10,7 +10,7 @@ event in, and whoever calls it carries the commands out in the same transaction.
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -100,6 +100,12 @@ def earlier(actor: User | None, key: str | None, mark: str) -> Operation | None:
     return found
 
 
+def blocking(kind: OperationKind, under_way: Iterable[Operation]) -> Operation | None:
+    """The first of a job's open operations that has to end before one of this kind may begin."""
+    first = _WAITS_FOR.get(kind, frozenset())
+    return next((other for other in under_way if other.kind in first), None)
+
+
 def begin(
     job: Job,
     kind: OperationKind,
@@ -130,9 +136,7 @@ def begin(
     if (repeated := earlier(actor, key, mark)) is not None:
         return repeated
     under_way = Operation.objects.filter(job=job, status__in=OPEN_OPERATIONS)
-    first = _WAITS_FOR.get(kind, frozenset()) if waits else frozenset()
-    other = under_way.filter(kind__in=first).order_by("created_at").first()
-    if other is not None:
+    if waits and (other := blocking(kind, under_way.order_by("created_at"))) is not None:
         raise Busy(
             f"{other.kind} {other.pk} of this job is under way; wait for its end",
             operation=str(other.pk),
@@ -201,9 +205,10 @@ def give_up(operation: Operation, status: OperationStatus, why: str) -> bool:
 
 
 def note(operation: Operation, result: Mapping[str, Any]) -> None:
-    """Keep a part of the result that is known already."""
-    operation.result = {**_noted(operation), **result}
-    Operation.objects.filter(pk=operation.pk).update(result=operation.result)
+    """Keep a part of the result that is known already; nothing where it has ended."""
+    known = {**_noted(operation), **result}
+    if Operation.objects.filter(pk=operation.pk, status__in=OPEN_OPERATIONS).update(result=known):
+        operation.result = known
 
 
 def _noted(operation: Operation) -> dict[str, Any]:

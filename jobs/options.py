@@ -1,10 +1,11 @@
 """What a submission lays over its script's settings, as ``weir.runtime.job_file`` takes it."""
 
 import json
+import posixpath
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from weir.config import CheckpointConfig, CheckpointingMode, JobConfig
 from weir.errors import WeirError
@@ -85,7 +86,18 @@ def check_uri(value: Any, problem: str) -> str:
         raise ValueError(problem)
     if not PurePath(value).is_absolute() and not urlsplit(value).scheme:
         raise ValueError(f"{problem} A path has to be absolute.")
-    return value.rstrip("/") or "/"
+    if ".." in unquote(value).split("/"):
+        raise ValueError(f"{problem} It goes through no '..'.")
+    return local_path(value) or value.rstrip("/")
+
+
+def local_path(uri: str) -> str | None:
+    """The one spelling of a path, or of a ``file:`` URI; None for any other URI."""
+    parts = urlsplit(uri)
+    if parts.scheme and (parts.scheme != "file" or parts.netloc not in ("", "localhost")):
+        return None
+    path = unquote(parts.path) if parts.scheme else uri
+    return posixpath.normpath(f"/{path.lstrip('/')}")
 
 
 def _parameters(value: Any) -> dict[str, str]:

@@ -3,9 +3,7 @@
 import posixpath
 from graphlib import CycleError, TopologicalSorter
 
-from django.db import connection
-
-from controlplane import clock
+from controlplane import clock, names
 from controlplane.errors import Invalid
 from jobs.models import FINAL_JOB_STATUSES, Driver, Edge, Job, Operator, Subtask
 from jobs.texts import storable, storable_json
@@ -58,12 +56,10 @@ def _check_output(job: Job, plan: JobPlanned) -> None:
 
     Jobs that are planned at the same time wait for one another here, so one sees the other.
     """
-    directories = sorted({_normal(o.files) for o in plan.operators if o.files is not None})
-    with connection.cursor() as cursor:
-        for directory in directories:
-            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [directory])
+    directories = {_normal(o.files) for o in plan.operators if o.files is not None}
     if not directories:
         return
+    names.lock(directories)
     others = Operator.objects.exclude(job=job).exclude(job__status__in=FINAL_JOB_STATUSES)
     for other in others.exclude(files=None).select_related("job").order_by("job_id"):
         if (directory := _normal(other.files or "")) in directories:

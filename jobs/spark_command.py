@@ -32,7 +32,7 @@ LOCAL_THREADS_MIN = 32
 SECRETS_DIRECTORY = "/var/run/weir"
 LOOPBACK = "127.0.0.1"
 _LOCAL = re.compile(r"local(?:\[(?P<threads>\d+|\*)(?:,\d+)?\])?")
-_NOT_FOR_DRIVERS = re.compile(r"DATABASE_|REDIS_|SECRET_|DJANGO_|CELERY_|WEIR_")
+_NOT_FOR_DRIVERS = re.compile(r"DATABASE_|PGPASS|REDIS_|SECRET_|DJANGO_|CELERY_|WEIR_")
 
 
 @dataclass(frozen=True, slots=True)

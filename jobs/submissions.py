@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from controlplane.errors import Invalid
+from controlplane.errors import Problems
 from jobs.models import Artifact, PipelineKind
 from jobs.options import check_options
 from weir.errors import WeirError
@@ -65,23 +65,13 @@ class Checked:
     claims: bool  # and whether it is the job's own from then on.
 
 
-class _Errors:
-    """Collects what is wrong, by field, so that one answer names it all."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, list[str]] = {}
-
-    def add(self, name: str, problem: str) -> None:
-        self.found.setdefault(name, []).append(problem)
-
-
 def check(submission: Submission) -> Checked:
     """Check a submission and fill in what it leaves open.
 
     Raises:
         Invalid: Something is missing, malformed or out of range; ``errors`` says what, by field.
     """
-    errors = _Errors()
+    errors = Problems()
     name = submission.name.strip()
     if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
         errors.add("name", f"A name has 1 to {NAME_LENGTH_MAX} printable characters.")
@@ -99,9 +89,8 @@ def check(submission: Submission) -> Checked:
         )
     conf = _conf(submission.spark_conf, errors)
     storage = _storage(submission.storage or str(settings.WEIR_CHECKPOINT_ROOT), errors)
-    if errors.found or kind is None:
-        fields = ", ".join(sorted(errors.found))
-        raise Invalid(f"the job cannot be submitted like this; see {fields}", errors=errors.found)
+    errors.refuse("the job cannot be submitted")
+    assert kind is not None, "what is no kind was refused"
     return Checked(
         name=name,
         pipeline_kind=kind,
@@ -117,7 +106,7 @@ def check(submission: Submission) -> Checked:
 
 
 def _pipeline(
-    submission: Submission, errors: _Errors
+    submission: Submission, errors: Problems
 ) -> tuple[PipelineKind | None, str, Artifact | None]:
     target = submission.pipeline_target
     try:
@@ -145,7 +134,7 @@ def _pipeline(
     return kind, target, None
 
 
-def _script(target: str, errors: _Errors) -> str:
+def _script(target: str, errors: Problems) -> str:
     """The script's real path, which has to lie below one of the script roots."""
     problem = "There is no such script below the script roots of this control plane."
     if not settings.WEIR_SCRIPT_ROOTS:
@@ -168,7 +157,7 @@ def _script(target: str, errors: _Errors) -> str:
     return target
 
 
-def _conf(given: Mapping[str, str], errors: _Errors) -> dict[str, str]:
+def _conf(given: Mapping[str, str], errors: Problems) -> dict[str, str]:
     if not isinstance(given, Mapping):
         errors.add("spark_conf", "Give an object.")
         return {}
@@ -182,7 +171,7 @@ def _conf(given: Mapping[str, str], errors: _Errors) -> dict[str, str]:
     return dict(given)
 
 
-def _storage(storage: str, errors: _Errors) -> str:
+def _storage(storage: str, errors: Problems) -> str:
     parts = urlsplit(storage)
     problem = None
     if len(storage) > 500 or not storage.isprintable():

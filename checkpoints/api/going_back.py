@@ -173,9 +173,7 @@ class PreviewsView(OperationActionView):
             return previews.restore(
                 request.user,
                 self.job.pk,
-                restore=next(
-                    given[name] for name in self.serializer_class.targets if name in given
-                ),
+                restore=_place(given),
                 pipeline=pipeline_of(given),
                 parameters=given.get("parameters"),
                 parallelism=given.get("parallelism"),

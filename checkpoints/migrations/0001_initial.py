@@ -153,6 +153,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='checkpoint',
+            index=models.Index(condition=models.Q(('location', ''), _negated=True), fields=['location'], name='checkpoint_locations'),
+        ),
+        migrations.AddIndex(
+            model_name='checkpoint',
             index=models.Index(condition=models.Q(('has_details', True), ('kind', 'checkpoint'), ('status__in', ['completed', 'subsumed', 'discarded'])), fields=['job', 'number'], name='checkpoint_details'),
         ),
         migrations.AddConstraint(

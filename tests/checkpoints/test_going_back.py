@@ -5,13 +5,21 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints import coordination, going_back, places, savepoints, services, settling
+from checkpoints import (
+    coordination,
+    discards,
+    going_back,
+    places,
+    savepoints,
+    services,
+    settling,
+)
 from checkpoints.models import Savepoint
 from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.errors import Busy, Invalid, KeyReused, NotFound, WrongState
-from jobs import driver_files, operations
+from jobs import driver_files, operations, recovery
 from jobs import services as job_services
 from jobs.models import Driver, DriverStatus, Job, Operation, OperationKind
 from jobs.submissions import Pipeline
@@ -28,6 +36,7 @@ from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import (
     CheckpointCompleted,
     CheckpointRequested,
+    CheckpointsRestored,
     JobEnded,
     ManifestWritten,
     TriggerCheckpoint,
@@ -185,9 +194,26 @@ def test_what_an_earlier_driver_completes_is_no_beginning(line: Line) -> None:
     assert jobs.driver_of(line.job).number == 1  # None is launched before that is settled.
     key = places.layout_of(line.job).manifest(CheckpointId(3))
     places.store_of(line.job).put(key, dump(manifest(line.job_id, 3)))
-    assert settling.settle_abandoned() == 1
+    assert settling.settle_driverless() == 1
     assert line.checkpoint(3).status == "completed"
     assert line.job.restore_uri == uri(line, 1)
+
+
+def test_what_only_a_later_driver_finds_is_no_beginning(line: Line) -> None:
+    """The fork's first checkpoint was given up, and was written all the same; its driver is lost.
+    The next one was told to begin anew, and if it is lost as well so is the one after it."""
+    complete_next(line)
+    operation = going_back.fork(None, line.job_id, name="trial", checkpoint=1)
+    fork = Line.of(Job.objects.get(pk=operation.result["job"]))
+    fork.come_up(1, restored=1)
+    fork.post(CheckpointRequested("first"))
+    (number,) = fork.triggered()
+    fork.post(*protocol.acks(number), protocol.not_written(number, may_exist=True))
+    jobs.lose(fork.job)
+    again = Line.of(fork.job)
+    found = CheckpointsRestored((protocol.completed(number),), CheckpointId(number + 1))
+    again.post(planned(), found, *jobs.coming_up(2))
+    assert again.job.restore_uri == uri(line, 1)
 
 
 def test_savepoint_is_no_beginning(line: Line) -> None:
@@ -231,6 +257,36 @@ def test_failed_job_is_rolled_back_and_wanted_again(db: None) -> None:
     again.come_up(2, restored=1, retention=Retention.RETAIN_ON_CANCELLATION)
     assert ended(operation).status == "succeeded"
     assert again.state.ended is None
+
+
+def test_restart_waits_until_a_deleted_stop_savepoint_is_gone(line: Line) -> None:
+    """Neither waits for the other: the savepoint is not kept to complete the stop with it."""
+    complete_next(line)
+    going_back.stop(None, line.job_id, drain=False)
+    line.complete(2)
+    line.post(jobs.changed(JobStatus.FAILING, "x"), jobs.changed(JobStatus.FAILED, "x"))
+    line.post(JobEnded(JobStatus.FAILED))
+    savepoints.delete(None, Savepoint.objects.get().pk)
+    job_services.restart(None, line.job_id)
+    assert jobs.driver_of(line.job).number == 1
+    assert discards.discard_due() >= 1
+    assert line.checkpoint(2).status == "discarded"
+    recovery.relaunch_due()
+    assert jobs.driver_of(line.job).number == 2
+
+
+def test_checkpoint_that_is_needed_holds_up_no_restart(db: None) -> None:
+    """A cancelled job deletes its checkpoints, but for the one that it was to go on from."""
+    line = Line.running(retention=Retention.DELETE_ON_CANCELLATION)
+    complete_next(line)
+    complete_next(line)
+    going_back.rollback(None, line.job_id, checkpoint=1)
+    job_services.cancel(None, line.job_id)
+    assert discards.discard_due() == 1
+    assert line.statuses() == {1: "completed", 2: "discarded"}
+    job_services.restart(None, line.job_id)
+    assert jobs.driver_of(line.job).number == 3
+    assert options_of(line.job)["restore"] == uri(line, 1)
 
 
 def test_rollback_that_fails_fails_with_the_job(line: Line) -> None:
@@ -388,7 +444,7 @@ def test_fork_whose_first_checkpoint_the_storage_settles_has_begun(line: Line) -
     jobs.lose(fork.job)
     key = places.layout_of(fork.job).manifest(CheckpointId(number))
     places.store_of(fork.job).put(key, dump(manifest(fork.job_id, number)))
-    settling.settle_abandoned()
+    settling.settle_driverless()
     assert fork.job.restore_uri == ""
 
 

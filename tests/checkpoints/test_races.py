@@ -137,7 +137,7 @@ class Run:
             (0.6, self._tick),
             (0.3, lambda: ticking.tick_one(line.job_id)),
             (0.5, lambda: gateway.take_commands(line.job_id, line.token, line.taken)),
-            (0.3, settling.settle_abandoned),
+            (0.3, settling.settle_driverless),
             (0.3, discards.discard_due),
             (0.1, recovery.relaunch_due),
             (0.12, lambda: jobs.lose(line.job)),
@@ -243,8 +243,8 @@ class Run:
             recovery.cancel_due()
             recovery.relaunch_due()
         Driver.objects.filter(job=job).update(heard_at=None)
-        settling.settle_abandoned()
-        sweeping.end_abandoned()
+        settling.settle_driverless()
+        sweeping.end_driverless()
         self.check()
         assert not self.line.state.pending
         sweeping.drop_commands()

@@ -55,7 +55,7 @@ def test_no_driver_is_launched_before_the_manifest_is_settled(line: Line) -> Non
     jobs.lose(line.job)
     assert jobs.driver_of(line.job).number == 1
     assert job_recovery.relaunch_due() == 0
-    assert settling.settle_abandoned() == 1
+    assert settling.settle_driverless() == 1
     assert job_recovery.relaunch_due() == 1
     assert jobs.driver_of(line.job).number == 2
 
@@ -65,7 +65,7 @@ def test_a_manifest_that_was_written_completes_its_checkpoint(line: Line) -> Non
     store = places.store_of(line.job)
     assert store.create_if_absent(path_of(line), dump(manifest(line.job_id, 1)))
     jobs.lose(line.job)
-    settling.settle_abandoned()
+    settling.settle_driverless()
     assert line.statuses() == {1: "completed"}
     assert line.state.latest_completed_id == 1
 
@@ -74,7 +74,7 @@ def test_a_manifest_that_was_not_written_never_will_be(line: Line) -> None:
     """The driver was frozen while it wrote, was given up, and goes on: it finds the key taken."""
     finalizing(line)
     jobs.lose(line.job)
-    assert settling.settle_abandoned() == 1
+    assert settling.settle_driverless() == 1
     row = line.checkpoint(1)
     assert (row.status, row.reason) == ("aborted", "finalize_checkpoint_failure")
     assert row.discard_due_at is not None
@@ -104,7 +104,7 @@ def test_settling_and_a_zombies_write_agree_whoever_is_first(db: None) -> None:
         zombie = threading.Thread(target=write)
         zombie.start()
         gate.wait(10)
-        settling.settle_abandoned()
+        settling.settle_driverless()
         zombie.join(10)
         assert line.statuses() == {1: "completed" if created[0] else "aborted"}
 
@@ -113,7 +113,7 @@ def test_a_damaged_manifest_aborts_and_keeps_the_files(line: Line) -> None:
     finalizing(line)
     places.store_of(line.job).put(path_of(line), b"half of")
     jobs.lose(line.job)
-    settling.settle_abandoned()
+    settling.settle_driverless()
     row = line.checkpoint(1)
     assert (row.status, row.discard_due_at) == ("aborted", None)
 
@@ -125,26 +125,26 @@ def test_a_storage_that_is_away_leaves_the_checkpoint_and_says_so(
     jobs.lose(line.job)
     storage.parent.mkdir(exist_ok=True)
     storage.write_text("a file where the directory should be")
-    assert settling.settle_abandoned() == 0
+    assert settling.settle_driverless() == 0
     row = line.checkpoint(1)
     assert row.status == "finalizing"
     assert "cannot be settled yet" in row.cause
     storage.unlink()
-    assert settling.settle_abandoned() == 1
+    assert settling.settle_driverless() == 1
     assert "cannot be settled" not in line.checkpoint(1).cause
     assert line.statuses() == {1: "aborted"}
 
 
 def test_a_live_driver_settles_its_own(line: Line) -> None:
     finalizing(line)
-    assert settling.settle_abandoned() == 0
+    assert settling.settle_driverless() == 0
 
 
 def test_a_driver_that_winds_up_is_waited_for(line: Line) -> None:
     finalizing(line)
     line.post(jobs.changed(JobStatus.FINISHED))
     assert line.driver.status == DriverStatus.ENDED
-    assert settling.settle_abandoned() == 0
+    assert settling.settle_driverless() == 0
     line.post(protocol.written(1), JobEnded(JobStatus.FINISHED))
     assert line.statuses() == {1: "completed"}
 
@@ -152,17 +152,17 @@ def test_a_driver_that_winds_up_is_waited_for(line: Line) -> None:
     finalizing(other)
     other.post(jobs.changed(JobStatus.FINISHED))
     jobs.pass_time(other.driver, 60, "heard_at")
-    assert settling.settle_abandoned() == 1
+    assert settling.settle_driverless() == 1
 
 
 def test_the_end_is_told_where_the_driver_could_not(line: Line) -> None:
     line.post(CheckpointRequested("r1"), jobs.changed(JobStatus.FINISHED))
-    assert sweeping.end_abandoned() == 0
+    assert sweeping.end_driverless() == 0
     jobs.pass_time(line.driver, 60, "heard_at")
-    assert sweeping.end_abandoned() == 1
+    assert sweeping.end_driverless() == 1
     assert line.state.ended is JobStatus.FINISHED
     assert line.statuses() == {1: "aborted"}
-    assert sweeping.end_abandoned() == 0
+    assert sweeping.end_driverless() == 0
 
 
 def test_a_job_ended_from_here_keeps_its_checkpoints(line: Line, operator: User) -> None:
@@ -204,7 +204,7 @@ def test_a_restart_waits_for_a_manifest_of_the_end(line: Line, operator: User) -
     with pytest.raises(WrongState, match="still being settled"):
         job_services.restart(operator, line.job_id)
     jobs.pass_time(line.driver, 60, "heard_at")
-    settling.settle_abandoned()
+    settling.settle_driverless()
     job_services.restart(operator, line.job_id)
 
 

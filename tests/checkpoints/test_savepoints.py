@@ -1,16 +1,18 @@
 """Savepoints through the control plane: taken, described, deleted; and who needs them."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from checkpoints import discards, places, savepoints, settling
-from checkpoints.models import Checkpoint, Savepoint
+from checkpoints import discards, places, savepoints, settling, sweeping
+from checkpoints.models import Checkpoint, CoordinatorRow, Savepoint
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
-from controlplane.errors import Busy, Invalid, KeyReused, NotFound, WrongState
+from controlplane.errors import Busy, Invalid, KeyReused, NotFound, Refusal, WrongState
 from jobs import services
 from jobs.models import Job, Operation
 from tests import builders as protocol
@@ -22,7 +24,7 @@ from weir.ids import CheckpointId
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import Acknowledged, CheckpointRequested, TriggerCheckpoint
-from weir.storage.manifest import dump
+from weir.storage.manifest import Tombstone, dump, load
 from weir.storage.store import store_for
 
 pytestmark = pytest.mark.django_db
@@ -128,7 +130,7 @@ def test_savepoint_whose_manifest_a_lost_driver_wrote_is_kept(line: Line, operat
     assert ended(operation).status == "running"  # The storage will say.
     key = places.layout_of(line.job).manifest(CheckpointId(1))
     places.store_of(line.job).put(key, dump(manifest(line.job_id, 1)))
-    assert settling.settle_abandoned() == 1
+    assert settling.settle_driverless() == 1
     assert ended(operation).status == "succeeded"
     assert Savepoint.objects.get().checkpoint == line.checkpoint(1)
 
@@ -296,6 +298,59 @@ def test_aborted_savepoint_takes_its_own_files_along_only(line: Line, tmp_path: 
     assert place.list() == ["1-9/sink-0-counts", "manifest"]
 
 
+def test_files_of_a_savepoint_that_may_exist_are_kept_until_that_is_known(
+    line: Line, tmp_path: Path
+) -> None:
+    """The storage failed while two manifests were written; one of them is there all the same."""
+    stores = {}
+    for number, is_written in ((1, True), (2, False)):
+        location = str(tmp_path / f"mine-{number}")
+        savepoints.take(None, line.job_id, location=location)
+        line.post(*protocol.acks(number), protocol.not_written(number, may_exist=True))
+        data = dump(manifest(line.job_id, number))
+        stores[number] = store_for(location)
+        stores[number].put(f"1-{number}/sink-0-counts", b"state")
+        stores[number].put("manifest", data)  # The copy, which is written first, decides nothing.
+        if is_written:
+            places.store_of(line.job).put(places.layout_of(line.job).manifest(number), data)  # type: ignore[arg-type]
+    sweeping.clean_next()
+    assert discards.discard_due() == 0, "whoever writes late may not be done"
+    for number in stores:
+        jobs.pass_time(line.checkpoint(number), sweeping.LATE_S, "settled_at")
+    CoordinatorRow.objects.update(swept_at=None)
+    sweeping.clean_next()
+    assert discards.discard_due() == 1
+    assert stores[1].list() == ["1-1/sink-0-counts", "manifest"]
+    assert stores[2].list() == []
+    key = places.layout_of(line.job).manifest(CheckpointId(2))
+    assert isinstance(load(places.store_of(line.job).read(key), key), Tombstone)
+
+
+def test_place_of_another_jobs_savepoint_is_refused_for_good(line: Line, tmp_path: Path) -> None:
+    """What is deleted late of the first would be known by a name that the second may have too."""
+    location = str(tmp_path / "mine")
+    savepoints.take(None, line.job_id, location=location)
+    line.post(protocol.decline("source-0"))
+    discards.discard_due()
+    other = Line.running()
+    with pytest.raises(Invalid) as refused:
+        savepoints.take(None, other.job_id, location=f"{tmp_path}//mine/")
+    assert list(refused.value.extra["errors"]) == ["location"]
+    assert savepoints.take(None, line.job_id, location=location).status == "running"
+
+
+def test_place_is_free_again_once_its_savepoint_is_gone(line: Line, tmp_path: Path) -> None:
+    location = str(tmp_path / "mine")
+    first = taken(line, location=location)
+    with pytest.raises(Invalid, match="cannot be taken into"):
+        savepoints.take(None, line.job_id, location=location)
+    savepoints.delete(None, first.pk)
+    with pytest.raises(Invalid, match="cannot be taken into"):  # Its files are still there.
+        savepoints.take(None, line.job_id, location=location)
+    discards.discard_due()
+    assert taken(line, location=location).checkpoint == line.checkpoint(2)
+
+
 def test_deleting_what_cannot_be_deleted_is_tried_again(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +393,24 @@ def test_savepoint_that_a_job_begins_with_is_needed(line: Line) -> None:
     assert (other.origin, other.origin_uri) == (line.job, savepoint.location)
 
 
+@pytest.mark.parametrize("spelling", ["file://{}", "/{}/", "{}/manifest", "file://localhost{}"])
+def test_savepoint_is_known_by_every_name_of_its_place(line: Line, spelling: str) -> None:
+    savepoint = taken(line)
+    other = jobs.submitted(options={"restore": spelling.format(savepoint.location)})
+    assert (other.restore_job, other.restore_number) == (line.job, 1)
+
+
+def test_claimed_savepoint_is_no_other_jobs_to_claim(line: Line) -> None:
+    savepoint = taken(line)
+    options = {"restore": savepoint.location, "claims": True}
+    first = jobs.submitted(options=options)
+    with pytest.raises(Invalid, match=f"claimed by {first.pk}"):
+        jobs.submitted(options=options)
+    services.cancel(None, first.pk)
+    second = jobs.submitted(options=options)
+    assert Savepoint.objects.get().claimed_by == second
+
+
 def test_claimed_savepoint_is_needed_until_its_claimant_is_over(line: Line) -> None:
     savepoint = taken(line)
     other = jobs.submitted(options={"restore": savepoint.location, "claims": True})
@@ -368,6 +441,34 @@ def test_job_does_not_begin_with_what_was_deleted(line: Line) -> None:
     savepoints.delete(None, savepoint.pk)
     with pytest.raises(Invalid, match="was deleted"):
         jobs.submitted(options={"restore": savepoint.location})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_of_two_wins_who_want_a_savepoint_gone_and_to_begin_with_it() -> None:
+    line = Line.running()
+    for name in ("a", "b", "c"):
+        savepoint = taken(line, name=name)
+        outcomes = jobs.at_once(
+            partial(savepoints.delete, None, savepoint.pk),
+            partial(jobs.submitted, options={"restore": savepoint.location}),
+        )
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+        assert len(refused) == 1, outcomes
+        is_gone = Savepoint.objects.get(name=name).deleted_at is not None
+        assert is_gone is isinstance(refused[0], Invalid)
+    connection.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_jobs_at_the_same_moment_do_not_save_into_one_place(tmp_path: Path) -> None:
+    lines = [Line.running(), Line.running()]
+    takes = [
+        partial(savepoints.take, None, line.job_id, location=str(tmp_path / "mine"))
+        for line in lines
+    ]
+    outcomes = jobs.at_once(*takes)
+    assert sorted(isinstance(outcome, Invalid) for outcome in outcomes) == [False, True]
+    connection.close()
 
 
 def test_checkpoint_that_another_job_begins_with_is_not_discarded(db: None) -> None:

@@ -4,17 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import discards, going_back, places
-from checkpoints.models import Checkpoint
+from checkpoints import discards, going_back, places, sweeping
+from checkpoints.models import Checkpoint, CoordinatorRow
 from jobs.models import Operator
 from tests import builders as protocol
 from tests.checkpoints.line import Line
 from tests.checkpoints.storage import put_state
+from tests.checkpoints.test_discards import aborted
 from tests.checkpoints.test_going_back import complete_next
 from tests.checkpoints.test_savepoints import put_files, taken
 from tests.jobs import builders as jobs
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.lineage import AttemptBase
+from weir.protocol.messages import CheckpointRequested
 from weir.storage.bases import note_base
 
 pytestmark = pytest.mark.django_db
@@ -31,22 +33,33 @@ def note(line: Line, attempt: int, next_id: int, restored: int | None = None) ->
     note_base(places.store_of(line.job), JobId(line.job_id), base)
 
 
+def write_to(line: Line, directory: Path) -> None:
+    """The job's sink commits its files there, as its plan has just said."""
+    Operator.objects.filter(job=line.job_id, uid="sink").update(files=str(directory))
+
+
 def rolled_back(line: Line, directory: Path) -> Line:
     """A job that went back from 4 to 1; output of 2 to 4 was taken back, and 2 let go before."""
-    Operator.objects.filter(job=line.job_id, uid="sink").update(files=str(directory))
+    write_to(line, directory)
     note(line, 1, 1)
     for _ in range(4):
         put_state(line.job, complete_next(line))
+    directory.mkdir()
+    (directory / "part-sink-0-1-0.parquet").write_bytes(b"rows")
+    return gone_back(line, directory, 2, 3, 4)
+
+
+def gone_back(line: Line, directory: Path, *withdrawn: int) -> Line:
+    """The driver of a job that had come to 4 and goes on from 1, with what that takes back."""
     going_back.rollback(None, line.job_id, checkpoint=1)
     again = Line.of(line.job)
     again.come_up(2, restored=1, lineage=protocol.line((2, 5, 2**62), (1, 1, 1)))
-    Operator.objects.filter(job=line.job_id, uid="sink").update(files=str(directory))
+    write_to(line, directory)
     note(line, 2, 5, 1)
-    withdrawn = directory / "_withdrawn" / line.job_id / "2"
-    withdrawn.mkdir(parents=True)
-    for number in (2, 3, 4):
-        (withdrawn / f"part-sink-0-{number}-0.parquet").write_bytes(b"rows")
-    (directory / "part-sink-0-1-0.parquet").write_bytes(b"rows")
+    place = directory / "_withdrawn" / line.job_id / "1"  # Whoever wrote them.
+    place.mkdir(parents=True)
+    for number in withdrawn:
+        (place / f"part-sink-0-{number}-0.parquet").write_bytes(b"rows")
     return again
 
 
@@ -87,21 +100,49 @@ def test_output_stays_while_something_later_on_its_branch_is_kept(
 
 def test_savepoint_on_a_branch_keeps_its_output(line: Line, tmp_path: Path) -> None:
     directory = tmp_path / "out"
-    Operator.objects.filter(job=line.job_id, uid="sink").update(files=str(directory))
+    write_to(line, directory)
     note(line, 1, 1)
     put_state(line.job, complete_next(line))
     put_state(line.job, complete_next(line))
     put_files(taken(line))
     put_state(line.job, complete_next(line))
-    going_back.rollback(None, line.job_id, checkpoint=1)
-    again = Line.of(line.job)
-    again.come_up(2, restored=1, lineage=protocol.line((2, 5, 2**62), (1, 1, 1)))
-    Operator.objects.filter(job=line.job_id, uid="sink").update(files=str(directory))
-    note(line, 2, 5, 1)
-    withdrawn = directory / "_withdrawn" / line.job_id / "2"
-    withdrawn.mkdir(parents=True)
-    for number in (2, 4):
-        (withdrawn / f"part-sink-0-{number}-0.parquet").write_bytes(b"rows")
+    again = gone_back(line, directory, 2, 4)
     let_go(again, 2, 4)
     assert files(directory) == ["part-sink-0-2-0.parquet"]
     assert jobs.driver_of(line.job).number == 2
+
+
+def test_stray_output_of_a_crash_goes_once_it_is_on_no_line(line: Line, tmp_path: Path) -> None:
+    """A driver is lost with a whole file of 6, which was declined; its successor withdraws it."""
+    directory = tmp_path / "out"
+    again = rolled_back(line, directory)
+    assert complete_next(again) == 5
+    put_state(line.job, 5, 2)
+    again.post(CheckpointRequested("declined"))
+    again.post(protocol.decline("source-0", 6, attempt=2))
+    stray = directory / "_withdrawn" / line.job_id / "2" / "part-sink-1-6-0.parquet"
+    stray.parent.mkdir()
+    stray.write_bytes(b"rows")
+    sweeping.clean_next()
+    assert stray.exists(), "attempt 2 may complete a checkpoint that covers it"
+
+    jobs.lose(line.job)
+    third = Line.of(line.job)
+    third.come_up(3, restored=5, lineage=protocol.line((3, 7, 2**62), (2, 5, 5), (1, 1, 1)))
+    write_to(line, directory)
+    note(line, 3, 7, 5)
+    CoordinatorRow.objects.update(swept_at=None)
+    sweeping.clean_next()
+    assert files(directory) == [f"part-sink-0-{number}-0.parquet" for number in (1, 2, 3, 4)]
+
+
+def test_output_that_cannot_be_read_holds_up_no_sweep(line: Line, tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    write_to(line, directory)
+    withdrawn = directory / "_withdrawn" / line.job_id / "1"
+    withdrawn.mkdir(parents=True)
+    places.store_of(line.job).put(places.layout_of(line.job).base(AttemptNumber(1), None), b"{")
+    aborted(line, 1)
+    assert sweeping.clean_next() == line.job_id
+    discards.discard_due()
+    assert line.checkpoint(1).discarded_at is not None

@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from controlplane.errors import Busy, Invalid
 from frontend import asking
 from jobs.models import Job, Operation
 from jobs.submissions import Pipeline
-from tests.frontend import rows
+from tests.frontend import documents, rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
@@ -236,6 +237,8 @@ def test_two_jobs_are_compared_only_where_they_are_related(
     [
         ("savepoint", {"labels": "no colon"}),
         ("rescale", {"parallelism": "0"}),
+        ("fork", {"name": "trial", "pipeline_target": "a.b"}),
+        ("preview", {"target": "checkpoint:10", "pipeline_kind": "module"}),
         ("rollback", {"target": "checkpoint:999"}),
         ("fork", {"name": ""}),
         ("stop", {"drain": "perhaps"}),
@@ -351,6 +354,82 @@ def test_an_operation_that_failed_says_why_and_what_it_saved(operator: Client, j
     assert "no disk" in words(page)
     assert "/s/last" in words(page)
     assert 'http-equiv="refresh"' not in page.content.decode()
+
+
+def test_a_fork_begins_with_what_its_preview_was_about(
+    operator: Client, job: Job, tmp_path: Path
+) -> None:
+    asked = {
+        "kind": "restore",
+        "of": "10",
+        "restore": f"/s/{job.pk}/chk-10",
+        "pipeline": {"kind": "module", "target": "pipelines.next", "artifact_digest": None},
+        "parallelism": 3,
+        "parameters": {"output": "/data/trial"},
+        "allow_non_restored_state": True,
+    }
+    row = rows.operation(job, None, "preview", parameters=asked, result=documents.restore(tmp_path))
+    page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
+    for said in ("The restore would work.", "module pipelines.next", "output=/data/trial"):
+        assert said in words(page)
+    address = f"/jobs/{job.pk}/fork?preview={row.pk}"
+    assert f'href="{address}"' in page.content.decode()
+    form = operator.get(address).context["form"]
+    assert {name: form[name].value() for name in asked.keys() & form.fields.keys()} == {
+        "parameters": "output=/data/trial",
+        "parallelism": 3,
+        "allow_non_restored_state": True,
+    }
+    assert form["target"].value() == "checkpoint:10"
+    assert (form["pipeline_kind"].value(), form["pipeline_target"].value()) == (
+        "module",
+        "pipelines.next",
+    )
+
+
+def test_a_restore_that_would_be_refused_is_not_offered_as_a_fork(
+    operator: Client, viewer: Client, job: Job, tmp_path: Path
+) -> None:
+    result = documents.refused_restore(tmp_path)
+    row = rows.operation(job, None, "preview", parameters={"kind": "restore"}, result=result)
+    page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
+    assert "Change it and look again" in words(page)
+    assert "Fork the job like this" not in words(page)
+    seen = viewer.get(f"/jobs/{job.pk}/operations/{row.pk}")
+    assert "cannot be mapped" in words(seen)
+    assert "Change it" not in words(seen)
+
+
+@pytest.mark.parametrize("asked", ["checkpoint=999", f"savepoint={UNKNOWN}", "preview=none"])
+def test_a_target_that_is_gone_is_said_rather_than_replaced_in_silence(
+    operator: Client, job: Job, asked: str
+) -> None:
+    page = operator.get(f"/jobs/{job.pk}/fork?{asked}")
+    assert page.status_code == 200
+    assert ("choose another" in words(page)) == (asked != "preview=none")
+
+
+def test_a_savepoint_that_is_being_deleted_is_no_target(operator: Client, job: Job) -> None:
+    rows.savepoint(job, "going", 20, deleted_at=clock.now())
+    assert "going" not in operator.get(address("rollback", job)).content.decode()
+
+
+def test_a_comparison_and_going_forward_have_words_of_their_own(
+    operator: Client, job: Job, tmp_path: Path
+) -> None:
+    forward = preview(job, result=documents.rollback(tmp_path / "out", to=6))
+    page = words(operator.get(f"/jobs/{job.pk}/operations/{forward.pk}"))
+    assert "Nothing has been done yet" in page
+    assert "Go on from checkpoint" in page
+    assert "Roll the job back" not in page
+    result = {"outputs": [documents.comparison(tmp_path / "c", is_equal=False)]}
+    row = rows.operation(
+        job, None, "compare", parameters={"other": "trial-1", "keys": ["carrier"]}, result=result
+    )
+    page = words(operator.get(f"/jobs/{job.pk}/operations/{row.pk}"))
+    assert "Comparison with trial-1" in page
+    assert "Key carrier" in page
+    assert "The outputs differ." in page
 
 
 def test_a_rollback_is_done_from_the_page_of_its_preview(

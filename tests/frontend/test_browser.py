@@ -5,6 +5,7 @@ The job's driver is the test itself: what it would report goes through the coord
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.db.models import F
@@ -17,7 +18,7 @@ from controlplane import clock, wakeups
 from controlplane.accounts.models import Role
 from controlplane.embedded.redis import Redis
 from jobs.models import Driver, Job
-from tests.frontend import rows
+from tests.frontend import documents, rows
 from tests.frontend.server import WebProcess, chromium, needs_chromium, wait_for, web_process
 from tests.frontend.test_formatting import ROUGH
 from tests.services import database_url
@@ -288,11 +289,11 @@ def test_a_rollback_is_confirmed_below_its_preview(web: WebProcess, browser: Chr
     )
     log_in(browser, web)
     open_job(browser, web, job)
-    browser.find_element(By.LINK_TEXT, "Preview").click()
+    browser.find_element(By.LINK_TEXT, "Preview of a rollback to checkpoint 10").click()
     sees(browser, ".operation", "4 s of work are undone.")
     button(browser, "Roll the job back").click()
     sees(browser, ".messages", "The job is being rolled back.")
-    sees(browser, OPERATIONS, "Rollback Under way a new driver is taking over")
+    sees(browser, OPERATIONS, "Rollback to checkpoint 10 Under way a new driver is taking over")
     sees(browser, SAVEPOINTS, "Goes on from")
     found = job.operations.exclude(pk=asked.pk).get()
     assert (found.kind, found.parameters["checkpoint"]) == ("rollback", 10)
@@ -342,7 +343,9 @@ WIDTH = "return document.documentElement.scrollWidth"
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_sticks_out_sideways(web: WebProcess, browser: Chrome, width: int) -> None:
+def test_nothing_sticks_out_sideways(
+    web: WebProcess, browser: Chrome, width: int, tmp_path: Path
+) -> None:
     job = rows.running("a-rather-long-name-of-a-job-that-somebody-chose")
     rows.history(job, 20)
     rows.exception(job, "x" * 400)
@@ -351,6 +354,22 @@ def test_nothing_sticks_out_sideways(web: WebProcess, browser: Chrome, width: in
     found = {"sentences": ["x" * 400], "sources": [{"splits": [dict.fromkeys(SPLIT, "x" * 400)]}]}
     asked = rows.operation(
         job, None, "preview", parameters={"kind": "rollback", "checkpoint": 20}, result=found
+    )
+    about = {"restore": f"/{'x' * 200}", "parameters": {"x" * 100: "x" * 100}}
+    restore = rows.operation(
+        job,
+        None,
+        "preview",
+        parameters={"kind": "restore", **about},
+        result=documents.refused_restore(tmp_path / "restore"),
+    )
+    outputs = [documents.comparison(tmp_path / "compare", is_equal=False, operator="x" * 60)]
+    compare = rows.operation(
+        job,
+        None,
+        "compare",
+        parameters={"other": "y" * 60, "keys": ["carrier"] * 20},
+        result={"outputs": outputs},
     )
     log_in(browser, web)
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -361,7 +380,10 @@ def test_nothing_sticks_out_sideways(web: WebProcess, browser: Chrome, width: in
         page,
         f"{page}rollback",
         f"{page}fork",
+        f"{page}stop",
         f"{page}operations/{asked.pk}",
+        f"{page}operations/{restore.pk}",
+        f"{page}operations/{compare.pk}",
         f"{page}savepoints/{made.pk}/delete",
     ):
         browser.get(web.url + address)

@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from checkpoints import services
 from checkpoints.models import Checkpoint
 from controlplane import clock
-from frontend import live
+from frontend import live, queries
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
@@ -174,6 +174,22 @@ def test_an_operation_of_several_steps_shows_its_phase_and_keeps_others_waiting(
     assert shown["url"] == f"/jobs/{job.pk}/operations/{row.pk}"
     assert value["actions"]["rescale"] == "Stop under way: wait for its end."
     assert value["actions"]["cancel"] == value["actions"]["preview"] == ""
+    for where in ("why_not_act", "why_not_go_back"):  # Beside the buttons, once.
+        assert value["actions"][where] == "Stop under way: wait for its end."
+
+
+def test_what_is_under_way_is_not_hidden_by_what_was_asked_since() -> None:
+    job = rows.running()
+    started = clock.now() - timedelta(minutes=2)
+    rows.operation(
+        job, None, "rescale", "running", parameters={"parallelism": 4}, created_at=started
+    )
+    for _ in range(queries.RECENT_OPERATIONS):
+        rows.operation(job, None, "preview", parameters={"kind": "restore"})
+    value = shot(job)
+    assert value["operations"][0]["kind"] == "Rescale to parallelism 4"
+    assert value["operations"][1]["kind"] == "Preview of a restore"
+    assert value["actions"]["stop"] == "Rescale under way: wait for its end."
 
 
 def test_savepoints_are_shown_while_they_are_there_or_on_their_way() -> None:
@@ -187,11 +203,9 @@ def test_savepoints_are_shown_while_they_are_there_or_on_their_way() -> None:
     value = {item["name"]: item for item in shot(job)["savepoints"]}
     assert value.keys() == {"good", "on-its-way", "asked-for"}
     good = value["good"]
-    assert (good["labels"], good["number"], good["status"]["text"]) == (
-        "a: 1, b: 2",
-        "1",
-        "Completed",
-    )
+    assert (good["labels"], good["status"]["text"]) == ("a: 1, b: 2", "Completed")
+    assert good["facts"] == "checkpoint 1, state 1.24 MB, event time 2025-01-01 03:00:00 UTC"
+    assert value["asked-for"]["facts"] == ""
     assert good["restore"] == f"/jobs/{job.pk}/rollback?savepoint={good['id']}"
     assert value["on-its-way"]["restore"] == value["on-its-way"]["delete"] == ""
     assert value["asked-for"]["status"]["text"] == "Asked for"
@@ -208,7 +222,7 @@ def test_lineage_says_where_a_job_came_from_and_what_came_from_it() -> None:
         "forks": [],
     }
     (found,) = shot(origin)["lineage"]["forks"]
-    assert (found["name"], found["status"]["text"]) == ("fork", "Running")
+    assert (found["name"], found["of"], found["status"]["text"]) == ("fork", "first", "Running")
 
 
 def test_only_time_passing_is_no_change() -> None:

@@ -1,7 +1,11 @@
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from frontend import outcomes
-from jobs.models import Operation
+from jobs.models import Job, Operation
+from tests.frontend import documents
 
 
 def operation(which: str, result: dict[str, Any] | None, **parameters: Any) -> Operation:
@@ -31,7 +35,14 @@ def test_a_rollback_to_a_savepoint_is_confirmed_by_its_id() -> None:
     found = operation(
         "preview", {}, kind="rollback", checkpoint=7, savepoint="s", rewind_output=False
     )
-    assert outcomes.confirmation(found) == {"target": "savepoint:s", "rewind_output": False}
+    assert outcomes.confirmation(found) == {
+        "target": "savepoint:s",
+        "rewind_output": False,
+        "again": "savepoint=s",
+        "where": "checkpoint 7",
+        "is_known": False,
+        "is_forward": False,
+    }
     assert outcomes.title(found) == "Preview of a rollback to checkpoint 7"
 
 
@@ -73,7 +84,7 @@ def test_a_restore_shows_what_becomes_of_operators_and_states() -> None:
         ("more", "new: begins empty", "–", "4", "–"),
     ]
     assert states.rows == [
-        ("total", "totals", "cannot be mapped", "text", "long", "1.24 kB", "text to long")
+        ("totals", "total", "cannot be mapped", "text", "long", "1.24 kB", "text to long")
     ]
 
 
@@ -93,7 +104,7 @@ def test_equal_outputs_are_said_to_be_equal() -> None:
     assert (found.tone, len(found.tables)) == ("good", 1)
     assert found.tables[0].caption == "Output of hourly"
     assert ("Rows", "1,200", "1,200") in found.tables[0].rows
-    assert ("After the other’s last window", "–", "12") in found.tables[0].rows
+    assert ("Rows after the other’s last window", "–", "12") in found.tables[0].rows
 
 
 def test_differences_are_shown_by_row() -> None:
@@ -116,6 +127,7 @@ def test_jobs_are_shown_side_by_side() -> None:
     result = compared(is_equal=True) | {"jobs": [one, {"job": "b"}]}
     found = outcomes.of(operation("compare", result))
     assert found is not None
+    assert found.tables[-1].head == ("", "a (this job)", "b")
     rows = found.tables[-1].rows
     assert ("Job", "a", "b") in rows
     assert ("Event time behind the clock", "1.50 s", "–") in rows
@@ -128,3 +140,147 @@ def test_a_long_table_says_how_long_it_is() -> None:
     assert found is not None
     assert found.tables[1].caption.endswith("the first 200 of 1,000")
     assert len(found.tables[1].rows) == 200
+
+
+def test_outputs_without_a_row_in_common_are_not_called_the_same() -> None:
+    found = outcomes.of(operation("compare", compared(is_equal=True, equal=0)))
+    assert found is not None
+    assert (found.verdict, found.tone) == (
+        "There is nothing yet that both jobs have written.",
+        "idle",
+    )
+
+
+def test_columns_of_one_side_explain_why_outputs_differ() -> None:
+    result = compared(is_equal=False, left=side(columns=["gate"]))
+    found = outcomes.of(operation("compare", result))
+    assert found is not None
+    said = "Output of hourly: only this job has gate, so the outputs are not the same."
+    assert said in found.sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("value of LONG", "value of LONG"),
+        ('list of ["LIST", "INT"]', "LIST<INT>"),
+        (
+            'map of ["MAP", "STRING", ["ROW_NAMED", ["a", "b"], ["INT", ["LIST", "LONG"]]]]',
+            "MAP<STRING, ROW<a INT, b LIST<LONG>>>",
+        ),
+        ('value of ["ROW_NAMED", ["a"], ["INT"]]', "value of ROW<a INT>"),
+        (
+            'value of ["LIST", "INT"] and value of LONG',
+            'value of ["LIST", "INT"] and value of LONG',
+        ),
+        ("value of []", "value of []"),
+        ('value of ["ROW_NAMED"]', 'value of ["ROW_NAMED"]'),
+        ("timers", "timers"),
+        (None, "–"),
+    ],
+)
+def test_composed_types_are_said_as_types(text: str | None, said: str) -> None:
+    op = {
+        "uid": "a",
+        "verdict": "kept",
+        "states": [{"name": "x", "verdict": "kept", "stored": text}],
+    }
+    found = outcomes.of(operation("preview", {"operators": [op]}, kind="restore"))
+    assert found is not None
+    assert found.tables[1].rows[0][3] == said
+
+
+def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
+    job = Job(pipeline_kind="module", pipeline_target="a.b")
+    own = {"kind": "module", "target": "a.b", "artifact_digest": None}
+    asked = operation(
+        "preview", {}, kind="restore", of="12", pipeline=own, parallelism=3, parameters={"o": "/x"}
+    )
+    assert outcomes.as_form(asked, job) == {
+        "target": "checkpoint:12",
+        "parameters": {"o": "/x"},
+        "parallelism": 3,
+        "pipeline_kind": "",
+        "pipeline_target": "",
+        "allow_non_restored_state": None,
+    }
+    upload = {"kind": "upload", "target": "", "artifact_digest": "d"}
+    found = outcomes.as_form(
+        operation("preview", {}, kind="restore", of="s3://b/sp", pipeline=upload), job
+    )
+    assert (found["pipeline_kind"], found["pipeline_target"]) == ("upload", "d")
+    assert "target" not in found
+
+
+# Real answers -------------------------------------------------------------------------------------
+
+
+def test_a_real_preview_of_a_restore_is_understood(tmp_path: Path) -> None:
+    found = outcomes.of(operation("preview", documents.restore(tmp_path), kind="restore"))
+    assert found is not None
+    assert (found.verdict, found.tone, found.sentences) == ("The restore would work.", "good", [])
+    operators, states = found.tables
+    assert ("late", "dropped: its state is left behind", "2", "–", "–") in operators.rows
+    said = {(row[0], row[1]): row for row in states.rows}
+    assert said["hourly", "row"][2:5] == (
+        "converted",
+        "MAP<STRING, ROW<a INT>>",
+        "MAP<STRING, ROW<a LONG, b STRING>>",
+    )
+    assert said["hourly", "added"][2] == "new: begins empty"
+    assert said["late", "count"][2] == "dropped"
+    assert said["hourly", "kept"][2] == "kept"
+    assert {row[5] for row in states.rows} > {"–"}  # Sizes, with their units.
+
+
+def test_a_real_refusal_of_a_restore_is_told_in_its_own_words(tmp_path: Path) -> None:
+    found = outcomes.of(operation("preview", documents.refused_restore(tmp_path), kind="restore"))
+    assert found is not None
+    assert (found.verdict, found.tone) == ("The restore would be refused.", "bad")
+    assert found.sentences[0].startswith("The checkpoint holds state of late")
+    assert found.sentences[1].startswith("Operator 'totals': state 'mean' is value of LONG")
+    (cell,) = [cell for row in found.tables[1].cells for cell in row if cell.tone == "bad"]
+    assert cell.text == "cannot be mapped"
+
+
+def test_a_real_preview_of_a_rollback_is_understood(tmp_path: Path) -> None:
+    asked = operation(
+        "preview", documents.rollback(tmp_path / "out"), kind="rollback", checkpoint=4
+    )
+    found = outcomes.of(asked)
+    assert found is not None
+    said = "\n".join(found.sentences)
+    assert "The job goes back to checkpoint 4" in said
+    assert "175 records are read again" in said
+    assert "2 files (4.7 MB) are taken back" in said
+    assert found.tables[0].rows == [("Flights", "file a", "550", "400")]
+    assert not outcomes.confirmation(asked)["is_forward"]
+    forward = documents.rollback(tmp_path / "forward", to=6)
+    assert outcomes.confirmation(operation("preview", forward, kind="rollback"))["is_forward"]
+
+
+def test_a_real_comparison_is_understood(tmp_path: Path) -> None:
+    same, other = (
+        outcomes.of(
+            operation(
+                "compare",
+                {"outputs": [documents.comparison(tmp_path / str(equal), is_equal=equal)]},
+            )
+        )
+        for equal in (True, False)
+    )
+    assert same is not None
+    assert other is not None
+    assert (same.tone, len(same.tables)) == ("good", 1)
+    window = "in windows from 2025-01-01 02:00:00 UTC to 2025-01-01 22:00:00 UTC"
+    assert same.sentences == [f"Output of hourly-sink: 84 rows equal, {window}."]
+    assert other.sentences == [
+        "Output of hourly-sink: 83 rows equal, 1 row with other values, "
+        f"1 row only in the other job, {window}.",
+        "Output of hourly-sink: mean_delay_min differs in 1 row, by 2.7 at most.",
+    ]
+    _, only, pairs = other.tables
+    assert only.rows[0][0] == "B6"
+    assert pairs.rows == [
+        ("carrier=UA, window_start=2025-01-01 09:00:00 UTC", "mean_delay_min", "13.5", "16.2")
+    ]

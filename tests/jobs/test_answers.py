@@ -122,7 +122,13 @@ def test_question_of_a_lost_machine_is_asked_again_and_then_given_up(
 ) -> None:
     operation = asked(monkeypatch, "print('{}')")
     long_ago = (clock.now() - clock.milliseconds(60_000)).isoformat()
-    progress: dict[str, Any] = {"boot": "elsewhere", "processes": [], "until": long_ago, "tries": 1}
+    progress: dict[str, Any] = {
+        "host": "another container",
+        "boot": processes.boot_id(),
+        "processes": [],
+        "until": long_ago,
+        "tries": 1,
+    }
     Operation.objects.filter(pk=operation.pk).update(progress=progress)
     answers.tick()
     assert reload(operation).progress == progress  # It is another machine's.
@@ -146,10 +152,10 @@ def test_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_processes_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://somebody:secret@here/db")
+    monkeypatch.setenv("PGPASSWORD", "secret")
     monkeypatch.setenv("WEIR_ANYTHING", "x")
     environment = environment_of("operation/1")
-    assert "DATABASE_URL" not in environment
-    assert "WEIR_ANYTHING" not in environment
+    assert not environment.keys() & {"DATABASE_URL", "PGPASSWORD", "WEIR_ANYTHING"}
     assert environment["WEIR_DRIVER"] == "operation/1"
 
 

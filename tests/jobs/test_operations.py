@@ -54,6 +54,23 @@ def test_an_end_is_final() -> None:
 
 
 @pytest.mark.django_db
+def test_nothing_is_noted_of_what_has_ended() -> None:
+    operation = checkpoint_of(running())
+    operations.note(operation, {"path": "/c"})
+    operations.fail(operation, "late")
+    operations.note(operation, {"checkpoint": 7})
+    assert reload(operation).result is None
+
+
+def test_what_has_to_end_first_is_named() -> None:
+    saving, checkpoint = (Operation(kind=kind) for kind in ("savepoint", "checkpoint"))
+    under_way = [checkpoint, saving]
+    assert operations.blocking(OperationKind.ROLLBACK, under_way) is saving
+    assert operations.blocking(OperationKind.CHECKPOINT, under_way) is None
+    assert operations.blocking(OperationKind.PREVIEW, under_way) is None
+
+
+@pytest.mark.django_db
 def test_deadline_ends_what_nobody_ended_and_says_so_once() -> None:
     job = running()
     operation, later = checkpoint_of(job), checkpoint_of(job)

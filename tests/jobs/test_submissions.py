@@ -143,6 +143,11 @@ def test_what_to_begin_with_is_the_jobs_and_no_option() -> None:
     assert job.options == {"parallelism": 2}
 
 
+@pytest.mark.parametrize("place", ["a/b", "/a/../b", "file:///a/%2e%2e/b", "/a\n"])
+def test_what_names_no_place_is_not_restored(place: str) -> None:
+    assert list(refused(options={"restore": place})) == ["options.restore"]
+
+
 def test_nothing_is_claimed_where_nothing_is_restored() -> None:
     assert list(refused(options={"claims": True})) == ["options.claims"]
 

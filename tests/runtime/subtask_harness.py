@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tests.builders import subtask as subtask_id
@@ -158,12 +159,16 @@ class Counting(SourceOperator):
 
 
 class SubtaskHarness:
-    """A subtask and everything around it; ``source`` takes the operator's place and the inputs'."""
+    """A subtask and everything around it; ``source`` takes the operator's place and the inputs'.
+
+    ``behind`` follows it in the chain.
+    """
 
     def __init__(
         self,
         *,
         source: SourceOperator | None = None,
+        behind: Operator | None = None,
         channels: int = 2,
         mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
         checkpointing: bool = True,
@@ -186,13 +191,22 @@ class SubtaskHarness:
         gate = OutputGate([channel(100)], First(), self.transport, config.channels)
         output = ChainOutput(Targets(gates=[gate]))
         ctx = context(output, self.clock, checkpointing=checkpointing)
+        chain = [ChainedOperator(ctx.subtask, operator, ctx.state)]
+        if behind is not None:
+            next_ctx = replace(
+                context(output, self.clock, checkpointing=checkpointing),
+                subtask=subtask_id("behind-0"),
+            )
+            chain.append(ChainedOperator(next_ctx.subtask, behind, next_ctx.state))
+            behind.open(next_ctx)
+            ctx.output = output = ChainOutput(Targets(chained=[(behind, 0)]))
         operator.open(ctx)
         ends = [] if source else [[channel(i) for i in range(channels)]]
         inputs = InputGates(ends, self.inputs_transport, config.channels)
         self.subtask = Subtask(
             ctx.subtask,
             ATTEMPT,
-            [ChainedOperator(ctx.subtask, operator, ctx.state)],
+            chain,
             inputs,
             [0],
             [gate],

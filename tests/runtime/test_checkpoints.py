@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.builders import decline, subtask
+from tests.builders import decline, edge, graph, node, subtask
 from tests.runtime.job_harness import (
     JOB,
     PLAN,
@@ -19,10 +20,13 @@ from tests.runtime.job_harness import (
 from tests.runtime.operator_harness import ManualClock
 from weir.config import CheckpointConfig, JobConfig, Retention
 from weir.errors import ProtocolError, StorageError
+from weir.graph.logical import Partitioning
+from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointsDiscarded, CheckpointSettled, JobEvent, Notice
 from weir.protocol.lifecycle import FailureReason, JobStatus
+from weir.protocol.lineage import AttemptBase
 from weir.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -32,6 +36,7 @@ from weir.protocol.messages import (
 from weir.protocol.pending import CompletedCheckpoint
 from weir.runtime.checkpoints import FINAL_RETRY_MS, CheckpointRunner
 from weir.runtime.recovery import RestoreRequest, choose_restore, search
+from weir.storage.bases import note_base
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
@@ -91,6 +96,7 @@ class Runner:
         store: MemoryStore | None = None,
         restore_from: RestoreRequest | None = None,
         others: dict[str, MemoryStore] | None = None,
+        plan: ExecutionGraph = PLAN,
         **settings: Any,
     ) -> None:
         self.store = store or MemoryStore()
@@ -107,14 +113,14 @@ class Runner:
             checkpoints=CheckpointConfig(**{"interval_ms": 1_000, **settings}),
         )
         self.runner = CheckpointRunner(
-            PLAN, config, JOB, store=self.store, versions=VERSIONS, io=self.queue.io,
+            plan, config, JOB, store=self.store, versions=VERSIONS, io=self.queue.io,
             clock=self.clock, emit=self.events.append, send=self.sent.append,
             fail_attempt=self.failures.append, fenced=self._on_fenced, open_store=self.open_store,
         )  # fmt: skip
         self.runner.loaded(search(self.store, JOB))
         self.runner.begin_attempt(AttemptNumber(1))
         self.store.create_if_absent(LAYOUT.attempt(AttemptNumber(1)), b"")
-        choice = choose_restore(self.store, JOB, PLAN, config, restore_from, self.open_store)
+        choice = choose_restore(self.store, JOB, plan, config, restore_from, self.open_store)
         self.runner.restored(choice)
         self.runner.start(AttemptNumber(1), jitter=0.0)
 
@@ -658,3 +664,67 @@ def test_a_claimed_savepoint_of_another_job_takes_nothing_of_this_one_with_it() 
         job.checkpoint()
     assert own.list() == ["notes.txt"]
     assert job.store.exists(JobLayout(JobId("other")).manifest(ONE)), "it is not ours to delete"
+
+
+class TestWithdrawnOutput:
+    """A job went back from checkpoint 4 to 1, so that 2 to 4 are abandoned."""
+
+    def went_back(self, output: Path) -> Runner:
+        for name in ("1/part-sink-0-2-0", "1/part-sink-1-3-0", "1/part-sink-0-4-0"):
+            file = output / "_withdrawn" / JOB / f"{name}.parquet"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        store = MemoryStore()
+        for checkpoint_id in (1, 2, 4):
+            stored_checkpoint(store, checkpoint_id)
+        note_base(store, JOB, AttemptBase(AttemptNumber(1), ONE))
+        request, plan = RestoreRequest("", JOB, ONE), self.writing_to(output)
+        job = Runner(store, request, {"": store}, plan, abandoned_ttl_ms=500)
+        base = AttemptBase(AttemptNumber(2), CheckpointId(5), ONE, AttemptNumber(1))
+        note_base(store, JOB, base)
+        return job
+
+    def writing_to(self, output: Path) -> ExecutionGraph:
+        operators = [node("source", 2), node("sink", 2, files=str(output))]
+        return ExecutionGraph(graph(operators, [edge("source", "sink", Partitioning.HASH)]))
+
+    def left(self, output: Path) -> list[str]:
+        return sorted(file.name for file in output.rglob("*.parquet"))
+
+    def test_goes_with_the_abandoned_checkpoints(self, tmp_path: Path) -> None:
+        job = self.went_back(tmp_path)
+        job.trigger()
+        job.queue.run()
+        assert [e.checkpoint_ids for e in job.of(CheckpointsDiscarded)] == [(2,), (4,)]
+        assert self.left(tmp_path) == []
+        assert job.store.exists(MANIFEST)
+
+    def test_stays_while_a_savepoint_could_bring_it_back(self, tmp_path: Path) -> None:
+        job = self.went_back(tmp_path)
+        stored_checkpoint(job.store, 3, kind=SAVEPOINT, location=TARGET)
+        job.trigger()
+        job.queue.run()
+        assert self.left(tmp_path) == ["part-sink-0-2-0.parquet", "part-sink-1-3-0.parquet"]
+
+    def test_stays_while_a_manifest_cannot_be_read(self, tmp_path: Path) -> None:
+        job = self.went_back(tmp_path)
+        job.store.put(LAYOUT.manifest(CheckpointId(3)), b"?")
+        job.trigger()
+        job.queue.run()
+        assert len(self.left(tmp_path)) == 3
+
+    def test_of_an_attempt_that_is_on_no_line_goes_with_the_next_checkpoint(
+        self, tmp_path: Path
+    ) -> None:
+        """It waited when its attempt failed; nothing was ever abandoned."""
+        store = MemoryStore()
+        stored_checkpoint(store, 1)
+        note_base(store, JOB, AttemptBase(AttemptNumber(1), ONE))
+        files = [tmp_path / "_withdrawn" / JOB / n / "part-sink-0-1-0.parquet" for n in ("1", "9")]
+        for file in files:
+            file.parent.mkdir(parents=True)
+            file.touch()
+        job = Runner(store, plan=self.writing_to(tmp_path), retained_max=1)
+        job.checkpoint()
+        assert [e.checkpoint_ids for e in job.of(CheckpointsDiscarded)] == [(1,)]
+        assert [file.exists() for file in files] == [True, False]

@@ -442,6 +442,23 @@ def test_a_driver_that_lost_the_race_for_an_attempt_stops(tmp_path: Path) -> Non
     assert second.status is JobStatus.FAILED
 
 
+def test_a_driver_that_was_replaced_while_it_looked_for_a_checkpoint_deploys_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its sinks would take back what those of its successor have committed meanwhile."""
+    first = JobHarness(store=LocalStore(tmp_path))
+    first.master.start()
+    first.register(0, 1)
+    first.ready(0, 1)
+    first.cluster.run(2)  # It has seen no attempt, and claimed the first.
+    second = JobHarness(store=LocalStore(tmp_path)).running()
+    assert second.checkpointed() == 1
+    first.cluster.run()
+    assert "another driver runs job now" in first.master.cause
+    assert first.deploys == []
+    assert second.checkpointed() == 2
+
+
 def test_a_fork_that_fails_before_its_own_checkpoint_starts_from_the_fork_again(
     tmp_path: Path,
 ) -> None:

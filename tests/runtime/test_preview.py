@@ -472,7 +472,13 @@ def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
     """The tables of open windows are declared by what the operator finds in its own state."""
     records = 10_000
 
-    def captured(parallelism: int, rows_per_second: float | None, **options: Any) -> CapturedJob:
+    def captured(
+        parallelism: int,
+        rows_per_second: float | None,
+        *,
+        adds_aggregate: bool = False,
+        **options: Any,
+    ) -> CapturedJob:
         env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(parallelism)
         env.set_max_parallelism(16)
         source = NumberSequenceSource(0, records - 1, rows_per_second=rows_per_second)
@@ -483,7 +489,8 @@ def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
             WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
         )
         windows = timed.key_by("k").window(TumblingEventTimeWindows.of(Duration.of_seconds(10)))
-        windows.aggregate_batches(n=("n", "sum")).uid("windows").sink_to(CollectSink())
+        aggregates = {"n": ("n", "sum"), **({"last": ("n", "max")} if adds_aggregate else {})}
+        windows.aggregate_batches(**aggregates).uid("windows").sink_to(CollectSink())
         with overriding(ExecutionOptions(**options)), capturing() as capture:
             env.execute("program")
         return capture.jobs[0]
@@ -521,6 +528,17 @@ def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
     result = run_in_process(again.graph, again.config, restore_from=request)
     assert (result.status, result.cause) == (JobStatus.FINISHED, "")
     assert sorted((row.k, row.n) for row in result.collected) == [(k, 2_000) for k in range(5)]
+
+    other = captured(3, None, adds_aggregate=True)
+    refused = preview_restore(
+        other.graph, other.config, kept[0],
+        uri="", store=store, directory=JobLayout(JOB).directory,
+    )  # fmt: skip
+    result = run_in_process(other.graph, other.config, restore_from=request)
+    assert result.status is JobStatus.FAILED
+    (problem,) = refused.problems
+    assert "max(n)" in problem
+    assert problem in result.cause
 
 
 # On the command line ---------------------------------------------------------------------------

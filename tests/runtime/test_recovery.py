@@ -240,6 +240,20 @@ def test_the_latest_job_of_a_name_is_found_or_advice_is_given() -> None:
         latest_job(store, "other")
 
 
+def test_the_latest_job_is_one_that_has_not_finished() -> None:
+    store = MemoryStore()
+    stored_checkpoint(store, 1)
+    ended = JobId("ended")
+    stored_checkpoint(
+        store, 7, job=ended, kind=CheckpointKind.STOP_SUSPEND, location="/savepoints/last"
+    )
+    store.put(JobLayout(ended).finished, b"")
+    assert latest_job(store, "job") == JOB
+    store.put(JobLayout(JOB).finished, b"")
+    with pytest.raises(RestoreError, match=r"job ended.*has finished.*--restore /savepoints/last"):
+        latest_job(store, "job")
+
+
 @pytest.mark.parametrize(
     ("uri", "expected"),
     [

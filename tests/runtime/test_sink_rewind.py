@@ -1,6 +1,7 @@
 """A file sink goes back and on again: its output is always that of the line behind the restore."""
 
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from tests.runtime.connector_harness import Harness, Snapshot
 from tests.runtime.test_parquet_sink import batch, committed, names, pending, sink
-from weir.errors import StorageError, UserError
+from weir.errors import CorruptStateError, StorageError, UserError
 from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.operators.parquet_sink import ParquetSinkOperator
 from weir.protocol.lineage import AttemptBase, Lineage, Span, lineage_of
 from weir.storage.withdrawn import delete_withdrawn
 from weir.testing.faults import Fault, arm
@@ -102,6 +104,30 @@ class TestBack:
             )  # fmt: skip
         assert committed(tmp_path) == [1, 1, 1, 2, 2, 2]
         assert withdrawn(tmp_path) == []
+
+    def test_what_an_older_process_commits_meanwhile_does_not_stay(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was told that checkpoint 2 completed, hangs before its rename, and goes on when the
+        next attempt, which goes back behind 2, has looked at what is output.
+        """
+        old = sink(tmp_path)
+        old.send(batch(1))
+        first = old.checkpoint(1)
+        old.send(batch(2))
+        old.barrier(2)
+        looked = ParquetSinkOperator._committed
+
+        def look(self: ParquetSinkOperator) -> Any:
+            found = list(looked(self))
+            with suppress(CorruptStateError):
+                old.completed(2)
+            return iter(found)
+
+        monkeypatch.setattr(ParquetSinkOperator, "_committed", look)
+        back_to(tmp_path, first, line((1, 1, 1)))
+        assert committed(tmp_path) == [1]
+        assert withdrawn(tmp_path) == ["job/1/part-op-0-2-0.parquet"]
 
     def test_nothing_else_is_left_behind(self, tmp_path: Path) -> None:
         first, second = write(tmp_path, 1, 2)

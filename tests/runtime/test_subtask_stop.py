@@ -6,9 +6,11 @@ import pytest
 
 from tests.builders import barrier
 from tests.runtime.subtask_harness import Counting, SubtaskHarness
+from weir.common.watermark import WatermarkStrategy
 from weir.config import CheckpointingMode
 from weir.ids import CheckpointId
 from weir.operators.base import Poll
+from weir.operators.watermarks import WatermarkFactory
 from weir.protocol.elements import (
     MAX_WATERMARK_MS,
     CancelCheckpoint,
@@ -353,3 +355,21 @@ def test_a_snapshot_says_how_far_event_time_was() -> None:
     harness.write()
     acks = [r for r in harness.reports if isinstance(r, Acknowledged)]
     assert [ack.operators[0].metrics.watermark_ms for ack in acks] == [None, 7, MAX_WATERMARK_MS]
+
+
+def test_a_source_says_how_far_event_time_came_that_its_own_chain_makes() -> None:
+    """No watermark ever comes in at its head."""
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda value, _: 100 * value
+    )
+    harness = SubtaskHarness(source=Counting(3), behind=WatermarkFactory(strategy)())
+    reached = []
+    for checkpoint_id in (1, 2):
+        harness.subtask.on_trigger(barrier(checkpoint_id))
+        reached.append(harness.subtask.metrics(1).watermark_ms)
+        harness.subtask.step()
+        harness.subtask.step()
+    harness.write()
+    assert reached == [None, 99]
+    acks = [r for r in harness.reports if isinstance(r, Acknowledged)]
+    assert [ack.operators[0].metrics.watermark_ms for ack in acks] == reached

@@ -11,7 +11,7 @@ from tests.runtime.operator_harness import MAX_PARALLELISM, Harness
 from weir.common import Time, Types
 from weir.common.batch import Batch
 from weir.datastream.keys import selector_of
-from weir.errors import GraphError, SchemaError, SubtaskError
+from weir.errors import GraphError, RestoreError, SchemaError, SubtaskError
 from weir.graph.key_groups import key_group, key_group_range
 from weir.operators.aggregates import parse_aggregates
 from weir.operators.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
@@ -318,6 +318,19 @@ def test_rows_late_at_the_snapshot_are_late_after_a_restore() -> None:
     before.watermark(9)
     after = Pipeline(late_tag=LATE, restored=before.final.snapshot())
     assert after.run([3], k=["a"], x=[2]) == [("side", "late", [("a", 2)])]
+
+
+def test_open_windows_without_what_a_new_aggregate_needs_are_refused_with_advice() -> None:
+    before = Pipeline()
+    before.run([1], k=["a"], x=[1])
+    open_windows = before.final.snapshot()
+    before.watermark(9)
+    none_open = before.final.snapshot()
+    specs = parse_aggregates({"total": ("x", "sum"), "most": ("x", "max")})
+    factory = WindowAggregateFactory(ColumnKeySelector(("k",)), specs, TEN)
+    with pytest.raises(RestoreError, match=r"'op': the windows .* have no .*max\(x\).* drain"):
+        Harness(factory, restored=open_windows)
+    Harness(factory, restored=none_open)
 
 
 def test_late_but_allowed_rows_fire_their_keys_again_and_not_others() -> None:

@@ -15,7 +15,6 @@ from weir.cli.place import (
     Found,
     absolute,
     find_checkpoint,
-    identity,
     jobs_in,
     name_of,
     not_there,
@@ -105,7 +104,7 @@ def _key_of(found: Found) -> _Key | None:
     for store in _storages(found, None):
         key = _Key(store, layout.manifest(found.manifest.checkpoint_id))
         manifest = key.read()
-        if manifest is None or identity(manifest) != identity(found.manifest):
+        if manifest is None or manifest.identity != found.manifest.identity:
             continue
         if _is_same(manifest.location, found.uri) or not_there(manifest) is not None:
             return key

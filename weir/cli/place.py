@@ -116,14 +116,9 @@ def not_there(manifest: Manifest) -> str | None:
         return f"savepoint {manifest.checkpoint_id} is not in {location} any more; {moved}"
     path = f"{location}/{SAVEPOINT_MANIFEST}"
     found = load(store.read(SAVEPOINT_MANIFEST), path)
-    if not isinstance(found, Manifest) or identity(found) != identity(manifest):
+    if not isinstance(found, Manifest) or found.identity != manifest.identity:
         return f"savepoint {manifest.checkpoint_id} is not in {location}: another is; {moved}"
     return None
-
-
-def identity(manifest: Manifest) -> tuple[object, ...]:
-    """What no two checkpoints have in common; a copy of one has all of it."""
-    return manifest.job_id, manifest.attempt, manifest.checkpoint_id, manifest.triggered_ms
 
 
 def name_of(location: str) -> str:

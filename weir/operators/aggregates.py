@@ -347,6 +347,11 @@ class PartReader:
         self._schema: pa.Schema | None = None
         self._found: list[tuple[Part, int, pa.DataType]] = []  # In batches of that schema.
 
+    def missing(self, schema: pa.Schema) -> list[str]:
+        """The columns that batches of a schema do not have and ``read`` needs."""
+        names = [_name(part) for part in self._parts]
+        return [name for name in names if name not in schema.names]
+
     def read(self, columns: pa.RecordBatch) -> list[PartColumn]:
         """The parts of a batch."""
         schema = columns.schema

@@ -17,13 +17,13 @@ The snapshot's list is *union* state: after rescaling every subtask sees the who
 commits and cleans for the old subtasks ``s % parallelism == index``. With split state one subtask
 could clean away, as a leftover, the file that another was still to commit.
 
-Opening makes the output that of the line behind the restored checkpoint. What this job committed
-beside it is moved to ``_withdrawn``, for its records come again; what was withdrawn and is on it
-comes back. All of it is renames within the subtask's share, so a crash in the middle leaves nothing
-that the next opening would not finish, and going back and on again ends where it began. Whose a
-file is stands in its footer: another job may have written beside it. Then leftovers of older
-attempts go; those that had waited are withdrawn as well, since a savepoint or a checkpoint that
-nobody goes on from now may need them.
+Opening first commits what the restored checkpoint covers. Then leftovers of older attempts go;
+those that had waited are withdrawn, since a savepoint or a checkpoint that nobody goes on from now
+may need them. Then it makes the output that of the line behind the restored checkpoint. What this
+job committed beside it is moved to ``_withdrawn``, for its records come again; what was withdrawn
+and is on it comes back. All of it is renames within the subtask's share, so a crash in the middle
+leaves nothing that the next opening would not finish, and going back and on again ends where it
+began. Whose a file is stands in its footer: another job may have written beside it.
 """
 
 import os
@@ -143,7 +143,6 @@ class ParquetSinkOperator(Operator):
         behind = (span.last for span in ctx.lineage.spans)
         self._saved_id = max((checkpoint_id, *behind))
         self._spared = {spared for item in mine for spared in item.get("spared", ())}
-        self._rewind(checkpoint_id)
         commits = [
             PendingCommit(*names)
             for item in mine
@@ -152,9 +151,12 @@ class ParquetSinkOperator(Operator):
         ]
         self._put_back(commits)
         self._commit(commits, checkpoint_id)
+        # Before looking at what is output: a process of an older attempt that still commits finds
+        # nothing to commit from here on, and what it had committed is seen.
+        self._remove_leftovers()
+        self._rewind(checkpoint_id)
         if not restored and not ctx.state.restored:
             self._refuse_foreign_output()
-        self._remove_leftovers()
         self._sync_moves()
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
@@ -367,23 +369,28 @@ class ParquetSinkOperator(Operator):
             if not attempt.name.isdecimal() or int(attempt.name) >= self.ctx.attempt:
                 continue
             try:
-                for path in list(attempt.iterdir()):
-                    self._remove_leftover(path, AttemptNumber(int(attempt.name)))
+                paths = list(attempt.iterdir())
             except FileNotFoundError:
                 continue  # Another subtask emptied and removed the directory.
+            for path in paths:
+                self._remove_leftover(path, AttemptNumber(int(attempt.name)))
             remove_empty(attempt)
 
     def _remove_leftover(self, path: Path, attempt: AttemptNumber) -> None:
         match = self._being_written.fullmatch(path.name)
         if match and self._stands_in_for(int(match[1])):
-            path.unlink()
+            path.unlink(missing_ok=True)  # It has another name once its writer saw a barrier.
             return
         name = CommittedName.parse(path.name)
         if name is None or not self._is_mine(name):
             return
+        try:
+            footer = _footer(path)
+        except FileNotFoundError:
+            return  # That older process has committed it just now.
         # Without a footer it was never acknowledged, so no checkpoint covers it.
-        if name.checkpoint_id == NO_CHECKPOINT or _footer(path) is None:
-            path.unlink()
+        if name.checkpoint_id == NO_CHECKPOINT or footer is None:
+            path.unlink(missing_ok=True)
         else:
             self._withdraw(path, attempt)
 

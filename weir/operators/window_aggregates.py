@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.common.batch import Batch
-from weir.errors import SchemaError
+from weir.errors import RestoreError, SchemaError
 from weir.operators.aggregates import (
     EVERY_ROW,
     AggregateSpec,
@@ -124,6 +124,7 @@ class WindowAggregateOperator(Operator):
         self._saved = ctx.state.list_state("windows", "union")
         for item in self._saved.get():
             self._schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(item["schema"])))
+            self._check_fits(self._schema)
             for start in item["starts"]:
                 self._window(start)
 
@@ -199,6 +200,21 @@ class WindowAggregateOperator(Operator):
             self._end_windows(max(self._open, default=0) + self._windows.size_ms)
         while self._due:
             self.advance(1 << 16)
+
+    def _check_fits(self, stored: pa.Schema) -> None:
+        """Refuse open windows that lack what the aggregates are made of now.
+
+        What they have seen already is gone, so a new aggregate would be that of a part of them.
+        """
+        parts = self._reader.missing(stored)
+        keys = [name for name in self._selector.column_names if name not in stored.names]
+        if parts or keys:
+            raise RestoreError(
+                f"operator {self.ctx.subtask.operator!r}: the windows that were open have no "
+                f"{', '.join([*keys, *parts])}, so they cannot go on with these keys and "
+                "aggregates. Restore with those of the checkpoint, or from a savepoint of a job "
+                "that was stopped with drain, which leaves no window open"
+            )
 
     def _read(self, batch: Batch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """The slice as parts, and the window of every row."""

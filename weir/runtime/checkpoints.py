@@ -98,6 +98,7 @@ from weir.storage.manifest import (
     load,
 )
 from weir.storage.store import CheckpointStore, store_for
+from weir.storage.withdrawn import delete_unneeded
 from weir.testing.faults import reach
 
 FINAL_RETRY_MS = 100
@@ -183,6 +184,7 @@ class CheckpointRunner:
         self._everybody = tuple(sorted(CheckpointPlan.of(plan).to_acknowledge()))
         self._started: AttemptNumber | None = None  # The newest attempt that took checkpoints.
         self._is_running = False  # It still does.
+        self._cleared_in: AttemptNumber | None = None  # The attempt that last looked for output.
         self._open: dict[CheckpointId, int] = {}  # Triggered, manifest not asked for; since when.
         self._unsettled: set[CheckpointId] = set()  # Triggered; what became of it was not said.
         self._writing: set[CheckpointId] = set()  # Manifests whose outcome is not known.
@@ -285,6 +287,18 @@ class CheckpointRunner:
     def fence_off(self) -> None:
         """Another driver has taken the job over: what is in storage is its own from now on."""
         self._is_fenced_off = True
+
+    def check_fence(self) -> None:
+        """See that no other driver has begun an attempt after those of this one; it does I/O.
+
+        Raises:
+            Fenced: One has.
+            StorageError: The storage failed.
+        """
+        names = self._store.list(self._layout.attempts)
+        newest = max(map(self._layout.attempt_of, names), default=0)
+        if newest > self._newest_attempt:
+            raise Fenced(f"attempt {newest} of the job belongs to another driver")
 
     def job_ended(self, status: JobStatus) -> None:
         """The job is over: keep or delete its checkpoints."""
@@ -427,7 +441,7 @@ class CheckpointRunner:
             case DiscardCheckpoint(completed):
                 # Fenced off, it belongs to the driver that took over.
                 if not self._is_fenced_off and not self._keeps_all:
-                    self._discard(completed.checkpoint_id)
+                    self._discard(completed)
             case RecordAbandoned() | RecordReclaimed():
                 pass
             case FailJob(_, cause):
@@ -514,12 +528,12 @@ class CheckpointRunner:
 
         def work() -> None:
             reach("manifest.before", id=checkpoint_id)
-            self._check_fence()  # Before as well, or the successor finds its number taken.
+            self.check_fence()  # Before as well, or the successor finds its number taken.
             if target is not None:
                 self._write_own_manifest(pending, target, manifest)
                 reach("savepoint.written", id=checkpoint_id)
             created = self._store.create_if_absent(path, manifest)
-            self._check_fence()
+            self.check_fence()
             if not created:  # Nobody newer is there, so it was an older driver: it stops by itself.
                 if target is not None:
                     self._discard_in(target, checkpoint_id, pending.attempt)
@@ -565,19 +579,13 @@ class CheckpointRunner:
                 return
         self._step(outcome)
 
-    def _check_fence(self) -> None:
-        names = self._store.list(self._layout.attempts)
-        newest = max(map(self._layout.attempt_of, names), default=0)
-        if newest > self._newest_attempt:
-            raise Fenced(f"attempt {newest} of the job belongs to another driver")
-
     def _give_up(self, pending: PendingCheckpoint, path: str, manifest: bytes, cause: str) -> None:
         """Writing failed: take the key with a tombstone, so that the manifest cannot appear."""
         checkpoint_id = pending.checkpoint_id
 
         def taken() -> ManifestWritten | ManifestFailed:
             if self._store.read(path) == manifest:
-                self._check_fence()
+                self.check_fence()
                 return ManifestWritten(checkpoint_id)  # It was written after all.
             return ManifestFailed(checkpoint_id, cause, may_exist=True)
 
@@ -615,7 +623,7 @@ class CheckpointRunner:
                 given_up_ms=self._clock.now_ms(),
                 reason=cause,
             )
-            self._check_fence()  # A successor's number is not ours to take.
+            self.check_fence()  # A successor's number is not ours to take.
             path = self._layout.manifest(checkpoint_id)
             if self._store.create_if_absent(path, dump(tombstone)):
                 return ManifestFailed(checkpoint_id, cause)
@@ -681,11 +689,12 @@ class CheckpointRunner:
     def _discard_in(self, target: str, checkpoint_id: CheckpointId, attempt: AttemptNumber) -> None:
         discard_savepoint(self._open_store(target), self._job_id, checkpoint_id, attempt)
 
-    def _discard(self, checkpoint_id: CheckpointId) -> None:
+    def _discard(self, completed: CompletedCheckpoint) -> None:
+        checkpoint_id = completed.checkpoint_id
         self._source_records.pop(checkpoint_id, None)
 
         def work() -> None:
-            self._check_fence()  # A driver that took over may be restoring from it.
+            self.check_fence()  # A driver that took over may be restoring from it.
             # The manifest first: without it the rest is no checkpoint that somebody could restore.
             self._store.delete(self._layout.manifest(checkpoint_id))
             self._store.delete_prefix(self._layout.checkpoint(checkpoint_id))
@@ -694,9 +703,33 @@ class CheckpointRunner:
             if outcome is None:
                 now = self._clock.now_ms()
                 self._emit(CheckpointsDiscarded(now, (checkpoint_id,)))
+                self._delete_withdrawn(completed)
             self._deleted(outcome)
 
         self._run(work, done)
+
+    def _delete_withdrawn(self, discarded: CompletedCheckpoint) -> None:
+        """Delete the output that only the discarded branch could have brought back.
+
+        Once in an attempt also without a branch, for what waited when the attempts before failed.
+        """
+        if discarded.abandoned_at_ms is None and self._cleared_in == self._started:
+            return
+        self._cleared_in = self._started
+        directories = {op.files for op in self._plan.graph.operators if op.files is not None}
+
+        def work() -> None:
+            self.check_fence()  # A driver that took over may be bringing it back.
+            up_to = discarded.checkpoint_id
+            delete_unneeded(self._store, self._job_id, directories, up_to)
+
+        def done(outcome: Exception | None) -> None:
+            if outcome is not None:
+                text = f"output that was taken back could not be deleted and stays: {outcome}"
+                self._emit(Notice(self._clock.now_ms(), text))
+
+        if directories:
+            self._run(work, done)
 
     def _delete(self, handles: tuple[StateHandle, ...]) -> None:
         paths = [handle.path for handle in handles if handle.path is not None]
@@ -725,7 +758,7 @@ class CheckpointRunner:
         self._claim = None
 
         def work() -> None:
-            self._check_fence()
+            self.check_fence()
             if claim.job_id == self._job_id:  # First: nobody restores it by its number any more.
                 self._store.delete_prefix(self._layout.checkpoint(claim.checkpoint_id))
             store = self._open_store(claim.location)

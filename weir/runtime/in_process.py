@@ -480,7 +480,8 @@ class InProcessCluster:
                 slot.alive = False
                 if slot.worker is not None:
                     self._stop(slot.worker, grace_ms=0)
-                del self.slots[slot.index]
+                if self.slots.get(slot.index) is slot:  # One that came late is released twice.
+                    del self.slots[slot.index]
 
     def _stop(self, process: InProcessWorker, grace_ms: int) -> None:
         process.put(CommandArrived(StopProcess(process.attempt)))

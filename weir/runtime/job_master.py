@@ -78,7 +78,7 @@ from weir.protocol.messages import (
 )
 from weir.protocol.pending import STOP_KINDS, CompletedCheckpoint
 from weir.protocol.restarts import initial, on_failure
-from weir.runtime.checkpoints import CheckpointRunner
+from weir.runtime.checkpoints import CheckpointRunner, Fenced
 from weir.runtime.coordination import ControlPlane
 from weir.runtime.polling import RequestPoll
 from weir.runtime.recovery import (
@@ -702,7 +702,11 @@ class JobMaster:
                 requested=None if self._checkpoints.has_completed else self._restore_from,
                 open_store=self._open_store,
             )
-            return choice, begin_from(self._store, self._job_id, attempt.number, choice)
+            found = begin_from(self._store, self._job_id, attempt.number, choice)
+            # Behind it: a driver that has claimed the job since either goes on from what was noted
+            # just now, or is seen here, before the sinks move what it counts on.
+            self._checkpoints.check_fence()
+            return choice, found
 
         def done(outcome: tuple[RestoreChoice, CheckpointsRestored] | Exception) -> None:
             if self._attempt is not attempt or not self._is_initializing:
@@ -711,6 +715,9 @@ class JobMaster:
                 # A driver before this one finished it, and was gone before anybody had heard.
                 self._change(JobStatus.RUNNING)
                 self._end(JobStatus.FINISHED)
+                return
+            if isinstance(outcome, Fenced):
+                self._superseded()
                 return
             if isinstance(outcome, Exception):
                 self._cannot_begin(f"cannot restore: {outcome}", outcome)

@@ -175,7 +175,7 @@ def find_state(request: RestoreRequest, open_store: OpenStore = store_for) -> St
         found = load(own.read(SAVEPOINT_MANIFEST), f"{manifest.location}/{SAVEPOINT_MANIFEST}")
     except NotFoundError:
         found = None
-    if isinstance(found, Manifest) and _identity(found) == _identity(manifest):
+    if isinstance(found, Manifest) and found.identity == manifest.identity:
         return StoredState(manifest, own, manifest.location, "")
     there = open_store(request.uri)
     if any(handle.path and there.exists(handle.path) for handle in manifest.handles):
@@ -207,11 +207,6 @@ def _find_savepoint(store: CheckpointStore, directory: str) -> StoredState:
     return StoredState(manifest, store, directory, "")
 
 
-def _identity(manifest: Manifest) -> tuple[JobId, CheckpointId, AttemptNumber, int]:
-    """What no two checkpoints have in common; a copy of one has all of it."""
-    return manifest.job_id, manifest.checkpoint_id, manifest.attempt, manifest.triggered_ms
-
-
 def search(store: CheckpointStore, job_id: JobId) -> CheckpointsRestored:
     """What the storage holds of a job: its completed checkpoints and the next free number."""
     completed = tuple(
@@ -233,18 +228,33 @@ def search(store: CheckpointStore, job_id: JobId) -> CheckpointsRestored:
 
 
 def latest_job(store: CheckpointStore, name: str) -> JobId:
-    """The job of this name that completed a checkpoint last.
+    """The job of this name that completed a checkpoint last and has not finished.
 
     Raises:
         RestoreError: There is none.
     """
     jobs = find_jobs(store, name)
-    if not jobs:
+    for job_id in jobs:
+        if not store.exists(JobLayout(job_id).finished):
+            return job_id
+    if jobs:
         raise RestoreError(
-            f"the checkpoint storage holds no completed checkpoint of a job named {name!r}; "
-            "check --storage and the job's name, or start without --restore"
+            f"job {jobs[0]}, the latest that is named {name!r}, has finished. To go on from "
+            f"{_left_behind(store, jobs[0])}; to run it anew, start it without --restore"
         )
-    return jobs[0]
+    raise RestoreError(
+        f"the checkpoint storage holds no completed checkpoint of a job named {name!r}; "
+        "check --storage and the job's name, or start without --restore"
+    )
+
+
+def _left_behind(store: CheckpointStore, job_id: JobId) -> str:
+    """What to restore of a job that has finished, and how."""
+    found = (stored.manifest for stored in list_checkpoints(store, job_id))
+    newest = next((manifest for manifest in found if isinstance(manifest, Manifest)), None)
+    if newest is None or newest.location is None:
+        return "what is left of it give a path, <storage>/<job>/chk-<n>"
+    return f"its savepoint give the path, --restore {newest.location}"
 
 
 def choose_restore(
@@ -274,22 +284,8 @@ def choose_restore(
             "to go on from that"
         )
     line = _Line(bases)
-    passed_over: dict[CheckpointId, str] = {}
-    usable: list[Manifest] = []
-    beside: list[CheckpointId] = []
-    for stored in list_checkpoints(store, job_id):
-        try:
-            manifest = _usable(stored)
-        except CorruptStateError as error:
-            passed_over[stored.checkpoint_id] = str(error)
-            continue
-        if manifest is None:
-            continue
-        if not line.holds(manifest):
-            beside.append(manifest.checkpoint_id)
-        elif line.counts(manifest):
-            usable.append(manifest)
-    for manifest in sorted(usable, key=lambda m: (m.attempt, m.checkpoint_id), reverse=True):
+    usable, beside, passed_over = _sorted_by_line(store, job_id, line)
+    for manifest in usable:
         state = _state_of(store, job_id, manifest, open_store)
         try:
             verify(state.store, manifest, state.directory)
@@ -325,6 +321,31 @@ def choose_restore(
     if (why := line.cannot_begin(beside)) is not None:
         raise RestoreError(f"job {job_id} {why}")
     return RestoreChoice(_assign(graph, config, None))
+
+
+def _sorted_by_line(
+    store: CheckpointStore, job_id: JobId, line: "_Line"
+) -> tuple[list[Manifest], list[CheckpointId], dict[CheckpointId, str]]:
+    """What the job may come back to, the newest first; what lies beside its line; and what cannot
+    be read, and why.
+    """
+    usable: list[Manifest] = []
+    beside: list[CheckpointId] = []
+    passed_over: dict[CheckpointId, str] = {}
+    for stored in list_checkpoints(store, job_id):
+        try:
+            manifest = _usable(stored)
+        except CorruptStateError as error:
+            passed_over[stored.checkpoint_id] = str(error)
+            continue
+        if manifest is None:
+            continue
+        if not line.holds(manifest):
+            beside.append(manifest.checkpoint_id)
+        elif line.counts(manifest):
+            usable.append(manifest)
+    usable.sort(key=lambda m: (m.attempt, m.checkpoint_id), reverse=True)
+    return usable, beside, passed_over
 
 
 def begin_from(

@@ -74,6 +74,11 @@ class Manifest:
         return tuple(handle for ack in self.acks for handle in ack.handles)
 
     @property
+    def identity(self) -> tuple[JobId, CheckpointId, AttemptNumber, int]:
+        """What no two checkpoints have in common; a copy of one has all of it."""
+        return self.job_id, self.checkpoint_id, self.attempt, self.triggered_ms
+
+    @property
     def state_size(self) -> int:
         """Bytes of all pieces together."""
         return sum(handle.size for handle in self.handles)

@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -33,12 +32,12 @@ from weir.protocol.pending import SAVEPOINT_KINDS
 from weir.storage.bases import bases_of
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
 from weir.storage.manifest import Manifest, OperatorSummary, list_checkpoints, load, read_handle
+from weir.storage.rollback_words import sentences
 from weir.storage.store import CheckpointStore, store_for
 from weir.storage.withdrawn import CommittedName, withdrawn_files
 from weir.storage.writer import load_items
 
 SPLITS_SHOWN_MAX = 100  # Of one source, in the figures.
-SPLITS_SAID_MAX = 3  # And in the sentences.
 TEXT_MAX = 120  # Characters of a split or position.
 SPLIT_START, SPLIT_END = "start", "end"
 
@@ -186,7 +185,7 @@ def preview(
             _source_move(source, now, then, emitted) for source in _operators(now, then, "source")
         ),
         outputs=tuple(
-            _output_move(sink, job_id, then, line_of_output)
+            _output_move(sink, job_id, then, line_then, line_of_output)
             for sink in _operators(now, then, "sink")
         ),
         abandoned=branch.abandoned,
@@ -197,21 +196,6 @@ def preview(
         ),
     )
     return replace(seen, sentences=tuple(sentences(seen)))
-
-
-def sentences(seen: RollbackPreview) -> Iterator[str]:
-    """A preview in words, the most important first."""
-    yield _said_of_target(seen)
-    for source in seen.sources:
-        yield _said_of_source(source, seen)
-    if not seen.sources:
-        yield "which records are read again is not known: the checkpoints say nothing of sources"
-    yield from _said_of_event_time(seen)
-    for output in seen.outputs:
-        yield _said_of_output(output, seen)
-    if seen.state_size_now is not None:
-        yield f"state: {_size(seen.state_size_then)} instead of {_size(seen.state_size_now)}"
-    yield from _said_of_branches(seen)
 
 
 # Where things are.
@@ -410,13 +394,17 @@ def _between(then: int | None, now: int | None) -> int | None:
 
 
 def _output_move(
-    sink: OperatorSummary, job_id: JobId, then: _Side, line: Lineage | None
+    sink: OperatorSummary,
+    job_id: JobId,
+    then: _Side,
+    line: Lineage | None,
+    line_of_output: Lineage | None,
 ) -> OutputMove:
     assert sink.files is not None
     root = Path(sink.files)
     problem = ""
     beside = withdrawn = None
-    if line is None:
+    if line is None or line_of_output is None:
         problem = "what the job's attempts went on from cannot be read"
     else:
         spared = _spared(then, sink.uid, job_id)
@@ -424,7 +412,7 @@ def _output_move(
             beside = _measured(
                 path
                 for path, name in _committed(root, sink.uid)
-                if name.checkpoint_id not in line
+                if name.checkpoint_id not in line_of_output
                 and name.checkpoint_id not in spared
                 and _is_of(path, job_id)
             )
@@ -492,152 +480,6 @@ def _spared(side: _Side, uid: OperatorId, job_id: JobId) -> set[int]:
         return {one for item in items if item["job"] == job_id for one in item.get("spared", ())}
     except (KeyError, TypeError, AttributeError):
         return set()  # Another kind of sink, which keeps something else there.
-
-
-# Words.
-
-
-def _said_of_target(seen: RollbackPreview) -> str:
-    then, ago = f"checkpoint {seen.checkpoint_id}", _duration(seen.wall_time_lost_ms)
-    if seen.checkpoint_id == seen.newest_id and not seen.is_forward:
-        return f"the job goes on from its newest checkpoint, {seen.checkpoint_id}, taken {ago} ago"
-    if seen.is_forward:
-        return f"the job goes on from {then}, which is not on its line; taken {ago} ago"
-    return f"the job goes back to {then}: {ago} of work are undone"
-
-
-def _said_of_source(source: SourceMove, seen: RollbackPreview) -> str:
-    then = f"checkpoint {seen.checkpoint_id}"
-    least = "at least " if source.is_at_least else ""
-    match source.records:
-        case None:
-            said = f"source {source.name}: how many records are read again is not known"
-        case 0:
-            said = f"source {source.name}: no record is read again"
-            if source.is_at_least:
-                said = f"source {source.name}: only what came since then is read again"
-        case records if records > 0:
-            are = "record is" if records == 1 else "records are"
-            said = f"source {source.name}: {least}{records:,} {are} read again"
-        case records:
-            are = "record is" if records == -1 else "records are"
-            said = f"source {source.name}: {-records:,} {are} passed over, for {then} has them"
-    if source.split_count is None or not source.split_count:
-        return said
-    shown = [f"{m.split} from {m.now} to {m.then}" for m in source.splits[:SPLITS_SAID_MAX]]
-    rest = source.split_count - len(shown)
-    return f"{said}; position of {'; of '.join(shown)}{f'; of {rest:,} more' if rest else ''}"
-
-
-def _said_of_event_time(seen: RollbackPreview) -> Iterator[str]:
-    now, then, lost = seen.watermark_now_ms, seen.watermark_then_ms, seen.event_time_lost_ms
-    if now is None and then is None:
-        return
-    if then is None:
-        yield f"event time: not known of checkpoint {seen.checkpoint_id}; now {_moment(now)}"
-    elif now == then:
-        yield f"event time stays at {_moment(then)}"
-    elif lost is None:
-        yield f"event time: {_moment(then)} instead of {_moment(now)}"
-    elif lost > 0:
-        yield f"event time goes back by {_duration(lost)}, to {_moment(then)}"
-    else:
-        yield f"event time goes forward by {_duration(-lost)}, to {_moment(then)}"
-
-
-def _said_of_output(output: OutputMove, seen: RollbackPreview) -> str:
-    where = f"output {output.directory}"
-    if output.files_beside is None or output.files_withdrawn is None:
-        return f"{where}: which files would move is not known: {output.problem}"
-    parts = []
-    beside = f"{_files(output.files_beside)} ({_size(output.bytes_beside or 0)})"
-    back = f"{_files(output.files_withdrawn)} ({_size(output.bytes_withdrawn or 0)})"
-    is_one, is_one_back = output.files_beside == 1, output.files_withdrawn == 1
-    if seen.rewinds_output:
-        if output.files_beside:
-            parts.append(f"{beside} {'is' if is_one else 'are'} taken back")
-        if output.files_withdrawn:
-            parts.append(f"{back} {'comes' if is_one_back else 'come'} back")
-    else:
-        if output.files_beside:
-            stay = "stays, and its rows come" if is_one else "stay, and their rows come"
-            parts.append(f"{beside} {stay} a second time")
-        if output.files_withdrawn:
-            stay = (
-                "stays taken back; its rows are"
-                if is_one_back
-                else "stay taken back; their rows are"
-            )
-            parts.append(f"{back} {stay} missing")
-    return f"{where}: {'; '.join(parts) or 'no file moves'}"
-
-
-def _said_of_branches(seen: RollbackPreview) -> Iterator[str]:
-    if seen.abandoned is None or seen.reclaimed is None:
-        yield "which checkpoints are left behind is not known"
-    if seen.abandoned:
-        is_one = len(seen.abandoned) == 1
-        yield (
-            f"{_checkpoints(seen.abandoned)} {'is' if is_one else 'are'} kept for "
-            f"{_duration(seen.abandoned_ttl_ms)}; until then the job can go on from "
-            f"{'it' if is_one else 'them'} after all"
-        )
-    if seen.reclaimed:
-        count = "counts" if len(seen.reclaimed) == 1 else "count"
-        yield f"{_checkpoints(seen.reclaimed)} {count} again"
-    if seen.unreadable:
-        yield f"{_checkpoints(seen.unreadable)} cannot be read"
-
-
-def _checkpoints(ids: tuple[int, ...]) -> str:
-    if len(ids) == 1:
-        return f"checkpoint {ids[0]}"
-    if len(ids) == 2:
-        return f"checkpoints {ids[0]} and {ids[1]}"
-    gaps = ids[-1] - ids[0] + 1 != len(ids)
-    return f"checkpoints {ids[0]} to {ids[-1]}{f' ({len(ids)} of them)' if gaps else ''}"
-
-
-def _files(count: int) -> str:
-    return f"{count:,} {'file' if count == 1 else 'files'}"
-
-
-def _size(count: int) -> str:
-    value, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 999.95:
-            break
-        value, unit = value / 1_000, larger
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
-
-
-_UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-
-
-def _duration(ms: int) -> str:
-    """In the two largest units that say something."""
-    if ms < 1_000:
-        return f"{ms} ms"
-    left, parts = round(ms / 1_000), []
-    for unit, seconds in _UNITS:
-        count, left = divmod(left, seconds)
-        if count:
-            parts.append(f"{count:,} {'days' if unit == 'day' and count > 1 else unit}")
-        elif parts:
-            break
-    return " ".join(parts[:2])
-
-
-def _moment(ms: int | None) -> str:
-    if ms is None:
-        return "not known"
-    if ms >= MAX_WATERMARK_MS:
-        return "its end"
-    try:
-        at = datetime.fromtimestamp(ms / 1_000, UTC)
-    except (OverflowError, ValueError, OSError):  # Event times can be anything.
-        return f"{ms} ms"
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _json(value: Any) -> str:

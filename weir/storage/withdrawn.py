@@ -16,14 +16,17 @@ every checkpoint and savepoint that may need it.
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote, unquote
 
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId
-from weir.protocol.lineage import ANY_ATTEMPT, Lineage
+from weir.protocol.lineage import ANY_ATTEMPT, NO_END, Lineage, lineage_of
+from weir.storage.bases import bases_of
+from weir.storage.manifest import Manifest, list_checkpoints
+from weir.storage.store import CheckpointStore, NotFoundError
 
 PENDING = "_pending"
 WITHDRAWN = "_withdrawn"
@@ -105,15 +108,54 @@ def delete_withdrawn(directory: str, job_id: JobId, checkpoint_ids: Collection[i
         OSError: A file cannot be deleted. Repeating it goes on where it ended.
     """
     root = Path(directory)
+    files = [f for f in withdrawn_files(root, job_id) if f.name.checkpoint_id in checkpoint_ids]
+    return _delete(root, job_id, files)
+
+
+def delete_unneeded(
+    store: CheckpointStore, job_id: JobId, directories: Collection[str], up_to: CheckpointId
+) -> None:
+    """Delete what was taken back of checkpoints up to this one and is on no line that is kept.
+
+    Kept are the line that the job is on, and that of everything that ``store`` holds of the job. If
+    some of it cannot be read, nothing is deleted.
+
+    Raises:
+        StorageError, CorruptStateError: What the job went on from cannot be read.
+        OSError: A file cannot be deleted. Repeating it goes on where it ended.
+    """
+    found = {
+        Path(directory): [
+            file
+            for file in withdrawn_files(Path(directory), job_id)
+            if file.name.checkpoint_id <= up_to
+        ]
+        for directory in directories
+    }
+    if not any(found.values()):
+        return  # Nearly always, and far cheaper to find out than the lines.
+    bases = bases_of(store, job_id)
+    stored = list_checkpoints(store, job_id)
+    is_known = all(isinstance(each.error, NotFoundError | None) for each in stored)
+    if not (bases and is_known):
+        return
+    lines = [lineage_of(max(bases), NO_END, bases)]
+    for each in stored:
+        if isinstance(each.manifest, Manifest):
+            lines.append(lineage_of(each.manifest.attempt, each.checkpoint_id, bases))
+    for root, files in found.items():
+        _delete(root, job_id, [f for f in files if not any(f.is_on(line) for line in lines)])
+
+
+def _delete(root: Path, job_id: JobId, files: Iterable[WithdrawnFile]) -> int:
     count = 0
-    for file in list(withdrawn_files(root, job_id)):
-        if file.name.checkpoint_id in checkpoint_ids:
-            try:
-                file.path.unlink()
-            except FileNotFoundError:
-                continue  # Somebody else did, or the job took it back.
-            count += 1
-            remove_empty(file.path.parent)
+    for file in files:
+        try:
+            file.path.unlink()
+        except FileNotFoundError:
+            continue  # Somebody else did, or the job took it back.
+        count += 1
+        remove_empty(file.path.parent)
     if count:
         remove_empty(withdrawn_directory(root, job_id), root / WITHDRAWN)
     return count

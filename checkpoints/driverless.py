@@ -9,7 +9,7 @@ from controlplane import clock
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus
 
 
-def is_abandoned(job: str, now: datetime) -> Q:
+def is_driverless(job: str, now: datetime) -> Q:
     """Whether the job in column ``job`` has no driver that may still speak.
 
     One that ended its job itself winds up: it may be writing a manifest, and will say what came of
