@@ -129,7 +129,7 @@ def test_going_back_is_told_in_numbers_and_in_words(job: Job) -> None:
     assert seen.event_time_lost_ms == 150 * 60_000
     assert seen.sentences == (
         "the job goes back to checkpoint 4: 6 h of work are undone",
-        'source Flights: 175 records are read again; position of file a from 550 to 400',
+        "source Flights: 175 records are read again; position of file a from 550 to 400",
         "event time goes back by 2 h 30 min, to 1970-01-01 06:40:00 UTC",
         f"output {job.output}: 2 files (15.0 kB) are taken back",
         "checkpoints 7 and 8 are kept for 7 days; until then the job can go on from them after all",
