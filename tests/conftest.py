@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 SYSTEMS = ("e2e", "spark", "embedded")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before the plugin that deals the groups out reads them.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a directory together in one process: they share servers and contexts."""
 
