@@ -8,8 +8,6 @@ LOCK_VENV := .venv-lock
 UV_VERSION := 0.13.8
 # More pytest options, for example: make test PYTEST_ARGS="-m 'not spark'"
 PYTEST_ARGS ?=
-# Processes that run tests at the same time.
-PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -62,7 +60,7 @@ format: setup ## Rewrite the code into its format
 	$(BIN)/ruff format .
 
 test: lint ## Lint, then the whole test suite
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 up: setup ## Start the whole control plane here, with a job to look at; Ctrl-C ends it
 	$(BIN)/python manage.py weir_up --demo

@@ -1,7 +1,6 @@
 """Servers for the tests that need them. Nothing starts for a test that does not ask."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,24 +10,6 @@ if TYPE_CHECKING:  # Tests of the runtime alone need neither Django nor a server
 
     from controlplane.embedded.postgres import Postgres
     from controlplane.embedded.redis import Redis
-
-
-TESTS = Path(__file__).parent
-# Whole systems of many processes: one at a time, beside which there is room for the rest.
-SYSTEMS = ("e2e", "spark", "embedded")
-
-
-@pytest.hookimpl(tryfirst=True)  # Before the plugin that deals the groups out reads them.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a directory together in one process: they share servers and contexts."""
-
-    def group(item: pytest.Item) -> str:
-        directory = item.path.relative_to(TESTS).parts[0]
-        return "systems" if directory in SYSTEMS else directory
-
-    items.sort(key=lambda item: group(item) != "systems")  # They take longest, so they begin.
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
 
 
 @pytest.fixture(scope="session")

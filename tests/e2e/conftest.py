@@ -14,6 +14,8 @@ from tests.spark.harness import SESSION, described, processes_of, wait_until
 ENVIRONMENT = {
     "WEIR_DRIVER_TIMEOUT_MS": "8000",
     "WEIR_LOG_LEVEL": "INFO",
+    # With a checkpoint every 300 ms the usual few would be gone before anybody went back to one.
+    "WEIR_RETAINED_CHECKPOINTS": "300",
 }
 
 
