@@ -6,11 +6,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
-
 from checkpoints import naming, restores, savepoints, starting
 from checkpoints.restores import Restorable
-from controlplane import logs
 from controlplane.accounts.models import User
 from controlplane.errors import Invalid, WrongState
 from jobs import operations, services
@@ -74,27 +71,25 @@ def rollback(
         Busy: Another operation has to end first.
         KeyReused: The idempotency key came with another request.
     """
-    services.check_key(key)
-    asked = {
+    given = {
         "checkpoint": checkpoint,
         "savepoint": None if savepoint is None else str(savepoint),
         "rewind_output": rewind_output,
         "allow_non_restored_state": allow_non_restored_state,
     }
-    with transaction.atomic(), logs.about(job=job_id):
-        job = services.locked(job_id)
-        mark = operations.fingerprint(OperationKind.ROLLBACK, asked, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with services.asking(actor, job_id, OperationKind.ROLLBACK, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         _check_relaunchable(job, "rolled back", _RELAUNCHABLE)
         target = restores.chosen(job, checkpoint, savepoint)
         operation = operations.begin(
             job,
             OperationKind.ROLLBACK,
             actor,
-            {**asked, **_named(target)},
+            {**given, **_named(target)},
             key=key,
-            mark=mark,
+            mark=asked.mark,
             progress=OperationState(steps.OperationKind.ROLLBACK, restore=target.uri),
         )
         return starting.start(actor, job, operation, before=_where(job))
@@ -109,13 +104,11 @@ def rescale(
         NotFound, WrongState, Busy, KeyReused: As ``rollback``.
         Invalid: The parallelism is none, or above the max parallelism of the job's state.
     """
-    services.check_key(key)
-    asked = {"parallelism": parallelism}
-    with transaction.atomic(), logs.about(job=job_id):
-        job = services.locked(job_id)
-        mark = operations.fingerprint(OperationKind.RESCALE, asked, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    given = {"parallelism": parallelism}
+    with services.asking(actor, job_id, OperationKind.RESCALE, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         unfinished = tuple(s for s in _RELAUNCHABLE if s != JobStatus.FINISHED)
         _check_relaunchable(job, "rescaled", unfinished)
         _check_parallelism(job, parallelism)
@@ -123,9 +116,9 @@ def rescale(
             job,
             OperationKind.RESCALE,
             actor,
-            asked,
+            given,
             key=key,
-            mark=mark,
+            mark=asked.mark,
             timeout_ms=starting.timeout_ms(job),
             progress=OperationState(steps.OperationKind.RESCALE),
         )
@@ -158,8 +151,7 @@ def fork(
     Raises:
         NotFound, Invalid, WrongState, Busy, KeyReused: As ``rollback`` and ``submit``.
     """
-    services.check_key(key)
-    asked: dict[str, Any] = {
+    given: dict[str, Any] = {
         "name": name,
         "checkpoint": checkpoint,
         "savepoint": None if savepoint is None else str(savepoint),
@@ -169,11 +161,10 @@ def fork(
         "artifact_digest": None if pipeline is None else pipeline.artifact_digest,
         "allow_non_restored_state": allow_non_restored_state,
     }
-    with transaction.atomic(), logs.about(job=job_id):
-        job = services.locked(job_id)
-        mark = operations.fingerprint(OperationKind.FORK, asked, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with services.asking(actor, job_id, OperationKind.FORK, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         submission = like(
             job,
             name,
@@ -191,9 +182,9 @@ def fork(
             job,
             OperationKind.FORK,
             actor,
-            {**asked, **_named(target), "submission": services.parameters_of(submission)},
+            {**given, **_named(target), "submission": services.parameters_of(submission)},
             key=key,
-            mark=mark,
+            mark=asked.mark,
             timeout_ms=starting.timeout_ms(job),
             progress=OperationState(
                 steps.OperationKind.FORK, restore=None if target is None else target.uri

@@ -53,7 +53,7 @@ def of_savepoint(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
         needed_by.append(f"{claimant.pk} has claimed it and is {claimant.status}")
     if _stop_to_complete(job) == number:
         needed_by.append(f"{job.pk} is being stopped with it")
-    if number in numbers(job) and not needed_by:
+    if not needed_by and number in numbers(job):
         needed_by.append(f"{job.pk} builds a checkpoint on it")
     return needed_by
 

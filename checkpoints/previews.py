@@ -65,7 +65,7 @@ def restore(
         Invalid: The pipeline or something else is not what it may be.
         KeyReused: The idempotency key came with another request.
     """
-    asked: dict[str, Any] = {
+    given: dict[str, Any] = {
         "kind": "restore",
         "of": str(restore),
         "pipeline": None if pipeline is None else _named(pipeline),
@@ -73,12 +73,10 @@ def restore(
         "parameters": dict(parameters or {}),
         "allow_non_restored_state": allow_non_restored_state,
     }
-    services.check_key(key)
-    with transaction.atomic(), logs.about(job=job_id):
-        job = services.locked(job_id)
-        mark = operations.fingerprint(OperationKind.PREVIEW, asked, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with services.asking(actor, job_id, OperationKind.PREVIEW, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         changed = like(
             job,
             job.name,
@@ -90,13 +88,13 @@ def restore(
         checked = check(changed)
         digest = None if checked.artifact is None else checked.artifact.digest
         runs = Pipeline(checked.pipeline_kind.value, checked.pipeline_target, digest)
-        given = {
-            **asked,
+        whole = {
+            **given,
             "restore": _uri_of(job, restore),
             "pipeline": _named(runs),
             "options": checked.options,
         }
-        return _begin(actor, job, OperationKind.PREVIEW, given, key, mark)
+        return _begin(actor, job, OperationKind.PREVIEW, whole, key, asked.mark)
 
 
 def _uri_of(job: Job, restore: int | UUID | str) -> str:
@@ -126,21 +124,19 @@ def rollback(
         NotFound, Invalid: As ``going_back.rollback``.
         KeyReused: The idempotency key came with another request.
     """
-    asked = {
+    given = {
         "kind": "rollback",
         "checkpoint": checkpoint,
         "savepoint": None if savepoint is None else str(savepoint),
         "rewind_output": rewind_output,
     }
-    services.check_key(key)
-    with transaction.atomic(), logs.about(job=job_id):
-        job = services.locked(job_id)
-        mark = operations.fingerprint(OperationKind.PREVIEW, asked, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with services.asking(actor, job_id, OperationKind.PREVIEW, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         target = restores.chosen(job, checkpoint, savepoint)
-        given = {**asked, "checkpoint": target.number, "restore": target.uri}
-        return _begin(actor, job, OperationKind.PREVIEW, given, key, mark)
+        whole = {**given, "checkpoint": target.number, "restore": target.uri}
+        return _begin(actor, job, OperationKind.PREVIEW, whole, key, asked.mark)
 
 
 def compare(
@@ -159,21 +155,19 @@ def compare(
         Invalid: No key was named, or a job has no file output.
         KeyReused: The idempotency key came with another request.
     """
-    asked = {"other": other_job_id, "keys": list(keys), "windows": list(windows)}
-    services.check_key(key)
+    given = {"other": other_job_id, "keys": list(keys), "windows": list(windows)}
     _check_columns("keys", keys, least=1)
     _check_columns("windows", windows)
-    with transaction.atomic(), logs.about(job=job_id):
-        job = services.locked(job_id)
-        mark = operations.fingerprint(OperationKind.COMPARE, asked, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with services.asking(actor, job_id, OperationKind.COMPARE, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         is_id = "\0" not in other_job_id
         other = Job.objects.filter(pk=other_job_id).first() if is_id else None
         if other is None:
             raise NotFound(f"there is no job {other_job_id!r}")
-        given = {**asked, "outputs": _pairs(job, other)}
-        return _begin(actor, job, OperationKind.COMPARE, given, key, mark)
+        whole = {**given, "outputs": _pairs(job, other)}
+        return _begin(actor, job, OperationKind.COMPARE, whole, key, asked.mark)
 
 
 def _pairs(job: Job, other: Job) -> list[dict[str, str]]:

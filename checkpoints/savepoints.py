@@ -73,16 +73,14 @@ def save(
     Raises:
         As ``take``.
     """
-    services.check_key(key)
     kind = OperationKind(progress.kind.value)
     problems = Problems()
     naming.check_words(words["name"] or None, words["note"], words["labels"], problems)
     location = words["location"] and naming.check_location(words["location"], problems)
-    with transaction.atomic(), logs.about(job=job_id):
-        job = services.locked(job_id)
-        mark = operations.fingerprint(kind, {**words, **more}, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with services.asking(actor, job_id, kind, {**words, **more}, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         problems.refuse("a savepoint cannot be described")
         starting.check_runs(job, "savepoints are taken while it runs")
         name = words["name"] or naming.made_up(job)
@@ -92,7 +90,7 @@ def save(
             actor,
             {**words, **more, "name": name, "location": location},
             key=key,
-            mark=mark,
+            mark=asked.mark,
             timeout_ms=starting.timeout_ms(job),
             progress=progress,
         )

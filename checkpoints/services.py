@@ -2,11 +2,9 @@
 
 import logging
 
-from django.db import transaction
-
 from checkpoints.coordination import pump
 from checkpoints.starting import check_runs
-from controlplane import clock, logs
+from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from jobs import operations, services
@@ -27,12 +25,10 @@ def request_checkpoint(actor: User | None, job_id: str, *, key: str | None = Non
         Busy: It is being cancelled or restarted.
         KeyReused: The idempotency key came with another request.
     """
-    services.check_key(key)
-    with transaction.atomic(), logs.about(job=job_id):
-        job = services.locked(job_id)
-        mark = operations.fingerprint(OperationKind.CHECKPOINT, {}, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with services.asking(actor, job_id, OperationKind.CHECKPOINT, {}, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         check_runs(job, "checkpoints are taken while it runs")
         operation = operations.begin(job, OperationKind.CHECKPOINT, actor, {}, key=key)
         operations.start(operation)

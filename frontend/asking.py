@@ -21,13 +21,13 @@ from django.views.decorators.http import require_GET, require_http_methods
 from checkpoints import going_back, previews, savepoints
 from checkpoints.models import Savepoint
 from controlplane import clock
-from controlplane.accounts.models import Role, User
+from controlplane.accounts.models import Role
 from controlplane.errors import NotFound, Refusal
 from frontend import forms, live, outcomes, queries, targets
 from frontend.access import may, role_required
 from jobs.models import Job, Operation, OperationKind
 
-Act = Callable[[User, str, dict[str, Any], str], Operation]
+Act = Callable[..., Operation]  # Of somebody and a job, with what its form gives and a key.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ QUESTIONS = {
         "kept until somebody deletes it.",
         button="Take a savepoint",
         form=forms.SavepointForm,
-        act=lambda user, job, given, key: savepoints.take(user, job, **given, key=key),
+        act=savepoints.take,
         done="A savepoint is being taken.",
     ),
     "stop": Question(
@@ -62,7 +62,7 @@ QUESTIONS = {
         "newest checkpoint when it drains.",
         button="Stop the job",
         form=forms.StopForm,
-        act=lambda user, job, given, key: going_back.stop(user, job, **given, key=key),
+        act=going_back.stop,
         done="The job is being stopped.",
         is_danger=True,
     ),
@@ -72,7 +72,7 @@ QUESTIONS = {
         "left behind. First you see what that would do; nothing is done until you confirm it.",
         button="Show what it would do",
         form=forms.RollbackForm,
-        act=lambda user, job, given, key: previews.rollback(user, job, **given, key=key),
+        act=previews.rollback,
         done="What a rollback would do is being worked out. Nothing is done to the job.",
         shows_answer=True,
     ),
@@ -83,7 +83,7 @@ QUESTIONS = {
         "replaced.",
         button="Rescale the job",
         form=forms.RescaleForm,
-        act=lambda user, job, given, key: going_back.rescale(user, job, **given, key=key),
+        act=going_back.rescale,
         done="The job is being rescaled.",
     ),
     "fork": Question(
@@ -92,7 +92,7 @@ QUESTIONS = {
         "untouched. The two must not write to the same place.",
         button="Fork the job",
         form=forms.ForkForm,
-        act=lambda user, job, given, key: going_back.fork(user, job, **given, key=key),
+        act=going_back.fork,
         done="The job is being forked.",
     ),
     "preview": Question(
@@ -101,7 +101,7 @@ QUESTIONS = {
         "Nothing is done to the job.",
         button="Show what it would do",
         form=forms.PreviewForm,
-        act=lambda user, job, given, key: previews.restore(user, job, **given, key=key),
+        act=previews.restore,
         done="The pipeline is being held against the state. Nothing is done to the job.",
         shows_answer=True,
         leave="Back to the job",
@@ -112,7 +112,7 @@ QUESTIONS = {
         "fork, row by row. Nothing is done to either job.",
         button="Compare them",
         form=forms.CompareForm,
-        act=lambda user, job, given, key: previews.compare(user, job, **given, key=key),
+        act=previews.compare,
         done="The outputs are being compared.",
         shows_answer=True,
         leave="Back to the job",
@@ -135,7 +135,7 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     said: Refusal | None = None
     if request.method == "POST" and form.is_valid():
         try:
-            operation = question.act(request.user, job_id, form.arguments(), _key(request))
+            operation = question.act(request.user, job_id, **form.arguments(), key=_key(request))
         except NotFound as refusal:
             raise Http404(refusal.detail) from refusal
         except Refusal as refusal:

@@ -182,7 +182,7 @@ def start(operation: Operation) -> bool:
 
 def succeed(operation: Operation, result: Mapping[str, Any]) -> bool:
     """It was done. False where it had ended already."""
-    return _end(operation, OperationStatus.SUCCEEDED, result={**_noted(operation), **result})
+    return _end(operation, OperationStatus.SUCCEEDED, result=dict(result))
 
 
 def fail(operation: Operation, error: str) -> bool:

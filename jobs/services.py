@@ -6,6 +6,8 @@
 import logging
 import re
 import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +35,10 @@ from weir.protocol.gateway import CancelJob
 from weir.protocol.lifecycle import JobStatus
 
 __all__ = [
+    "Asked",
     "Beginning",
     "Submission",
+    "asking",
     "begin_with",
     "cancel",
     "has_begun",
@@ -75,6 +79,37 @@ def locked(job_id: str) -> Job:
     if job is None:
         raise NotFound(f"there is no job {job_id!r}")
     return job
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Something that somebody asks of a job, within the transaction that answers it."""
+
+    job: Job  # Locked.
+    mark: str  # The request's fingerprint.
+    repeated: Operation | None  # What the same request made before: the answer to this one.
+
+
+@contextmanager
+def asking(
+    actor: User | None,
+    job_id: str,
+    kind: OperationKind,
+    parameters: Mapping[str, Any],
+    key: str | None,
+) -> Iterator[Asked]:
+    """The transaction of a request about a job; a request that came before is known by its key.
+
+    Raises:
+        Invalid: The key is none.
+        NotFound: There is no such job.
+        KeyReused: The key came with another request.
+    """
+    check_key(key)
+    with transaction.atomic(), logs.about(job=job_id):
+        job = locked(job_id)
+        mark = operations.fingerprint(kind, parameters, job.pk)
+        yield Asked(job, mark, operations.earlier(actor, key, mark))
 
 
 class _Repeated(Exception):
@@ -229,12 +264,10 @@ def cancel(actor: User | None, job_id: str, *, key: str | None = None) -> Operat
         WrongState: It is over.
         Busy: It is being cancelled already.
     """
-    check_key(key)
-    with transaction.atomic(), logs.about(job=job_id):
-        job = locked(job_id)
-        mark = operations.fingerprint(OperationKind.CANCEL, {}, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with asking(actor, job_id, OperationKind.CANCEL, {}, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         if job.is_over:
             raise WrongState(
                 f"the job is {job.status} already", state=job.status, allowed=list(_CANCELLABLE)
@@ -276,12 +309,10 @@ def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Opera
         WrongState: It has finished, or is being cancelled.
         Busy: Another operation has to end first.
     """
-    check_key(key)
-    with transaction.atomic(), logs.about(job=job_id):
-        job = locked(job_id)
-        mark = operations.fingerprint(OperationKind.RESTART, {}, job.pk)
-        if (repeated := operations.earlier(actor, key, mark)) is not None:
-            return repeated
+    with asking(actor, job_id, OperationKind.RESTART, {}, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
         is_cancelling = job.desired == DesiredState.CANCELED and not job.is_over
         if job.status not in _RESTARTABLE or is_cancelling:
             state = JobStatus.CANCELLING.value if is_cancelling else job.status

@@ -1,6 +1,8 @@
 """Pages that ask before something is done to a job, and those of operations."""
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,13 @@ class Called:
     def __call__(self, actor: Any, job_id: str, **given: Any) -> Operation:
         self.given = {name: value for name, value in given.items() if name != "key"}
         return rows.operation(self._job, actor, "preview", "running")
+
+
+def asked_by(name: str, act: Callable[..., Operation], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let ``act`` stand in for what a question's form calls."""
+    question = replace(asking.QUESTIONS[name], act=act)
+    monkeypatch.setitem(asking.QUESTIONS, name, question)
+    return act
 
 
 def words(response: Any) -> str:
@@ -210,8 +219,8 @@ def test_a_form_becomes_a_call_of_its_service(
     form: dict[str, str],
     given: dict[str, Any],
 ) -> None:
-    called = Called(job)
-    monkeypatch.setattr(*service, called)
+    assert asking.QUESTIONS[name].act is getattr(*service)
+    called = asked_by(name, Called(job), monkeypatch)
     answer = operator.post(address(name, job), form)
     assert answer.status_code == 302, words(answer)
     assert called.given == given
@@ -222,8 +231,7 @@ def test_a_form_becomes_a_call_of_its_service(
 def test_two_jobs_are_compared_only_where_they_are_related(
     operator: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    called = Called(job)
-    monkeypatch.setattr(previews, "compare", called)
+    called = asked_by("compare", Called(job), monkeypatch)
     fork, other = rows.job("fork", origin=job), rows.job("other")
     given = {"keys": "carrier, hour,", "windows": ""}
     refused = operator.post(address("compare", job), given | {"other_job_id": other.pk})
@@ -266,7 +274,7 @@ def test_a_refusal_is_said_in_its_own_words_and_the_form_kept(
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise refusal
 
-    monkeypatch.setattr(going_back, "stop", refuse)
+    asked_by("stop", refuse, monkeypatch)
     answer = operator.post(address("stop", job), {"drain": "no", "name": "kept"})
     assert answer.status_code == refusal.status
     assert said in words(answer)
