@@ -5,7 +5,6 @@ as an address. Sending the same form twice asks once. A rollback is asked about 
 would do, which is worked out as an operation; its page then asks whether it is to be done.
 """
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from checkpoints.models import Savepoint
 from controlplane import clock
 from controlplane.accounts.models import Role
 from controlplane.errors import NotFound, Refusal
-from frontend import forms, live, outcomes, queries, targets
+from frontend import forms, live, outcomes, pages, queries, targets
 from frontend.access import may, role_required
 from jobs.models import Job, Operation, OperationKind
 
@@ -154,7 +153,7 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
         "errors": outcomes.errors(said.extra.get("errors")) if said else [],
         "why_not": _why_not(job, name, form) if said is None else "",
         "missing": _missing(form, initial.get("target", "")),
-        "key": _new_key(),
+        "key": pages.new_key(),
     }
     status = said.status if said else 400 if form.errors else 200
     return render(request, "frontend/ask.html", context, status=status)
@@ -204,7 +203,7 @@ def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
         "rollback": outcomes.confirmation(operation)
         if is_rollback and may(request.user, Role.OPERATOR)
         else None,
-        "key": _new_key(),
+        "key": pages.new_key(),
     }
     return render(request, "frontend/operation.html", context)
 
@@ -282,7 +281,7 @@ def _ask_of_savepoint(
         "form": form,
         "refusal": said,
         "errors": outcomes.errors(said.extra.get("errors")) if said else [],
-        "key": _new_key(),
+        "key": pages.new_key(),
     }
     status = said.status if said else 400 if form.errors else 200
     return render(request, "frontend/ask.html", context, status=status)
@@ -359,8 +358,4 @@ def _savepoint(job_id: str, savepoint_id: UUID) -> Savepoint:
 
 
 def _key(request: HttpRequest) -> str:
-    return request.POST.get("key", "")[:200] or _new_key()
-
-
-def _new_key() -> str:
-    return f"page-{uuid.uuid4()}"
+    return request.POST.get("key", "")[:200] or pages.new_key()

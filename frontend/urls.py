@@ -1,15 +1,21 @@
 """Addresses of the pages: stable, so that they can be sent to somebody."""
 
 from django.contrib.auth import views as auth_views
-from django.urls import path, register_converter
+from django.urls import path
 from django.views.generic import RedirectView
 
-from controlplane.converters import JobId
-from frontend import asking, views
+from frontend import (
+    about_pages,
+    asking,
+    checkpoint_pages,
+    pages,
+    recovery_pages,
+    savepoint_pages,
+    submit_pages,
+    views,
+)
 
-register_converter(JobId, "page_job")
-
-_JOB = "jobs/<page_job:job_id>"
+_JOB = pages.OF_JOB
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="job-list"), name="home"),
@@ -21,6 +27,7 @@ urlpatterns = [
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
     path("jobs/", views.job_list, name="job-list"),
     path("jobs/data", views.job_list_data, name="job-list-data"),
+    *submit_pages.urlpatterns,  # Before jobs by their ids.
     path(f"{_JOB}/", views.job_page, name="job-page"),
     path(f"{_JOB}/details", views.job_details, name="job-details"),
     path(f"{_JOB}/figures/<str:name>", views.job_figure, name="job-figure"),
@@ -43,4 +50,8 @@ urlpatterns = [
         asking.delete_savepoint,
         name="savepoint-delete",
     ),
+    *checkpoint_pages.urlpatterns,
+    *savepoint_pages.urlpatterns,
+    *recovery_pages.urlpatterns,
+    *about_pages.urlpatterns,
 ]

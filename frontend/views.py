@@ -4,12 +4,10 @@ Actions are plain forms: without JavaScript they lead back to the page with a me
 that asks for JSON gets the operation instead.
 """
 
-import uuid
 from collections.abc import Callable
 from importlib.metadata import version
 
 from django.contrib import messages
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -20,10 +18,10 @@ from checkpoints import services as checkpoint_services
 from controlplane import clock
 from controlplane.accounts.models import Role, User
 from controlplane.errors import NotFound, Refusal
-from frontend import details, figures, listing, live, queries
-from frontend.access import may, role_required
+from frontend import details, figures, listing, live, pages, queries
+from frontend.access import role_required
 from jobs import services as job_services
-from jobs.models import Job, Operation
+from jobs.models import Operation
 
 VERSION = version("weir-streaming")
 
@@ -46,7 +44,7 @@ Act = Callable[[User, str, str], Operation]
 def job_list(request: HttpRequest) -> HttpResponse:
     """All jobs, those that need attention first."""
     page = listing.page(request.GET.get("page"))
-    context = {"page": page, "live": listing.of(page), "may_operate": _may_operate(request)}
+    context = {"page": page, "live": listing.of(page), "may_operate": pages.may_operate(request)}
     return render(request, "frontend/job_list.html", context)
 
 
@@ -63,18 +61,16 @@ def job_list_data(request: HttpRequest) -> HttpResponse:
 @role_required(Role.VIEWER)
 def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: what it does now, its checkpoints, and what can be asked of it."""
-    job, shown = _job(job_id), live.snapshot(job_id)
+    job, shown = pages.job_or_404(job_id), live.snapshot(job_id)
     if shown is None:  # Deleted in between.
         raise Http404(f"There is no job {job_id!r}.")
     context = {
-        "job": job,
         "live": shown,
         "details": details.of(job),
-        "may_operate": _may_operate(request),
         "keys": _keys(),
         "going_back": GOING_BACK,
     }
-    return render(request, "frontend/job_page.html", context)
+    return pages.job_page(request, "frontend/job_page.html", job, "job-page", context)
 
 
 def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
@@ -91,7 +87,7 @@ def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
 @condition(etag_func=_revision)
 def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
     """What the page shows of the job's past, as JSON."""
-    return JsonResponse(details.of(_job(job_id)))
+    return JsonResponse(details.of(pages.job_or_404(job_id)))
 
 
 @cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
@@ -100,7 +96,7 @@ def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
 @condition(etag_func=_revision)
 def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     """One of the page's pictures, for Plotly."""
-    job = _job(job_id)
+    job = pages.job_or_404(job_id)
     match name:
         case "history":
             return JsonResponse(figures.history(queries.settled(job.pk, figures.HISTORY_SHOWN)))
@@ -128,7 +124,7 @@ def take_checkpoint(request: HttpRequest, job_id: str) -> HttpResponse:
 def cancel_job(request: HttpRequest, job_id: str) -> HttpResponse:
     """Ask whether the job is to be cancelled, and do it when that is confirmed."""
     if request.method != "POST":
-        job = _job(job_id)
+        job = pages.job_or_404(job_id)
         context = {"job": job, "why_not": live.actions(job)["cancel"], "keys": _keys()}
         return render(request, "frontend/cancel.html", context)
     return _act(
@@ -153,7 +149,7 @@ def restart_job(request: HttpRequest, job_id: str) -> HttpResponse:
 
 def _act(request: HttpRequest, job_id: str, act: Act, done: str) -> HttpResponse:
     # The key comes with the form: sending the same form twice asks once.
-    key = request.POST.get("key", "")[:200] or _new_key()
+    key = request.POST.get("key", "")[:200] or pages.new_key()
     wants_json = request.accepts("application/json") and not request.accepts("text/html")
     try:
         operation = act(request.user, job_id, key)
@@ -161,32 +157,18 @@ def _act(request: HttpRequest, job_id: str, act: Act, done: str) -> HttpResponse
         raise Http404(refusal.detail) from refusal
     except Refusal as refusal:
         if wants_json:
-            problem = {"detail": refusal.detail, "code": refusal.code, "key": _new_key()}
+            problem = {"detail": refusal.detail, "code": refusal.code, "key": pages.new_key()}
             return JsonResponse(problem, status=refusal.status)
         messages.error(request, refusal.detail)
         return HttpResponseRedirect(reverse("job-page", args=[job_id]))
     if wants_json:
         shown = live.operation(operation, clock.now())
-        return JsonResponse({"detail": done, "operation": shown, "key": _new_key()}, status=202)
+        return JsonResponse(
+            {"detail": done, "operation": shown, "key": pages.new_key()}, status=202
+        )
     messages.success(request, done)
     return HttpResponseRedirect(reverse("job-page", args=[job_id]))
 
 
-def _job(job_id: str) -> Job:
-    rows: QuerySet[Job] = Job.objects.select_related("created_by")
-    job = rows.defer("options", "spark_conf", "restart_state").filter(pk=job_id).first()
-    if job is None:
-        raise Http404(f"There is no job {job_id!r}.")
-    return job
-
-
-def _may_operate(request: HttpRequest) -> bool:
-    return may(request.user, Role.OPERATOR)
-
-
-def _new_key() -> str:
-    return f"page-{uuid.uuid4()}"
-
-
 def _keys() -> dict[str, str]:
-    return {name: _new_key() for name in ("checkpoint", "cancel", "restart")}
+    return {name: pages.new_key() for name in ("checkpoint", "cancel", "restart")}

@@ -1,6 +1,7 @@
 // Lets ages and uptimes grow, by the server's clock: the browser's may be wrong.
 
-import { age, localTime, roughDuration } from "./format.js";
+import { age, roughDuration } from "./format.js";
+import { localise } from "./times.js";
 
 const EVERY_MS = 1_000;
 const SOON_MS = 2_000; // Nearer than this, saying so would only flicker.
@@ -24,10 +25,7 @@ export function tick(root = document) {
     const left = element.dataset.in ? Date.parse(element.dataset.in) - now : 0;
     write(element, left > SOON_MS ? `The next one is due in ${roughDuration(left)}.` : "");
   }
-  for (const element of root.querySelectorAll("time[datetime]")) {
-    const local = localTime(element.getAttribute("datetime"));
-    if (local && element.title !== local) element.title = local;
-  }
+  localise(root);
 }
 
 function write(element, text) {

@@ -29,3 +29,18 @@ export function localTime(iso) {
   const moment = new Date(iso);
   return Number.isNaN(moment.getTime()) ? "" : `${LOCAL.format(moment)} (your time)`;
 }
+
+const SHORT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+/** A point in time as the viewer's clock shows it. */
+export function shortLocalTime(iso) {
+  const moment = new Date(iso);
+  return Number.isNaN(moment.getTime()) ? "" : SHORT.format(moment);
+}
+
+/** The same in UTC, as frontend/formatting.py writes it. */
+export function absoluteTime(iso) {
+  const moment = new Date(iso);
+  if (Number.isNaN(moment.getTime())) return "";
+  return `${moment.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
