@@ -2,6 +2,7 @@
 //
 //   data-bind="text:status.text;tone:status.tone;show:cause"   what of an element comes from where
 //   data-list="operations" data-key="id"                       one copy of the <template> per item
+//   data-bind="text:"                                          the item itself, where it is a text
 //
 // Text goes in as text only, never as markup; addresses only where they stay on this server.
 
@@ -43,7 +44,7 @@ function setAttribute(element, name, value) {
 }
 
 export function lookUp(value, path) {
-  return path.split(".").reduce((part, key) => part?.[key], value);
+  return path ? path.split(".").reduce((part, key) => part?.[key], value) : value;
 }
 
 /** Fill `root`, but not what is inside its lists' items or in an element that `skip` matches. */
