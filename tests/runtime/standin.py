@@ -4,6 +4,8 @@ What it does is said by the job's parameter ``behaviour``; it reports what reach
 test sees it at the other end of the control connection.
 """
 
+import ctypes
+import os
 import subprocess
 import threading
 import time
@@ -89,6 +91,9 @@ class StandInWorker:
                 raise RuntimeError("the stand-in was told to raise")
             case "hold_the_interpreter":
                 pow(3, 10**10)  # Takes hours, in one call into C.
+            case "wait_for_ever":
+                self._tell({"waits": True})
+                wait_for_ever()
             case "start_a_process":
                 self._tell({"child": subprocess.Popen(["sleep", "600"]).pid})
         for channel in self._plan.channels:
@@ -106,6 +111,12 @@ class StandInWorker:
         self._reporter.report(
             SubtaskChanged(self._attempt, chain, SubtaskStatus.RUNNING, details=details)
         )
+
+
+def wait_for_ever() -> None:
+    """In C, with the interpreter lock released, and never interrupted by a signal's handler."""
+    read_end, _ = os.pipe()
+    ctypes.CDLL(None).read(read_end, ctypes.create_string_buffer(1), 1)
 
 
 def start_a_thread() -> None:

@@ -1,9 +1,12 @@
 """Worker processes: data connections between two, heartbeats, and how they end."""
 
 import os
+import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -135,17 +138,61 @@ def test_a_worker_refused_by_the_job_master_ends(master: FakeMaster) -> None:
         assert master.refusals == ["attempt 1 is not running; its connection is refused"]
 
 
-def test_a_signal_makes_a_worker_show_its_stacks(master: FakeMaster) -> None:
+def test_a_signal_makes_a_worker_show_its_stacks(
+    master: FakeMaster, capfd: pytest.CaptureFixture[str]
+) -> None:
     with supervisor(master):
         slot = master.accept_slot(program())
         worker, ready = master.start_worker(slot)
         os.kill(ready.pid, signal.SIGUSR1)
-        master.expect(WorkerHeartbeat)
+        shown = shown_stacks(master, capfd)
+        assert set(shown) == {"MainThread", "weir-io", "weir-snapshots"}
+        assert "in _loop" in shown["MainThread"]
+        assert "in _run" in shown["weir-snapshots"]
         master.send(worker, StopProcess(AttemptNumber(1)))
-        _, exited = master.expect(WorkerExited, deadline_s=DEADLINE_S)
-        assert exited.exit_code == 0
-        assert "in _loop" in exited.stderr_tail
-        assert exited.stderr_tail.count("thread 0x") + exited.stderr_tail.count("Thread 0x") >= 3
+        assert master.expect(WorkerExited)[1].exit_code == 0
+
+
+def test_a_worker_shows_its_stacks_while_the_loop_is_stuck(
+    master: FakeMaster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The loop never comes round to a handler in Python; it waits in a call of user code."""
+    with supervisor(master):
+        slot = master.accept_slot(program(behaviour="wait_for_ever"))
+        worker, ready = master.start_worker(slot)
+        master.deploy(worker, 1, ready.address)
+        master.expect_details(waits=True)
+        for _ in range(3):
+            os.kill(ready.pid, signal.SIGUSR1)
+            assert "in wait_for_ever" in shown_stacks(master, capfd)["MainThread"]
+        os.kill(ready.pid, signal.SIGKILL)
+        master.expect(WorkerExited)
+
+
+def test_what_a_worker_starts_has_the_signals_default(master: FakeMaster) -> None:
+    with supervisor(master):
+        slot = master.accept_slot(program(behaviour="start_a_process"))
+        worker, ready = master.start_worker(slot)
+        master.deploy(worker, 1, ready.address)
+        started = psutil.Process(master.expect(SubtaskChanged)[1].details["child"])
+        masks = Path(f"/proc/{started.pid}/status").read_text()
+        for mask in ("SigBlk", "SigIgn", "SigCgt"):
+            (bits,) = re.findall(rf"{mask}:\s*(\w+)", masks)
+            assert int(bits, 16) & 1 << signal.SIGUSR1 - 1 == 0
+        master.send(worker, StopProcess(AttemptNumber(1)))
+        master.expect(WorkerExited)
+
+
+def shown_stacks(master: FakeMaster, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The stacks by thread that a worker wrote, once all of them came through its supervisor."""
+    shown = ""
+    deadline = time.monotonic() + DEADLINE_S
+    while not shown.endswith("End of the stacks\n"):
+        assert time.monotonic() < deadline, shown
+        master.pump(0.02)
+        shown += capfd.readouterr().err
+    _, *parts = re.split(r"^Thread (\S+) \(.*\)$", shown, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def call() -> Call:

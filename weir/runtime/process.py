@@ -4,7 +4,7 @@ The main thread runs the loop: take in what arrived, let every subtask do a slic
 is something to do. The I/O thread (``weir.channels.io_thread``) owns the data connections and the
 connection to the job master, and sends heartbeats that carry how often the loop came round: a loop
 that stands still is seen from outside, whatever it is stuck in. SIGUSR1 writes the stacks of all
-threads to standard error.
+threads to standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
 its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
@@ -66,6 +66,7 @@ from weir.runtime.ports import (
     SnapshotThread,
     Transport,
 )
+from weir.runtime.stacks import StackDumps, write_stderr
 from weir.runtime.template import RunWorker
 
 EXIT_FAILED = 1
@@ -239,6 +240,7 @@ class WorkerProcess:
         self._rounds = 0
         self._inbox = inbox = ThreadInbox()
         self._io = IoThread("weir-io", on_crash=_die_of)
+        self._io.add(StackDumps())
         connection = ControlConnection.connect(
             run.master, run.secret, f"worker-{run.slot_index}", run.attempt
         )
@@ -327,7 +329,6 @@ def main(
     """Be the worker process of one attempt. ``lifeline`` is armed, and stays open until the end."""
     name_thread("weir-worker")
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # What user code prints is seen at once.
@@ -367,6 +368,6 @@ def _die_without_master(cause: str) -> NoReturn:
 
 
 def _die(why: str, code: int) -> NoReturn:
-    """End from the I/O thread, past ``sys.stderr``: the loop may hold its lock for ever."""
-    os.write(2, why.encode())
+    """End from the I/O thread."""
+    write_stderr(why)
     os._exit(code)

@@ -1,0 +1,75 @@
+"""Stacks of running threads: of all of them on SIGUSR1, of a loop that stands still.
+
+The frames of a thread may be read only while it cannot run, that is with the interpreter lock held.
+So nothing is read in the signal's handler: it writes the signal's number to a socket, which is all
+that a handler in C may do, and the I/O thread, which holds the lock as every thread that runs
+Python does, finds it there. (``faulthandler.register`` reads the frames at once, without the lock,
+while they change: it can crash a healthy process.) No thread masks the signal, so what user code
+starts inherits nothing: a program has the signal's default, a fork a handler that has no reader.
+
+A thread that stays in C and keeps the lock stops all others: then nothing can be printed safely,
+and it takes a debugger to see the stack from outside (``py-spy dump --native``, ``gdb``). So it is
+where user code sets a wakeup descriptor of its own, as ``asyncio`` does for signals.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from types import FrameType
+
+STDERR = 2
+
+
+class StackDumps:
+    """SIGUSR1 makes the process write all its stacks to standard error.
+
+    An endpoint of the I/O thread. To be made on the main thread; a signal that comes before the I/O
+    thread runs is answered when it does.
+    """
+
+    wants_write = False
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGUSR1, lambda signum, frame: None)
+        # System calls of libraries go on as if nothing had been: few of them expect EINTR.
+        signal.siginterrupt(signal.SIGUSR1, False)
+
+    def fileno(self) -> int:
+        """Where the handler writes to."""
+        return self._reader.fileno()
+
+    def on_ready(self, *, readable: bool, writable: bool) -> None:
+        """Write the stacks if it was this signal; others that Python handles come here as well."""
+        if readable and signal.SIGUSR1 in self._reader.recv(4096):
+            write_stderr(stacks())
+
+
+def stacks() -> str:
+    """The stacks of all threads that run Python code, innermost frame last."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = [f"Stacks of all threads of process {os.getpid()}, innermost call last\n"]
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"Thread {names.get(ident, 'of a library')} ({ident:#x})\n")
+        parts += traceback.format_list(frames_of(frame))
+    return "".join([*parts, "End of the stacks\n"])
+
+
+def frames_of(frame: FrameType) -> traceback.StackSummary:
+    """A frame of any thread and those that called it, innermost last."""
+    found = traceback.StackSummary.extract(traceback.walk_stack(frame))
+    found.reverse()
+    return found
+
+
+def write_stderr(text: str) -> None:
+    """Write past ``sys.stderr``: a thread that will never run again may hold its lock."""
+    data = text.encode(errors="backslashreplace")
+    while data:
+        data = data[os.write(STDERR, data) :]
