@@ -1,6 +1,6 @@
 """The list of jobs as values: what needs attention first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend import attention, facts, queries, status
+from frontend import attention, facts, overview_queries, overview_sparkline, queries, status
 from frontend.formatting import (
     NOTHING,
     age,
@@ -23,28 +23,55 @@ from frontend.formatting import (
     rough_duration,
     size,
 )
+from frontend.overview_filters import Group, Wanted
+from frontend.overview_queries import BackPressure
 from jobs.models import Job
+from weir.protocol.lifecycle import JobStatus
 
 JOBS_PER_PAGE = 50
 # How many settled checkpoints are looked at for a row of failures.
 SETTLED_CONSIDERED = 3
+EVERYTHING = Wanted()
+# Above these a subtask counts as back-pressured a little, and much; they are Flink's.
+LOW_PERCENT, HIGH_PERCENT = 10, 50
+
+GROUPS: Mapping[Group, status.Label] = {
+    Group.ALL: status.Label("All", "done", "Every job."),
+    Group.ATTENTION: status.Label(
+        "Need attention",
+        "warn",
+        "Failed within a day, recovering, silent, or checkpoints fail or do not complete.",
+    ),
+    Group.RUNNING: status.Label("Running", "good", "All their subtasks run."),
+    Group.CHANGING: status.Label(
+        "In transition", "busy", "Starting, deploying, failing, restarting or being cancelled."
+    ),
+    Group.FAILED: status.Label("Failed", "bad", "They ended with an error."),
+    Group.FINISHED: status.Label("Finished", "done", "All their input is processed."),
+    Group.CANCELED: status.Label("Canceled", "idle", "Somebody ended them."),
+}
 
 Json = dict[str, Any]
 
 
-def page(wanted: str | int | None) -> Page:
-    """One page of jobs; the nearest one where there is no such page."""
-    silent_after = timedelta(milliseconds=settings.WEIR_DRIVER_SILENT_MS)
-    return Paginator(queries.jobs_by_attention(silent_after), JOBS_PER_PAGE).get_page(wanted)
+def page(wanted: Wanted = EVERYTHING) -> Page:
+    """One page of the jobs that are wanted; the nearest one where there is no such page."""
+    return Paginator(overview_queries.jobs(wanted, _silent_after()), JOBS_PER_PAGE).get_page(
+        wanted.page
+    )
 
 
-def of(jobs: Page) -> Json:
-    """A page of jobs as JSON. Six queries, whatever the number of jobs."""
+def of(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
+    """A page of jobs as JSON, and how many there are. Eleven queries, whatever their number."""
     rows: Sequence[Job] = list(jobs)
     ids = [job.pk for job in rows]
+    running = [job.pk for job in rows if job.status == JobStatus.RUNNING]
     completed = queries.checkpoints_by_id([job.completed_id for job in rows if job.completed_id])
     settled = queries.recent_by_job(ids, SETTLED_CONSIDERED)
     failures = queries.failures_by_job(ids, rows[0].now) if rows else {}
+    points = overview_queries.recent_points(ids)
+    pressed = overview_queries.back_pressure(running)
+    named = overview_queries.names_of({job: one.chain for job, one in pressed.items()})
     shown = {
         job.pk: _job(
             job,
@@ -52,6 +79,10 @@ def of(jobs: Page) -> Json:
             settled.get(job.pk, []),
             failures.get(job.pk, 0),
         )
+        | {
+            "spark": overview_sparkline.draw(points.get(job.pk, [])),
+            "pressure": _pressure(pressed.get(job.pk), named.get(job.pk)),
+        }
         for job in rows
     }
     # The database put the pages in order by part of what attention knows.
@@ -59,7 +90,57 @@ def of(jobs: Page) -> Json:
     return {
         "jobs": [shown[job.pk] for job in rows],
         "now": iso(rows[0].now) if rows else None,
-        "total": plural(jobs.paginator.count, "job"),
+        "groups": _groups(wanted),
+        "shown": _shown(jobs, wanted),
+        "is_empty": "" if rows else "no job",
+    }
+
+
+def _silent_after() -> timedelta:
+    return timedelta(milliseconds=settings.WEIR_DRIVER_SILENT_MS)
+
+
+def _groups(wanted: Wanted) -> list[Json]:
+    """The groups of jobs with their counts, those first that somebody would look at first."""
+    counts = overview_queries.counts(wanted)
+    counts[Group.ATTENTION] = overview_queries.attention_count(wanted, _silent_after())
+    return [
+        {
+            "name": group.value,
+            "text": words.text,
+            "title": words.help,
+            "tone": words.tone if counts[group] else "idle",
+            "count": f"{counts[group]:,}",
+            "url": reverse("job-list") + wanted.of(group).query(),
+            "current": "page" if group is wanted.group else "false",
+        }
+        for group, words in GROUPS.items()
+    ]
+
+
+def _shown(jobs: Page, wanted: Wanted) -> str:
+    """How many jobs the query lets pass, in words."""
+    count = jobs.paginator.count
+    if not wanted.search:
+        return plural(count, "job")
+    return f"{plural(count, 'job')} with “{wanted.search}” in name or id"
+
+
+def _pressure(found: BackPressure | None, name: str | None) -> Json:
+    """How much the most back-pressured operator waits; below a percent nobody waits."""
+    if found is None:
+        return {"text": NOTHING, "operator": "", "tone": "idle", "title": "Not measured now."}
+    percent = round(found.share * 100)
+    if percent < 1:
+        title = "No subtask had to wait for one downstream in the last seconds."
+        return {"text": "none", "operator": "", "tone": "good", "title": title}
+    called = name or found.chain
+    return {
+        "text": f"{percent} %",
+        "operator": called,
+        "tone": "bad" if percent > HIGH_PERCENT else "warn" if percent > LOW_PERCENT else "good",
+        "title": f"Of the last seconds, the slowest subtask of {called} waited {percent} % for "
+        "subtasks downstream to take its output: the cause is further down.",
     }
 
 
@@ -98,6 +179,7 @@ def _job(
             "text": rough_duration(milliseconds_between(job.started_at, job.ended_at or now)),
             "started": moment(job.started_at),
         },
+        "checkpoints_url": reverse("job-checkpoints", args=[job.pk]),
         "completed": _completed(completed, now),
         "recoveries": _recoveries(recovered, failures),
         "failed": f"{plural(failures, 'failed checkpoint')} in the last hour" if failures else "",

@@ -8,6 +8,7 @@ from frontend import (
     about_pages,
     asking,
     checkpoint_pages,
+    overview_pages,
     pages,
     recovery_pages,
     savepoint_pages,
@@ -25,8 +26,7 @@ urlpatterns = [
         name="login",
     ),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
-    path("jobs/", views.job_list, name="job-list"),
-    path("jobs/data", views.job_list_data, name="job-list-data"),
+    *overview_pages.urlpatterns,
     *submit_pages.urlpatterns,  # Before jobs by their ids.
     path(f"{_JOB}/", views.job_page, name="job-page"),
     path(f"{_JOB}/details", views.job_details, name="job-details"),

@@ -18,7 +18,7 @@ from checkpoints import services as checkpoint_services
 from controlplane import clock
 from controlplane.accounts.models import Role, User
 from controlplane.errors import NotFound, Refusal
-from frontend import details, figures, listing, live, pages, queries
+from frontend import details, figures, live, pages, queries
 from frontend.access import role_required
 from jobs import services as job_services
 from jobs.models import Operation
@@ -36,24 +36,6 @@ GOING_BACK = (
 )
 
 Act = Callable[[User, str, str], Operation]
-
-
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
-def job_list(request: HttpRequest) -> HttpResponse:
-    """All jobs, those that need attention first."""
-    page = listing.page(request.GET.get("page"))
-    context = {"page": page, "live": listing.of(page), "may_operate": pages.may_operate(request)}
-    return render(request, "frontend/job_list.html", context)
-
-
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
-def job_list_data(request: HttpRequest) -> HttpResponse:
-    """The same page of jobs as JSON."""
-    return JsonResponse(listing.of(listing.page(request.GET.get("page"))))
 
 
 @never_cache

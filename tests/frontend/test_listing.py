@@ -6,16 +6,28 @@ from django.test.utils import CaptureQueriesContext
 
 from controlplane import clock
 from frontend import listing
-from jobs.models import Driver
+from frontend.overview_filters import Wanted
+from jobs.models import Attempt, Driver, Job
 from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
-QUERIES = 6
+# Jobs and their number, the newest completed and the last settled ones (two), failures, sparklines,
+# back pressure and what the operator is called, how many there are in each group, and with what.
+QUERIES = 11
+
+
+def shown(**query: str) -> list[str]:
+    """The names of the jobs that an address shows, in order."""
+    wanted = Wanted.read(query)
+    return [row["name"] for row in listing.of(listing.page(wanted), wanted)["jobs"]]
 
 
 def test_no_jobs_are_an_empty_list() -> None:
-    assert listing.of(listing.page(1)) == {"jobs": [], "now": None, "total": "0 jobs"}
+    found = listing.of(listing.page())
+    assert (found["jobs"], found["now"], found["shown"]) == ([], None, "0 jobs")
+    assert found["is_empty"]
+    assert {group["count"] for group in found["groups"]} == {"0"}
 
 
 def test_what_needs_attention_comes_first() -> None:
@@ -36,7 +48,7 @@ def test_what_needs_attention_comes_first() -> None:
         "long-gone", status=JobStatus.FAILED, created_at=now - timedelta(days=9),
         ended_at=now - timedelta(days=8),
     )  # fmt: skip
-    found = listing.of(listing.page(1))["jobs"]
+    found = listing.of(listing.page())["jobs"]
     assert [row["name"] for row in found] == [
         "silent", "broken", "declining", "overdue", "well", "done", "long-gone",
     ]  # fmt: skip
@@ -53,7 +65,7 @@ def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
     rows.attempt(job.drivers.get(), 2)
     rows.checkpoint(job, 1, duration_ms=240, state_bytes=1_300_000)
     rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
-    (row,) = listing.of(listing.page(1))["jobs"]
+    (row,) = listing.of(listing.page())["jobs"]
     assert row["attempt"] == "2"
     assert row["completed"]["detail"] == "240 ms, 1.30 MB"
     assert row["completed"]["ago"] == "0 s ago"
@@ -66,14 +78,104 @@ def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
 
 
 def test_pages_are_bounded_and_the_number_of_queries_is_fixed() -> None:
-    for number in range(60):
-        job = rows.job(f"job-{number}", created_at=clock.now() - timedelta(minutes=number))
-        rows.checkpoint(job, 1)
-    with CaptureQueriesContext(connection) as queries:
-        found = listing.of(listing.page(1))
+    asked = []
+    for more in (2, 58):
+        for number in range(more):
+            at = clock.now() - timedelta(minutes=number)
+            job = rows.job(f"job-{more}-{number}", created_at=at)
+            rows.checkpoint(job, 1)
+        with CaptureQueriesContext(connection) as queries:
+            found = listing.of(listing.page())
+        asked.append(len(queries))
     assert len(found["jobs"]) == 50
-    assert found["total"] == "60 jobs"
-    assert len(queries) == QUERIES
-    assert len(listing.of(listing.page(2))["jobs"]) == 10
-    assert listing.page("nonsense").number == 1
-    assert listing.page(99).number == 2
+    assert found["shown"] == "60 jobs"
+    assert asked[0] == asked[1] <= QUERIES
+    assert len(listing.of(listing.page(Wanted(page="2")))["jobs"]) == 10
+    assert listing.page(Wanted(page="nonsense")).number == 1
+    assert listing.page(Wanted(page="99")).number == 2
+
+
+def every_state() -> None:
+    """One job in each state, and each thing that attention can say of one that runs."""
+    now = clock.now()
+    for status in JobStatus:
+        job = rows.job(f"is-{status}", status=status)
+        if status not in (JobStatus.RUNNING, JobStatus.CREATED):
+            rows.driver(job)
+    gone = now - timedelta(days=8)
+    rows.job("failed-long-ago", status=JobStatus.FAILED, ended_at=gone)
+    waiting = rows.job("waiting-for-a-launcher", status=JobStatus.CREATED)
+    rows.driver(waiting, status="requested", created_at=now - timedelta(seconds=20))
+    asked = rows.job("asked-just-now", status=JobStatus.CREATED)
+    rows.driver(asked, status="requested", created_at=now)
+    for name in ("well", "overdue", "no-periodic-ones", "slow", "silent", "declined", "long-ones"):
+        job = rows.running(name, interval_ms=None if name == "no-periodic-ones" else 1_000)
+        settled = {"overdue": 60, "slow": 20, "long-ones": 20}.get(name, 1)
+        rows.checkpoint(
+            job,
+            1,
+            triggered_at=now - timedelta(seconds=settled + 9),
+            settled_at=now - timedelta(seconds=settled),
+            duration_ms=9_000 if name == "long-ones" else 300,
+        )
+    Driver.objects.filter(job__name="silent").update(heard_at=now - timedelta(seconds=9))
+    rows.checkpoint(Job.objects.get(name="declined"), 2, status=CheckpointStatus.ABORTED)
+    # It has come back a moment ago: what completed before that does not count against it.
+    back = rows.running("just-back")
+    rows.checkpoint(back, 1, triggered_at=gone, settled_at=gone)
+    Attempt.objects.filter(job=back).update(running_at=now)
+
+
+def test_the_database_finds_what_attention_speaks_of() -> None:
+    """Both decide who needs attention: one for the order and the count, one for the words."""
+    every_state()
+    wanted = Wanted()
+    said = {
+        row["name"]
+        for row in listing.of(listing.page(wanted), wanted)["jobs"]
+        if row["attention"] and row["name"] != "failed-long-ago"
+    }
+    assert set(shown(state="attention")) == said
+    assert said == {
+        "is-failed", "is-failing", "is-restarting", "waiting-for-a-launcher", "overdue", "slow",
+        "silent", "declined",
+    }  # fmt: skip
+
+
+def test_groups_and_search_narrow_the_list_and_are_counted() -> None:
+    every_state()
+    everything = listing.of(listing.page())
+    counted = {group["name"]: int(group["count"]) for group in everything["groups"]}
+    assert counted["all"] == len(everything["jobs"]) == sum(counted.values()) - counted["all"] - 8
+    for name, count in counted.items():
+        assert len(shown(state=name)) == count
+    assert set(shown(state="failed")) == {"is-failed", "failed-long-ago"}
+    assert shown(q="LONG-ONES") == ["long-ones"]
+    assert shown(q=Job.objects.get(name="slow").pk) == ["slow"]
+    assert shown(q="long", state="failed") == ["failed-long-ago"]
+    assert shown(q="100%_") == []
+    wanted = Wanted.read({"q": "long", "state": "failed"})
+    found = listing.of(listing.page(wanted), wanted)
+    assert found["shown"] == "1 job with “long” in name or id"
+    by_name = {group["name"]: group for group in found["groups"]}
+    assert (by_name["all"]["count"], by_name["failed"]["current"]) == ("2", "page")
+    assert by_name["running"]["url"] == "/jobs/?state=running&q=long"
+
+
+def test_a_row_draws_the_recent_checkpoints() -> None:
+    job = rows.running()
+    rows.checkpoint(job, 1, duration_ms=500)
+    rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
+    rows.checkpoint(job, 3, duration_ms=250)
+    rows.checkpoint(job, 4, status=CheckpointStatus.PENDING)
+    rows.running("other")
+    spark = {row["name"]: row["spark"] for row in listing.of(listing.page())["jobs"]}
+    assert spark["flights"]["text"] == (
+        "Durations of the last 3 checkpoints: 250 ms to 500 ms; 1 failed; the newest took 250 ms."
+    )
+    assert spark["flights"]["bars"].count("M") == 2
+    assert spark["other"] == {
+        "bars": "",
+        "failed": "",
+        "text": "No checkpoint has settled yet.",
+    }

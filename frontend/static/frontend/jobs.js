@@ -1,4 +1,5 @@
-// The list of jobs, looked at again every few seconds while somebody sees it.
+// The list of jobs, looked at again every few seconds while somebody sees it. The address of the
+// data holds the page's own filters, so what is shown stays what was asked for.
 
 import { fill } from "./bind.js";
 import { setServerTime, start, tick } from "./clock.js";
@@ -14,6 +15,17 @@ const connection = new Connection(
     "Jobs go on without it, but take no checkpoint until it is back.",
 );
 
+/** Bars and crosses, as the server drew them. */
+function drawSparklines(jobs) {
+  const rows = new Map([...page.querySelectorAll("tbody[data-item]")].map((row) => [row.dataset.item, row]));
+  for (const { id, spark } of jobs) {
+    for (const name of ["bars", "failed"]) {
+      const path = rows.get(id)?.querySelector(`.spark .${name}`);
+      if (path && path.getAttribute("d") !== spark[name]) path.setAttribute("d", spark[name]);
+    }
+  }
+}
+
 async function refresh() {
   if (document.hidden) return;
   try {
@@ -27,6 +39,7 @@ async function refresh() {
     const value = await response.json();
     if (value.now) setServerTime(value.now);
     fill(page, value);
+    drawSparklines(value.jobs);
     tick(page);
     connection.set(true);
   } catch {

@@ -1,0 +1,65 @@
+"""A job's recent checkpoints as a line of small bars: how long each took, which ones failed. Pure.
+
+A bar is as high as its checkpoint took long, against the longest of them; a failed one is a cross
+on the ground instead, so that its shape says it. The server draws, as two paths of an SVG; colours
+come from the style sheet, and the sentence beside it says the same to who cannot see it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frontend.formatting import duration, plural
+
+SHOWN = 24
+STEP = 5  # From one bar to the next, in pixels, as all lengths here.
+WIDTH = SHOWN * STEP
+HEIGHT = 28
+_BASE = HEIGHT - 1
+_LEAST = 2  # What took no time at all can still be seen.
+_CROSS = 3.5
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One settled checkpoint."""
+
+    duration_ms: float | None
+    is_failed: bool
+
+
+def draw(points: Sequence[Point]) -> dict[str, str]:
+    """The paths and the sentence.
+
+    Args:
+        points: Newest first, as they are read; the newest is drawn at the right.
+
+    Shape: ``{"bars": path data, "failed": path data, "text": str}``; empty without checkpoints.
+    """
+    points = points[:SHOWN]
+    if not points:
+        return {"bars": "", "failed": "", "text": "No checkpoint has settled yet."}
+    longest = max((point.duration_ms or 0.0 for point in points if not point.is_failed), default=0)
+    bars, crosses = [], []
+    for back, point in enumerate(points):
+        x = WIDTH - STEP / 2 - back * STEP
+        if point.is_failed:
+            left, right, top = x - _CROSS / 2, x + _CROSS / 2, _BASE - _CROSS
+            crosses.append(
+                f"M{left:g} {top:g}L{right:g} {_BASE:g}M{left:g} {_BASE:g}L{right:g} {top:g}"
+            )
+        else:
+            share = (point.duration_ms or 0.0) / longest if longest else 0.0
+            bars.append(f"M{x:g} {HEIGHT}V{HEIGHT - max(_LEAST, round(share * (HEIGHT - 2), 1)):g}")
+    return {"bars": "".join(bars), "failed": "".join(crosses), "text": _said(points)}
+
+
+def _said(points: Sequence[Point]) -> str:
+    failed = sum(point.is_failed for point in points)
+    took = [point.duration_ms or 0.0 for point in points if not point.is_failed]
+    if not took:
+        return f"The last {plural(failed, 'checkpoint')} failed." if failed > 1 else "It failed."
+    shortest, longest = duration(min(took)), duration(max(took))
+    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    said = f"Durations of the last {plural(len(points), 'checkpoint')}: {span}"
+    newest = "failed" if points[0].is_failed else f"took {duration(points[0].duration_ms)}"
+    return f"{said}; {failed} failed; the newest {newest}."
