@@ -5,61 +5,67 @@ as an address. Sending the same form twice asks once. A rollback is asked about 
 would do, which is worked out as an operation; its page then asks whether it is to be done.
 """
 
+import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
-from checkpoints import going_back, previews, savepoints
-from checkpoints.models import Savepoint
+from checkpoints import going_back, needs, places, previews, savepoints
+from checkpoints.models import Checkpoint, Savepoint
 from controlplane import clock
 from controlplane.accounts.models import Role
 from controlplane.errors import NotFound, Refusal
-from frontend import forms, live, outcomes, pages, queries, targets
+from frontend import consequences, forms, live, outcomes, pages, queries, status, steps, targets
 from frontend.access import may, role_required
-from jobs.models import Job, Operation, OperationKind
+from frontend.consequences import Known
+from frontend.formatting import duration, iso, milliseconds_between, rough_duration
+from jobs.models import Attempt, Job, Operation, OperationKind, OperationStatus
+from weir.ids import JobId
+from weir.protocol.lifecycle import CheckpointStatus
+from weir.storage.layout import savepoint_location
 
 Act = Callable[..., Operation]  # Of somebody and a job, with what its form gives and a key.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Words:
+    """How something is asked. Title and button name the job: what is confirmed says of which."""
+
+    title: str  # With {} for the job's name; of a savepoint's, its own name comes first.
+    button: str  # As the title.
+    says: str = ""  # Of what does nothing to a job; else ``consequences`` says what will happen.
+    is_danger: bool = False
+    leave: str = "Leave it as it is"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Words):
     """One thing that can be asked of a job."""
 
-    title: str  # With {} for the job's name.
-    says: str
-    button: str
     form: type[forms.Form]
     act: Act
     done: str
-    is_danger: bool = False
-    shows_answer: bool = False  # Its operation has an answer to be read.
-    leave: str = "Leave it as it is"
 
 
 QUESTIONS = {
     "savepoint": Question(
         title="Take a savepoint of {}?",
-        says="The job goes on meanwhile. A savepoint holds the whole state, can be moved, and is "
-        "kept until somebody deletes it.",
-        button="Take a savepoint",
+        button="Take a savepoint of {}",
         form=forms.SavepointForm,
         act=savepoints.take,
         done="A savepoint is being taken.",
     ),
     "stop": Question(
         title="Stop {}?",
-        says="A savepoint is taken, what came before it is committed, and the job ends. If the "
-        "savepoint fails, the job goes on: as if nothing had been asked when it suspends, from its "
-        "newest checkpoint when it drains.",
-        button="Stop the job",
+        button="Stop {}",
         form=forms.StopForm,
         act=going_back.stop,
         done="The job is being stopped.",
@@ -67,29 +73,21 @@ QUESTIONS = {
     ),
     "rollback": Question(
         title="Roll back {}?",
-        says="The job goes on from an earlier checkpoint or savepoint, or from one that it had "
-        "left behind. First you see what that would do; nothing is done until you confirm it.",
-        button="Show what it would do",
+        button="Show what rolling back {} would do",
         form=forms.RollbackForm,
         act=previews.rollback,
         done="What a rollback would do is being worked out. Nothing is done to the job.",
-        shows_answer=True,
     ),
     "rescale": Question(
         title="Rescale {}?",
-        says="A checkpoint is taken, and the job goes on from it with another parallelism; a job "
-        "that does not run goes on from its newest one. It stands still while its driver is "
-        "replaced.",
-        button="Rescale the job",
+        button="Rescale {}",
         form=forms.RescaleForm,
         act=going_back.rescale,
         done="The job is being rescaled.",
     ),
     "fork": Question(
         title="Fork {}?",
-        says="A second job is submitted that begins with the state of this one, which goes on "
-        "untouched. The two must not write to the same place.",
-        button="Fork the job",
+        button="Fork {}",
         form=forms.ForkForm,
         act=going_back.fork,
         done="The job is being forked.",
@@ -102,7 +100,6 @@ QUESTIONS = {
         form=forms.PreviewForm,
         act=previews.restore,
         done="The pipeline is being held against the state. Nothing is done to the job.",
-        shows_answer=True,
         leave="Back to the job",
     ),
     "compare": Question(
@@ -113,7 +110,6 @@ QUESTIONS = {
         form=forms.CompareForm,
         act=previews.compare,
         done="The outputs are being compared.",
-        shows_answer=True,
         leave="Back to the job",
     ),
 }
@@ -141,22 +137,56 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
             said = refusal
         else:
             messages.success(request, question.done)
-            if question.shows_answer:
-                return _to_operation(operation)
-            return HttpResponseRedirect(reverse("job-page", args=[job_id]))
+            return _to_operation(operation)
     context = {
         "job": job,
         "title": question.title.format(job.name),
         "question": question,
-        "form": form,
-        "refusal": said,
-        "errors": outcomes.errors(said.extra.get("errors")) if said else [],
+        "button": question.button.format(job.name),
+        "consequences": consequences.of(name, _known(job)),
         "why_not": _why_not(job, name, form) if said is None else "",
         "missing": _missing(form, initial.get("target", "")),
-        "key": pages.new_key(),
     }
-    status = said.status if said else 400 if form.errors else 200
-    return render(request, "frontend/ask.html", context, status=status)
+    return _asked(request, form, said, context)
+
+
+def _asked(
+    request: HttpRequest, form: forms.Form, said: Refusal | None, context: dict[str, Any]
+) -> HttpResponse:
+    """The page that asks; what a service refused stands beside the fields that it is about."""
+    rest = form.refuse(said.extra.get("errors") or {}) if said else {}
+    form.focus_first_error()
+    context |= {
+        "form": form,
+        "refusal": said,
+        "errors": outcomes.errors(rest),
+        "key": pages.new_key(),
+        "back": context.get("back") or reverse("job-page", args=[context["job"].pk]),
+    }
+    status_code = said.status if said else 400 if form.errors else 200
+    return render(request, "frontend/ask.html", context, status=status_code)
+
+
+def _known(job: Job) -> Known:
+    completed = queries.last_completed(job.pk)
+    recovered = (
+        Attempt.objects.filter(job=job, running_at__isnull=False).order_by("-number").first()
+    )
+    parts = [] if recovered is None else [recovered.redeploy_ms, recovered.restore_ms]
+    down = [part for part in parts if part is not None]
+    return Known(
+        job=job.name,
+        is_over=job.is_over,
+        subtasks=completed.subtask_count if completed else None,
+        parallelism=job.slot_count,
+        state_bytes=completed.state_bytes if completed else None,
+        checkpoint=completed.number if completed else None,
+        checkpoint_ms=completed.duration_ms if completed else None,
+        down_ms=sum(down) if down else None,
+        savepoints=posixpath.dirname(
+            savepoint_location(places.storage_of(job), JobId(job.pk), "x")
+        ),
+    )
 
 
 @never_cache
@@ -164,21 +194,20 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
 @role_required(Role.OPERATOR)
 def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
     """Do what the page of a rollback's preview has shown."""
-    page = HttpResponseRedirect(reverse("job-page", args=[job_id]))
     try:
         where = targets.read(request.POST.get("target", ""))
     except ValueError:
         where = {}  # No form of ours; the service says what is missing.
     given = where | {"rewind_output": "rewind_output" in request.POST}
     try:
-        going_back.rollback(request.user, job_id, **given, key=_key(request))
+        operation = going_back.rollback(request.user, job_id, **given, key=_key(request))
     except NotFound as refusal:
         raise Http404(refusal.detail) from refusal
     except Refusal as refusal:
         messages.error(request, refusal.detail)
-    else:
-        messages.success(request, "The job is being rolled back.")
-    return page
+        return HttpResponseRedirect(reverse("job-rollback", args=[job_id]))
+    messages.success(request, "The job is being rolled back.")
+    return _to_operation(operation)
 
 
 @never_cache
@@ -186,15 +215,12 @@ def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
 @role_required(Role.VIEWER)
 def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> HttpResponse:
     """One operation: where it stands, and what came of it."""
-    found = Operation.objects.select_related("requested_by", "job").filter(pk=operation_id)
-    operation = found.filter(job=job_id).first()
-    if operation is None:
-        raise Http404(f"There is no operation {operation_id} of job {job_id!r}.")
+    operation = _operation(job_id, operation_id)
     # Whether or not the preview could say what it would do, the rollback itself may be possible.
     is_rollback = outcomes.is_of_rollback(operation) and operation.ended_at is not None
     context = {
         "job": operation.job,
-        "shown": live.operation(operation, clock.now()),
+        "live": _live(operation),
         "operation": operation,
         "title": outcomes.title(operation),
         "asked": outcomes.asked(operation),
@@ -206,6 +232,51 @@ def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
         "key": pages.new_key(),
     }
     return render(request, "frontend/operation.html", context)
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def operation_data(request: HttpRequest, job_id: str, operation_id: UUID) -> HttpResponse:
+    """Where an operation stands, as JSON."""
+    return JsonResponse(_live(_operation(job_id, operation_id)))
+
+
+def _operation(job_id: str, operation_id: UUID) -> Operation:
+    found = Operation.objects.select_related("requested_by", "job").filter(pk=operation_id)
+    operation = found.filter(job=job_id).first()
+    if operation is None:
+        raise Http404(f"There is no operation {operation_id} of job {job_id!r}.")
+    return operation
+
+
+def _live(operation: Operation) -> dict[str, Any]:
+    """What of an operation changes while it is under way."""
+    now = clock.now()
+    is_over = operation.ended_at is not None
+    taken = None if is_over else _taken_for(operation)
+    took = milliseconds_between(operation.created_at, operation.ended_at or now)
+    return live.operation(operation, now) | {
+        "now": iso(now),
+        "is_over": is_over,
+        "since": None if is_over else iso(operation.created_at),
+        "took_ago": duration(took) if is_over else rough_duration(took),
+        "steps": [step.as_json() for step in steps.of(operation, operation.job.status)],
+        "progress": None if taken is None else _acknowledged(taken).as_json(),
+        "job_status": status.of_job(operation.job.status),
+        "said": outcomes.said(operation),
+    }
+
+
+def _taken_for(operation: Operation) -> Checkpoint | None:
+    """The checkpoint or savepoint that an operation takes; the newest ones know who asked."""
+    recent = queries.recent_checkpoints(operation.job_id)
+    return next((row for row in recent if row.request_id == str(operation.pk)), None)
+
+
+def _acknowledged(taken: Checkpoint) -> steps.Acknowledged:
+    is_durable = taken.status == CheckpointStatus.COMPLETED
+    return steps.Acknowledged(taken.acknowledged_count, taken.subtask_count, is_durable)
 
 
 @never_cache
@@ -225,10 +296,8 @@ def describe_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) ->
             said = refusal
         else:
             messages.success(request, f"Savepoint {form.cleaned_data['name']} was changed.")
-            return HttpResponseRedirect(reverse("job-page", args=[job_id]))
-    return _ask_of_savepoint(
-        request, savepoint, form, said, title=f"Edit savepoint {savepoint.name}", button="Save"
-    )
+            return HttpResponseRedirect(reverse("job-savepoints", args=[job_id]))
+    return _asked(request, form, said, _of_savepoint(savepoint, _DESCRIBE))
 
 
 @never_cache
@@ -240,51 +309,62 @@ def delete_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> H
     said: Refusal | None = None
     if request.method == "POST":
         try:
-            savepoints.delete(request.user, savepoint_id, key=_key(request))
+            operation = savepoints.delete(request.user, savepoint_id, key=_key(request))
         except Refusal as refusal:
             said = refusal
         else:
             messages.success(request, f"Savepoint {savepoint.name} is being deleted.")
-            return HttpResponseRedirect(reverse("job-page", args=[job_id]))
-    return _ask_of_savepoint(
-        request,
-        savepoint,
-        forms.EmptyForm(savepoint.job, []),
-        said,
-        title=f"Delete savepoint {savepoint.name}?",
-        button="Delete it for good",
-        says=f"Its files in {savepoint.location} are deleted. Nothing brings them back.",
-        is_danger=True,
-    )
+            return _to_operation(operation)
+    form = forms.EmptyForm(savepoint.job, [])
+    return _asked(request, form, said, _of_savepoint(savepoint, _DELETE) | _deletion(savepoint))
 
 
-def _ask_of_savepoint(
-    request: HttpRequest,
-    savepoint: Savepoint,
-    form: forms.Form,
-    said: Refusal | None,
-    *,
-    title: str,
-    button: str,
-    says: str = "",
-    is_danger: bool = False,
-) -> HttpResponse:
-    context = {
+_DESCRIBE = Words(
+    title="Edit savepoint {} of {}",
+    button="Save savepoint {} of {}",
+    says="What it is called, and what is to be known of it. Where it lies does not change.",
+)
+_DELETE = Words(
+    title="Delete savepoint {} of {}?",
+    button="Delete savepoint {} of {} for good",
+    is_danger=True,
+    leave="Keep it",
+)
+
+
+def _of_savepoint(savepoint: Savepoint, words: Words) -> dict[str, Any]:
+    names = (savepoint.name, savepoint.job.name)
+    return {
         "job": savepoint.job,
-        "title": title,
-        "question": {
-            "button": button,
-            "says": says,
-            "is_danger": is_danger,
-            "leave": "Leave it as it is",
-        },
-        "form": form,
-        "refusal": said,
-        "errors": outcomes.errors(said.extra.get("errors")) if said else [],
-        "key": pages.new_key(),
+        "title": words.title.format(*names),
+        "question": words,
+        "button": words.button.format(*names),
+        "back": reverse("job-savepoints", args=[savepoint.job_id]),
     }
-    status = said.status if said else 400 if form.errors else 200
-    return render(request, "frontend/ask.html", context, status=status)
+
+
+def _deletion(savepoint: Savepoint) -> dict[str, Any]:
+    """What deleting it would do; or why it cannot be deleted, and who needs it."""
+    checkpoint = savepoint.checkpoint
+    if savepoint.deleted_at is not None:
+        return {"why_not": f"Savepoint {savepoint.name} is being deleted already."}
+    if checkpoint is None or checkpoint.status != CheckpointStatus.COMPLETED:
+        return {
+            "why_not": f"Savepoint {savepoint.name} is not complete yet: nothing can be deleted."
+        }
+    # Without the job's lock: who needs it may change until somebody confirms, and is asked again.
+    needed_by = needs.of_savepoint(savepoint)
+    said = consequences.of_deletion(
+        name=savepoint.name,
+        location=savepoint.location,
+        state_bytes=checkpoint.state_bytes,
+        checkpoint=checkpoint.number,
+        needed_by=needed_by,
+    )
+    if not needed_by:
+        return {"consequences": said}
+    needed = f"Savepoint {savepoint.name} is needed, so it cannot be deleted now."
+    return {"why_not": needed, "consequences": said}
 
 
 def _why_not(job: Job, name: str, form: forms.Form) -> str:
@@ -329,14 +409,26 @@ def _missing(form: forms.Form, target: str) -> str:
 
 
 def _next(operation: Operation) -> list[tuple[str, str]]:
-    """What somebody may want to do once a restore's preview is there: words and an address."""
-    result = operation.result
+    """What somebody may want to do once an operation has ended: words and an address."""
+    result, job_id = operation.result or {}, operation.job_id
+    if operation.kind in _OF_SAVEPOINTS and operation.ended_at is not None:
+        found = [("Savepoints and lineage", reverse("job-savepoints", args=[job_id]))]
+        if "savepoint" in result and operation.kind == OperationKind.SAVEPOINT:
+            which = f"?savepoint={result['savepoint']}"
+            found.insert(0, ("Fork from it", reverse("job-fork", args=[job_id]) + which))
+        return found
+    if operation.status == OperationStatus.SUCCEEDED and operation.kind in _OF_ATTEMPTS:
+        return [("Attempts and downtime", reverse("job-recovery", args=[job_id]))]
     if not result or operation.parameters.get("kind") != "restore":
         return []
     after = f"?preview={operation.pk}"
-    changed = ("Change it and look again", reverse("job-preview", args=[operation.job_id]) + after)
-    fork = ("Fork the job like this", reverse("job-fork", args=[operation.job_id]) + after)
+    changed = ("Change it and look again", reverse("job-preview", args=[job_id]) + after)
+    fork = ("Fork the job like this", reverse("job-fork", args=[job_id]) + after)
     return [fork, changed] if result.get("would_restore") else [changed]
+
+
+_OF_SAVEPOINTS = (OperationKind.SAVEPOINT, OperationKind.STOP, OperationKind.DISCARD)
+_OF_ATTEMPTS = (OperationKind.ROLLBACK, OperationKind.RESCALE, OperationKind.RESTART)
 
 
 def _to_operation(operation: Operation) -> HttpResponse:
@@ -351,7 +443,11 @@ def _job(job_id: str) -> Job:
 
 
 def _savepoint(job_id: str, savepoint_id: UUID) -> Savepoint:
-    found = Savepoint.objects.select_related("job").filter(pk=savepoint_id, job=job_id).first()
+    found = (
+        Savepoint.objects.select_related("job", "checkpoint", "claimed_by")
+        .filter(pk=savepoint_id, job=job_id)
+        .first()
+    )
     if found is None:
         raise Http404(f"Job {job_id!r} has no savepoint {savepoint_id}.")
     return found

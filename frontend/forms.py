@@ -3,7 +3,7 @@
 A form gives the arguments of the service that it is for; what they may be, the service knows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -73,6 +73,36 @@ class Form(forms.Form):
     def arguments(self) -> dict[str, Any]:
         """Of the service, once the form is valid."""
         return dict(self.cleaned_data)
+
+    def refuse(self, errors: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+        """Say what a service refused beside the fields that it is about; gives the rest."""
+        rest: dict[str, list[str]] = {}
+        for name, said in errors.items():
+            name = name.removeprefix("options.")
+            field = _FIELD_OF.get(name, name)
+            if field in self.fields:
+                self.add_error(field, list(said))
+            else:
+                rest[name] = list(said)
+        return rest
+
+    def focus_first_error(self) -> None:
+        """Have the page begin at the first field that has to be changed."""
+        for name, field in self.fields.items():
+            if name in self.errors:
+                field.widget.attrs["autofocus"] = True
+                return
+
+
+# What services call what these forms ask for by another name.
+_FIELD_OF = {
+    "artifact_digest": "pipeline_target",
+    "checkpoint": "target",
+    "savepoint": "target",
+    "restore": "target",
+    "uri": "target",
+    "other": "other_job_id",
+}
 
 
 class EmptyForm(Form):

@@ -6,9 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontend.formatting import NOTHING, duration, event_time, listed, number, plural, size
+from frontend.formatting import (
+    NOTHING,
+    duration,
+    event_time,
+    listed,
+    milliseconds_between,
+    number,
+    plural,
+    size,
+)
 from frontend.status import OPERATION_KIND
-from jobs.models import Job, Operation, OperationKind
+from jobs.models import Job, Operation, OperationKind, OperationStatus
 
 ROWS_MAX = 200  # Of one table; the API has all.
 COLUMNS_NAMED = 6
@@ -172,6 +181,39 @@ def errors(by_field: Mapping[str, Iterable[str]] | None) -> list[str]:
         for name, messages in (by_field or {}).items()
         for message in messages
     ]
+
+
+def said(operation: Operation) -> str:
+    """What came of an operation that succeeded, in a sentence; empty for others."""
+    if operation.status != OperationStatus.SUCCEEDED:
+        return ""
+    result, given = operation.result or {}, operation.parameters
+    took = duration(milliseconds_between(operation.created_at, operation.ended_at))
+    name, which = given.get("name"), result.get("checkpoint")
+    numbered = f" It is checkpoint {which:,}." if isinstance(which, int) else ""
+    match OperationKind(operation.kind):
+        case OperationKind.SAVEPOINT:
+            return f"Savepoint {name} was taken in {took}.{numbered}"
+        case OperationKind.STOP:
+            return f"The job was stopped with savepoint {name} in {took}.{numbered}"
+        case OperationKind.CHECKPOINT:
+            return f"The checkpoint was taken in {took}.{numbered}"
+        case OperationKind.ROLLBACK:
+            to = given.get("checkpoint")
+            where = f"from checkpoint {to:,} " if isinstance(to, int) else ""
+            return f"The job runs again {where}after {took}."
+        case OperationKind.RESCALE:
+            return f"The job runs with parallelism {given.get('parallelism')} after {took}."
+        case OperationKind.RESTART | OperationKind.SUBMIT:
+            return f"The job runs after {took}."
+        case OperationKind.FORK:
+            return f"The fork was submitted after {took}."
+        case OperationKind.DISCARD:
+            return f"Savepoint {name} was deleted; its files are gone."
+        case OperationKind.CANCEL:
+            return f"The job was cancelled in {took}."
+        case OperationKind.PREVIEW | OperationKind.COMPARE:
+            return f"It was worked out in {took}."
 
 
 def of(operation: Operation) -> Outcome | None:

@@ -93,7 +93,7 @@ def test_a_viewer_sees_savepoints_and_operations_without_links_to_act(
         assert hidden not in page
     page = viewer.get(f"/jobs/{job.pk}/operations/{row.pk}")
     assert page.status_code == 200
-    assert "Roll the job back" not in page.content.decode()
+    assert "Roll flights back" not in page.content.decode()
 
 
 # Asking -------------------------------------------------------------------------------------------
@@ -104,8 +104,27 @@ def test_a_page_asks_and_does_nothing_yet(operator: Client, job: Job, name: str)
     rows.job("fork", origin=job)
     page = operator.get(address(name, job))
     assert page.status_code == 200
-    assert asking.QUESTIONS[name].button in words(page)
+    question = asking.QUESTIONS[name]
+    for names_the_job in (question.title, question.button):
+        assert names_the_job.format(job.name) in words(page)
     assert not job.operations.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("savepoint", "The whole state of all 18 subtasks of flights is written."),
+        ("stop", "Then all its subtasks end"),
+        ("rescale", "It runs with 2 now."),
+        ("fork", "flights goes on untouched."),
+        ("rollback", "Nothing is done to flights yet"),
+    ],
+)
+def test_a_page_says_in_plain_words_what_will_happen(
+    operator: Client, job: Job, name: str, said: str
+) -> None:
+    page = words(operator.get(address(name, job)))
+    assert said in page.partition("What will happen")[2]
 
 
 @pytest.mark.parametrize(
@@ -152,9 +171,11 @@ def test_a_savepoint_is_taken_by_form_once(operator: Client) -> None:
     given = {"key": key, "name": "first", "note": "why", "labels": "a: b\n\n c : d:e "}
     for _ in range(2):
         answer = operator.post(address("savepoint", job), given, follow=True)
-        assert answer.redirect_chain == [(f"/jobs/{job.pk}/", 302)]
+        operation = job.operations.get()
+        assert answer.redirect_chain == [(f"/jobs/{job.pk}/operations/{operation.pk}", 302)]
     assert "A savepoint is being taken." in words(answer)
-    assert "Savepoint Under way taking a savepoint" in words(answer)
+    assert "under way A savepoint is taken" in words(answer)
+    assert "0 of 18 subtasks acknowledged" in words(answer)
     made = job.savepoints.get()
     assert (made.name, made.note, made.labels) == ("first", "why", {"a": "b", "c": "d:e"})
     assert job.checkpoints.get().kind == "savepoint"
@@ -224,8 +245,7 @@ def test_a_form_becomes_a_call_of_its_service(
     answer = operator.post(address(name, job), form)
     assert answer.status_code == 302, words(answer)
     assert called.given == given
-    shows_answer = asking.QUESTIONS[name].shows_answer
-    assert ("/operations/" in answer["Location"]) == shows_answer
+    assert answer["Location"] == f"/jobs/{job.pk}/operations/{job.operations.get().pk}"
 
 
 def test_two_jobs_are_compared_only_where_they_are_related(
@@ -265,7 +285,7 @@ def test_what_a_form_cannot_hold_is_said_beside_the_field(
     ("refusal", "said"),
     [
         (Busy("rollback 1 of this job is under way"), "rollback 1 of this job is under way"),
-        (Invalid("see labels", errors={"labels": ["Too many."]}), "labels: Too many."),
+        (Invalid("see location", errors={"location": ["It is taken."]}), "location: It is taken."),
     ],
 )
 def test_a_refusal_is_said_in_its_own_words_and_the_form_kept(
@@ -279,6 +299,40 @@ def test_a_refusal_is_said_in_its_own_words_and_the_form_kept(
     assert answer.status_code == refusal.status
     assert said in words(answer)
     assert 'value="kept"' in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "errors", "field"),
+    [
+        ("savepoint", {}, {"labels": ["Too many."]}, "labels"),
+        ("rescale", {"parallelism": "4"}, {"parallelism": ["It is above 2."]}, "parallelism"),
+        ("rollback", {"target": "checkpoint:10"}, {"checkpoint": ["It is gone."]}, "target"),
+        ("fork", {"name": "a", "target": ""}, {"options.parameters": ["No."]}, "parameters"),
+        ("fork", {"name": "a", "target": ""}, {"artifact_digest": ["None."]}, "pipeline_target"),
+    ],
+)
+def test_a_refusal_of_a_field_is_said_beside_it_and_the_page_begins_there(
+    operator: Client,
+    job: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    form: dict[str, str],
+    errors: dict[str, list[str]],
+    field: str,
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise Invalid("it cannot be asked like this", errors=errors)
+
+    asked_by(name, refuse, monkeypatch)
+    page = operator.post(address(name, job), form).content.decode()
+    (said,) = next(iter(errors.values()))
+    assert re.search(rf'id="id_{field}_error">{said}', page)
+    shown = re.search(rf'<(?:input|select|textarea)[^>]* id="id_{field}"[^>]*>', page).group(0)
+    assert 'aria-invalid="true"' in shown
+    assert f"id_{field}_error" in shown
+    assert " autofocus" in shown
+    alert = re.search(r'<div class="note"[^>]*role="alert">(.*?)</div>', page).group(1)
+    assert alert == "it cannot be asked like this"
 
 
 def test_unknown_jobs_operations_and_savepoints_are_404(operator: Client, job: Job) -> None:
@@ -309,18 +363,22 @@ def test_a_savepoint_is_described_by_form(operator: Client, job: Job) -> None:
     assert (made.name, made.note, made.labels) == ("second", "", {})
     answer = operator.post(where, {"name": "a/b"})
     assert answer.status_code == 400
-    assert "name: A name has" in words(answer)
+    assert 'id="id_name_error">A name has 1 to 80' in answer.content.decode()
 
 
 def test_a_savepoint_is_deleted_after_a_question(operator: Client, job: Job) -> None:
     made = rows.savepoint(job, "first", 20)
     where = reverse("savepoint-delete", args=[job.pk, made.pk])
-    assert "Nothing brings them back." in words(operator.get(where))
+    page = words(operator.get(where))
+    assert "Delete savepoint first of flights?" in page
+    assert "Nothing brings them back." in page
+    assert "Delete savepoint first of flights for good" in page
     assert Savepoint.objects.get().deleted_at is None
     answer = operator.post(where, follow=True)
     assert "Savepoint first is being deleted." in words(answer)
-    assert "Being deleted" in words(answer)
+    assert "under way Its files are deleted" in words(answer)
     assert job.operations.get().kind == "discard"
+    assert "is being deleted already" in words(operator.get(where))
 
 
 def test_a_savepoint_that_is_needed_is_kept_and_the_page_says_why(
@@ -328,7 +386,12 @@ def test_a_savepoint_that_is_needed_is_kept_and_the_page_says_why(
 ) -> None:
     made = rows.savepoint(job, "first", 20)
     rows.job("fork", restore_uri=made.location, restore_job=job, restore_number=20)
-    answer = operator.post(reverse("savepoint-delete", args=[job.pk, made.pk]))
+    where = reverse("savepoint-delete", args=[job.pk, made.pk])
+    page = operator.get(where)
+    assert "Savepoint first is needed, so it cannot be deleted now." in words(page)
+    assert "begins with it until it has a checkpoint of its own from there." in words(page)
+    assert '<form method="post" class="stack">' not in page.content.decode()
+    answer = operator.post(where)
     assert answer.status_code == 409
     assert "savepoint first is needed" in words(answer)
 
@@ -350,9 +413,46 @@ def test_an_operation_under_way_says_what_it_waits_for_and_looks_again(
     operator: Client, job: Job
 ) -> None:
     row = rows.operation(job, None, "rescale", "running", progress={"phase": "saving"})
+    taken = rows.checkpoint(job, 20, status=CheckpointStatus.PENDING, request_id=str(row.pk))
+    rows.acknowledge_chain(taken, "hourly", 0)
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
-    assert "taking a checkpoint" in words(page)
-    assert 'http-equiv="refresh"' in page.content.decode()
+    assert "under way A checkpoint is taken for it to come The old driver ends" in words(page)
+    assert "4 of 18 subtasks acknowledged" in words(page)
+    assert '<noscript><meta http-equiv="refresh"' in page.content.decode()
+    assert (
+        f'<a href="/jobs/{job.pk}/operations/{row.pk}">Look again now</a>' in page.content.decode()
+    )
+
+
+def test_an_operation_is_followed_as_json_until_its_end(viewer: Client, job: Job) -> None:
+    row = rows.operation(job, None, "rollback", "running", progress={"phase": "relaunching"})
+    where = f"/jobs/{job.pk}/operations/{row.pk}/data"
+    job.status = JobStatus.RESTARTING
+    job.save()
+    states = []
+    for status in (JobStatus.RESTARTING, JobStatus.INITIALIZING):
+        Job.objects.update(status=status)
+        found = viewer.get(where).json()
+        states.append([step["state"] for step in found["steps"]])
+        assert found["job_status"]["value"] == status
+        assert not found["is_over"]
+    assert states == [["current", "ahead"], ["done", "current"]]
+    Operation.objects.update(status="succeeded", ended_at=clock.now(), result={"job": job.pk})
+    found = viewer.get(where).json()
+    assert found["is_over"]
+    assert {step["state"] for step in found["steps"]} == {"done"}
+    assert found["said"].startswith("The job runs again")
+
+
+def test_the_queries_of_an_operation_do_not_grow_with_the_job(
+    viewer: Client, job: Job, django_assert_max_num_queries: Any
+) -> None:
+    row = rows.operation(job, None, "savepoint", "running", progress={"phase": "saving"})
+    where = f"/jobs/{job.pk}/operations/{row.pk}"
+    with django_assert_max_num_queries(5):  # With session and user.
+        viewer.get(where)
+    with django_assert_max_num_queries(5):
+        viewer.get(f"{where}/data")
 
 
 def test_an_operation_that_failed_says_why_and_what_it_saved(operator: Client, job: Job) -> None:
@@ -360,6 +460,7 @@ def test_an_operation_that_failed_says_why_and_what_it_saved(operator: Client, j
     row = rows.operation(job, None, "stop", "failed", error="no disk", progress=progress)
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
     assert "no disk" in words(page)
+    assert "done A savepoint is taken not done The job ends" in words(page)
     assert "/s/last" in words(page)
     assert 'http-equiv="refresh"' not in page.content.decode()
 
@@ -428,8 +529,8 @@ def test_a_comparison_and_going_forward_have_words_of_their_own(
     forward = preview(job, result=documents.rollback(tmp_path / "out", to=6))
     page = words(operator.get(f"/jobs/{job.pk}/operations/{forward.pk}"))
     assert "Nothing has been done yet" in page
-    assert "Go on from checkpoint" in page
-    assert "Roll the job back" not in page
+    assert "Send flights forward to checkpoint" in page
+    assert "Roll flights back" not in page
     result = {"outputs": [documents.comparison(tmp_path / "c", is_equal=False)]}
     row = rows.operation(
         job, None, "compare", parameters={"other": "trial-1", "keys": ["carrier"]}, result=result
@@ -449,8 +550,8 @@ def test_a_rollback_is_done_from_the_page_of_its_preview(
     assert "The job goes back to checkpoint 10." in words(page)
     assert "flights a 9 start" in words(page)
     assert SCRIPT not in page.content.decode()
-    form = re.search(r'<form method="post" action="([^"]+)" class="stack confirm">(.*?)</form>',
-                     page.content.decode(), re.DOTALL)  # fmt: skip
+    pattern = r'<form method="post" action="([^"]+)" class="stack confirm"[^>]*>(.*?)</form>'
+    form = re.search(pattern, page.content.decode(), re.DOTALL)
     given = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form.group(2)))
     answer = operator.post(form.group(1), given, follow=True)
     assert "The job is being rolled back." in words(answer)
@@ -461,10 +562,10 @@ def test_a_rollback_whose_preview_failed_can_be_done_all_the_same(
     operator: Client, job: Job
 ) -> None:
     page = operator.get(f"/jobs/{job.pk}/operations/{preview(job, 'failed', error='gone').pk}")
-    assert "Roll the job back" in words(page)
+    assert "Roll flights back" in words(page)
     row = preview(job, "running")
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
-    assert "Roll the job back" not in words(page)
+    assert "Roll flights back" not in words(page)
 
 
 def test_what_is_not_kept_any_more_is_not_rolled_back_to(operator: Client, job: Job) -> None:

@@ -1,0 +1,80 @@
+// A page of a job that fetches its own value anew when the job's stream says that it is another.
+//
+//   <… id="fresh" data-events="/events/jobs/1" data-url="…/data" data-now="…">
+//
+// The stream says when; the page's own address says what, and answers 304 where nothing is new.
+
+import { setServerTime, start, tick } from "./clock.js";
+import { Connection } from "./connection.js";
+import { follow } from "./live.js";
+
+const AT_MOST_EVERY_MS = 500;
+const AT_LEAST_EVERY_MS = 10_000; // Should the stream leave out what this page shows.
+
+/**
+ * Call `show(value)` with what `page.dataset.url` answers, whenever `relevant(snapshot)` changed.
+ * Ends once `show` gives false.
+ */
+export function refetch(page, { relevant, show, says }) {
+  const { events, url, now } = page.dataset;
+  const connection = new Connection(document.getElementById("connection"), says);
+  let seen = null;
+  let isDue = false;
+  let isOver = false;
+  let timer = null;
+  let etag = null;
+
+  async function look() {
+    isDue = false;
+    timer = setTimeout(() => {
+      timer = null;
+      if (isDue && !isOver) look();
+    }, AT_MOST_EVERY_MS);
+    try {
+      const headers = { Accept: "application/json" };
+      if (etag) headers["If-None-Match"] = etag;
+      const response = await fetch(url, { headers, redirect: "manual" });
+      if (response.type === "opaqueredirect") return connection.set(false, true);
+      if (response.status === 304) return;
+      if (!response.ok) throw new Error(`${url} answered ${response.status}`);
+      etag = response.headers.get("ETag");
+      const value = await response.json();
+      if (value.now) setServerTime(value.now);
+      if ((await show(value)) === false) isOver = true;
+      tick(page);
+    } catch (error) {
+      isDue = true;
+      console.info(`What is new comes with the next try: ${error.message}`);
+    }
+  }
+
+  function want() {
+    if (isOver || document.hidden) return;
+    isDue = true;
+    if (timer === null) look();
+  }
+
+  setServerTime(now);
+  start();
+  follow(events, url, {
+    onSnapshot: (snapshot) => {
+      setServerTime(snapshot.now);
+      const found = JSON.stringify(relevant(snapshot));
+      if (found !== seen) want();
+      seen = found;
+    },
+    onConnection: (isConnected, isLoggedOut) => connection.set(isConnected, isLoggedOut),
+  });
+  setInterval(want, AT_LEAST_EVERY_MS);
+}
+
+/** Replace an element by the one with its id on the page as it is now. */
+export async function renew(id) {
+  const response = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
+  if (!response.ok) throw new Error(`the page answered ${response.status}`);
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const found = page.getElementById(id);
+  if (found === null) throw new Error(`the page has no ${id} any more`);
+  document.getElementById(id).replaceWith(document.adoptNode(found));
+  document.title = page.title;
+}

@@ -1,0 +1,143 @@
+"""The steps of an operation as its page shows them: what is done, what goes on, what comes. Pure.
+
+Most steps are the phases of ``weir.protocol.operations``; a new driver's taking over is shown as
+two, which the job's own status tells apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from frontend.formatting import plural
+from jobs.models import Operation, OperationKind, OperationStatus
+from weir.protocol.lifecycle import JobStatus
+from weir.protocol.operations import Phase
+
+
+class StepState(StrEnum):
+    """Where a step stands."""
+
+    DONE = "done"
+    CURRENT = "current"
+    AHEAD = "ahead"
+    FAILED = "failed"
+
+
+TONES = {
+    StepState.DONE: ("good", "done"),
+    StepState.CURRENT: ("busy", "under way"),
+    StepState.AHEAD: ("idle", "to come"),
+    StepState.FAILED: ("bad", "not done"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step, in words."""
+
+    text: str
+    state: StepState
+
+    def as_json(self) -> dict[str, str]:
+        """As a page gets it."""
+        tone, said = TONES[self.state]
+        return {"text": self.text, "state": self.state.value, "tone": tone, "said": said}
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """How far the checkpoint or savepoint of an operation has come."""
+
+    count: int
+    expected: int
+    is_durable: bool = False  # Completed: its manifest is written.
+
+    def as_json(self) -> dict[str, str | int]:
+        """As a page's progress bar."""
+        subtasks = plural(self.expected, "subtask")
+        if not self.expected:
+            text = "its barriers are being sent"
+        elif self.count < self.expected or self.is_durable:
+            text = f"{self.count:,} of {subtasks} acknowledged"
+        else:
+            text = f"all {subtasks} acknowledged; its manifest is being written"
+        return {"value": self.count, "most": max(self.expected, 1), "text": text}
+
+
+_SAVING = "A savepoint is taken"
+_LAUNCHING = "The old driver ends, and a new one is launched"
+_RESTORING = "Subtasks are deployed and get their state back"
+_ONE_STEP = {
+    OperationKind.SAVEPOINT: _SAVING,
+    OperationKind.CHECKPOINT: "A checkpoint is taken",
+    OperationKind.DISCARD: "Its files are deleted",
+    OperationKind.CANCEL: "The subtasks stop, and the driver ends",
+    OperationKind.PREVIEW: "It is worked out; nothing is done to the job",
+    OperationKind.COMPARE: "The outputs are read and compared",
+}
+
+
+def of(operation: Operation, job_status: str) -> list[Step]:
+    """The operation's steps in order; ``job_status`` tells how far a new driver has come."""
+    texts = _texts(operation)
+    match operation.status:
+        case OperationStatus.SUCCEEDED:
+            return [Step(text, StepState.DONE) for text in texts]
+        case OperationStatus.PENDING:
+            return [Step(text, StepState.AHEAD) for text in texts]
+        case OperationStatus.RUNNING:
+            return _marked(texts, _current(operation, job_status, texts), StepState.CURRENT)
+    return _marked(texts, _stopped(operation, texts), StepState.FAILED)
+
+
+def _texts(operation: Operation) -> list[str]:
+    kind, progress = OperationKind(operation.kind), operation.progress or {}
+    match kind:
+        case OperationKind.STOP:
+            drains = progress.get("drains")
+            last = (
+                "Sources have ended, windows close, and the job ends" if drains else "The job ends"
+            )
+            return [_SAVING, last]
+        case OperationKind.ROLLBACK | OperationKind.RESTART:
+            return [_LAUNCHING, _RESTORING]
+        case OperationKind.SUBMIT:
+            return ["Its driver is launched", _RESTORING.replace(" and get their state back", "")]
+        case OperationKind.RESCALE:
+            relaunches_at_once = progress.get("phase") == Phase.RELAUNCHING and not progress.get(
+                "saved"
+            )
+            taken = [] if relaunches_at_once else ["A checkpoint is taken for it"]
+            return [*taken, _LAUNCHING, _RESTORING]
+        case OperationKind.FORK:
+            taken = [] if progress.get("restore") else ["A savepoint is taken for it"]
+            return [*taken, "The new job is submitted"]
+    return [_ONE_STEP[kind]]
+
+
+def _current(operation: Operation, job_status: str, texts: Sequence[str]) -> int:
+    phase = (operation.progress or {}).get("phase")
+    relaunches = phase == Phase.RELAUNCHING or operation.kind in (
+        OperationKind.RESTART,
+        OperationKind.SUBMIT,
+    )
+    if relaunches:
+        return len(texts) - (1 if job_status == JobStatus.INITIALIZING else 2)
+    return len(texts) - 1 if phase == Phase.ENDING else 0
+
+
+def _stopped(operation: Operation, texts: Sequence[str]) -> int:
+    """At which step it ended; what it saved is not lost, so that step is done."""
+    saved = (operation.progress or {}).get("saved")
+    saves = texts[0].endswith(("is taken", "is taken for it"))
+    return 1 if saved and saves and len(texts) > 1 else 0
+
+
+def _marked(texts: Sequence[str], at: int, state: StepState) -> list[Step]:
+    return [
+        Step(
+            text,
+            StepState.DONE if here < at else state if here == at else StepState.AHEAD,
+        )
+        for here, text in enumerate(texts)
+    ]

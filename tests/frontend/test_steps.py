@@ -1,0 +1,80 @@
+"""The steps of operations, from their rows."""
+
+from typing import Any
+
+import pytest
+
+from frontend import consequences, steps
+from frontend.consequences import Known
+from frontend.steps import Acknowledged
+from jobs.models import Operation
+
+
+def states(kind: str, status: str, job: str = "running", **progress: Any) -> list[str]:
+    row = Operation(kind=kind, status=status, progress=progress or None)
+    return [step.state.value for step in steps.of(row, job)]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (states("savepoint", "running", phase="saving"), ["current"]),
+        (states("stop", "running", phase="saving"), ["current", "ahead"]),
+        (states("stop", "running", phase="ending", saved="/s"), ["done", "current"]),
+        (states("stop", "failed", phase="done", saved="/s"), ["done", "failed"]),
+        (states("stop", "failed", phase="done"), ["failed", "ahead"]),
+        (states("stop", "succeeded", phase="done", saved="/s"), ["done", "done"]),
+        (states("rescale", "running", phase="saving"), ["current", "ahead", "ahead"]),
+        (
+            states("rescale", "running", "restarting", phase="relaunching", saved="/c"),
+            ["done", "current", "ahead"],
+        ),
+        (
+            states("rescale", "running", "initializing", phase="relaunching", saved="/c"),
+            ["done", "done", "current"],
+        ),
+        # One that did not run goes on from its newest checkpoint: none is taken.
+        (states("rescale", "running", "restarting", phase="relaunching"), ["current", "ahead"]),
+        (states("rollback", "running", "initializing", phase="relaunching"), ["done", "current"]),
+        (states("rollback", "pending"), ["ahead", "ahead"]),
+        (states("fork", "running", phase="saving"), ["current", "ahead"]),
+        (states("fork", "succeeded", phase="done", restore="/s"), ["done"]),
+        (states("preview", "running", until="2026", tries=1), ["current"]),
+        (states("preview", "expired"), ["failed"]),
+    ],
+)
+def test_what_is_done_what_goes_on_and_what_comes(found: list[str], expected: list[str]) -> None:
+    assert found == expected
+
+
+@pytest.mark.parametrize("kind", Operation._meta.get_field("kind").choices)
+def test_every_kind_has_steps(kind: tuple[str, str]) -> None:
+    for status in ("pending", "running", "succeeded", "failed", "expired", "cancelled"):
+        assert states(kind[0], status)
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "text"),
+    [
+        (Acknowledged(0, 0), "its barriers are being sent"),
+        (Acknowledged(3, 18), "3 of 18 subtasks acknowledged"),
+        (Acknowledged(18, 18), "all 18 subtasks acknowledged; its manifest is being written"),
+        (Acknowledged(18, 18, is_durable=True), "18 of 18 subtasks acknowledged"),
+    ],
+)
+def test_how_far_a_savepoint_has_come_is_counted(acknowledged: Acknowledged, text: str) -> None:
+    assert acknowledged.as_json()["text"] == text
+    assert acknowledged.as_json()["most"] >= 1
+
+
+def test_what_will_happen_is_said_with_the_numbers_of_the_job() -> None:
+    known = Known(job="flights", checkpoint=7, checkpoint_ms=212, state_bytes=1_240_000)
+    (how_much,) = [said for said in consequences.of("savepoint", known) if "newest" in said]
+    assert how_much == "Its newest checkpoint, 7, holds 1.24 MB and took 212 ms."
+    assert not [said for said in consequences.of("savepoint", Known(job="a")) if "newest" in said]
+    said = consequences.of("rescale", Known(job="flights", parallelism=2, down_ms=1_800))
+    assert said[0].endswith("It runs with 2 now.")
+    assert "the last time that took 1.80 s." in said[2]
+    over = consequences.of("rescale", Known(job="flights", is_over=True))
+    assert over[0] == "flights is taken up again from its newest completed checkpoint."
+    assert consequences.of("preview", known) == []
