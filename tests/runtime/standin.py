@@ -65,6 +65,8 @@ class StandInWorker:
         clock: Clock,
     ) -> None:
         self.finished = False
+        self.calling_since_ns = 0
+        self.calling: SubtaskId | None = None
         self._plan = ExecutionGraph(graph)
         self._behaviour = config.parameters.get("behaviour", "")
         self._attempt = attempt

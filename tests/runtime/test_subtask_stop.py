@@ -366,7 +366,7 @@ def test_a_source_says_how_far_event_time_came_that_its_own_chain_makes() -> Non
     reached = []
     for checkpoint_id in (1, 2):
         harness.subtask.on_trigger(barrier(checkpoint_id))
-        reached.append(harness.subtask.metrics(1).watermark_ms)
+        reached.append(harness.subtask.metrics(1, 1).watermark_ms)
         harness.subtask.step()
         harness.subtask.step()
     harness.write()

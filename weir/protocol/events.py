@@ -13,7 +13,7 @@ from typing import TypeAlias
 from weir.ids import AttemptNumber, CheckpointId, SubtaskId
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import FailureReason, JobStatus
-from weir.protocol.messages import Acknowledged, Declined, SubtaskChanged, SubtaskMetrics
+from weir.protocol.messages import Acknowledged, Declined, Measurement, SubtaskChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,5 +137,5 @@ JobEvent: TypeAlias = (
     | Acknowledged
     | Declined
     | SubtaskChanged
-    | SubtaskMetrics
+    | Measurement
 )

@@ -102,7 +102,12 @@ class SubtaskChanged:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskMetrics:
-    """What a subtask did since the attempt began; counters only grow within an attempt."""
+    """What a subtask did since the attempt began; counters only grow within an attempt.
+
+    *Busy* is the time in its own calls, known when a call is over; *back-pressured* the time in
+    which output waited for credit; *idle* is the rest, in which it had nothing to do, or waited for
+    its turn on the loop that it shares with the other subtasks of its slot.
+    """
 
     attempt: AttemptNumber
     chain: SubtaskId
@@ -117,7 +122,56 @@ class SubtaskMetrics:
     late_records: int = 0
 
 
-Report: TypeAlias = Acknowledged | Declined | SubtaskChanged | SubtaskMetrics
+@dataclass(frozen=True, slots=True)
+class GateProgress:
+    """How far the barriers of one input gate have come, in channel order.
+
+    Shape: all arrays have one entry per channel of the gate. ``arrived_ms`` None where the channel
+    has not ended: that barrier is awaited.
+    """
+
+    gate_index: int
+    upstream: tuple[str, ...]  # The sending subtask of each channel, as text.
+    arrived_ms: tuple[float | None, ...]  # After the first barrier of the subtask.
+    blocked_ms: tuple[float, ...]  # So far.
+    bytes_during: tuple[int, ...]  # Bytes that came in since the first barrier.
+    ended: tuple[bool, ...]  # The channel is complete and brings no barrier any more.
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentProgress:
+    """A subtask still waits for barriers of a checkpoint; reported again while it lasts.
+
+    Of several alignments in progress this is the oldest.
+    """
+
+    attempt: AttemptNumber
+    checkpoint_id: CheckpointId
+    chain: SubtaskId
+    since_ms: int  # Wall clock of the first barrier.
+    waited_ms: float
+    gates: tuple[GateProgress, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskStalled:
+    """A loop has been in one call for long, in this subtask; reported again while it lasts.
+
+    The other subtasks of the slot wait as well. Nothing is reported of a call into C that keeps the
+    interpreter lock.
+    """
+
+    attempt: AttemptNumber
+    chain: SubtaskId
+    since_ms: int  # Wall clock.
+    stalled_ms: float
+    stack: str  # The user's frames as in a traceback, innermost last; without any, all frames.
+
+
+# What a subtask says of itself again and again: the newest of each class and chain makes those
+# before it worthless.
+Measurement: TypeAlias = SubtaskMetrics | AlignmentProgress | SubtaskStalled
+Report: TypeAlias = Acknowledged | Declined | SubtaskChanged | Measurement
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weir.ids import ChannelId, CheckpointId
+from weir.ids import AttemptNumber, ChannelId, CheckpointId, SubtaskId
 from weir.operators.base import Clock
 from weir.protocol.alignment import PENDING_MAX
 from weir.protocol.elements import CheckpointBarrier
-from weir.protocol.messages import GateAlignment, SnapshotMetrics
+from weir.protocol.messages import (
+    AlignmentProgress,
+    GateAlignment,
+    GateProgress,
+    SnapshotMetrics,
+)
 
 if TYPE_CHECKING:
     from weir.runtime.gates import InputChannel
@@ -87,6 +92,39 @@ class AlignmentClock:
             records=records,
             watermark_ms=watermark_ms,
             gates=gates,
+        )
+
+    def first_ns(self, checkpoint_id: CheckpointId) -> int | None:
+        """When the first barrier came; None where none has, or too many others have since."""
+        alignment = self._alignments.get(checkpoint_id)
+        return None if alignment is None else alignment.first_ns
+
+    def progress(
+        self, checkpoint_id: CheckpointId, attempt: AttemptNumber, chain: SubtaskId
+    ) -> AlignmentProgress | None:
+        """How far an alignment is that has not ended; None where nothing is known of it."""
+        alignment = self._alignments.get(checkpoint_id)
+        if alignment is None:
+            return None
+        now = self._clock.monotonic_ns()
+        return AlignmentProgress(
+            attempt=attempt,
+            checkpoint_id=checkpoint_id,
+            chain=chain,
+            since_ms=alignment.first_wall_ms,
+            waited_ms=(now - alignment.first_ns) / 1e6,
+            gates=tuple(self._so_far(alignment, index, now) for index in range(len(self._gates))),
+        )
+
+    def _so_far(self, alignment: _Alignment, index: int, now_ns: int) -> GateProgress:
+        gate = self._gate(alignment, index, now_ns)
+        return GateProgress(
+            gate_index=gate.gate_index,
+            upstream=gate.upstream,
+            arrived_ms=gate.arrived_ms,
+            blocked_ms=gate.blocked_ms,
+            bytes_during=gate.bytes_during,
+            ended=tuple(channel.ended for channel in self._gates[index]),
         )
 
     def _alignment(self, barrier: CheckpointBarrier) -> _Alignment:

@@ -3,7 +3,7 @@
 Two threads, so that the job never waits for the network. One posts: at once when it has nothing
 under way, otherwise everything that came in meanwhile, in one batch; an empty batch now and then is
 the sign of life. The other polls for commands. What must not be lost waits here while the control
-plane is away; only of the measurements of a subtask just the newest does.
+plane is away; only of the measurements of a subtask just the newest of each kind does.
 
 A batch that was sent once keeps its numbers until it is acknowledged, whatever became of the
 answer: the control plane may have applied it, and knows it again by them.
@@ -39,7 +39,7 @@ from weir.protocol.gateway import (
     DriverCommand,
     DriverEvent,
 )
-from weir.protocol.messages import SCHEMA_VERSION, SubtaskMetrics
+from weir.protocol.messages import SCHEMA_VERSION, Measurement
 from weir.protocol.wire import encode, from_wire
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Gateway:
         self._unknown_max_s = unknown_max_s
         self._changed = threading.Condition()  # Guards all that follows up to the lines.
         self._waiting: dict[int, DriverEvent] = {}  # In order; never sent.
-        self._metrics: dict[SubtaskId, int] = {}  # Where the newest of each chain waits.
+        self._newest: dict[tuple[type, SubtaskId], int] = {}  # Where a chain's measurement waits.
         self._keys = 0
         self._is_under_way = False  # Events are that wait no more.
         self._trying_since: float | None = None
@@ -166,11 +166,11 @@ class Gateway:
             if self._has_ended:
                 return
             key = self._keys = self._keys + 1
-            if isinstance(event, SubtaskMetrics):
-                older = self._metrics.get(event.chain)
+            if isinstance(event, Measurement):
+                older = self._newest.get((type(event), event.chain))
                 if older is not None:
                     del self._waiting[older]
-                self._metrics[event.chain] = key
+                self._newest[type(event), event.chain] = key
             self._waiting[key] = event
             if len(self._waiting) >= WAITING_WARN and not self._warned:
                 self._warned = True
@@ -247,8 +247,8 @@ class Gateway:
             room = max(0, BATCH_EVENTS_MAX - len(self._encoded))
             events = [self._waiting.pop(key) for key in list(islice(self._waiting, room))]
             for event in events:
-                if isinstance(event, SubtaskMetrics):
-                    del self._metrics[event.chain]
+                if isinstance(event, Measurement):
+                    del self._newest[type(event), event.chain]
             self._warned = self._warned and bool(self._waiting)
             self._is_under_way = bool(events or self._encoded)
         for event in events:

@@ -25,10 +25,12 @@ from weir.protocol.events import (
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
+    AlignmentProgress,
     Declined,
     OperatorAck,
     SubtaskChanged,
     SubtaskMetrics,
+    SubtaskStalled,
 )
 
 DETAILED_MAX = 100
@@ -107,6 +109,8 @@ class JobHistory:
                 self.metrics[event.chain] = event
             case CheckpointsDiscarded() | Declined() | SlotChanged() | WorkerStarted():
                 pass  # What they lead to has events of its own.
+            case AlignmentProgress() | SubtaskStalled():
+                pass  # About a moment that is over when anybody reads this.
 
     def _settle(self, event: CheckpointSettled) -> None:
         if record := self.checkpoints.get(event.checkpoint_id):

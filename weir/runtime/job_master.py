@@ -69,12 +69,14 @@ from weir.protocol.gateway import CancelJob, DriverCommand
 from weir.protocol.lifecycle import JOB_TRANSITIONS, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
+    AlignmentProgress,
     CheckpointsRestored,
     Declined,
     Report,
     SubtaskChanged,
     SubtaskCommand,
     SubtaskMetrics,
+    SubtaskStalled,
 )
 from weir.protocol.pending import STOP_KINDS, CompletedCheckpoint
 from weir.protocol.restarts import initial, on_failure
@@ -642,6 +644,8 @@ class JobMaster:
                 self._attempt.metrics[report.chain] = report
                 self._emit(report)
                 self._check_caught_up()
+            case AlignmentProgress() | SubtaskStalled():
+                self._emit(report)
             case Acknowledged() | Declined():
                 self._emit(report)
                 self._checkpoints.on_report(report)

@@ -3,8 +3,9 @@
 The main thread runs the loop: take in what arrived, let every subtask do a slice, sleep until there
 is something to do. The I/O thread (``weir.channels.io_thread``) owns the data connections and the
 connection to the job master, and sends heartbeats that carry how often the loop came round: a loop
-that stands still is seen from outside, whatever it is stuck in. SIGUSR1 writes the stacks of all
-threads to standard error (``stacks``).
+that stands still is seen from outside, whatever it is stuck in. Where the thread gets to run it
+also reports what the loop is stuck in (``stalls``). SIGUSR1 writes the stacks of all threads to
+standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
 its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
@@ -36,7 +37,7 @@ from weir.config import JobConfig
 from weir.errors import ChannelError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, JobId
+from weir.ids import AttemptNumber, JobId, SubtaskId
 from weir.operators.base import Clock
 from weir.protocol.deployment import (
     Deploy,
@@ -67,6 +68,7 @@ from weir.runtime.ports import (
     Transport,
 )
 from weir.runtime.stacks import StackDumps, write_stderr
+from weir.runtime.stalls import LOOK_INTERVAL_S, StallWatch
 from weir.runtime.template import RunWorker
 
 EXIT_FAILED = 1
@@ -81,6 +83,8 @@ class RunsSubtasks(Protocol):
     """What the loop needs of a ``weir.runtime.worker.Worker``."""
 
     finished: bool
+    calling_since_ns: int
+    calling: SubtaskId | None
 
     def handle(self, item: InboxItem) -> None:
         """Take in one item from outside."""
@@ -230,7 +234,7 @@ class MasterLink:
 
 
 class WorkerProcess:
-    """Everything around one worker."""
+    """Everything around one worker. To be made on the thread that runs it."""
 
     def __init__(
         self, graph: JobGraph, config: JobConfig, run: RunWorker, worker_class: WorkerClass
@@ -258,6 +262,7 @@ class WorkerProcess:
         )
         self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
         self._snapshots = SnapshotWorker(inbox)
+        clock = SystemClock()
         self._worker = worker_class(
             graph,
             config,
@@ -268,7 +273,14 @@ class WorkerProcess:
             transport=self._transport,
             reporter=self._master,
             snapshot_thread=self._snapshots,
-            clock=SystemClock(),
+            clock=clock,
+        )
+        self._stalls = StallWatch(
+            self._worker,
+            threading.get_ident(),
+            run.attempt,
+            clock=clock,
+            reporter=self._master,
         )
 
     def run(self) -> None:
@@ -280,6 +292,7 @@ class WorkerProcess:
         )
         self._io.call(partial(name_thread, "weir-io"))
         self._io.call(lambda: self._io.every(self._heartbeat_s, self._send_heartbeat))
+        self._io.call(lambda: self._io.every(LOOK_INTERVAL_S, self._stalls.look))
         self._io.start()
         self._master.report(
             WorkerReady(run.attempt, run.slot_index, os.getpid(), self._transport.address)

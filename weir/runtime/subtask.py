@@ -69,6 +69,11 @@ from weir.runtime.snapshotter import OperatorFreeze, Snapshotter
 from weir.state.store import OperatorStateStore
 from weir.testing.faults import reach
 
+# An alignment is reported once it lasts this long, and again while it does: most of them are over
+# before, and a reader looks about twice a second.
+PROGRESS_FIRST_NS = 250_000_000
+PROGRESS_INTERVAL_NS = 500_000_000
+
 
 class Progress(Enum):
     """What a step did."""
@@ -155,6 +160,8 @@ class Subtask:
         self.back_pressured_ns = 0
         self._held_since_ns: int | None = None
         self._alignment_deadlines: dict[CheckpointId, int] = {}
+        self._aligning_id: CheckpointId | None = None
+        self.progress_due_ns: int | None = None  # When the alignment in progress is reported next.
 
     @property
     def records_in(self) -> int:
@@ -394,6 +401,18 @@ class Subtask:
                     self._alignment_deadlines[checkpoint_id] = triggered_at_ms + timeout_ms
                 case StartRecording() | StopRecording() | CompleteRecording() | AbortRecording():
                     raise NotImplementedError("unaligned checkpoints are not available yet")
+        self._watch_alignment()
+
+    def _watch_alignment(self) -> None:
+        """Have the alignment reported that is in progress now, if one is."""
+        assert self._handler is not None
+        aligning = self._handler.aligning
+        checkpoint_id = None if aligning is None else aligning.checkpoint_id
+        if checkpoint_id == self._aligning_id:
+            return
+        self._aligning_id = checkpoint_id
+        first_ns = None if checkpoint_id is None else self._alignment.first_ns(checkpoint_id)
+        self.progress_due_ns = None if first_ns is None else first_ns + PROGRESS_FIRST_NS
 
     def _take_snapshot(self, barrier: CheckpointBarrier, *, unaligned: bool) -> None:
         checkpoint_id = barrier.checkpoint_id
@@ -454,9 +473,24 @@ class Subtask:
             SubtaskChanged(self._attempt, self.chain, status, details=details or {})
         )
 
-    def metrics(self, elapsed_ns: int) -> SubtaskMetrics:
+    def report_progress(self, now_ns: int) -> None:
+        """Report the alignment in progress, if it is due."""
+        if self.progress_due_ns is None or now_ns < self.progress_due_ns:
+            return
+        assert self._aligning_id is not None
+        progress = self._alignment.progress(self._aligning_id, self._attempt, self.chain)
+        if progress is None:
+            self.progress_due_ns = None
+            return
+        self.progress_due_ns = now_ns + PROGRESS_INTERVAL_NS
+        self._reporter.report(progress)
+
+    def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
         """What the subtask did in the ``elapsed_ns`` since the attempt began."""
-        busy, held = self.busy_ns / 1e6, self.back_pressured_ns / 1e6
+        held_ns = self.back_pressured_ns
+        if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
+            held_ns += now_ns - self._held_since_ns
+        busy, held = self.busy_ns / 1e6, held_ns / 1e6
         return SubtaskMetrics(
             attempt=self._attempt,
             chain=self.chain,

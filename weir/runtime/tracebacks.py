@@ -19,6 +19,8 @@ _LIBRARY = re.compile(r"^<|[/\\]lib[/\\]python3|[/\\](?:site|dist)-packages[/\\]
 _FRAME = re.compile(r'  File "(?P<file>.*)", line \d+, in ')
 _HEADER = "Traceback (most recent call last):"
 
+STACK_FRAMES_MAX = 40
+
 T = TypeVar("T")
 
 
@@ -34,6 +36,20 @@ def users_frames(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     kept = _users((frame.filename, frame) for frame in frames)
     return "".join(traceback.StackSummary.from_list(list(kept)).format())
+
+
+def users_stack(stack: traceback.StackSummary) -> str:
+    """A stack from the user's first frame on, innermost last; all of it where none is the user's.
+
+    Shape: at most ``STACK_FRAMES_MAX`` frames; of more, as many of either end.
+    """
+    frames = list(_users((frame.filename, frame) for frame in stack)) or list(stack)
+    half = STACK_FRAMES_MAX // 2
+    left_out = len(frames) - 2 * half
+    if left_out <= 0:
+        return "".join(traceback.format_list(frames))
+    outer, inner = traceback.format_list(frames[:half]), traceback.format_list(frames[-half:])
+    return "".join([*outer, f"  ... {left_out} frames are left out ...\n", *inner])
 
 
 def without_own_frames(text: str) -> str:

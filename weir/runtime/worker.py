@@ -45,6 +45,7 @@ from weir.runtime.subtask import Progress, Subtask
 from weir.storage.store import CheckpointStore, store_for
 
 METRICS_INTERVAL_NS = 500_000_000
+LOOK_INTERVAL_NS = 50_000_000  # How often a loop with work looks what else there is to report.
 
 
 class Worker:
@@ -85,6 +86,11 @@ class Worker:
         self._failed = False
         self._started_ns = clock.monotonic_ns()
         self._metrics_due_ns = self._started_ns + METRICS_INTERVAL_NS
+        self._look_due_ns = self._started_ns
+        # The call under way that may be user code: in which subtask, since when. Read by another
+        # thread, so the time is set first: while it stays the same, so does the subtask.
+        self.calling_since_ns = self._started_ns
+        self.calling: SubtaskId | None = None
 
     def handle(self, item: InboxItem) -> None:
         """Take in one item from outside."""
@@ -167,9 +173,12 @@ class Worker:
         worked = False
         for subtask in self.subtasks:
             started = self._clock.monotonic_ns()
+            self.calling_since_ns = started
+            self.calling = subtask.chain
             try:
                 progress = subtask.step()
             except Exception as error:
+                self.calling = None
                 self._fail(subtask.chain, error)
                 return None
             if progress is Progress.BACK_PRESSURED:
@@ -179,29 +188,46 @@ class Worker:
             if progress is Progress.WORKED:
                 worked = True
                 subtask.busy_ns += self._clock.monotonic_ns() - started
-        if self._clock.monotonic_ns() >= self._metrics_due_ns:
-            self._report_metrics()
-        return 0.0 if worked else self._sleep()
-
-    def _sleep(self) -> float | None:
-        timers = [t for s in self.subtasks if (t := s.next_timer_ms()) is not None]
-        if not timers:
-            return None
-        return max(0.0, (min(timers) - self._clock.now_ms()) / 1000)
-
-    def _report_metrics(self) -> None:
+        self.calling = None
         now = self._clock.monotonic_ns()
-        self._metrics_due_ns = now + METRICS_INTERVAL_NS
+        if now >= self._look_due_ns:
+            self._look(now)
+        return 0.0 if worked else self._sleep(now)
+
+    def _sleep(self, now_ns: int) -> float | None:
+        timers = [t for s in self.subtasks if (t := s.next_timer_ms()) is not None]
+        sleeps = [(min(timers) - self._clock.now_ms()) / 1000] if timers else []
+        progress = [due for s in self.subtasks if (due := s.progress_due_ns) is not None]
+        if progress:
+            due_ns = min(progress)
+            self._look_due_ns = min(self._look_due_ns, due_ns)
+            sleeps.append((due_ns - now_ns) / 1e9)
+        return max(0.0, min(sleeps)) if sleeps else None
+
+    def _look(self, now_ns: int) -> None:
+        """Report what is due; a loop with work comes here now and then only."""
+        self._look_due_ns = now_ns + LOOK_INTERVAL_NS
         for subtask in self.subtasks:
-            self._reporter.report(subtask.metrics(now - self._started_ns))
+            subtask.report_progress(now_ns)
+        if now_ns >= self._metrics_due_ns:
+            self._metrics_due_ns = now_ns + METRICS_INTERVAL_NS
+            for subtask in self.subtasks:
+                self._reporter.report(subtask.metrics(now_ns, now_ns - self._started_ns))
 
     def _guarded(self, action: Callable[[Subtask], None]) -> None:
         for subtask in self.subtasks:
+            started = self._clock.monotonic_ns()
+            subtask.release(started)  # Busy from now on; the next step finds it held again.
+            self.calling_since_ns = started
+            self.calling = subtask.chain
             try:
                 action(subtask)
             except Exception as error:
+                self.calling = None
                 self._fail(subtask.chain, error)
                 return
+            subtask.busy_ns += self._clock.monotonic_ns() - started
+        self.calling = None
 
     def _fail_all(self, error: Exception, details: dict[str, Any] | None = None) -> None:
         """Fail for a cause that belongs to the slot, not to one subtask."""

@@ -61,7 +61,7 @@ from weir.protocol.events import (
     Notice,
 )
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
-from weir.protocol.messages import Acknowledged, Declined, Report, SubtaskChanged, SubtaskMetrics
+from weir.protocol.messages import Acknowledged, Declined, Measurement, Report, SubtaskChanged
 from weir.protocol.pending import STOP_KINDS
 from weir.runtime.coordination import LocalCoordination
 from weir.runtime.in_process import Action, EventQueue, InProcessWorker
@@ -687,7 +687,7 @@ class Simulation:
             self._received[cut][channel.id] = process.records_delivered[channel.id] - waiting
 
     def _on_event(self, cluster: SimulatedCluster, event: JobEvent) -> None:
-        if self.trace is not None and not isinstance(event, SubtaskMetrics):
+        if self.trace is not None and not isinstance(event, Measurement):
             self._note(_told(event))
         match event:
             case CheckpointTriggered(checkpoint_id=checkpoint_id):

@@ -1,0 +1,73 @@
+"""Notices from another thread that a loop does not come round, and says where it is.
+
+The loop notes which subtask it calls and since when. A call that lasts is sampled: the frames of
+the loop's thread, with the interpreter lock held, the user's in front. While the loop is somewhere
+else (asleep for want of work, between two calls) it calls nothing, so idleness is no stall.
+
+A sample says where the loop is, not that it hangs: a call that does a lot of work looks the same,
+and its stack tells what to make smaller.
+"""
+
+import sys
+from typing import Protocol
+
+from weir.ids import AttemptNumber, SubtaskId
+from weir.operators.base import Clock
+from weir.protocol.messages import SubtaskStalled
+from weir.runtime.ports import Reporter
+from weir.runtime.stacks import frames_of
+from weir.runtime.tracebacks import users_stack
+
+STALLED_NS = 1_000_000_000  # A slice is a few milliseconds of work.
+AGAIN_NS = 1_000_000_000
+LOOK_INTERVAL_S = 0.25
+
+
+class Calls(Protocol):
+    """What a loop notes of the call it is in; the time is set before the subtask."""
+
+    calling_since_ns: int
+    calling: SubtaskId | None  # None: it calls nothing.
+
+
+class StallWatch:
+    """Looks after one loop; everything here happens on the thread that looks."""
+
+    def __init__(
+        self,
+        loop: Calls,
+        loop_thread: int,
+        attempt: AttemptNumber,
+        *,
+        clock: Clock,
+        reporter: Reporter,
+    ) -> None:
+        self._loop = loop
+        self._loop_thread = loop_thread  # Its ident.
+        self._attempt = attempt
+        self._clock = clock
+        self._reporter = reporter
+        self._reported_since_ns = 0  # The beginning of the call that was reported last.
+        self._again_ns = 0
+
+    def look(self) -> None:
+        """Report a call that has lasted for long, and again while it lasts."""
+        since_ns, chain, now = (
+            self._loop.calling_since_ns,
+            self._loop.calling,
+            self._clock.monotonic_ns(),
+        )
+        if chain is None or now - since_ns < STALLED_NS:
+            return
+        if since_ns == self._reported_since_ns and now < self._again_ns:
+            return
+        frame = sys._current_frames().get(self._loop_thread)
+        if frame is None:
+            return  # The thread has ended.
+        stack = users_stack(frames_of(frame))
+        if self._loop.calling_since_ns != since_ns:
+            return  # It came round meanwhile, and the frames may be those of another call.
+        self._reported_since_ns, self._again_ns = since_ns, now + AGAIN_NS
+        stalled_ms = (now - since_ns) / 1e6
+        since_ms = self._clock.now_ms() - round(stalled_ms)
+        self._reporter.report(SubtaskStalled(self._attempt, chain, since_ms, stalled_ms, stack))
