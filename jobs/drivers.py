@@ -202,6 +202,7 @@ def end_subtasks(job: Job) -> None:
     Subtask.objects.filter(job=job).exclude(status__in=SUBTASK_ENDS).update(
         status=SubtaskStatus.CANCELED.value, updated_at=clock.now()
     )
+    Subtask.objects.filter(job=job).update(samples=[], rates={})
 
 
 def _wait_or_fail(job: Job, cause: str, now: datetime) -> None:
@@ -233,6 +234,8 @@ def conclude(job: Job, status: JobStatus, cause: str = "") -> None:
     job.save(update_fields=["restart_state"])
     statuses.change(job, status, cause)
     job_ended.send(sender=Job, job=job)
+    # What they were about explained the checkpoints that ended with the job.
+    Subtask.objects.filter(job=job).update(aligning=None, stall=None)
 
 
 def _first_line(text: str) -> str:

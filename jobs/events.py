@@ -24,7 +24,12 @@ from weir.protocol.events import (
 )
 from weir.protocol.gateway import DriverEvent, DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
-from weir.protocol.messages import SubtaskChanged, SubtaskMetrics
+from weir.protocol.messages import (
+    AlignmentProgress,
+    SubtaskChanged,
+    SubtaskMetrics,
+    SubtaskStalled,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +81,10 @@ class _Fold:
                 self._subtask_changed(event)
             case SubtaskMetrics():
                 self._subtasks.measured(event)
+            case AlignmentProgress():
+                self._subtasks.aligning(event)
+            case SubtaskStalled():
+                self._subtasks.stalled(event)
             case Notice(_, text):
                 self._note("notice", text)
             case PipelineFailed(_, cause):
@@ -125,10 +134,10 @@ class _Fold:
                 self._attempts.running()
             case JobStatus.FAILING | JobStatus.FAILED:
                 self._attempts.ended("failed", cause)
-                self._subtasks.end()
+                self._subtasks.end(job_ended=event.status is JobStatus.FAILED)
             case JobStatus.FINISHED | JobStatus.CANCELED:
                 self._attempts.ended(event.status.value)
-                self._subtasks.end()
+                self._subtasks.end(job_ended=True)
         statuses.change(job, event.status, cause, at=self._now)
         if event.status not in JOB_TRANSITIONS:
             drivers.retire(self._driver)
@@ -159,7 +168,7 @@ class _Fold:
         cause = storable(cause)
         self._note("pipeline", cause)
         self._attempts.ended("failed", cause)
-        self._subtasks.end()
+        self._subtasks.end(job_ended=True)
         if self._driver.status != DriverStatus.ENDED:
             drivers.retire(self._driver)
         # The coordinator may never have begun, and hears of the end from here.

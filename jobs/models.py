@@ -342,7 +342,12 @@ class Edge(models.Model):
 
 
 class Subtask(models.Model):
-    """Where one chain subtask of the newest attempt stands, and its latest counters."""
+    """Where one chain subtask of the newest attempt stands, and what it does.
+
+    Counters and rates are of its latest measurement. ``aligning`` is its latest report of an
+    alignment in progress, and tells of the past once the subtask acknowledged that checkpoint, or
+    the checkpoint settled. What an attempt left behind when it failed stays until the next begins.
+    """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="subtasks")
     chain = models.CharField(max_length=300)
@@ -352,6 +357,12 @@ class Subtask(models.Model):
         max_length=16, choices=_choices(SubtaskStatus), default=SubtaskStatus.DEPLOYING.value
     )
     metrics = models.JSONField(default=dict)  # weir.protocol.messages.SubtaskMetrics' counters.
+    samples = models.JSONField(default=list)  # Of the counters, for the rates (jobs.rates).
+    rates = models.JSONField(default=dict)  # jobs.rates.over; empty: not known yet, or it ended.
+    # messages.AlignmentProgress: checkpoint, since_ms, waited_ms and, by gate, what came when.
+    aligning = models.JSONField(null=True, blank=True)
+    # messages.SubtaskStalled: since_ms, stalled_ms, stack. Null: the loop comes round.
+    stall = models.JSONField(null=True, blank=True)
     updated_at = models.DateTimeField()
 
     class Meta:

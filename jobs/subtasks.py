@@ -1,13 +1,20 @@
-"""Where each chain subtask stands, folded over a batch of events and written once."""
+"""Where each chain subtask stands and what it does, folded over a batch and written once."""
 
 from dataclasses import asdict
 from datetime import datetime
 
+from jobs import rates
 from jobs.drivers import SUBTASK_ENDS
 from jobs.models import Job, Subtask
+from jobs.texts import storable
 from weir.ids import SubtaskId
 from weir.protocol.lifecycle import SubtaskStatus
-from weir.protocol.messages import SubtaskChanged, SubtaskMetrics
+from weir.protocol.messages import (
+    AlignmentProgress,
+    SubtaskChanged,
+    SubtaskMetrics,
+    SubtaskStalled,
+)
 
 _NO_COUNTERS = frozenset({"attempt", "chain"})
 
@@ -29,6 +36,7 @@ class Subtasks:
         """An attempt deploys all of them."""
         for key, row in self._known().items():
             row.attempt, row.status, row.metrics = attempt, SubtaskStatus.DEPLOYING.value, {}
+            row.samples, row.rates, row.aligning, row.stall = [], {}, None, None
             self._touched[key] = row
 
     def changed(self, event: SubtaskChanged) -> None:
@@ -37,16 +45,58 @@ class Subtasks:
         row.status = event.status.value
 
     def measured(self, event: SubtaskMetrics) -> None:
-        """The latest counters; those before them are not kept."""
+        """The latest counters, and the rates that they make with those before.
+
+        They come from the loop, so it has come round.
+        """
         row = self._row(event.chain, event.attempt)
         row.metrics = {k: v for k, v in asdict(event).items() if k not in _NO_COUNTERS}
+        row.samples = rates.slid(row.samples, rates.sample(row.metrics))
+        row.rates = rates.over(row.samples)
+        row.stall = None
 
-    def end(self) -> None:
-        """None runs any more; those that had an end of their own keep it."""
+    def aligning(self, event: AlignmentProgress) -> None:
+        """An alignment lasts."""
+        row = self._row(event.chain, event.attempt)
+        row.aligning = {
+            "checkpoint": event.checkpoint_id,
+            "since_ms": event.since_ms,
+            "waited_ms": event.waited_ms,
+            "gates": [
+                {
+                    "gate": gate.gate_index,
+                    "upstream": list(gate.upstream),
+                    "arrived_ms": list(gate.arrived_ms),
+                    "blocked_ms": list(gate.blocked_ms),
+                    "bytes_during": list(gate.bytes_during),
+                    "ended": list(gate.ended),
+                }
+                for gate in event.gates
+            ],
+        }
+
+    def stalled(self, event: SubtaskStalled) -> None:
+        """The loop has been in one call of this subtask for long."""
+        row = self._row(event.chain, event.attempt)
+        row.stall = {
+            "since_ms": event.since_ms,
+            "stalled_ms": event.stalled_ms,
+            "stack": storable(event.stack),
+        }
+
+    def end(self, *, job_ended: bool) -> None:
+        """None runs any more; those that had an end of their own keep it.
+
+        What they were about when a failed attempt ended is told until the next one begins: it is
+        what explains the checkpoints that end with it.
+        """
         for key, row in self._known().items():
             if row.status not in SUBTASK_ENDS:
                 row.status = SubtaskStatus.CANCELED.value
-                self._touched[key] = row
+            row.samples, row.rates = [], {}
+            if job_ended:
+                row.aligning = row.stall = None
+            self._touched[key] = row
 
     def save(self) -> None:
         """Write what changed, in one statement."""
@@ -56,7 +106,16 @@ class Subtasks:
             self._touched.values(),
             update_conflicts=True,
             unique_fields=["job", "chain", "index"],
-            update_fields=["attempt", "status", "metrics", "updated_at"],
+            update_fields=[
+                "attempt",
+                "status",
+                "metrics",
+                "samples",
+                "rates",
+                "aligning",
+                "stall",
+                "updated_at",
+            ],
         )
         self.forget()
 

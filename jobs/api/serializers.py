@@ -246,15 +246,94 @@ class GraphSerializer(serializers.Serializer):
     edges = EdgeSerializer(many=True)
 
 
+class RatesSerializer(serializers.Serializer[Any]):
+    """What a subtask does, over about the last two seconds."""
+
+    window_ms = serializers.FloatField(help_text="The time that they are measured over.")
+    records_in_per_s = serializers.FloatField(help_text="Of a source: emitted.")
+    records_out_per_s = serializers.FloatField()
+    bytes_in_per_s = serializers.FloatField()
+    bytes_out_per_s = serializers.FloatField()
+    busy = serializers.FloatField(help_text="Share of the time, 0 to 1, in its own calls.")
+    idle = serializers.FloatField(help_text="Share: nothing to do, or waiting for its turn.")
+    back_pressured = serializers.FloatField(help_text="Share: its output waits for credit.")
+
+
+class GateProgressSerializer(serializers.Serializer[Any]):
+    """One input gate of an alignment in progress; arrays have an entry per channel."""
+
+    gate = serializers.IntegerField(help_text="Index of the input gate.")
+    upstream = serializers.ListField(
+        child=serializers.CharField(), help_text="The sending subtask of each channel."
+    )
+    arrived_ms = serializers.ListField(
+        child=serializers.FloatField(allow_null=True),
+        help_text=(
+            "When the barrier came, after the first one of the subtask. Null: it has not come, or "
+            "never will where the channel has ended."
+        ),
+    )
+    blocked_ms = serializers.ListField(child=serializers.FloatField(), help_text="So far.")
+    bytes_during = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Bytes that came since the first barrier."
+    )
+    ended = serializers.ListField(
+        child=serializers.BooleanField(), help_text="The channel's input is complete."
+    )
+
+
+class AligningSerializer(serializers.Serializer[Any]):
+    """An alignment in progress."""
+
+    checkpoint = serializers.IntegerField()
+    since_ms = serializers.IntegerField(
+        help_text="Wall clock of the first barrier, milliseconds since the epoch."
+    )
+    waited_ms = serializers.FloatField()
+    gates = GateProgressSerializer(many=True)
+
+
+class StallSerializer(serializers.Serializer[Any]):
+    """The loop of the subtask's slot has been in one call for more than a second."""
+
+    since_ms = serializers.IntegerField(help_text="Wall clock, milliseconds since the epoch.")
+    stalled_ms = serializers.FloatField()
+    stack = serializers.CharField(help_text="The user's frames, innermost call last.")
+
+
 class SubtaskSerializer(serializers.ModelSerializer):
-    """Where one subtask of the newest attempt stands."""
+    """Where one subtask of the newest attempt stands, and what it does."""
 
     metrics = serializers.DictField(help_text="Its latest counters.")
+    rates = serializers.SerializerMethodField(help_text="Null: not known yet, or it has ended.")
+    aligning = AligningSerializer(
+        allow_null=True,
+        help_text=(
+            "The latest alignment that lasted; over once the subtask acknowledged that checkpoint, "
+            "or the checkpoint ended."
+        ),
+    )
+    stall = StallSerializer(allow_null=True, help_text="Null: the loop comes round.")
 
     class Meta:
         model = Subtask
-        fields = ["chain", "index", "attempt", "status", "metrics", "updated_at"]
+        fields = [
+            "chain",
+            "index",
+            "attempt",
+            "status",
+            "metrics",
+            "rates",
+            "aligning",
+            "stall",
+            "updated_at",
+        ]
         read_only_fields = fields
+
+    @extend_schema_field(RatesSerializer(allow_null=True))
+    def get_rates(self, subtask: Subtask) -> dict[str, float] | None:
+        """An object without rates would be none of its kind."""
+        return subtask.rates or None
 
 
 class JobExceptionSerializer(serializers.ModelSerializer):

@@ -1,0 +1,70 @@
+"""What a subtask does per second and where its time goes, from the counters that it reports.
+
+Counters only grow within an attempt. The newest and one of about two seconds ago make the rates;
+what lies between is kept so that the window can move on. Time is the subtask's own, the growth of
+busy, idle and back-pressured together: a report that was on its way for long, or several that came
+in one batch, change nothing. A step that lasts longer than the window widens it: its time is known
+only once it is over.
+
+Source: Flink's busyTimeMsPerSecond, idleTimeMsPerSecond and backPressuredTimeMsPerSecond, here as
+shares of the time.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+WINDOW_MS = 2_000.0
+# At the interval of half a second that subtasks keep, five make a window; more are not kept.
+SAMPLES_MAX = 16
+
+Counters: TypeAlias = Mapping[str, Any]  # Of weir.protocol.messages.SubtaskMetrics.
+
+_COUNTED = ("records_in", "records_out", "bytes_in", "bytes_out")
+_TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
+
+
+def sample(counters: Counters) -> dict[str, float]:
+    """What of a subtask's counters is kept for its rates."""
+    return {name: counters[name] for name in (*_COUNTED, *_TIMES)}
+
+
+def slid(samples: Sequence[Counters], newest: Counters) -> list[Counters]:
+    """The samples of the window that ends with ``newest``, oldest first.
+
+    The first is the newest of those that are a whole window old, if there is one. Counters that
+    went down are those of another attempt: the window begins anew.
+    """
+    if samples and any(newest[name] < samples[-1][name] for name in _COUNTED):
+        return [newest]
+    if samples and _clock_ms(newest) < _clock_ms(samples[-1]):
+        return [newest]
+    kept = [*samples, newest][-SAMPLES_MAX:]
+    while len(kept) > 2 and _clock_ms(newest) - _clock_ms(kept[1]) >= WINDOW_MS:
+        del kept[0]
+    return kept
+
+
+def over(samples: Sequence[Counters]) -> dict[str, float]:
+    """Rates and shares over a window; empty while there is no time between two samples.
+
+    Shape: ``window_ms``; ``records_in_per_s``, ``records_out_per_s``, ``bytes_in_per_s``,
+    ``bytes_out_per_s``; ``busy``, ``idle``, ``back_pressured`` between 0 and 1.
+    """
+    if len(samples) < 2:
+        return {}
+    first, last = samples[0], samples[-1]
+    window_ms = _clock_ms(last) - _clock_ms(first)
+    if window_ms <= 0:
+        return {}
+    rates = {"window_ms": window_ms}
+    for name in _COUNTED:
+        rates[f"{name}_per_s"] = (last[name] - first[name]) * 1_000 / window_ms
+    for name in _TIMES:
+        share = (last[name] - first[name]) / window_ms
+        rates[name.removesuffix("_ms")] = min(1.0, max(0.0, share))
+    return rates
+
+
+def _clock_ms(counters: Counters) -> float:
+    """How long the subtask has run, by its own measure."""
+    return float(sum(counters[name] for name in _TIMES))
