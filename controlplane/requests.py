@@ -30,6 +30,7 @@ logger = logging.getLogger("controlplane.access")
 
 RETRY_AFTER_S = 1
 UPLOADS_PATH = "/api/v1/uploads"
+SUBMIT_PATH = "/jobs/new"  # The page's form takes a script as well.
 MULTIPART_BYTES_MAX = 64 << 10  # Of an upload's form beside the file.
 # Asked for so often that their lines would be most of the log; failures are logged all the same.
 QUIET_PATHS = ("/gateway/", "/healthz", "/metrics", "/readyz", "/static/")
@@ -48,7 +49,7 @@ def request_id(given: str | None) -> str:
 
 def body_bytes_max(path: str) -> int:
     """How large the body of a request to a path of Django's may be."""
-    if path.startswith(UPLOADS_PATH):
+    if path.startswith(UPLOADS_PATH) or path == SUBMIT_PATH:
         return int(settings.WEIR_UPLOAD_BYTES_MAX) + MULTIPART_BYTES_MAX
     return int(settings.WEIR_BODY_BYTES_MAX)
 

@@ -1,0 +1,45 @@
+// The form of a new job: only the chosen kind's fields are shown, and what is sent is sent once.
+// Without this all kinds' fields are there, and the server takes those of the chosen one.
+
+const form = document.getElementById("submit");
+const limit = document.getElementById("file-limit");
+const file = form.elements.namedItem("file");
+
+function showKind() {
+  const chosen = form.querySelector("[name=kind]:checked")?.value;
+  for (const part of form.querySelectorAll(".of-kind")) part.hidden = part.dataset.kind !== chosen;
+}
+
+/** Said before a large file travels in vain. */
+function checkSize() {
+  const bytes = file.files[0]?.size ?? 0;
+  const isTooLarge = bytes > Number(limit.dataset.bytesMax);
+  const words = `A script may have ${limit.dataset.said}; this file has more. Choose another one.`;
+  file.setCustomValidity(isTooLarge ? words : "");
+  limit.textContent = isTooLarge ? words : `At most ${limit.dataset.said}.`;
+  limit.classList.toggle("note", isTooLarge);
+  limit.dataset.tone = isTooLarge ? "bad" : "";
+  return !isTooLarge;
+}
+
+form.addEventListener("change", (event) => {
+  if (event.target.name === "kind") showKind();
+  if (event.target === file) checkSize();
+});
+form.addEventListener("submit", (event) => {
+  const button = form.querySelector("button.primary");
+  if (!checkSize()) {
+    event.preventDefault();
+    file.reportValidity();
+  } else if (button.getAttribute("aria-busy") === "true") {
+    event.preventDefault(); // It is on its way.
+  } else {
+    button.setAttribute("aria-busy", "true");
+  }
+});
+// Back from the job's page, it may be sent again.
+window.addEventListener("pageshow", () => {
+  form.querySelector("button.primary").removeAttribute("aria-busy");
+  showKind();
+});
+showKind();
