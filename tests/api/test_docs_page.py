@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from selenium.webdriver.common.by import By
+from playwright.sync_api import Page
 
 from controlplane.embedded.redis import Redis
 from tests.api import rows
-from tests.frontend.server import chromium, needs_chromium, wait_for, web_process
+from tests.frontend.browser import chromium, needs_chromium
+from tests.frontend.server import web_process
 from tests.services import database_url
 
 
@@ -20,33 +21,23 @@ def test_the_page_shows_every_operation_and_calls_one(redis: Redis, tmp_path: Pa
     with (
         web_process(tmp_path, database_url(), redis.url) as web,
         chromium() as browser,
+        browser.window(web.url) as window,
     ):
-        browser.get(f"{web.url}/api/v1/docs")
-        browser.find_element(By.ID, "id_username").send_keys(user.username)
-        browser.find_element(By.ID, "id_password").send_keys(rows.PASSWORD)
-        browser.find_element(By.CSS_SELECTOR, "form.stack button").click()
-        wait_for(lambda: browser.current_url.endswith("/api/v1/docs"), "back on the page")
+        window.open("/api/v1/docs")  # Asks for a login, and comes back.
+        window.do(lambda page: page.fill("#id_username", user.username))
+        window.do(lambda page: page.fill("#id_password", rows.PASSWORD))
+        window.click("Log in")
+        window.sees(".opblock-summary >> nth=30", "/api/v1/", 30)
+        blocks = window.texts(".opblock-summary")
+        assert any("/api/v1/jobs/{job_id}/checkpoint " in text for text in blocks)
 
-        def shown() -> list[str]:
-            found = browser.find_elements(By.CSS_SELECTOR, ".opblock-summary")
-            return [block.text for block in found]
+        def tried(page: Page) -> str:
+            me = page.locator(".opblock").filter(has_text="/api/v1/me")
+            me.locator(".opblock-summary-control").click()
+            me.locator(".try-out__btn").click()
+            me.locator(".execute").click()
+            body = me.locator(".live-responses-table .response-col_description pre").first
+            return body.inner_text()
 
-        wait_for(lambda: len(shown()) > 30, "the operations", 30)
-        assert any("/api/v1/jobs/{job_id}/checkpoint\n" in text for text in shown())
-
-        me = next(
-            block
-            for block in browser.find_elements(By.CSS_SELECTOR, ".opblock")
-            if "/api/v1/me" in block.text
-        )
-        me.find_element(By.CSS_SELECTOR, ".opblock-summary-control").click()
-        for button in (".try-out__btn", ".execute"):
-            wait_for(lambda button=button: me.find_elements(By.CSS_SELECTOR, button), button)
-            me.find_element(By.CSS_SELECTOR, button).click()
-        body = ".live-responses-table .response-col_description pre"
-        wait_for(lambda: me.find_elements(By.CSS_SELECTOR, body), "the answer")
-        answer = json.loads(me.find_element(By.CSS_SELECTOR, body).text)
+        answer = json.loads(window.do(tried))
         assert (answer["username"], answer["role"]) == ("vera", "viewer")
-
-        complaints = [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
-        assert complaints == []

@@ -1,10 +1,17 @@
-"""Somebody of each role, logged in."""
+"""Somebody of each role, logged in; a web process and a browser for the tests that need them."""
+
+from collections.abc import Iterator
 
 import pytest
 from django.test import Client
+from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane.accounts.models import Role
+from controlplane.embedded.redis import Redis
 from tests.frontend import rows
+from tests.frontend.browser import Chromium, Window, chromium, needs_chromium
+from tests.frontend.server import WebProcess, web_process
+from tests.services import database_url
 
 
 @pytest.fixture
@@ -21,3 +28,40 @@ def operator(db: None) -> Client:
     client = Client()
     client.force_login(rows.user(Role.OPERATOR))
     return client
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    """One browser for all tests of a module; each has a window of its own."""
+    needs_chromium()
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def process(
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    redis_server: Redis,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[WebProcess]:
+    """One web process for all tests of a module; it keeps nothing between two requests."""
+    needs_chromium()
+    home = tmp_path_factory.mktemp("web")
+    with django_db_blocker.unblock():
+        url = database_url()
+    with web_process(home, url, redis_server.url) as process:
+        yield process
+
+
+@pytest.fixture
+def web(transactional_db: None, redis: Redis, process: WebProcess) -> WebProcess:
+    """The web process over this test's rows."""
+    return process
+
+
+@pytest.fixture
+def window(web: WebProcess, browser: Chromium) -> Iterator[Window]:
+    """A browser's window, logged out, that must have nothing to complain of."""
+    with browser.window(web.url) as found:
+        yield found

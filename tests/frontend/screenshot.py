@@ -1,50 +1,114 @@
-"""Take the picture of a job's page: ``python -m tests.frontend.screenshot URL USER PASSWORD FILE``.
+"""Take pictures of the pages.
 
-``URL`` is the page of a job. The picture shows a light page of 1280 pixels down to its charts,
-taken while a checkpoint is under way where one is within ten seconds.
+``python -m tests.frontend.screenshot all DIRECTORY [PART ...]``
+    Every page (or those with one of the parts in their name) over rows made for the purpose, in
+    light and dark, 1280 and 390 pixels wide.
+``python -m tests.frontend.screenshot one URL USER PASSWORD FILE``
+    A page of a control plane that runs: light, 1280 pixels wide, and where it is the page of a job,
+    down to its charts and while a checkpoint is under way, if one is within ten seconds.
 """
 
-import sys
+import argparse
+import os
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from selenium.webdriver import Chrome
-from selenium.webdriver.common.by import By
+from tests.frontend.browser import Window, chromium
 
-from tests.frontend.server import chromium, wait_for
-
-WIDTH = 1280
+WIDTHS = (1280, 390)
 UNDER_WAY_TIMEOUT_S = 10.0
+SOME = "document.querySelector('.operators [data-state=some], svg [data-state=some]') !== null"
 
 
-def take(browser: Chrome, address: str, user: str, password: str, file: Path) -> None:
+def take_one(address: str, username: str, password: str, file: Path) -> None:
     """Log in, open the page and save what it shows."""
     parts = urlsplit(address)
-    browser.get(f"{parts.scheme}://{parts.netloc}/login/?next={parts.path}")
-    browser.find_element(By.ID, "id_username").send_keys(user)
-    browser.find_element(By.ID, "id_password").send_keys(password)
-    browser.find_element(By.CSS_SELECTOR, "form.stack button").click()
-    charts = "return [...document.querySelectorAll('[data-figure]')].every((e) => e.dataset.drawn)"
-    wait_for(lambda: browser.execute_script(charts), "both charts are drawn", 30.0)
-    bottom = (
-        "return document.querySelector('[data-figure=alignment]').getBoundingClientRect().bottom"
-    )
-    metrics = {
-        "width": WIDTH,
-        "height": int(browser.execute_script(bottom + " + scrollY")) + 60,
-        "deviceScaleFactor": 1,
-        "mobile": False,
-    }
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    some = "return document.querySelector('.operators [data-state=some]') !== null"
-    deadline = time.monotonic() + UNDER_WAY_TIMEOUT_S
-    while not browser.execute_script(some) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    browser.save_screenshot(str(file))
+    with chromium() as browser, browser.window(f"{parts.scheme}://{parts.netloc}") as window:
+        window.log_in(username, password)
+        window.open(parts.path)
+        window.await_figures()
+        deadline = time.monotonic() + UNDER_WAY_TIMEOUT_S
+        while not window.evaluate(SOME) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        window.screenshot(file)
+
+
+def take_all(directory: Path, parts: list[str]) -> None:
+    """Pictures of every page that is wanted, and of the login and the empty overview."""
+    from tests.frontend import browser_pages, rows
+
+    directory.mkdir(parents=True, exist_ok=True)
+
+    def take(window: Window, page: browser_pages.Shown) -> None:
+        if parts and not any(part in page.name for part in parts):
+            return
+        window.open(page.path)
+        window.await_figures()
+        for width in WIDTHS:
+            window.resize(width)
+            for theme in ("light", "dark"):
+                window.show_dark(theme == "dark")
+                time.sleep(0.3)  # Figures are drawn anew in other colours and sizes.
+                window.screenshot(directory / f"{page.name}-{width}-{theme}.png")
+        window.show_dark(False)
+        window.resize(WIDTHS[0])
+
+    with _server() as url, chromium() as browser, browser.window(url) as window:
+        window.may_complain("status of 404")
+        by = browser_pages.administrator()
+        take(window, browser_pages.LOGIN)
+        window.log_in(by.username, rows.PASSWORD)
+        take(window, browser_pages.EMPTY_OVERVIEW)
+        with tempfile.TemporaryDirectory() as files:
+            for page in browser_pages.seeded(Path(files), by):
+                take(window, page)
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    """A web process over an empty database."""
+    from django.core.management import call_command
+    from django.test import override_settings
+
+    from tests.frontend.server import web_process
+    from tests.services import database_url, running_postgres, running_redis, use_database
+
+    with running_postgres() as postgres, running_redis() as redis:
+        use_database(postgres.url)
+        call_command("migrate", verbosity=0)
+        with (
+            tempfile.TemporaryDirectory() as home,
+            override_settings(REDIS_URL=redis.url),
+            web_process(Path(home), database_url(), redis.url) as web,
+        ):
+            yield web.url
+
+
+def main() -> None:
+    """As the module says."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.test")
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True, dest="command")
+    every = commands.add_parser("all", help="every page, over rows made for the purpose")
+    every.add_argument("directory", type=Path)
+    every.add_argument("part", nargs="*", help="of the names of the pages that are wanted")
+    one = commands.add_parser("one", help="a page of a control plane that runs")
+    for name in ("url", "user", "password"):
+        one.add_argument(name)
+    one.add_argument("file", type=Path)
+    asked = parser.parse_args()
+    if asked.command == "all":
+        import django
+
+        django.setup()
+        take_all(asked.directory, asked.part)
+    else:
+        take_one(asked.url, asked.user, asked.password, asked.file)
 
 
 if __name__ == "__main__":
-    page, name, secret, target = sys.argv[1:]
-    with chromium(width=WIDTH) as window:
-        take(window, page, name, secret, Path(target))
+    main()

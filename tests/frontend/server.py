@@ -1,4 +1,4 @@
-"""A web process over the test's database and Redis, and a browser in front of it."""
+"""A web process over the test's database and Redis; ``browser`` looks at it."""
 
 import os
 import socket
@@ -10,22 +10,10 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
-import pytest
 from django.core.management import call_command
 from django.test import override_settings
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
 
-CHROMIUM = Path("/usr/bin/chromium")  # Debian's.
-CHROMEDRIVER = Path("/usr/bin/chromedriver")
 START_TIMEOUT_S = 40.0
-
-
-def needs_chromium() -> None:
-    """Skip the test where there is no browser to drive."""
-    missing = [str(path) for path in (CHROMIUM, CHROMEDRIVER) if not path.exists()]
-    if missing:
-        pytest.skip(f"{' and '.join(missing)} not found: apt-get install chromium chromium-driver")
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
@@ -102,28 +90,3 @@ def web_process(home: Path, database_url: str, redis_url: str) -> Iterator[WebPr
         yield process
     finally:
         process.stop()
-
-
-@contextmanager
-def chromium(*, width: int = 1280, height: int = 1000, dark: bool = False) -> Iterator[Chrome]:
-    """A headless Chromium that keeps its console."""
-    options = ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    # Without the sandbox: the tests may run as root, and open nothing but their own pages.
-    for argument in (
-        "--disable-dev-shm-usage",
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-    ):
-        options.add_argument(argument)
-    options.add_argument(f"--window-size={width},{height}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = Chrome(options=options, service=Service(str(CHROMEDRIVER)))
-    try:
-        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
-        yield browser
-    finally:
-        browser.quit()

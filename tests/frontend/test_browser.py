@@ -3,125 +3,29 @@
 The job's driver is the test itself: what it would report goes through the coordinator.
 """
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.db.models import F
-from pytest_django.plugin import DjangoDbBlocker
-from selenium.webdriver import Chrome
-from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
 
 from controlplane import clock, wakeups
 from controlplane.accounts.models import Role
-from controlplane.embedded.redis import Redis
 from jobs.models import Driver, Job
 from tests.frontend import documents, rows
-from tests.frontend.server import WebProcess, chromium, needs_chromium, wait_for, web_process
+from tests.frontend.browser import Window
+from tests.frontend.server import WebProcess, wait_for
 from tests.frontend.test_formatting import ROUGH
-from tests.services import database_url
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
-LIVE_S = 3.0  # From a row to the page.
+
+def log_in(window: Window, role: Role = Role.OPERATOR) -> None:
+    window.log_in(rows.user(role).username, rows.PASSWORD)
 
 
-@pytest.fixture(scope="module")
-def process(
-    django_db_setup: None,
-    django_db_blocker: DjangoDbBlocker,
-    redis_server: Redis,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[WebProcess]:
-    """One web process for all tests here; it keeps nothing between two requests."""
-    needs_chromium()
-    home = tmp_path_factory.mktemp("web")
-    with django_db_blocker.unblock():
-        url = database_url()
-    with web_process(home, url, redis_server.url) as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def window() -> Iterator[Chrome]:
-    needs_chromium()
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def web(transactional_db: None, redis: Redis, process: WebProcess) -> WebProcess:
-    return process
-
-
-@pytest.fixture
-def browser(web: WebProcess, window: Chrome) -> Iterator[Chrome]:
-    """The browser, logged out, on an empty page, at its usual size."""
-    window.delete_all_cookies()
-    window.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    window.get_log("browser")
-    yield window
-    complaints = [
-        line["message"]
-        for line in window.get_log("browser")
-        if line["level"] in ("SEVERE", "WARNING") and not is_of_a_stopped_server(line["message"])
-    ]
-    window.get("about:blank")  # Ends the event stream before the tables are emptied.
-    assert complaints == []
-
-
-def is_of_a_stopped_server(complaint: str) -> bool:
-    return "ERR_CONNECTION_REFUSED" in complaint or "status of 503" in complaint
-
-
-def log_in(browser: Chrome, web: WebProcess, role: Role = Role.OPERATOR) -> None:
-    user = rows.user(role)
-    browser.get(f"{web.url}/login/")
-    browser.find_element(By.ID, "id_username").send_keys(user.username)
-    browser.find_element(By.ID, "id_password").send_keys(rows.PASSWORD)
-    browser.find_element(By.CSS_SELECTOR, "form.stack button").click()
-    wait_for(lambda: browser.current_url.endswith("/jobs/"), "the list of jobs after the login")
-
-
-def open_job(browser: Chrome, web: WebProcess, job: Job) -> None:
-    """Open the page and mark it, so that a reload would be noticed."""
-    browser.get(f"{web.url}/jobs/{job.pk}/")
-    browser.execute_script("document.documentElement.dataset.mark = 'not reloaded'")
-
-
-def was_reloaded(browser: Chrome) -> bool:
-    return browser.execute_script("return document.documentElement.dataset.mark") is None
-
-
-def text(browser: Chrome, selector: str) -> str:
-    """What somebody reads there; empty where it is hidden."""
-    found = browser.find_elements(By.CSS_SELECTOR, selector)
-    return " ".join(found[0].text.split()) if found else ""
-
-
-def sees(browser: Chrome, selector: str, words: str, timeout_s: float = LIVE_S) -> None:
-    def is_there() -> bool:
-        return words in text(browser, selector)
-
-    try:
-        wait_for(is_there, words, timeout_s)
-    except AssertionError as error:
-        raise AssertionError(f"{error}; there is: {text(browser, selector)!r}") from None
-
-
-def charts(browser: Chrome) -> dict[str, int]:
-    """How often each chart has been drawn."""
-    return browser.execute_script(
-        "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
-        ".map((e) => [e.dataset.figure, Number(e.dataset.drawn ?? 0)]))"
-    )
-
-
-def button(browser: Chrome, words: str) -> WebElement:
-    return browser.find_element(By.XPATH, f"//button[normalize-space()='{words}']")
+def open_job(window: Window, job: Job) -> None:
+    window.open(f"/jobs/{job.pk}/")
 
 
 SAVEPOINTS = "#savepoints"
@@ -130,154 +34,151 @@ OPERATIONS = "[aria-labelledby=operations-title]"
 ALIGNMENT = "[aria-labelledby=alignment-title]"
 
 
-def test_barriers_travel_on_the_page_from_the_button_to_the_charts(
-    web: WebProcess, browser: Chrome
-) -> None:
+def test_barriers_travel_on_the_page_from_the_button_to_the_charts(window: Window) -> None:
     job = rows.running(interval_ms=None)
-    log_in(browser, web)
-    open_job(browser, web, job)
-    sees(browser, PROGRESS, "No checkpoint yet, and none is due")
-    sees(browser, ALIGNMENT, "Once a checkpoint has completed")
+    log_in(window)
+    open_job(window, job)
+    window.sees(PROGRESS, "No checkpoint yet, and none is due")
+    window.sees(ALIGNMENT, "Once a checkpoint has completed")
 
-    button(browser, "Take a checkpoint").click()
-    sees(browser, "#action-result", "A checkpoint was asked for.")
-    sees(browser, PROGRESS, "Checkpoint 1 In progress")
-    sees(browser, PROGRESS, "0 of 18 subtasks acknowledged")
-    sees(browser, OPERATIONS, "Checkpoint Under way")
+    window.click("Take a checkpoint")
+    window.sees("#action-result", "A checkpoint was asked for.")
+    window.sees(PROGRESS, "Checkpoint 1 In progress")
+    window.sees(PROGRESS, "0 of 18 subtasks acknowledged")
+    window.sees(OPERATIONS, "Checkpoint Under way")
 
     seen = []
     for chain, index in (("flights", 1), ("flights", 0), ("hourly", 0)):
         rows.drive(job, rows.chain_acknowledged(1, chain, index, arrived_ms=()))
         done = job.checkpoints.get().acknowledged_count
-        sees(browser, PROGRESS, f"{done} of 18 subtasks acknowledged")
-        seen.append(text(browser, "[data-item=flights] .count"))
+        window.sees(PROGRESS, f"{done} of 18 subtasks acknowledged")
+        seen.append(window.text("[data-item=flights] .count"))
     assert seen == ["1/2", "2/2", "2/2"]
-    sees(browser, "[data-item=hourly] .missing", "waiting for hourly-1")
+    window.sees("[data-item=hourly] .missing", "waiting for hourly-1")
 
     rest = [("hourly", 1), ("totals", 0), ("totals", 1)]
     rows.drive(job, *(rows.chain_acknowledged(1, *one, arrived_ms=(35.0, 0.0)) for one in rest))
-    sees(browser, PROGRESS, "Checkpoint 1 Finalizing")
+    window.sees(PROGRESS, "Checkpoint 1 Finalizing")
     rows.complete(job, 1)  # What was acknowledged before is known; the manifest is new.
-    sees(browser, PROGRESS, "Checkpoint 1 Completed")
-    sees(browser, OPERATIONS, "Checkpoint Done")
-    sees(browser, ".tiles", "number 1")
-    sees(browser, ALIGNMENT, "Slowest channel: flights-0 →")
-    wait_for(lambda: min(charts(browser).values()) >= 1, "both charts are drawn")
-    bars = browser.find_elements(By.CSS_SELECTOR, "[data-figure=history] .bars .point")
-    assert len(bars) >= 4  # One for each phase.
+    window.sees(PROGRESS, "Checkpoint 1 Completed")
+    window.sees(OPERATIONS, "Checkpoint Done")
+    window.sees(".tiles", "number 1")
+    window.sees(ALIGNMENT, "Slowest channel: flights-0 →")
+    window.await_figures()
+    assert window.count("[data-figure=history] .bars .point") >= 4  # One for each phase.
 
-    button(browser, "Take a checkpoint").click()  # The next click is another request.
-    sees(browser, PROGRESS, "Checkpoint 2 In progress")
-    before = charts(browser)["history"]
+    window.click("Take a checkpoint")  # The next click is another request.
+    window.sees(PROGRESS, "Checkpoint 2 In progress")
+    before = window.drawn()["history"]
     rows.complete(job, 2)
-    sees(browser, PROGRESS, "Checkpoint 2 Completed")
-    wait_for(lambda: charts(browser)["history"] > before, "the history is drawn again")
-    assert not was_reloaded(browser)
+    window.sees(PROGRESS, "Checkpoint 2 Completed")
+    wait_for(lambda: window.drawn()["history"] > before, "the history is drawn again")
+    assert not window.was_reloaded()
 
 
-def test_the_state_of_the_job_changes_on_the_page(web: WebProcess, browser: Chrome) -> None:
+def test_the_state_of_the_job_changes_on_the_page(window: Window) -> None:
     job = rows.running()
-    log_in(browser, web, Role.VIEWER)
-    open_job(browser, web, job)
-    sees(browser, "h1", "Running")
+    log_in(window, Role.VIEWER)
+    open_job(window, job)
+    window.sees("h1", "Running")
     cause = f"slot 1 is gone: <b>{'x' * 20}</b>\nTraceback …"
     Job.objects.filter(pk=job.pk).update(status=JobStatus.RESTARTING, cause=cause)
     rows.exception(job, cause)
     wakeups.publish(wakeups.job(job.pk))
-    sees(browser, "h1", "Restarting")
-    sees(browser, "#announcer", "")  # It is out of sight …
-    announced = browser.find_element(By.ID, "announcer").get_attribute("textContent")
-    assert announced == "The job is now: Restarting."
-    sees(browser, ".cause", "slot 1 is gone: <b>xxx")  # … and markup is text.
-    sees(browser, "[aria-labelledby=exceptions-title]", "slot 1 is gone: <b>xxx")
-    assert browser.title == "flights · Restarting · Weir"
-    assert not browser.find_elements(By.CSS_SELECTOR, ".cause b")
-    assert not was_reloaded(browser)
+    window.sees("h1", "Restarting")
+    announced = "document.getElementById('announcer').textContent"  # It is out of sight.
+    assert window.evaluate(announced) == "The job is now: Restarting."
+    window.sees(".cause", "slot 1 is gone: <b>xxx")  # Markup is text.
+    window.sees("[aria-labelledby=exceptions-title]", "slot 1 is gone: <b>xxx")
+    assert window.evaluate("document.title") == "flights · Restarting · Weir"
+    assert window.count(".cause b") == 0
+    assert not window.was_reloaded()
 
 
-def test_a_silent_driver_is_noticed_while_somebody_looks(web: WebProcess, browser: Chrome) -> None:
+def test_a_silent_driver_is_noticed_while_somebody_looks(window: Window) -> None:
     job = rows.running()
-    log_in(browser, web)
-    open_job(browser, web, job)
-    sees(browser, ".tiles", "Running")
+    log_in(window)
+    open_job(window, job)
+    window.sees(".tiles", "Running")
     Driver.objects.filter(job=job).update(heard_at=F("created_at"))
-    sees(browser, "#job > .attention", "exactly-once sinks commit nothing")  # Without a wake-up.
-    sees(browser, ".tiles", "Silent")
+    window.sees("#job > .attention", "exactly-once sinks commit nothing")  # Without a wake-up.
+    window.sees(".tiles", "Silent")
 
 
 def test_without_the_server_the_page_says_so_and_comes_back(
-    web: WebProcess, browser: Chrome
+    web: WebProcess, window: Window
 ) -> None:
+    window.may_complain(
+        "ERR_CONNECTION_REFUSED", "status of 503", "ERR_INCOMPLETE_CHUNKED_ENCODING"
+    )
     job = rows.running(interval_ms=None)
-    log_in(browser, web)
-    open_job(browser, web, job)
-    sees(browser, PROGRESS, "No checkpoint yet")
+    log_in(window)
+    open_job(window, job)
+    window.sees(PROGRESS, "No checkpoint yet")
     web.stop()
-    sees(browser, "#connection", "The control plane has not been reached since", 15)
-    assert "sinks commit nothing until it is back" in text(browser, "#connection")
-    button(browser, "Take a checkpoint").click()
-    sees(browser, "#action-result", "could not be reached")
+    window.sees("#connection", "The control plane has not been reached since", 15)
+    assert "sinks commit nothing until it is back" in window.text("#connection")
+    window.click("Take a checkpoint")
+    window.sees("#action-result", "could not be reached")
     web.start()
-    wait_for(lambda: text(browser, "#connection") == "", "the page is connected again", 20)
-    button(browser, "Take a checkpoint").click()
-    sees(browser, PROGRESS, "Checkpoint 1 In progress")
+    wait_for(lambda: window.text("#connection") == "", "the page is connected again", 20)
+    window.click("Take a checkpoint")
+    window.sees(PROGRESS, "Checkpoint 1 In progress")
     assert job.operations.count() == 1
-    assert not was_reloaded(browser)
+    assert not window.was_reloaded()
 
 
-def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(
-    web: WebProcess, browser: Chrome
-) -> None:
+def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(window: Window) -> None:
     job = rows.running()
-    log_in(browser, web)
-    open_job(browser, web, job)
-    button(browser, "Cancel job").click()
-    sees(browser, "#cancel-dialog", "Cancel flights?")
-    button(browser, "Keep it").click()
-    wait_for(lambda: text(browser, "#cancel-dialog") == "", "the dialog is closed")
+    log_in(window)
+    open_job(window, job)
+    window.click("Cancel job")
+    window.sees("#cancel-dialog", "Cancel flights?")
+    window.click("Keep it")
+    wait_for(lambda: window.text("#cancel-dialog") == "", "the dialog is closed")
     assert not job.operations.exists()
 
-    button(browser, "Cancel job").click()
-    button(browser, "Cancel the job").click()
-    sees(browser, "#action-result", "The job is being cancelled.")
-    sees(browser, OPERATIONS, "Cancel Under way")
-    wait_for(lambda: not button(browser, "Take a checkpoint").is_enabled(), "nothing can be asked")
-    assert not was_reloaded(browser)
+    window.click("Cancel job")
+    window.click("Cancel the job")
+    window.sees("#action-result", "The job is being cancelled.")
+    window.sees(OPERATIONS, "Cancel Under way")
+    wait_for(lambda: not window.can_click("Take a checkpoint"), "nothing can be asked")
+    assert not window.was_reloaded()
 
 
 def test_a_savepoint_is_taken_on_a_page_of_its_own_and_becomes_one_before_the_eyes(
-    web: WebProcess, browser: Chrome
+    window: Window,
 ) -> None:
     job = rows.running(interval_ms=None)
-    log_in(browser, web)
-    open_job(browser, web, job)
-    sees(browser, SAVEPOINTS, "No savepoint yet.")
-    button(browser, "Take a savepoint").click()
-    sees(browser, "h1", "Take a savepoint of flights?")
-    browser.find_element(By.NAME, "name").send_keys("first")
-    browser.find_element(By.NAME, "labels").send_keys("release: 1")
-    button(browser, "Take a savepoint").click()
-    sees(browser, ".messages", "A savepoint is being taken.")
-    browser.execute_script("document.documentElement.dataset.mark = 'not reloaded'")
-    sees(browser, SAVEPOINTS, "first In progress")
-    sees(browser, OPERATIONS, "Savepoint Under way taking a savepoint")
-    assert not button(browser, "Rescale").is_enabled()
-    assert "Roll back here" not in text(browser, SAVEPOINTS)
+    log_in(window)
+    open_job(window, job)
+    window.sees(SAVEPOINTS, "No savepoint yet.")
+    window.click("Take a savepoint")
+    window.sees("h1", "Take a savepoint of flights?")
+    window.fill("name", "first")
+    window.fill("labels", "release: 1")
+    window.click("Take a savepoint")
+    window.sees(".messages", "A savepoint is being taken.")
+    open_job(window, job)
+    window.sees(SAVEPOINTS, "first In progress")
+    window.sees(OPERATIONS, "Savepoint Under way taking a savepoint")
+    assert not window.can_click("Rescale")
+    assert "Roll back here" not in window.text(SAVEPOINTS)
 
     rows.complete(job, 1)
-    sees(browser, SAVEPOINTS, "first Completed")
-    sees(browser, SAVEPOINTS, "release: 1")
-    sees(browser, SAVEPOINTS, "Roll back here Fork from it")
-    sees(browser, OPERATIONS, "Savepoint Done")
-    wait_for(lambda: button(browser, "Rescale").is_enabled(), "others may be asked for again")
-    assert not was_reloaded(browser)
+    window.sees(SAVEPOINTS, "first Completed")
+    window.sees(SAVEPOINTS, "release: 1")
+    window.sees(SAVEPOINTS, "Roll back here Fork from it")
+    window.sees(OPERATIONS, "Savepoint Done")
+    wait_for(lambda: window.can_click("Rescale"), "others may be asked for again")
+    assert not window.was_reloaded()
 
-    browser.find_element(By.LINK_TEXT, "Roll back here").click()
-    sees(browser, "h1", "Roll back flights?")
-    sees(browser, "select option:checked", "first")
+    window.follow("Roll back here")
+    window.sees("h1", "Roll back flights?")
+    window.sees("select option:checked", "first")
 
 
-def test_a_rollback_is_confirmed_below_its_preview(web: WebProcess, browser: Chrome) -> None:
+def test_a_rollback_is_confirmed_below_its_preview(window: Window) -> None:
     job = rows.running()
     rows.history(job, 12)
     asked = rows.operation(
@@ -287,51 +188,51 @@ def test_a_rollback_is_confirmed_below_its_preview(web: WebProcess, browser: Chr
         parameters={"kind": "rollback", "checkpoint": 10, "rewind_output": True},
         result={"sentences": ["the job goes back to checkpoint 10: 4 s of work are undone"]},
     )
-    log_in(browser, web)
-    open_job(browser, web, job)
-    browser.find_element(By.LINK_TEXT, "Preview of a rollback to checkpoint 10").click()
-    sees(browser, ".operation", "4 s of work are undone.")
-    button(browser, "Roll the job back").click()
-    sees(browser, ".messages", "The job is being rolled back.")
-    sees(browser, OPERATIONS, "Rollback to checkpoint 10 Under way a new driver is taking over")
-    sees(browser, SAVEPOINTS, "Goes on from")
+    log_in(window)
+    open_job(window, job)
+    window.follow("Preview of a rollback to checkpoint 10")
+    window.sees(".operation", "4 s of work are undone.")
+    window.click("Roll the job back")
+    window.sees(".messages", "The job is being rolled back.")
+    window.sees(OPERATIONS, "Rollback to checkpoint 10 Under way a new driver is taking over")
+    window.sees(SAVEPOINTS, "Goes on from")
     found = job.operations.exclude(pk=asked.pk).get()
     assert (found.kind, found.parameters["checkpoint"]) == ("rollback", 10)
 
 
-def test_a_viewer_gets_the_live_page_without_buttons(web: WebProcess, browser: Chrome) -> None:
+def test_a_viewer_gets_the_live_page_without_buttons(window: Window) -> None:
     job = rows.running()
-    log_in(browser, web, Role.VIEWER)
-    open_job(browser, web, job)
-    sees(browser, "h1", "flights")
-    assert [item.text for item in browser.find_elements(By.TAG_NAME, "button")] == ["Log out"]
+    log_in(window, Role.VIEWER)
+    open_job(window, job)
+    window.sees("h1", "flights")
+    assert window.buttons() == ["Log out"]
 
 
-def test_the_list_follows_the_jobs(web: WebProcess, browser: Chrome) -> None:
-    log_in(browser, web)
-    browser.execute_script("document.documentElement.dataset.mark = 'not reloaded'")
-    sees(browser, "#jobs", "No job yet")
+def test_the_list_follows_the_jobs(window: Window) -> None:
+    log_in(window)
+    window.sees("#jobs", "No job yet")
     first, second = rows.running("first"), rows.running("second")
     rows.checkpoint(first, 1)
     rows.checkpoint(second, 1)
-    sees(browser, "#jobs", "2 jobs", 8)
-    order = "return [...document.querySelectorAll('tbody th a')].map((e) => e.textContent)"
-    assert set(browser.execute_script(order)) == {"first", "second"}
+    window.sees("#jobs", "2 jobs", 8)
+    order = "[...document.querySelectorAll('tbody th a')].map((e) => e.textContent)"
+    assert set(window.evaluate(order)) == {"first", "second"}
     Job.objects.filter(pk=first.pk).update(
         status=JobStatus.FAILED, cause="no disk", ended_at=clock.now()
     )
-    sees(browser, "#jobs", "The job failed: no disk", 8)
-    assert browser.execute_script(order) == ["first", "second"]  # It has come to the top.
-    assert not was_reloaded(browser)
+    window.sees("#jobs", "The job failed: no disk", 8)
+    assert window.evaluate(order) == ["first", "second"]  # It has come to the top.
+    assert not window.was_reloaded()
 
 
-def test_browser_and_server_write_times_alike(web: WebProcess, browser: Chrome) -> None:
-    browser.get(f"{web.url}/login/")
-    found = browser.execute_async_script(
+def test_browser_and_server_write_times_alike(window: Window) -> None:
+    window.open("/login/")
+    found = window.evaluate(
         """
-        const [values, done] = arguments;
-        import("/static/frontend/format.js")
-          .then((format) => done(values.map((value) => format.roughDuration(value))));
+        async (values) => {
+          const format = await import("/static/frontend/format.js");
+          return values.map((value) => format.roughDuration(value));
+        }
         """,
         [value for value, _ in ROUGH],
     )
@@ -339,13 +240,11 @@ def test_browser_and_server_write_times_alike(web: WebProcess, browser: Chrome) 
 
 
 SPLIT = ("split", "now", "then")
-WIDTH = "return document.documentElement.scrollWidth"
+WIDTH = "document.documentElement.scrollWidth"
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_sticks_out_sideways(
-    web: WebProcess, browser: Chrome, width: int, tmp_path: Path
-) -> None:
+def test_nothing_sticks_out_sideways(window: Window, width: int, tmp_path: Path) -> None:
     job = rows.running("a-rather-long-name-of-a-job-that-somebody-chose")
     rows.history(job, 20)
     rows.exception(job, "x" * 400)
@@ -371,9 +270,8 @@ def test_nothing_sticks_out_sideways(
         parameters={"other": "y" * 60, "keys": ["carrier"] * 20},
         result={"outputs": outputs},
     )
-    log_in(browser, web)
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    log_in(window)
+    window.resize(width)
     page = f"/jobs/{job.pk}/"
     for address in (
         "/jobs/",
@@ -386,23 +284,30 @@ def test_nothing_sticks_out_sideways(
         f"{page}operations/{compare.pk}",
         f"{page}savepoints/{made.pk}/delete",
     ):
-        browser.get(web.url + address)
-        wait_for(
-            lambda: browser.execute_script("return document.readyState") == "complete", address
-        )
-        if address == page:
-            wait_for(lambda: min(charts(browser).values()) >= 1, "both charts are drawn")
-        assert browser.execute_script(WIDTH) <= width, address
+        window.open(address)
+        window.await_figures()
+        assert window.evaluate(WIDTH) <= width, address
 
 
-def test_a_page_loads_nothing_from_elsewhere(web: WebProcess, browser: Chrome) -> None:
-    job = rows.running()
-    rows.history(job, 5)
-    log_in(browser, web)
-    open_job(browser, web, job)
-    wait_for(lambda: min(charts(browser).values()) >= 1, "both charts are drawn")
-    loaded = browser.execute_script(
-        "return JSON.stringify(performance.getEntriesByType('resource').map((e) => e.name))"
-    )
-    assert json.loads(loaded)
-    assert [name for name in json.loads(loaded) if not name.startswith(web.url)] == []
+SCRIPT = "document.createElement('script')"
+
+
+@pytest.mark.parametrize(
+    ("doing", "complaint"),
+    [
+        ("console.error('out of order')", "out of order"),
+        ("setTimeout(() => missing())", "missing is not defined"),
+        (
+            f"document.body.append(Object.assign({SCRIPT}, {{text: '1'}}))",
+            "Content Security Policy",
+        ),
+        ("fetch('https://elsewhere.example/').catch(() => null)", "https://elsewhere.example/"),
+    ],
+    ids=["console", "exception", "policy", "elsewhere"],
+)
+def test_what_a_page_must_not_do_is_noticed(window: Window, doing: str, complaint: str) -> None:
+    window.open("/login/")
+    assert window.complaints() == []
+    window.evaluate(doing)
+    wait_for(lambda: any(complaint in said for said in window.complaints()), complaint)
+    window.may_complain(complaint, "ERR_NAME_NOT_RESOLVED", "elsewhere.example")
