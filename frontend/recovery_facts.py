@@ -1,0 +1,200 @@
+"""What a job's attempts cost: how long it stood still between them, and why. Pure.
+
+A job is *down* from the end of an attempt that ran until the next one runs, however many attempts
+that takes. What somebody asked for (a rollback, a rescale, a restart) is *planned* downtime; a job
+that had finished or been cancelled was *over*, not down, until it was taken up again::
+
+    attempt 1  ──────running──────┤ failed
+                                  ├ delay ┼ redeploy ┼ restore ┤
+    attempt 2                                                  ├──────running──────
+                                  └────────── down ────────────┘ └ catch up ┘
+
+The driver reports delay, redeploy and restore of a recovery of its own. Of a new driver they are
+seen from here: until it was requested, until its attempt began, until that ran. What the whole is
+longer than its reported parts is detection, and counts as delay.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+
+from frontend.formatting import milliseconds_between
+from jobs.models import Attempt
+
+SOON = timedelta(seconds=30)  # A driver requested later than this came to a job that was over.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One attempt, as far as times matter. Units: milliseconds."""
+
+    number: int
+    driver: int
+    requested_at: datetime  # Its driver.
+    started_at: datetime
+    running_at: datetime | None = None
+    ended_at: datetime | None = None
+    end: str = ""
+    backoff_ms: float | None = None  # The next three: reported by the driver.
+    redeploy_ms: float | None = None
+    restore_ms: float | None = None
+    catch_up_ms: float | None = None
+
+    @classmethod
+    def of(cls, row: Attempt) -> "Deployment":
+        """That of an attempt whose driver was read along."""
+        return cls(
+            number=row.number,
+            driver=row.driver.number,
+            requested_at=row.driver.created_at,
+            started_at=row.started_at,
+            running_at=row.running_at,
+            ended_at=row.ended_at,
+            end=row.end,
+            backoff_ms=row.backoff_ms,
+            redeploy_ms=row.redeploy_ms,
+            restore_ms=row.restore_ms,
+            catch_up_ms=row.catch_up_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What it took to replace an attempt. Units: milliseconds; None: not known, or not yet.
+
+    The three parts add up to ``down_ms`` where all are known.
+    """
+
+    down_ms: float | None
+    delay_ms: float | None
+    redeploy_ms: float | None
+    restore_ms: float | None
+    is_driver_new: bool
+    is_planned: bool
+    was_over: bool  # The job was over meanwhile, so it was not down.
+
+
+def takeover(it: Deployment, before: Deployment | None) -> Takeover | None:
+    """How an attempt replaced the one before it; None for the first."""
+    if before is None:
+        return None
+    is_driver_new = it.driver != before.driver
+    over = was_over(it, before)
+    down = None if over else milliseconds_between(before.ended_at, it.running_at)
+    if it.redeploy_ms is not None and it.restore_ms is not None:
+        redeploy, restore = it.redeploy_ms, it.restore_ms
+        delay = it.backoff_ms or 0.0
+        if down is not None:
+            delay = max(delay, down - redeploy - restore)
+        down = delay + redeploy + restore
+        parts: tuple[float | None, ...] = (delay, redeploy, restore)
+    else:
+        requested = it.requested_at if is_driver_new else it.started_at
+        began = max(it.started_at, requested)
+        parts = (
+            None if over else _at_least_zero(milliseconds_between(before.ended_at, requested)),
+            _at_least_zero(milliseconds_between(requested, began)) if is_driver_new else None,
+            _at_least_zero(milliseconds_between(began, it.running_at)),
+        )
+    return Takeover(
+        _at_least_zero(down),
+        *parts,
+        is_driver_new=is_driver_new,
+        is_planned=before.end == "canceled" and not over,
+        was_over=over,
+    )
+
+
+def was_over(it: Deployment, before: Deployment) -> bool:
+    """Whether the job had reached an end of its own before this attempt's driver was requested."""
+    return (
+        it.driver != before.driver
+        and before.end in ("finished", "canceled")
+        and before.ended_at is not None
+        and it.requested_at - before.ended_at > SOON
+    )
+
+
+def _at_least_zero(milliseconds: float | None) -> float | None:
+    """Times of two clocks can be out of order by a little."""
+    return None if milliseconds is None else max(0.0, milliseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A time for which a job was down; ``ends`` None: it still is."""
+
+    begins: datetime
+    ends: datetime | None
+    is_planned: bool
+
+    def duration_ms(self, now: datetime) -> float:
+        """How long it was, or has been so far, in milliseconds."""
+        return max(0.0, ((self.ends or now) - self.begins).total_seconds() * 1_000)
+
+
+def outages(deployments: Sequence[Deployment], *, is_over: bool) -> list[Outage]:
+    """Each time the job was down, oldest first.
+
+    Args:
+        deployments: Consecutive ones, oldest first.
+        is_over: Whether the job has ended: then it is not down now.
+    """
+    return list(_outages(deployments, is_over=is_over))
+
+
+def _outages(deployments: Sequence[Deployment], *, is_over: bool) -> Iterator[Outage]:
+    since: datetime | None = None
+    is_planned = False
+    before: Deployment | None = None
+    for it in deployments:
+        if before is not None and was_over(it, before):
+            since = None
+        if since is not None and it.running_at is not None:
+            yield Outage(since, max(since, it.running_at), is_planned)
+            since = None
+        if it.running_at is not None and it.ended_at is not None and it.end != "finished":
+            since, is_planned = it.ended_at, it.end == "canceled"
+        before = it
+    if since is not None and not is_over:
+        yield Outage(since, None, is_planned)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How reliably a job ran. Units: milliseconds; availability between 0 and 1."""
+
+    failures: int  # That it went down for unasked.
+    planned: int
+    up_ms: float
+    down_ms: float  # Planned or not.
+    availability: float | None  # None: it never ran.
+    between_failures_ms: float | None  # None: it never failed.
+    recovery_p50_ms: float | None  # Of failures that it recovered from.
+    recovery_max_ms: float | None
+    since: datetime | None  # What it speaks of begins here.
+
+
+def summary(deployments: Sequence[Deployment], now: datetime, *, is_over: bool) -> Summary:
+    """How reliably the job ran in these consecutive attempts, oldest first."""
+    found = outages(deployments, is_over=is_over)
+    ran = [it for it in deployments if it.running_at is not None]
+    up = sum(milliseconds_between(it.running_at, it.ended_at or now) or 0.0 for it in ran)
+    down = sum(one.duration_ms(now) for one in found)
+    failures = [one for one in found if not one.is_planned]
+    # The failure that ended the job is one, although it is not down but over.
+    ended_it = is_over and bool(ran) and ran[-1].end == "failed"
+    count = len(failures) + ended_it
+    took = [one.duration_ms(now) for one in failures if one.ends is not None]
+    return Summary(
+        failures=count,
+        planned=len(found) - len(failures),
+        up_ms=up,
+        down_ms=down,
+        availability=up / (up + down) if up + down > 0 else None,
+        between_failures_ms=up / count if count else None,
+        recovery_p50_ms=median(took) if took else None,
+        recovery_max_ms=max(took, default=None),
+        since=ran[0].running_at if ran else None,
+    )

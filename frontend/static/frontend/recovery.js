@@ -1,0 +1,28 @@
+// The page of a job's attempts: follows the job, and draws the timeline anew when an attempt changes.
+
+import { fill } from "./bind.js";
+import { Chart } from "./charts.js";
+import { refetch } from "./refetch.js";
+
+const page = document.getElementById("recovery");
+const element = page.querySelector("[data-figure=recovery]");
+const chart = element && new Chart(element, page.dataset.figureUrl, page.dataset.plotly);
+
+async function show(value) {
+  if (chart === null) {
+    // The first attempt: the page has another shape from now on.
+    if (value.attempts.length > 0) location.reload();
+    return;
+  }
+  fill(page, value);
+  await chart.refresh();
+}
+
+chart?.refresh().catch((error) => console.info(`The timeline comes with the next try: ${error.message}`));
+document.querySelector("tr[data-is-wanted]")?.scrollIntoView({ block: "center" });
+refetch(page, {
+  relevant: ({ status, attempt, revisions }) => [status, attempt, revisions?.events],
+  show,
+  says: (since) =>
+    `The control plane has not been reached since ${since}; this page shows how things were then.`,
+});
