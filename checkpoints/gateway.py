@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from django.db import DataError, connection, transaction
 
+from checkpoints import evidence
 from checkpoints.coordination import pump
 from checkpoints.models import CoordinatorRow
 from controlplane import clock, logs
@@ -119,6 +120,7 @@ def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> 
             driver.refresh_from_db(fields=["status", "stop_requested_at"])
         else:
             events.apply(job, driver, run)
+            evidence.note_stalls(job, run)
         left -= len(run)
 
 

@@ -4,19 +4,19 @@ The ledger follows one batch of events. Each checkpoint's row is read and writte
 acknowledgements came; those are inserted in bulk.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from checkpoints import details, naming, places, restores
+from checkpoints import details, evidence, naming, places, restores
 from checkpoints.models import Checkpoint, Savepoint
 from controlplane import clock
 from jobs import drivers, operations, services
 from jobs.models import Attempt, Job, Operation, OperationKind
 from weir.errors import ProtocolError
-from weir.ids import CheckpointId
+from weir.ids import CheckpointId, SubtaskId
 from weir.protocol.coordinator import CoordinatorState, Step
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import TRANSITIONS, CheckpointStatus, FailureReason
@@ -98,6 +98,7 @@ class Ledger:
         self._begun: list[tuple[CheckpointId, TriggerRequest]] = []  # Savepoints.
         self._completed: list[tuple[CompletedCheckpoint, TriggerRequest]] = []
         self._failed: list[tuple[TriggerRequest, str]] = []  # Why a request came to nothing.
+        self._settled: dict[int, Collection[SubtaskId]] = {}  # With who never acknowledged.
 
     # What the coordinator is told.
 
@@ -223,6 +224,7 @@ class Ledger:
                     row.settled_at = clock.from_ms(completed.completed_at_ms)
                     row.duration_ms = _duration_ms(completed)
                     row.cause = ""  # Of what may have held up its settling.
+                    self._settled[row.number] = ()
                 if completed.kind is not CheckpointKind.SAVEPOINT:
                     services.has_begun(self._job, completed.attempt)
                 self._completed.append((completed, request))
@@ -231,6 +233,7 @@ class Ledger:
                 if row is not None:
                     self._count(row, pending)
                     row.settled_at, row.reason, row.cause = self._now, reason.value, cause
+                    self._settled[row.number] = pending.missing
                 what = "savepoint" if pending.kind in SAVEPOINT_KINDS else "checkpoint"
                 said = f"{what} {pending.checkpoint_id} was aborted: {_words(reason, cause)}"
                 self._failed.append((pending.request, said))
@@ -369,6 +372,7 @@ class Ledger:
             if (row := self._touched.get(pending.checkpoint_id)) is not None:
                 self._count(row, pending)
         parents = {number: self._row(parent) for number, parent in self._parents.items()}
+        self._keep_evidence()
         new = [row for row in self._touched.values() if row.pk is None]
         changed = [row for row in self._touched.values() if row.pk is not None]
         Checkpoint.objects.bulk_create(new)
@@ -379,8 +383,27 @@ class Ledger:
                 if row not in changed:
                     changed.append(row)
         for row in changed:
-            row.save(update_fields=_CHANGING)
+            kept = ("evidence",) if row.number in self._settled else ()
+            row.save(update_fields=_CHANGING + kept)
         self._save_details()
+
+    def _keep_evidence(self) -> None:
+        """What the subtasks were doing as checkpoints settled, for whoever asks why."""
+        if not self._settled:
+            return
+        are_missing = any(self._settled.values())
+        subtasks = evidence.rows_of(self._job.pk, with_aligning=are_missing)
+        noted = evidence.noted(self._job, self._settled)
+        for number, missing in self._settled.items():
+            row = self._touched[number]
+            row.evidence = evidence.take(
+                subtasks,
+                number=number,
+                attempt=row.attempt,
+                now_ms=clock.to_ms(self._now),
+                missing={(str(subtask.operator), subtask.index) for subtask in missing},
+                noted=noted.get(number),
+            )
 
     def _save_details(self) -> None:
         keys = {number: row.pk for number, row in self._touched.items()}

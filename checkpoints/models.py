@@ -48,6 +48,14 @@ class CoordinatorRow(models.Model):
         return f"coordinator of {self.job_id}"
 
 
+class Checkpoints(models.Manager["Checkpoint"]):
+    """Rows without their evidence, which is read one checkpoint at a time, when it is asked for."""
+
+    def get_queryset(self) -> models.QuerySet["Checkpoint"]:
+        """All of them."""
+        return super().get_queryset().defer("evidence")
+
+
 class Checkpoint(models.Model):
     """One triggered checkpoint or savepoint and what became of it.
 
@@ -86,6 +94,10 @@ class Checkpoint(models.Model):
     location = models.CharField(max_length=1_000, blank=True)  # A savepoint's own directory.
     abandoned_at = models.DateTimeField(null=True, blank=True)  # The job went back behind it.
     watermark_ms = models.BigIntegerField(null=True, blank=True)  # Event time, the least.
+    # What the subtasks were doing when it settled (checkpoints.evidence); stalls also before that.
+    evidence = models.JSONField(null=True, blank=True)
+
+    objects = Checkpoints()
 
     class Meta:
         ordering = ["job", "-number"]

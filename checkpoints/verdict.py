@@ -1,76 +1,33 @@
-"""Why a checkpoint took as long as it did, in words. Pure."""
+"""The verdict: why a checkpoint took as long as it did, failed, or is late right now. Pure.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+From acknowledgements, alignments, the operator graph and what subtasks were doing (``Facts``) comes
+one text (``Verdict``) for job page, checkpoint page, API and alerts. Its first sentence names the
+culprit; below it stand the numbers that it rests on and what to do. What is not known is not
+claimed.
 
-from controlplane.formatting import duration, size
+- ``verdict_completed``: which part of the time was the longest, and why;
+- ``verdict_walk``: from a late barrier, channel by channel, to who is really slow;
+- ``verdict_causes``: skewed keys, slow storage;
+- ``verdict_waiting``: whom those wait for that have not acknowledged;
+- ``verdict_failed``, ``verdict_under_way``: what became of it, or what it still waits for.
 
-TOGETHER_MS = 1.0  # Barriers closer than this came together: clocks and polls are no finer.
+Who reads the rows is ``verdicts``; what is kept of subtasks for later is ``evidence``.
+"""
 
+from checkpoints import verdict_completed, verdict_failed, verdict_under_way
+from checkpoints.verdict_facts import Facts
+from checkpoints.verdict_result import Verdict
+from weir.protocol.lifecycle import CheckpointStatus
 
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One operator on the way from a late barrier to what is slow."""
-
-    uid: str
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class LateChannel:
-    """The channel whose barrier the others waited for."""
-
-    sender: str
-    receiver: str
-    text: str
+__all__ = ["Facts", "Verdict", "of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What held a checkpoint up, what that rests on, and what to do."""
-
-    tone: str
-    headline: str
-    because: Sequence[str] = ()
-    advice: Sequence[str] = ()
-    path: Sequence[Hop] = ()
-    channel: LateChannel | None = None
-    culprits: Sequence[str] = ()  # Uids of operators, or subtasks.
-    stack: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """One input gate of one receiving subtask.
-
-    Shape: all sequences have one entry per channel, in channel order.
-    """
-
-    operator: str
-    index: int
-    gate: int
-    upstream: Sequence[str]
-    arrived_ms: Sequence[float | None]
-    blocked_ms: Sequence[float]
-    bytes_during: Sequence[int]
-
-
-def of(gates: Sequence[Gate]) -> Verdict:
-    """The slowest channel, or that none was."""
-    late, worst, position = 0.0, None, 0
-    for gate in gates:
-        for at, arrived in enumerate(gate.arrived_ms):
-            if arrived is not None and arrived > late:
-                late, worst, position = arrived, gate, at
-    if worst is None or late < TOGETHER_MS:
-        return Verdict("good", "All barriers came together; nothing waited.")
-    sender, receiver = worst.upstream[position], f"{worst.operator}-{worst.index}"
-    behind = worst.bytes_during[position]
-    text = f"came {duration(late)} after the first" + (f", behind {size(behind)}" if behind else "")
-    return Verdict(
-        "warn",
-        f"The barrier from {sender} held {receiver} up: it {text}.",
-        channel=LateChannel(sender, receiver, text),
-        culprits=(sender,),
-    )
+def of(facts: Facts) -> Verdict:
+    """The verdict on one checkpoint."""
+    match facts.times.status:
+        case CheckpointStatus.PENDING | CheckpointStatus.FINALIZING:
+            return verdict_under_way.judge(facts)
+        case CheckpointStatus.ABORTED:
+            return verdict_failed.judge(facts)
+        case _:
+            return verdict_completed.judge(facts)

@@ -1,13 +1,193 @@
-"""The verdict on one checkpoint, from its rows."""
+"""The verdict on one checkpoint, from its rows: a fixed number of queries, whatever its size."""
 
-from checkpoints import verdict
-from checkpoints.models import Checkpoint, GateAlignment
-from checkpoints.verdict import Gate, Verdict
+from dataclasses import replace
+from statistics import median
+
+from django.db.models import QuerySet
+
+from checkpoints import evidence, verdict
+from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
+from checkpoints.verdict_facts import (
+    Ack,
+    Edge,
+    Evidence,
+    Facts,
+    Gate,
+    Key,
+    Operator,
+    Slot,
+    Times,
+)
+from checkpoints.verdict_result import Verdict
+from controlplane import clock
+from jobs.models import Attempt, Job, Worker
+from jobs.models import Edge as EdgeRow
+from jobs.models import Operator as OperatorRow
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
+
+TYPICAL_OF = 20  # Checkpoints before it, for what is usual.
+COMPLETED_ONCE = (
+    CheckpointStatus.COMPLETED,
+    CheckpointStatus.SUBSUMED,
+    CheckpointStatus.DISCARDED,
+)
+
+__all__ = ["Verdict", "of_checkpoint"]
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Verdict:
-    """Why it took as long as it did."""
-    rows = GateAlignment.objects.filter(checkpoint=checkpoint).values_list(
-        "operator", "index", "gate", "upstream", "arrived_ms", "blocked_ms", "bytes_during"
+    """Why it took as long as it did, failed, or is late: eight queries, nine while it is under way.
+
+    The text is the same for pages, API and alerts.
+    """
+    return verdict.of(facts_of(checkpoint))
+
+
+def facts_of(checkpoint: Checkpoint) -> Facts:
+    """What the verdict is made from."""
+    acks = _acks(checkpoint)
+    attempt = (
+        Attempt.objects.filter(job=checkpoint.job_id, number=checkpoint.attempt)
+        .select_related("driver")
+        .only("cause", "driver__slots")
+        .first()
     )
-    return verdict.of([Gate(*row) for row in rows])
+    return Facts(
+        times=_times(checkpoint, attempt),
+        operators=_operators(checkpoint.job_id),
+        edges=[
+            Edge(*row)
+            for row in EdgeRow.objects.filter(job=checkpoint.job_id)
+            .order_by("position")
+            .values_list("source", "target", "partitioning")
+        ],
+        acks=acks,
+        gates=[
+            Gate(*row)
+            for row in GateAlignment.objects.filter(checkpoint=checkpoint)
+            .order_by("operator", "index", "gate")
+            .values_list(
+                "operator", "index", "gate", "upstream", "arrived_ms", "blocked_ms", "bytes_during"
+            )
+        ],
+        evidence=_evidence(checkpoint, acks),
+        slots=_slots(attempt),
+    )
+
+
+def _times(checkpoint: Checkpoint, attempt: Attempt | None) -> Times:
+    config = (
+        Job.objects.filter(pk=checkpoint.job_id).values_list("checkpoint_config", flat=True).first()
+    ) or {}
+    settled = checkpoint.settled_at
+    return Times(
+        number=checkpoint.number,
+        status=CheckpointStatus(checkpoint.status),
+        triggered_at_ms=clock.to_ms(checkpoint.triggered_at),
+        now_ms=clock.now_ms(),
+        settled_at_ms=None if settled is None else clock.to_ms(settled),
+        kind=CheckpointKind(checkpoint.kind),
+        duration_ms=checkpoint.duration_ms,
+        reason=FailureReason(checkpoint.reason) if checkpoint.reason else None,
+        cause=checkpoint.cause,
+        subtask_count=checkpoint.subtask_count,
+        acknowledged_count=checkpoint.acknowledged_count,
+        interval_ms=config.get("interval_ms"),
+        timeout_ms=config.get("timeout_ms"),
+        typical_ms=_typical_ms(checkpoint),
+        start_delay_ms=checkpoint.start_delay_ms,
+        alignment_ms=checkpoint.alignment_ms,
+        sync_ms=checkpoint.sync_ms,
+        async_ms=checkpoint.async_ms,
+        written_bytes=checkpoint.written_bytes,
+        attempt_cause=attempt.cause if attempt else "",
+    )
+
+
+def _typical_ms(checkpoint: Checkpoint) -> float | None:
+    before: QuerySet[Checkpoint] = Checkpoint.objects.filter(
+        job=checkpoint.job_id, number__lt=checkpoint.number, status__in=COMPLETED_ONCE
+    )
+    newest = before.order_by("-number").values_list("duration_ms", flat=True)[:TYPICAL_OF]
+    return median(found) if (found := [ms for ms in newest if ms is not None]) else None
+
+
+def _operators(job_id: str) -> list[Operator]:
+    rows = OperatorRow.objects.filter(job=job_id).order_by("position")
+    return [
+        Operator(*row)
+        for row in rows.values_list("uid", "name", "chain", "parallelism", "is_source", "is_keyed")
+    ]
+
+
+def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
+    """By chain subtask: times are the head's, bytes those of all operators."""
+    rows = SubtaskAck.objects.filter(checkpoint=checkpoint).order_by("operator", "index")
+    found: dict[Key, Ack] = {}
+    sizes: dict[Key, tuple[int, int]] = {}
+    for (
+        chain,
+        index,
+        operator,
+        at,
+        state,
+        written,
+        start,
+        aligned,
+        sync,
+        rest,
+        records,
+    ) in rows.values_list(
+        "chain",
+        "index",
+        "operator",
+        "acknowledged_at",
+        "state_bytes",
+        "written_bytes",
+        "start_delay_ms",
+        "alignment_ms",
+        "sync_ms",
+        "async_ms",
+        "records",
+    ):
+        key = chain, index
+        before = sizes.get(key, (0, 0))
+        sizes[key] = before[0] + state, before[1] + written
+        if operator == chain:
+            at_ms = clock.to_ms(at)
+            found[key] = Ack(start, aligned, sync, rest, 0, 0, records, at_ms)
+    return {
+        key: replace(ack, state_bytes=sizes[key][0], written_bytes=sizes[key][1])
+        for key, ack in found.items()
+    }
+
+
+def _evidence(checkpoint: Checkpoint, acks: dict[Key, Ack]) -> Evidence:
+    if checkpoint.settled_at is not None:
+        return evidence.of(checkpoint)
+    rows = evidence.rows_of(checkpoint.job_id, with_aligning=True)
+    gone = SubtaskStatus.FINISHED  # It takes part in no checkpoint any more.
+    missing = {row.key for row in rows if row.key not in acks and row.status != gone}
+    return evidence.read(
+        evidence.take(
+            rows,
+            number=checkpoint.number,
+            attempt=checkpoint.attempt,
+            now_ms=clock.now_ms(),
+            missing=missing,
+            noted=checkpoint.evidence,
+        )
+    )
+
+
+def _slots(attempt: Attempt | None) -> dict[int, Slot]:
+    """Where the attempt's slots run; the process is its worker, else the slot's own."""
+    if attempt is None:
+        return {}
+    found = {
+        int(index): Slot(slot.get("host", ""), slot.get("pid"))
+        for index, slot in attempt.driver.slots.items()
+    }
+    workers = Worker.objects.filter(attempt=attempt).values_list("slot_index", "host", "pid")
+    return found | {index: Slot(host, pid) for index, host, pid in workers}

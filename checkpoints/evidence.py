@@ -1,0 +1,292 @@
+"""What is kept of the subtasks when a checkpoint settles: small, whatever the size of the job.
+
+Acknowledgements say how long everything took, not why. That is told by what the subtasks were doing
+(shares of time, alignments in progress, calls that stand), which their rows hold only until the
+next measurement. So a picture of them goes onto the checkpoint as it settles: of each chain the
+means and its most notable subtasks, and of those that never acknowledged what they waited for. A
+checkpoint that is under way is judged by the same picture, taken now.
+
+A stalled call is over before its checkpoint can complete, so stalls are noted as they are reported.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from checkpoints.models import Checkpoint
+from checkpoints.verdict_facts import (
+    Aligning,
+    ChainSeen,
+    Evidence,
+    Key,
+    Rates,
+    Seen,
+    Stall,
+    key_of,
+    name_of,
+)
+from controlplane import clock
+from jobs.models import Job, Subtask
+from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
+from weir.protocol.messages import SubtaskStalled
+
+Json = dict[str, Any]
+
+# Subtasks measure twice a second. One that nothing came of for ten measurements, while others were
+# heard of, is not just late.
+SILENT_MS = 5_000
+KEPT_PER_CHAIN = 4  # By each measure: the busiest, and the most back-pressured.
+MISSING_KEPT = 32  # Of those that never acknowledged; they are counted beside.
+SENDERS_KEPT = 4  # Of the barriers that an alignment waits for.
+STALLS_KEPT = 4
+STACK_LENGTH_MAX = 8_000
+
+_COLUMNS = ("chain", "index", "attempt", "status", "rates", "stall", "updated_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A subtask's row, as far as it matters here."""
+
+    chain: str
+    index: int
+    attempt: int
+    status: str
+    rates: Mapping[str, float]
+    stall: Json | None
+    updated_at: datetime
+    aligning: Json | None = None
+
+    @property
+    def key(self) -> Key:
+        """The subtask."""
+        return self.chain, self.index
+
+
+def rows_of(job_id: str, *, with_aligning: bool) -> list[Row]:
+    """The rows of a job's subtasks; one query. Alignments are the larger part, if asked for."""
+    columns = (*_COLUMNS, "aligning") if with_aligning else _COLUMNS
+    found = Subtask.objects.filter(job=job_id).order_by("chain", "index").values_list(*columns)
+    return [Row(*row) for row in found]
+
+
+def take(
+    rows: Iterable[Row],
+    *,
+    number: int,
+    attempt: int,
+    now_ms: int,
+    missing: Collection[Key] = (),
+    noted: Json | None = None,
+) -> Json:
+    """The picture of the subtasks at this moment.
+
+    Args:
+        missing: Those that have not acknowledged; what is no row here is passed over.
+        noted: What the checkpoint's evidence holds already: stalls.
+    """
+    rows = [row for row in rows if row.attempt == attempt]
+    heard_ms = max((clock.to_ms(row.updated_at) for row in rows), default=now_ms)
+    standing = {row.index for row in rows if row.stall}
+    sent = _senders_of_arrived(rows, number)
+    wanted = missing if isinstance(missing, set | frozenset) else set(missing)
+    shown = {
+        row.key: _seen(row, number, heard_ms, standing, sent, is_missing=row.key in wanted)
+        for row in _notable(rows)
+    }
+    absent = [
+        (row.key, _seen(row, number, heard_ms, standing, sent, is_missing=True))
+        for row in rows
+        if row.key in wanted
+    ]
+    absent.sort(key=lambda item: _importance(item[1]))
+    shown |= dict(absent[:MISSING_KEPT])
+    return {
+        "at_ms": now_ms,
+        "chains": _chains(rows),
+        "subtasks": list(shown.values()),
+        "missing": [name_of(key) for key, _ in absent[:MISSING_KEPT]],
+        "missing_count": len(absent),
+        "stalls": (noted or {}).get("stalls", {}),
+    }
+
+
+def _seen(
+    row: Row,
+    number: int,
+    heard_ms: int,
+    standing: Collection[int],
+    sent: Collection[str],
+    *,
+    is_missing: bool,
+) -> Json:
+    found: Json = {"chain": row.chain, "index": row.index, "status": row.status}
+    if row.rates:
+        found["rates"] = {
+            "busy": round(row.rates["busy"], 3),
+            "back_pressured": round(row.rates["back_pressured"], 3),
+            "idle": round(row.rates["idle"], 3),
+            "records_in_per_s": round(row.rates["records_in_per_s"], 1),
+        }
+    if row.stall:
+        found["stall"] = row.stall | {"stack": row.stall["stack"][-STACK_LENGTH_MAX:]}
+    if is_missing and row.aligning and row.aligning["checkpoint"] == number:
+        found["aligning"] = _aligning(row.aligning)
+    if is_missing and name_of(row.key) in sent:
+        found["sent_on"] = True
+    silent_ms = heard_ms - clock.to_ms(row.updated_at)
+    # A loop that stands in a call says nothing for the others of its slot: that is the call's.
+    is_running = row.status == SubtaskStatus.RUNNING
+    if silent_ms >= SILENT_MS and is_running and row.index not in standing:
+        found["silent_ms"] = silent_ms
+    return found
+
+
+def _aligning(value: Json) -> Json:
+    awaited = [
+        sender
+        for gate in value["gates"]
+        for sender, arrived, ended in zip(
+            gate["upstream"], gate["arrived_ms"], gate["ended"], strict=True
+        )
+        if arrived is None and not ended
+    ]
+    return {
+        "since_ms": value["since_ms"],
+        "waited_ms": value["waited_ms"],
+        "missing": awaited[:SENDERS_KEPT],
+        "missing_count": len(awaited),
+    }
+
+
+def _senders_of_arrived(rows: Iterable[Row], number: int) -> set[str]:
+    """Whose barriers somebody has."""
+    found: set[str] = set()
+    for row in rows:
+        if row.aligning and row.aligning["checkpoint"] == number:
+            for gate in row.aligning["gates"]:
+                pairs = zip(gate["upstream"], gate["arrived_ms"], strict=True)
+                found.update(sender for sender, arrived in pairs if arrived is not None)
+    return found
+
+
+def _notable(rows: Sequence[Row]) -> list[Row]:
+    by_chain: dict[str, list[Row]] = {}
+    for row in rows:
+        by_chain.setdefault(row.chain, []).append(row)
+    found: dict[Key, Row] = {}
+    for of_chain in by_chain.values():
+        if len(of_chain) <= 2 * KEPT_PER_CHAIN:
+            kept = of_chain
+        else:
+            kept = [
+                row
+                for share in ("busy", "back_pressured")
+                for row in sorted(of_chain, key=lambda r: -r.rates.get(share, -1.0))[
+                    :KEPT_PER_CHAIN
+                ]
+            ]
+        found |= {row.key: row for row in kept}
+    stalled = sorted((row for row in rows if row.stall), key=lambda r: -r.stall["stalled_ms"])  # type: ignore[index]
+    return list((found | {row.key: row for row in stalled[:STALLS_KEPT]}).values())
+
+
+def _importance(seen: Json) -> tuple[bool, bool, bool, bool, float]:
+    """Who explains more comes first."""
+    rates, aligning = seen.get("rates"), seen.get("aligning")
+    return (
+        "stall" not in seen,
+        "silent_ms" not in seen and seen["status"] == SubtaskStatus.RUNNING,
+        "sent_on" not in seen,
+        aligning is not None,
+        -rates["busy"] if rates else 0.0,
+    )
+
+
+def _chains(rows: Iterable[Row]) -> Json:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.chain, []).append(row)
+    return {
+        chain: {
+            "count": len(of_chain),
+            **{
+                name: _mean([row.rates[name] for row in of_chain if row.rates])
+                for name in ("busy", "back_pressured", "records_in_per_s")
+            },
+        }
+        for chain, of_chain in found.items()
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(sum(values) / len(values), 3) if values else None
+
+
+# Stalls -------------------------------------------------------------------------------------------
+
+
+def note_stalls(job: Job, events: Iterable[Any]) -> None:
+    """Keep reported stalls on the checkpoints under way; the caller holds the job's lock."""
+    stalls = {
+        name_of((str(event.chain.operator), event.chain.index)): {
+            "since_ms": event.since_ms,
+            "stalled_ms": event.stalled_ms,
+            "stack": event.stack[-STACK_LENGTH_MAX:],
+        }
+        for event in events
+        if isinstance(event, SubtaskStalled)
+    }
+    if not stalls:
+        return
+    pending = job.checkpoints.filter(status=CheckpointStatus.PENDING)
+    for number, known in noted(job, pending.values_list("number", flat=True)).items():
+        kept = {"stalls": _longest((known or {}).get("stalls", {}), stalls)}
+        pending.filter(number=number).update(evidence=kept)
+
+
+def noted(job: Job, numbers: Iterable[int]) -> dict[int, Json | None]:
+    """What checkpoints of a job hold so far."""
+    rows = job.checkpoints.filter(number__in=numbers)
+    return dict(rows.values_list("number", "evidence"))
+
+
+def _longest(known: Json, new: Json) -> Json:
+    for name, stall in new.items():
+        before = known.get(name)
+        # The same call reported again, or another one that is longer.
+        if before is None or before["stalled_ms"] < stall["stalled_ms"]:
+            known[name] = stall
+    kept = sorted(known, key=lambda name: -known[name]["stalled_ms"])[:STALLS_KEPT]
+    return {name: known[name] for name in kept}
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def of(checkpoint: Checkpoint) -> Evidence:
+    """What a settled checkpoint keeps; empty where it keeps nothing."""
+    return read(checkpoint.evidence or {})
+
+
+def read(value: Json) -> Evidence:
+    """The picture as values."""
+    return Evidence(
+        taken_at_ms=value.get("at_ms"),
+        chains={chain: ChainSeen(**seen) for chain, seen in value.get("chains", {}).items()},
+        subtasks={
+            (seen["chain"], seen["index"]): Seen(
+                SubtaskStatus(seen["status"]),
+                Rates(**seen["rates"]) if "rates" in seen else None,
+                Aligning(**seen["aligning"]) if "aligning" in seen else None,
+                Stall(**seen["stall"]) if "stall" in seen else None,
+                seen.get("silent_ms"),
+                seen.get("sent_on", False),
+            )
+            for seen in value.get("subtasks", ())
+        },
+        missing=[key_of(name) for name in value.get("missing", ())],
+        missing_count=value.get("missing_count", 0),
+        stalls={key_of(name): Stall(**stall) for name, stall in value.get("stalls", {}).items()},
+    )

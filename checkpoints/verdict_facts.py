@@ -1,0 +1,310 @@
+"""What a verdict is made from: plain values, read from rows or made up by a test.
+
+A *subtask* here is a chain's: the unit that has a loop's share, takes barriers and acknowledges. It
+is known by its ``Key`` and called by its name, ``"hourly-1"``. What nobody reported is None, never
+zero: "not busy" and "not known" lead to different sentences.
+
+Units: ``*_ms`` milliseconds, ``*_at_ms`` wall clock milliseconds, shares between 0 and 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
+
+Key: TypeAlias = tuple[str, int]  # A chain's head and the index in it.
+
+
+def name_of(key: Key) -> str:
+    """As subtasks are called: ``"hourly-1"``."""
+    return f"{key[0]}-{key[1]}"
+
+
+def key_of(name: str) -> Key:
+    """The other way; uids may have dashes themselves."""
+    chain, _, index = name.rpartition("-")
+    return chain, int(index)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a subtask did in about the last two seconds of the loop it shares with its slot."""
+
+    busy: float
+    back_pressured: float
+    idle: float
+    records_in_per_s: float | None = None
+
+    @property
+    def known(self) -> str:
+        """The share that says most, in words."""
+        if self.back_pressured > self.busy:
+            return f"back-pressured {share(self.back_pressured)}"
+        return f"busy {share(self.busy)}"
+
+
+def share(value: float) -> str:
+    """``"97 %"``, ``"<1 %"``."""
+    return "<1 %" if 0 < value < 0.005 else f"{round(100 * min(1.0, max(0.0, value)))} %"
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The loop of a slot has been in one call of one subtask since then."""
+
+    since_ms: int
+    stalled_ms: float
+    stack: str  # Innermost last.
+
+
+@dataclass(frozen=True, slots=True)
+class Aligning:
+    """A subtask has some of a checkpoint's barriers and waits for others."""
+
+    since_ms: int
+    waited_ms: float
+    missing: Sequence[str]  # Sending subtasks; bounded.
+    missing_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One subtask as it was last heard of, when the evidence was taken."""
+
+    status: SubtaskStatus
+    rates: Rates | None = None
+    aligning: Aligning | None = None
+    stall: Stall | None = None
+    silent_ms: float | None = None  # Too long, while others were heard of.
+    sent_on: bool = False  # Somebody has its barrier: its snapshot is taken, and being written.
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSeen:
+    """A chain's subtasks together."""
+
+    count: int
+    busy: float | None = None  # Means, of those that reported.
+    back_pressured: float | None = None
+    records_in_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the subtasks were doing: now, or when the checkpoint settled."""
+
+    taken_at_ms: int | None = None  # None: nothing was kept.
+    chains: Mapping[str, ChainSeen] = field(default_factory=dict)
+    subtasks: Mapping[Key, Seen] = field(default_factory=dict)  # Some of each chain, see evidence.
+    missing: Sequence[Key] = ()  # Who never acknowledged; bounded.
+    missing_count: int = 0
+    stalls: Mapping[Key, Stall] = field(default_factory=dict)  # Noticed meanwhile, over or not.
+
+    def rates(self, key: Key) -> Rates | None:
+        """A subtask's, where they are known."""
+        seen = self.subtasks.get(key)
+        return seen.rates if seen else None
+
+    def stall(self, key: Key) -> Stall | None:
+        """What held the subtask's loop, where something did."""
+        seen = self.subtasks.get(key)
+        return (seen.stall if seen else None) or self.stalls.get(key)
+
+    @property
+    def stalled(self) -> dict[Key, Stall]:
+        """All of them, the longest first."""
+        found = dict(self.stalls)
+        found |= {key: seen.stall for key, seen in self.subtasks.items() if seen.stall}
+        return dict(sorted(found.items(), key=lambda item: -item[1].stalled_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A chain subtask's acknowledgement; bytes are of all its operators."""
+
+    start_delay_ms: float
+    alignment_ms: float
+    sync_ms: float
+    async_ms: float
+    state_bytes: int
+    written_bytes: int
+    records: int  # Since the attempt began.
+    acknowledged_at_ms: int
+
+    @property
+    def left_ms(self) -> float:
+        """When its own barriers went out, after the trigger."""
+        return self.start_delay_ms + self.alignment_ms
+
+    @property
+    def total_ms(self) -> float:
+        """From the trigger until its snapshot was written."""
+        return self.left_ms + self.sync_ms + self.async_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One input gate of one receiving subtask.
+
+    Shape: all sequences have one entry per channel, in channel order.
+    """
+
+    operator: str
+    index: int
+    gate: int
+    upstream: Sequence[str]
+    arrived_ms: Sequence[float | None]  # After the subtask's first barrier; None: ended.
+    blocked_ms: Sequence[float]
+    bytes_during: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of the graph, in topological order."""
+
+    uid: str
+    name: str
+    chain: str
+    parallelism: int
+    is_source: bool = False
+    is_keyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One edge of the graph, between operators."""
+
+    source: str
+    target: str
+    partitioning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where the subtasks of one index run, in one process with one loop."""
+
+    host: str = ""
+    pid: int | None = None  # Of the worker process.
+
+    @property
+    def text(self) -> str:
+        """``" (host node-3, process 4711)"``, as much of it as is known."""
+        parts = [f"host {self.host}"] if self.host else []
+        parts += [f"process {self.pid}"] if self.pid is not None else []
+        return f" ({', '.join(parts)})" if parts else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The checkpoint's own row."""
+
+    number: int
+    status: CheckpointStatus
+    triggered_at_ms: int
+    now_ms: int
+    settled_at_ms: int | None = None
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    duration_ms: float | None = None
+    reason: FailureReason | None = None
+    cause: str = ""
+    subtask_count: int = 0
+    acknowledged_count: int = 0
+    interval_ms: int | None = None
+    timeout_ms: int | None = None
+    typical_ms: float | None = None  # The median of the completed ones before it.
+    start_delay_ms: float = 0.0  # The largest among the subtasks, as the next three.
+    alignment_ms: float = 0.0
+    sync_ms: float = 0.0
+    async_ms: float = 0.0
+    written_bytes: int = 0
+    has_details: bool = True
+    attempt: int = 1
+    attempt_cause: str = ""  # Why its attempt ended.
+
+    @property
+    def elapsed_ms(self) -> float:
+        """How long it took, or has taken so far."""
+        if self.duration_ms is not None:
+            return self.duration_ms
+        return max(0.0, float((self.settled_at_ms or self.now_ms) - self.triggered_at_ms))
+
+    @property
+    def noun(self) -> str:
+        """What it is called."""
+        return "checkpoint" if self.kind is CheckpointKind.CHECKPOINT else "savepoint"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything about one checkpoint. Immutable; what is derived is worked out once."""
+
+    times: Times
+    operators: Sequence[Operator] = ()
+    edges: Sequence[Edge] = ()
+    acks: Mapping[Key, Ack] = field(default_factory=dict)
+    gates: Sequence[Gate] = ()
+    evidence: Evidence = Evidence()
+    slots: Mapping[int, Slot] = field(default_factory=dict)
+
+    @cached_property
+    def by_uid(self) -> dict[str, Operator]:
+        """Operators."""
+        return {operator.uid: operator for operator in self.operators}
+
+    @cached_property
+    def chain_names(self) -> dict[str, str]:
+        """The names of the chains' heads by uid."""
+        return {o.uid: o.name for o in self.operators if o.chain == o.uid}
+
+    @cached_property
+    def keyed_chains(self) -> frozenset[str]:
+        """Chains that get their records by key."""
+        hashed = {edge.target for edge in self.edges if edge.partitioning == "hash"}
+        return frozenset(
+            o.chain for o in self.operators if o.chain == o.uid and (o.is_keyed or o.uid in hashed)
+        )
+
+    @cached_property
+    def downstream(self) -> dict[str, list[tuple[str, str]]]:
+        """Per chain the chains it sends to, with the partitioning."""
+        return self._neighbours(forward=True)
+
+    @cached_property
+    def upstream(self) -> dict[str, list[tuple[str, str]]]:
+        """Per chain the chains it gets from, with the partitioning."""
+        return self._neighbours(forward=False)
+
+    def _neighbours(self, *, forward: bool) -> dict[str, list[tuple[str, str]]]:
+        chain = {o.uid: o.chain for o in self.operators}
+        found: dict[str, list[tuple[str, str]]] = {o.chain: [] for o in self.operators}
+        for edge in self.edges:
+            source, target = chain.get(edge.source), chain.get(edge.target)
+            if source is None or target is None or source == target:
+                continue
+            here, there = (source, target) if forward else (target, source)
+            found[here].append((there, edge.partitioning))
+        return found
+
+    @cached_property
+    def gates_of(self) -> dict[Key, list[Gate]]:
+        """Each receiving subtask's gates."""
+        found: dict[Key, list[Gate]] = {}
+        for gate in self.gates:
+            found.setdefault((gate.operator, gate.index), []).append(gate)
+        return found
+
+    @cached_property
+    def parallelism(self) -> dict[str, int]:
+        """Of each chain."""
+        return {o.chain: o.parallelism for o in self.operators if o.chain == o.uid}
+
+    def label(self, chain: str) -> str:
+        """What an operator is called by its user."""
+        return self.chain_names.get(chain, chain)
+
+    def slot(self, key: Key) -> Slot:
+        """Where a subtask runs: slot *i* has the subtasks *i* of every chain."""
+        return self.slots.get(key[1], Slot())

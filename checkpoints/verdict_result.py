@@ -1,0 +1,67 @@
+"""What a verdict consists of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One place on the way from a late barrier to what is slow."""
+
+    uid: str  # Of the operator.
+    name: str  # Of the subtask.
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LateChannel:
+    """The channel whose barrier the others waited for."""
+
+    sender: str
+    receiver: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What held a checkpoint up, what that rests on, and what to do.
+
+    ``tone``: ``good`` (nothing to do), ``warn`` (slow or late), ``bad`` (it failed), ``busy`` (it
+    goes on, and is not late).
+    """
+
+    tone: str
+    headline: str
+    because: Sequence[str] = ()
+    advice: Sequence[str] = ()
+    path: Sequence[Hop] = ()
+    channel: LateChannel | None = None
+    culprits: Sequence[str] = ()  # Subtasks, or uids of operators; the worst first.
+    stack: str = ""
+
+
+@dataclass(slots=True)
+class Finding:
+    """A part of a verdict: a clause that names the culprit, and what goes with it."""
+
+    clause: str
+    short: str = ""  # The culprit and its number: ``"hourly-1 (busy 97 %)"``.
+    because: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+    path: list[Hop] = field(default_factory=list)
+    channel: LateChannel | None = None
+    culprits: list[str] = field(default_factory=list)
+    stack: str = ""
+
+    def verdict(self, tone: str, headline: str, because: Sequence[str] = ()) -> Verdict:
+        """The verdict with this as its reason; ``because`` comes first."""
+        return Verdict(
+            tone,
+            headline,
+            because=tuple(dict.fromkeys([*because, *self.because])),
+            advice=tuple(dict.fromkeys(self.advice)),
+            path=tuple(self.path),
+            channel=self.channel,
+            culprits=tuple(dict.fromkeys(self.culprits)),
+            stack=self.stack,
+        )

@@ -1,0 +1,55 @@
+"""What the text of a stack says in one line. Pure."""
+
+import re
+from dataclasses import dataclass
+
+# Python's own form of a frame, in a traceback and in a sampled stack alike.
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+# Below these a frame is not the user's: the interpreter's library and installed packages.
+_FOREIGN = re.compile(
+    r"/(site-packages|dist-packages|lib/python3[^/]*)/|<frozen "
+    r"|/weir/(channels|common|datastream|operators|runtime|spark|state|storage|testing)/"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call."""
+
+    function: str
+    file: str  # The file's name, without its directories.
+    line: int
+
+    @property
+    def text(self) -> str:
+        """``"enrich (pipeline.py:41)"``."""
+        return f"{self.function} ({self.file}:{self.line})"
+
+
+def where(stack: str) -> Frame | None:
+    """The innermost frame of the user's own code; else the innermost there is."""
+    frames = list(_FRAME.finditer(stack))
+    if not frames:
+        return None
+    own = [frame for frame in frames if not _FOREIGN.search(frame["file"])]
+    found = (own or frames)[-1]
+    return Frame(found["function"], found["file"].rpartition("/")[2], int(found["line"]))
+
+
+def error(text: str) -> str:
+    """What a traceback says in the end, ``"OSError: [Errno 28] No space left on device"``.
+
+    Text that is no traceback is its own first line.
+    """
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if not any(line.startswith("Traceback ") for line in lines):
+        return lines[0].strip()
+    # Its last line that is not indented begins the error; notes and further lines may follow.
+    starts = [i for i, line in enumerate(lines) if line[:1].strip() and not _is_heading(line)]
+    return lines[starts[-1]].strip() if starts else lines[-1].strip()
+
+
+def _is_heading(line: str) -> bool:
+    return line.startswith(("Traceback ", "During handling", "The above exception"))
