@@ -145,6 +145,27 @@ def test_a_job_shows_its_parts(api: APIClient, operator: User) -> None:
     assert "token" not in str(shown["driver"])
 
 
+def test_a_subtask_shows_what_it_does(api: APIClient, operator: User) -> None:
+    job = rows.everything(operator)
+    at = f"{API}jobs/{job.pk}/subtasks"
+    fresh = api.get(at).json()["results"][0]
+    assert (fresh["rates"], fresh["aligning"], fresh["stall"]) == (None, None, None)
+    rates = {
+        "window_ms": 2_000.0, "records_in_per_s": 1.5, "records_out_per_s": 1.5,
+        "bytes_in_per_s": 12.0, "bytes_out_per_s": 12.0,
+        "busy": 0.25, "idle": 0.5, "back_pressured": 0.25,
+    }  # fmt: skip
+    gate = {
+        "gate": 0, "upstream": ["source-0", "source-1"], "arrived_ms": [0.0, None],
+        "blocked_ms": [300.0, 0.0], "bytes_during": [0, 10], "ended": [False, False],
+    }  # fmt: skip
+    aligning = {"checkpoint": 4, "since_ms": 1_000, "waited_ms": 300.0, "gates": [gate]}
+    stall = {"since_ms": 1_000, "stalled_ms": 1_200.0, "stack": "in look_up\n"}
+    job.subtasks.filter(chain="totals", index=1).update(rates=rates, aligning=aligning, stall=stall)
+    shown = api.get(at).json()["results"][3]
+    assert (shown["rates"], shown["aligning"], shown["stall"]) == (rates, aligning, stall)
+
+
 def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:
     job = rows.everything(operator)
     at = f"{API}jobs/{job.pk}/checkpoints"

@@ -13,11 +13,16 @@ import pytest
 from tests.builders import subtask
 from tests.runtime.control_plane import JOB, TOKEN, StandIn, control_plane
 from weir.errors import ConfigError
-from weir.ids import AttemptNumber
+from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.events import Notice
 from weir.protocol.gateway import BATCH_EVENTS_MAX, CancelJob, DriverCommand
 from weir.protocol.lifecycle import SubtaskStatus
-from weir.protocol.messages import SubtaskChanged, SubtaskMetrics
+from weir.protocol.messages import (
+    AlignmentProgress,
+    SubtaskChanged,
+    SubtaskMetrics,
+    SubtaskStalled,
+)
 from weir.runtime import gateway as production
 from weir.runtime.gateway import Gateway, GatewayAddress
 
@@ -167,6 +172,27 @@ def test_only_the_newest_measurements_of_each_subtask_wait(control: StandIn) -> 
         gateway.post(metrics("map-0", 1, attempt=2))
         control.wait_for(lambda: control.up_to == 4)
     assert control.events[1:] == [metrics("map-1", 99), running, metrics("map-0", 1, attempt=2)]
+
+
+def test_measurements_of_one_kind_leave_those_of_another(control: StandIn) -> None:
+    chain = subtask("map-0")
+
+    def stalled(ms: float) -> SubtaskStalled:
+        return SubtaskStalled(ONE, chain, 0, ms, "")
+
+    def aligning(ms: float) -> AlignmentProgress:
+        return AlignmentProgress(ONE, CheckpointId(1), chain, 0, ms, ())
+
+    control.accidents.append("slow")
+    with driver(control, heartbeat_s=60) as gateway:
+        gateway.post(notice("under way"))
+        control.wait_for(lambda: control.up_to == 1)
+        for number in range(1, 100):
+            gateway.post(stalled(number))
+            gateway.post(aligning(number))
+        gateway.post(metrics("map-0", 1))
+        control.wait_for(lambda: control.up_to == 4)
+    assert control.events[1:] == [stalled(99), aligning(99), metrics("map-0", 1)]
 
 
 def test_measurements_that_were_sent_once_are_not_taken_back(control: StandIn) -> None:
