@@ -422,6 +422,8 @@ class Operation(models.Model):
                 name="operation_deadlines",
             ),
             models.Index(fields=["job", "-created_at"]),
+            # Those under way, which have not ended, come first.
+            models.Index(fields=["job", "-ended_at", "-created_at", "id"], name="operation_recent"),
             models.Index(fields=["created_at", "id"]),
         ]
         constraints = [
