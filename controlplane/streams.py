@@ -1,8 +1,12 @@
 """Server-sent events: what a job's page shows, as it changes.
 
-One feed per watched job and process computes the job's snapshot, at most ``PER_SECOND`` times a
-second and only while somebody looks; its streams send the newest to as many browsers as there are.
-A slow browser gets fewer snapshots, never old ones.
+One feed per watched job and process computes the job's snapshot, only while somebody looks; its
+streams send the newest to as many browsers as there are. A slow browser gets fewer snapshots, never
+old ones.
+
+What changes after a quiet moment is shown at once. After each snapshot a feed rests, the longer the
+more that one cost: a small job's page follows every subtask, a large one's takes half of one thread
+at most.
 """
 
 import asyncio
@@ -34,7 +38,8 @@ from controlplane.threads import DATABASE_AWAY, Unavailable, in_database
 
 logger = logging.getLogger(__name__)
 
-PER_SECOND = 4
+PER_SECOND = 10  # Snapshots of one job, at most: a tenth of a second is soon enough to look live.
+REST = 1.0  # Between two snapshots, in times of what the first one took.
 LOOK_AGAIN_S = 1.0  # Where no wake-up comes.
 REFRESH_S = 10.0  # Times that are shown as ages grow old while nothing happens.
 FIRST_TIMEOUT_S = 10.0
@@ -45,6 +50,14 @@ RETRY_MS = 2_000
 STREAMS_MAX = 1_000
 
 Json = dict[str, Any]
+
+
+def rest_s(took_s: float) -> float:
+    """How long a feed rests after a snapshot that took so long, waiting for a thread included.
+
+    On a busy process snapshots take longer, so all feeds give way.
+    """
+    return min(max(1 / PER_SECOND, REST * took_s), LOOK_AGAIN_S)
 
 
 class Feed:
@@ -71,9 +84,11 @@ class Feed:
         """Read the snapshot whenever the job may have changed, until it is gone."""
         with logs.about(job=self._job_id), self._hub.listen(wakeups.job(self._job_id)) as bell:
             while not self.has_ended:
+                started = time.monotonic()
                 await self._read()
-                await asyncio.sleep(1 / PER_SECOND)
-                await bell.wait(LOOK_AGAIN_S - 1 / PER_SECOND)
+                pause_s = rest_s(time.monotonic() - started)
+                await asyncio.sleep(pause_s)
+                await bell.wait(LOOK_AGAIN_S - pause_s)
 
     async def _read(self) -> None:
         try:

@@ -105,6 +105,14 @@ def test_many_changes_become_few_events_with_the_newest_last(web: Web, job: Job)
         assert count < 50
 
 
+@pytest.mark.parametrize(
+    ("took_s", "rests_s"),
+    [(0.0, 0.1), (0.02, 0.1), (0.1, 0.1), (0.3, 0.3), (1.0, 1.0), (9.0, 1.0)],
+)
+def test_a_feed_rests_in_proportion_to_what_a_snapshot_took(took_s: float, rests_s: float) -> None:
+    assert streams.rest_s(took_s) == pytest.approx(rests_s)
+
+
 def test_without_redis_a_change_is_found_by_looking_again(
     start_web: Callable[..., Web],
 ) -> None:
