@@ -14,6 +14,7 @@ from tests.benchmarks import (
     api,
     bandwidth,
     control_plane,
+    dashboard,
     going_back,
     latency,
     memory,
@@ -41,6 +42,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "triggers": triggers.triggers,
     "api": api.api,
     "going-back": going_back.going_back,
+    "dashboard": dashboard.dashboard,
 }
 
 

@@ -158,12 +158,12 @@ class Load:
     # Clients.
 
     async def _get(self, path: str) -> None:
-        async with _Connection(self._port) as connection:
+        async with Connection(self._port) as connection:
             await connection.send(path, Cookie=self._cookie, Connection="close")
             await connection.answer()
 
     async def _stream(self, number: int) -> None:
-        async with _Connection(self._port) as connection:
+        async with Connection(self._port) as connection:
             await connection.send(f"/events/jobs/bench-{number}", Cookie=self._cookie)
             is_first = True
             while line := await connection.reader.readline():
@@ -181,7 +181,7 @@ class Load:
             "Authorization": f"Bearer {TOKEN}-{number}",
             "Weir-Schema-Version": "1",
         }
-        async with _Connection(self._port) as connection:
+        async with Connection(self._port) as connection:
             self._opened.release()
             while True:
                 await connection.send(f"{path}?after={after}&wait={POLL_WAIT_S}", **headers)
@@ -192,13 +192,13 @@ class Load:
                     self._arrivals[number].set_result(arrived)
 
 
-class _Connection:
+class Connection:
     """An HTTP client that costs little beside what it measures."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
-    async def __aenter__(self) -> "_Connection":
+    async def __aenter__(self) -> "Connection":
         # One line is one event: a snapshot.
         self.reader, self._writer = await asyncio.open_connection(
             "127.0.0.1", self._port, limit=1 << 20
@@ -244,6 +244,7 @@ def _change_watched_jobs() -> None:
 def _commit_command(number: int) -> float:
     from django.db import transaction
 
+    from controlplane import clock
     from jobs import outbox, services
     from weir.protocol.gateway import CancelJob
 
@@ -252,5 +253,5 @@ def _commit_command(number: int) -> float:
         job = services.locked(f"bench-{number}")
         # Before the wake-up is published, which is the first thing after the commit.
         transaction.on_commit(lambda: times.append(time.monotonic()))
-        outbox.enqueue(job, [CancelJob("benchmark")])
+        outbox.enqueue(job, [CancelJob("benchmark")], clock.now())
     return times[0]

@@ -1,0 +1,117 @@
+"""What the dashboard costs, and how soon it shows what happened.
+
+Real PostgreSQL (with fsync), Redis and a web process on this machine; browsers are Debian's
+Chromium.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from controlplane.embedded.stack import Stack
+from tests.benchmarks import pages
+from tests.benchmarks.dashboard_data import CHECKPOINTS, Stored, fill
+from tests.benchmarks.report import Row
+
+
+def dashboard(quick: bool) -> list[Row]:
+    """Pages over a full database, what a page load weighs, an acknowledgement's way to a pixel."""
+    with _plane() as stack:
+        # They import models, which only now can be.
+        from tests.benchmarks import dashboard_browsers, dashboard_loads, dashboard_pixels
+
+        viewer = _Viewer(stack)
+        stored = fill(CHECKPOINTS // 10 if quick else CHECKPOINTS)
+        shown = pages.start_addresses(stored)
+        rows = _page_rows(viewer, stored, shown, seconds=5.0 if quick else 30.0)
+        loads = asyncio.run(dashboard_loads.measure(viewer.url, viewer.cookie, shown))
+        rows += dashboard_loads.rows(loads)
+        samples = {
+            parallelism: asyncio.run(
+                dashboard_pixels.measure(
+                    viewer.url, viewer.cookie, viewer.web_pid, parallelism, 10 if quick else 60
+                )
+            )
+            for parallelism in dashboard_pixels.PARALLELISMS
+        }
+        rows += dashboard_pixels.rows(samples)
+        browsers = dashboard_browsers.Browsers(viewer.url, viewer.cookie, viewer.web_pid)
+        rows += asyncio.run(browsers.run(4.0 if quick else 10.0))
+    return rows
+
+
+def _page_rows(
+    viewer: "_Viewer", stored: Stored, shown: Sequence[pages.Address], seconds: float
+) -> list[Row]:
+    parts = pages.found(viewer.client, shown, (stored.flights, stored.wide))
+    cost = pages.costs(viewer.client, [*shown, *parts])
+    reader = viewer.reader()
+    try:
+        took = pages.timed(reader, [*shown, *parts], seconds)
+    finally:
+        reader.close()
+    return pages.rows(took, cost, shown, parts, stored)
+
+
+class _Viewer:
+    """An administrator, whom no page is kept from."""
+
+    def __init__(self, stack: Stack) -> None:
+        from django.conf import settings
+        from django.test import Client
+
+        from controlplane.accounts.models import Role
+        from controlplane.accounts.services import create_user
+
+        self.url = stack.url
+        self.web_pid = stack.process("web").pid
+        user, _ = create_user(None, "bench", Role.ADMIN)
+        # What fails is answered as the web process answers it, which ends the measurement.
+        self.client: Any = Client(SERVER_NAME="127.0.0.1", raise_request_exception=False)
+        self.client.force_login(user)
+        name = settings.SESSION_COOKIE_NAME
+        self.cookie = name, self.client.cookies[name].value
+
+    @property
+    def port(self) -> int:
+        """The web process'."""
+        return int(self.url.rpartition(":")[2])
+
+    def reader(self) -> pages.Reader:
+        """A connection to the web process."""
+        from tests.controlplane.web import Web
+
+        return pages.Reader(Web.at(self.port).connect(), "=".join(self.cookie))
+
+
+@contextmanager
+def _plane() -> Iterator[Stack]:
+    """A web process with its servers, and Django in this process on the same database."""
+    home = Path(tempfile.mkdtemp(prefix="weir-bench-"))
+    stack = Stack(home, auto_restart=False, environment={"WEIR_LOG_LEVEL": "WARNING"})
+    before = dict(os.environ)
+    try:
+        stack.start({"postgres", "redis", "web"})
+        os.environ.update(stack.environment)
+        import django
+
+        django.setup()
+        from django.db import connections
+
+        from tests.services import use_database
+
+        use_database(stack.postgres.url)
+        try:
+            yield stack
+        finally:
+            connections.close_all()
+    finally:
+        stack.stop()
+        os.environ.clear()
+        os.environ.update(before)
+        shutil.rmtree(home, ignore_errors=True)
