@@ -60,7 +60,7 @@ format: setup ## Rewrite the code into its format
 	$(BIN)/ruff format .
 
 test: lint ## Lint, then the whole test suite
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m tests $(PYTEST_ARGS)
 
 up: setup ## Start the whole control plane here, with a job to look at; Ctrl-C ends it
 	$(BIN)/python manage.py weir_up --demo

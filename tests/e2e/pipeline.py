@@ -1,13 +1,18 @@
 """The pipeline of the kills: numbered records of two sources into Parquet files.
 
-Parameters: ``output``, a directory; ``records`` of each source and ``rate``, theirs a second;
-``timeout_ms`` of a checkpoint.
+Parameters: ``output``, a directory; ``records`` of each source and ``rate``, theirs a second until
+there is a file beside the output that says to hurry; ``timeout_ms`` of a checkpoint.
 """
 
 from pathlib import Path
 
 from tests.spark.pipeline import build
 from weir.datastream import StreamExecutionEnvironment
+
+
+def hurry_file(output: Path) -> Path:
+    """What makes the sources of the job with this output hurry once it is there."""
+    return output.with_name(f"{output.name}.hurry")
 
 
 def main() -> None:
@@ -18,7 +23,8 @@ def main() -> None:
     )
     output = Path(env.get_job_parameter("output", "output"))
     records = int(env.get_job_parameter("records", "1000"))
-    build(env, output, records, float(env.get_job_parameter("rate", "1000")))
+    rate = float(env.get_job_parameter("rate", "1000"))
+    build(env, output, records, rate, hurry_file(output))
     env.execute("kills")
 
 

@@ -15,6 +15,7 @@ import psutil
 import urllib3
 
 from controlplane.embedded.stack import Stack
+from tests.e2e.pipeline import hurry_file
 from weir.examples.control_plane import Client, RefusedError
 
 PIPELINE = "tests.e2e.pipeline"
@@ -199,6 +200,15 @@ class PlaneJob:
     def await_status(self, *statuses: str, timeout_s: float = SETTLE_S) -> str:
         """Wait until the job is in one of these."""
         return str(wait_for(f"{self.id} {statuses}", lambda: self._is_in(statuses), timeout_s))
+
+    def hurry_to_the_end(self, timeout_s: float = SETTLE_S) -> None:
+        """Let the sources keep to no rate any more, and wait until the job has finished.
+
+        Fails where the input had ended before.
+        """
+        assert self.status == "running", "the input ended before all was done to the job"
+        hurry_file(self.output).touch()
+        self.await_status("finished", timeout_s=timeout_s)
 
     def _is_in(self, statuses: tuple[str, ...]) -> str:
         found = self.get()

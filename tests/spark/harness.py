@@ -20,6 +20,7 @@ import psutil
 import pyarrow.parquet as pq
 
 from tests.spark.functions import Numbering, Reading, Tagging, as_row, key_of
+from tests.spark.hurried import HurriedSource
 from weir.common import Configuration, Types, WatermarkStrategy
 from weir.datastream import (
     JobExecutionResult,
@@ -215,11 +216,17 @@ def tagged_union(
     per_source: int,
     rate: float,
     armed: Sequence[Fault] = (),
+    hurry: Path | None = None,
 ) -> Any:
-    """Both sources in one stream, with faults armed in the slots."""
+    """Both sources in one stream, with faults armed in the slots.
+
+    Once the file ``hurry`` is there, they keep to no rate any more.
+    """
     streams = [
         env.from_source(
-            DataGeneratorSource(Tagging(source), per_source, rate),
+            DataGeneratorSource(Tagging(source), per_source, rate)
+            if hurry is None
+            else HurriedSource(Tagging(source), per_source, rate, hurry),
             WatermarkStrategy.no_watermarks(),
             source,
         ).map(Reading(armed))

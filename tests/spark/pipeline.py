@@ -11,9 +11,15 @@ from weir.datastream import StreamExecutionEnvironment
 NAME = "driven"
 
 
-def build(env: StreamExecutionEnvironment, output: Path, records: int, rate: float) -> None:
-    """Add the pipeline to ``env``."""
-    to_files(numbered(tagged_union(env, records, rate)), output)
+def build(
+    env: StreamExecutionEnvironment,
+    output: Path,
+    records: int,
+    rate: float,
+    hurry: Path | None = None,
+) -> None:
+    """Add the pipeline to ``env``; its sources keep to no rate once ``hurry`` is there."""
+    to_files(numbered(tagged_union(env, records, rate, hurry=hurry)), output)
 
 
 def main() -> None:
