@@ -169,14 +169,8 @@ class BackPressure:
     share: float  # Of about the last two seconds, in its slowest subtask: 0 to 1.
 
 
-# Engineers write the rates beside the counters; a database from before them has none.
-_HAS_RATES = any(field.name == "rates" for field in Subtask._meta.get_fields())
-
-
 def back_pressure(job_ids: Sequence[str]) -> dict[str, BackPressure]:
     """The most back-pressured chain of each job; jobs that measured none are left out."""
-    if not _HAS_RATES:
-        return {}
     share = Max(Cast(KT("rates__back_pressured"), FloatField()))
     rows = (
         Subtask.objects.filter(job__in=job_ids, status=SubtaskStatus.RUNNING)

@@ -37,7 +37,7 @@ def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
     job.slot_count = plan.slot_count
     job.checkpoint_config = to_wire(plan.checkpoints)
     job.restart_config = to_wire(plan.restart)
-    job.settings = storable_json(plan.settings)
+    job.settings = storable_json({**plan.settings, "versions": to_wire(plan.versions)})
     job.save(
         update_fields=[
             "planned_name",

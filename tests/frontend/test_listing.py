@@ -7,7 +7,7 @@ from django.test.utils import CaptureQueriesContext
 from controlplane import clock
 from frontend import listing
 from frontend.overview_filters import Wanted
-from jobs.models import Attempt, Driver, Job
+from jobs.models import Attempt, Driver, Job, Subtask
 from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
@@ -84,12 +84,14 @@ def test_pages_are_bounded_and_the_number_of_queries_is_fixed() -> None:
             at = clock.now() - timedelta(minutes=number)
             job = rows.job(f"job-{more}-{number}", created_at=at)
             rows.checkpoint(job, 1)
+            rows.subtasks(job)
+        Subtask.objects.update(rates={"back_pressured": 0.2})
         with CaptureQueriesContext(connection) as queries:
             found = listing.of(listing.page())
         asked.append(len(queries))
     assert len(found["jobs"]) == 50
     assert found["shown"] == "60 jobs"
-    assert asked[0] == asked[1] <= QUERIES
+    assert asked == [QUERIES, QUERIES]
     assert len(listing.of(listing.page(Wanted(page="2")))["jobs"]) == 10
     assert listing.page(Wanted(page="nonsense")).number == 1
     assert listing.page(Wanted(page="99")).number == 2
@@ -179,3 +181,33 @@ def test_a_row_draws_the_recent_checkpoints() -> None:
         "failed": "",
         "text": "No checkpoint has settled yet.",
     }
+
+
+def pressure(job: Job) -> dict[str, str]:
+    """What the row of a job says of back pressure."""
+    return next(row for row in listing.of(listing.page())["jobs"] if row["id"] == job.pk)[
+        "pressure"
+    ]
+
+
+def test_a_row_names_the_most_back_pressured_operator() -> None:
+    job = rows.running()
+    assert (pressure(job)["text"], pressure(job)["operator"]) == ("–", "")
+    Subtask.objects.update(rates={"back_pressured": 0.004, "busy": 0.9})
+    assert (pressure(job)["text"], pressure(job)["tone"]) == ("none", "good")
+    Subtask.objects.filter(chain="flights", index=1).update(rates={"back_pressured": 0.31})
+    assert (pressure(job)["text"], pressure(job)["tone"]) == ("31 %", "warn")
+    Subtask.objects.filter(chain="hourly", index=0).update(rates={"back_pressured": 0.734})
+    found = pressure(job)
+    assert (found["text"], found["operator"], found["tone"]) == ("73 %", "Window Aggregate", "bad")
+    assert "waited 73 % for subtasks downstream" in found["title"]
+
+
+def test_what_does_not_run_has_no_back_pressure() -> None:
+    job = rows.running()
+    Subtask.objects.update(rates={"back_pressured": 0.9})
+    Subtask.objects.filter(job=job).update(status="finished")
+    assert pressure(job)["text"] == "–"
+    Subtask.objects.filter(job=job).update(status="running")
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.RESTARTING)
+    assert pressure(job)["text"] == "–"

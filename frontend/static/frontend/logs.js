@@ -1,0 +1,113 @@
+// A driver's log: shows the lines with some words, wraps them or not, and follows what is written.
+// Lines are text only, never markup.
+
+const EVERY_MS = 2_000;
+const LINES_MAX = 20_000; // Of those that were followed; the oldest go.
+const NEAR_END_PX = 40;
+
+const log = document.getElementById("log");
+const unfinished = document.getElementById("log-unfinished");
+const filter = document.getElementById("log-filter");
+const matches = document.getElementById("log-matches");
+const wrap = document.getElementById("log-wrap");
+const followButton = document.getElementById("log-follow");
+const note = document.getElementById("log-note");
+let next = log.dataset.next;
+let timer = null;
+
+const lines = () => log.querySelectorAll(".line:not(.unfinished)");
+
+function sift(some, wanted) {
+  let found = 0;
+  for (const line of some) {
+    line.hidden = wanted !== "" && !line.textContent.toLowerCase().includes(wanted);
+    if (!line.hidden) found += 1;
+  }
+  return found;
+}
+
+function siftAll() {
+  const wanted = filter.value.trim().toLowerCase();
+  const all = lines();
+  const found = sift(all, wanted);
+  matches.textContent = wanted ? `${found.toLocaleString("en")} of ${all.length.toLocaleString("en")} lines` : "";
+}
+
+function say(text) {
+  note.textContent = text;
+  note.hidden = !text;
+}
+
+function append(part) {
+  const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END_PX;
+  if (part.is_rotated) {
+    for (const line of lines()) line.remove();
+    say("The log was rotated: it begins anew here.");
+  }
+  for (const { text, tone } of part.lines) {
+    const line = document.createElement("span");
+    line.className = "line";
+    if (tone) line.dataset.tone = tone;
+    line.textContent = `${text}\n`;
+    unfinished.before(line);
+  }
+  const all = lines();
+  for (let at = 0; at < all.length - LINES_MAX; at += 1) all[at].remove();
+  if (unfinished.textContent !== part.unfinished) unfinished.textContent = part.unfinished;
+  next = part.next;
+  document.getElementById("log-empty")?.remove();
+  const status = document.getElementById("log-status");
+  status.textContent = part.status.text;
+  status.dataset.tone = part.status.tone;
+  document.getElementById("log-where").textContent = part.where;
+  if (filter.value) siftAll();
+  if (isAtEnd) log.scrollTop = log.scrollHeight;
+}
+
+async function look() {
+  clearTimeout(timer);
+  let wait = EVERY_MS;
+  if (!document.hidden) {
+    try {
+      const response = await fetch(`${log.dataset.url}?from=${next}`, { redirect: "manual" });
+      if (response.type === "opaqueredirect") {
+        say("You are logged out. Reload the page to log in again.");
+      } else if (response.status === 404) {
+        say("The log is not there any more.");
+      } else if (!response.ok) {
+        throw new Error(`the log answered ${response.status}`);
+      } else {
+        const part = await response.json();
+        append(part);
+        if (!part.is_rotated) say(part.newest > Number(log.dataset.driver) ? `Driver ${part.newest} has taken over; it is in the list after a reload.` : "");
+        if (part.has_later) wait = 0;
+      }
+    } catch {
+      say("The control plane cannot be reached; following goes on when it is back.");
+    }
+  }
+  if (isFollowing()) timer = setTimeout(look, wait);
+}
+
+const isFollowing = () => followButton?.getAttribute("aria-pressed") === "true";
+
+function press(button, isPressed) {
+  button.setAttribute("aria-pressed", String(isPressed));
+}
+
+filter.addEventListener("input", siftAll);
+wrap.addEventListener("click", () => {
+  const isWrapped = wrap.getAttribute("aria-pressed") !== "true";
+  press(wrap, isWrapped);
+  log.dataset.wrap = isWrapped ? "yes" : "no";
+});
+followButton?.addEventListener("click", () => {
+  press(followButton, !isFollowing());
+  clearTimeout(timer);
+  if (!isFollowing()) return;
+  log.scrollTop = log.scrollHeight;
+  look();
+});
+document.addEventListener("visibilitychange", () => { if (!document.hidden && isFollowing()) look(); });
+document.getElementById("log-tools").hidden = false;
+log.scrollTop = log.scrollHeight; // The newest is at the end.
