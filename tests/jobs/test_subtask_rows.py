@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from jobs.models import Job, Subtask
+from tests.checkpoints.line import Line
 from tests.jobs.builders import (
     apply,
     attempt_started,
@@ -110,6 +111,17 @@ def test_a_stall_is_told_until_the_loop_comes_round() -> None:
     assert row(job, "sink-0").stall == STALL
     apply(job, metrics("sink-0", 2))
     assert row(job, "sink-0").stall is None
+
+
+def test_reports_come_over_the_wire_and_a_repeated_batch_changes_nothing() -> None:
+    """From the bytes that a driver posts to the row."""
+    line = Line.running()
+    line.post(metrics("sink-0", 1), metrics("sink-0", 2), aligning("sink-0"), stalled("sink-0"))
+    rates, *others = told(line.job, "sink-0")
+    assert (rates["window_ms"], rates["records_in_per_s"], rates["busy"]) == (1_000, 100, 0.25)
+    assert others == [ALIGNING, STALL]
+    line.send(line.batches[-1])
+    assert told(line.job, "sink-0") == (rates, *others)
 
 
 def test_a_stack_may_hold_anything() -> None:

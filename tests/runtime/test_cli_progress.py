@@ -37,6 +37,7 @@ from weir.protocol.messages import (
     SnapshotMetrics,
     SubtaskChanged,
     SubtaskMetrics,
+    SubtaskStalled,
 )
 
 ONE = AttemptNumber(1)
@@ -205,6 +206,24 @@ def test_metrics_come_at_most_every_ten_seconds() -> None:
     assert [now for now, _ in lines] == [10_000, 20_000]
     assert lines[0][1] == (
         "records: 2,000/s from the sources, busiest Numbers 25 %, watermark -5.0 s"
+    )
+
+
+def test_a_call_that_lasts_is_told_with_its_line_at_most_every_ten_seconds() -> None:
+    job = view()
+    log = PlainLog(job)
+    stack = (
+        '  File "pipeline.py", line 9, in look_up\n    ask(key)\n'
+        '  File "pipeline.py", line 3, in ask\n    time.sleep(30)\n'
+    )
+    lines: list[tuple[int, str]] = []
+    for now in range(0, 25_000, 1_000):
+        event = SubtaskStalled(ONE, SubtaskId(SUM, 1), 0, 1_000.0 + now, stack)
+        job.on_event(event, now)
+        lines += [(now, line.text) for line in log.on_event(event, now)]
+    assert [now for now, _ in lines] == [0, 10_000, 20_000]
+    assert lines[0][1] == (
+        f'{SUM}-1 has been in one call for 1.0 s: "pipeline.py", line 3, in ask: time.sleep(30)'
     )
 
 

@@ -265,7 +265,7 @@ def test_a_map_that_sleeps_is_named_with_its_function_and_shows_as_busy_when_it_
     stalls = [m for m in heard if isinstance(m, SubtaskStalled)]
     assert {str(m.chain) for m in stalls} == {"numbers-1"}
     assert [m.stalled_ms // 1_000 for m in stalls[:2]] == [1, 2]
-    assert len({m.since_ms for m in stalls}) <= 2  # One call; the wall clock is rounded.
+    assert len({m.since_ms for m in stalls}) == 1
     for stall in stalls:
         frames = [line for line in stall.stack.splitlines() if line.startswith("  File ")]
         assert [frame.rpartition(" in ")[2] for frame in frames] == [
@@ -294,10 +294,13 @@ def test_a_barrier_held_back_is_reported_with_the_sender_it_is_awaited_from() ->
     assert str(first.chain) == "sums-0"  # The loop of the other is the one that stands still.
     assert first.checkpoint_id == second.checkpoint_id == 1
     assert first.waited_ms >= 250
-    assert second.waited_ms - first.waited_ms >= 500
+    assert second.waited_ms - first.waited_ms > 400
     (gate,) = first.gates
     assert gate.upstream == ("numbers-0", "numbers-1")
-    assert gate.arrived_ms == (pytest.approx(0, abs=1), None)
+    came_ms, awaited = gate.arrived_ms
+    assert came_ms is not None
+    assert came_ms < 1
+    assert awaited is None
     assert gate.blocked_ms[0] > 200
     assert gate.ended == (False, False)
 

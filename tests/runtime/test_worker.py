@@ -14,7 +14,7 @@ from weir.common.batch import Batch
 from weir.config import ChannelConfig, CheckpointConfig, JobConfig
 from weir.graph.logical import Partitioning
 from weir.ids import ChannelId, CheckpointId, OperatorId
-from weir.operators.base import Operator, OperatorContext
+from weir.operators.base import Operator, OperatorContext, Poll, SourceOperator
 from weir.protocol.deployment import Address, Deploy, StopProcess
 from weir.protocol.elements import EndOfInput
 from weir.protocol.messages import (
@@ -63,14 +63,19 @@ class WorkerHarness:
     """A worker of the only slot of ``source -> sink``, with the operators at hand."""
 
     def __init__(
-        self, sink: Callable[[], Operator] = Passing, *, records: int = 0, credit_bytes: int = 1_000
+        self,
+        sink: Callable[[], Operator] = Passing,
+        *,
+        source: Callable[[], Operator] | None = None,
+        records: int = 0,
+        credit_bytes: int = 1_000,
     ) -> None:
         self.made: list[Operator] = []
         self.clock = ManualClock()
         self.reports, self.transport, self.snapshots = Reports(), FakeTransport(), SnapshotQueue()
         job = graph(
             [
-                node("source", factory=partial(Counting, records)),
+                node("source", factory=source or partial(Counting, records)),
                 node("sink", factory=self._making(sink)),
             ],
             [edge("source", "sink", Partitioning.REBALANCE)],
@@ -239,6 +244,97 @@ def test_metrics_come_at_intervals_however_idle_it_is() -> None:
     harness.clock.ms += METRICS_INTERVAL_NS // 1_000_000
     harness.run()
     assert len([r for r in harness.reports if isinstance(r, SubtaskMetrics)]) == 2
+
+
+class Slow(Passing):
+    """Takes five seconds for everything; notes what the loop says of itself meanwhile."""
+
+    def __init__(self, harness: "WorkerHarness") -> None:
+        super().__init__()
+        self.harness = harness
+        self.noted: list[Any] = []
+
+    def _take_long(self) -> None:
+        worker, clock = self.harness.worker, self.harness.clock
+        self.noted.append((worker.calling, clock.monotonic_ns() - worker.calling_since_ns))
+        clock.ms += 5_000
+
+    def open(self, ctx: OperatorContext) -> None:
+        super().open(ctx)
+        self._take_long()
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        self._take_long()
+
+    def on_checkpoint_completed(self, checkpoint_id: CheckpointId) -> None:
+        self._take_long()
+
+
+def slow_harness(records: int = 0) -> WorkerHarness:
+    made: list[WorkerHarness] = []
+    made.append(WorkerHarness(lambda: Slow(made[0]), records=records))
+    made[0].deploy()
+    made[0].run()
+    made[0].reports.clear()
+    return made[0]
+
+
+def test_a_call_that_takes_long_is_busy_time_of_its_own_subtask_once_it_ends() -> None:
+    """The other subtask of the slot waits for its turn, and did nothing meanwhile."""
+    harness = slow_harness()
+    harness.worker.handle(ElementArrived(CHANNEL, records("a")))
+    harness.run()
+    source, sink = (r for r in harness.reports if isinstance(r, SubtaskMetrics))
+    assert (sink.busy_ms, sink.back_pressured_ms) == (5_000, 0)
+    assert (source.busy_ms, source.back_pressured_ms) == (0, 0)
+    assert source.idle_ms == sink.idle_ms + 5_000
+
+
+def test_a_commit_that_takes_long_is_busy_time_as_well() -> None:
+    harness = slow_harness()
+    harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1)))
+    harness.run()
+    _, sink = (r for r in harness.reports if isinstance(r, SubtaskMetrics))
+    assert sink.busy_ms == 5_000
+
+
+def test_the_loop_notes_whom_it_calls_and_since_when() -> None:
+    harness = slow_harness()
+    harness.worker.handle(ElementArrived(CHANNEL, records("a")))
+    harness.run()
+    harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1)))
+    assert harness.sink.noted == [(subtask("sink-0"), 0)] * 3  # Opening was the first.
+    assert harness.worker.calling is None
+
+
+class Waiting(SourceOperator):
+    """Asks for records for three milliseconds, finds none, and is to ask again in ten."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.next_ms = 0
+
+    def poll(self, records_max: int) -> Poll:
+        self.clock.ms += 3
+        self.next_ms = self.clock.ms + 10
+        return Poll.WAIT
+
+    def next_timer_ms(self) -> int:
+        return self.next_ms
+
+
+def test_a_source_without_data_is_idle_also_while_it_asks() -> None:
+    made: list[WorkerHarness] = []
+    made.append(WorkerHarness(source=lambda: Waiting(made[0].clock)))
+    harness = made[0]
+    harness.deploy()
+    for _ in range(60):
+        assert harness.run() == 0.01
+        harness.clock.ms += 10
+    metrics = [r for r in harness.reports if isinstance(r, SubtaskMetrics)][-2]
+    assert metrics.chain == subtask("source-0")
+    assert (metrics.busy_ms, metrics.back_pressured_ms) == (0, 0)
+    assert metrics.idle_ms >= METRICS_INTERVAL_NS // 1_000_000
 
 
 def test_a_call_of_another_thread_runs_on_the_loop() -> None:

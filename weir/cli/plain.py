@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from weir.cli import formats
 from weir.cli.job_view import JobView, slowest_channel
 from weir.config import JobConfig
-from weir.ids import CheckpointId
+from weir.ids import CheckpointId, SubtaskId
 from weir.protocol.events import (
     AttemptStarted,
     CaughtUp,
@@ -16,11 +16,12 @@ from weir.protocol.events import (
     Recovered,
 )
 from weir.protocol.lifecycle import JobStatus
-from weir.protocol.messages import SubtaskMetrics
+from weir.protocol.messages import SubtaskMetrics, SubtaskStalled
 from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS
 from weir.runtime.history import CheckpointRecord
 
 METRICS_EVERY_MS = 10_000
+STALLS_EVERY_MS = 10_000  # Of one subtask: a function that is slow for every record stalls often.
 _MISSING_NAMED_MAX = 5
 
 
@@ -38,6 +39,7 @@ class PlainLog:
     def __init__(self, view: JobView) -> None:
         self._view = view
         self._metrics_at_ms: float | None = None
+        self._stalls_at_ms: dict[SubtaskId, float] = {}
 
     def on_event(self, event: JobEvent, now_ms: float) -> list[Line]:
         """The lines for one event, most often none."""
@@ -58,6 +60,8 @@ class PlainLog:
                 return [Line(f"notice: {event.text}")]
             case SubtaskMetrics():
                 return self._metrics(now_ms)
+            case SubtaskStalled():
+                return self._stalled(event, now_ms)
             case _:
                 return []  # Acknowledgements and the like are told with their checkpoint.
 
@@ -66,6 +70,16 @@ class PlainLog:
         if event.status is JobStatus.FAILING:
             return Line(f"{text}: {gist(event.cause)}")
         return Line(text, lasting=False)
+
+    def _stalled(self, event: SubtaskStalled, now_ms: float) -> list[Line]:
+        told_ms = self._stalls_at_ms.get(event.chain)
+        if told_ms is not None and now_ms - told_ms < STALLS_EVERY_MS:
+            return []
+        self._stalls_at_ms[event.chain] = now_ms
+        took = formats.duration(event.stalled_ms)
+        frame, _, code = event.stack.rstrip().rpartition("  File ")[2].partition("\n")
+        where = f"{frame}: {code.strip()}" if code else frame
+        return [Line(f"{event.chain} has been in one call for {took}: {where}")]
 
     def _metrics(self, now_ms: float) -> list[Line]:
         if self._metrics_at_ms is None:

@@ -41,8 +41,12 @@ def build_subtasks(
     snapshot_thread: SnapshotThread,
     clock: Clock,
     open_store: Callable[[str | None], CheckpointStore] = store_for,
+    entering: Callable[[SubtaskId], None] = lambda chain: None,
 ) -> list[Subtask]:
     """Every chain's subtask of this slot, restored, opened and running.
+
+    Args:
+        entering: Is told of each before its operators are made and opened.
 
     Raises:
         CorruptStateError: A state file is not what was written.
@@ -69,6 +73,7 @@ def build_subtasks(
     for chain in plan.chains:
         if slot_index >= chain.parallelism:
             continue
+        entering(SubtaskId(chain.head, slot_index))
         started = clock.monotonic_ns()
         subtask, restored_bytes = _build(
             chain, plan, config, deploy, slot_index, restores, restored, snapshotter,

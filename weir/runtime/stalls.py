@@ -48,6 +48,7 @@ class StallWatch:
         self._clock = clock
         self._reporter = reporter
         self._reported_since_ns = 0  # The beginning of the call that was reported last.
+        self._reported_since_ms = 0  # The same on the wall clock.
         self._again_ns = 0
 
     def look(self) -> None:
@@ -67,7 +68,11 @@ class StallWatch:
         stack = users_stack(frames_of(frame))
         if self._loop.calling_since_ns != since_ns:
             return  # It came round meanwhile, and the frames may be those of another call.
-        self._reported_since_ns, self._again_ns = since_ns, now + AGAIN_NS
         stalled_ms = (now - since_ns) / 1e6
-        since_ms = self._clock.now_ms() - round(stalled_ms)
-        self._reporter.report(SubtaskStalled(self._attempt, chain, since_ms, stalled_ms, stack))
+        if since_ns != self._reported_since_ns:
+            self._reported_since_ns = since_ns
+            self._reported_since_ms = self._clock.now_ms() - round(stalled_ms)
+        self._again_ns = now + AGAIN_NS
+        self._reporter.report(
+            SubtaskStalled(self._attempt, chain, self._reported_since_ms, stalled_ms, stack)
+        )

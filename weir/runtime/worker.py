@@ -143,10 +143,13 @@ class Worker:
                 snapshot_thread=self._snapshot_thread,
                 clock=self._clock,
                 open_store=self._open_store,
+                entering=self._enter,
             )
         except Exception as error:
+            self.calling = None
             self._fail_all(error)
             return
+        self.calling = None
         for subtask in self.subtasks:
             for channel_id in subtask.inputs.channels:
                 self._receivers[channel_id] = subtask
@@ -213,6 +216,10 @@ class Worker:
             self._metrics_due_ns = now_ns + METRICS_INTERVAL_NS
             for subtask in self.subtasks:
                 self._reporter.report(subtask.metrics(now_ns, now_ns - self._started_ns))
+
+    def _enter(self, chain: SubtaskId) -> None:
+        self.calling_since_ns = self._clock.monotonic_ns()
+        self.calling = chain
 
     def _guarded(self, action: Callable[[Subtask], None]) -> None:
         for subtask in self.subtasks:
