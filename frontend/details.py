@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from statistics import median
 from typing import Any
 
+from django.urls import reverse
+
 from checkpoints.models import Checkpoint
-from frontend import alignment, queries, status
+from frontend import alignment, history, queries, status
 from frontend.formatting import (
     NOTHING,
     duration,
@@ -14,6 +15,7 @@ from frontend.formatting import (
     moment,
     number,
     plural,
+    rough_duration,
     size,
 )
 from frontend.texts import has_more, headline, tail
@@ -21,29 +23,29 @@ from jobs.models import Attempt, Job, JobException
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus
 
-HISTORY_CONSIDERED = 100  # For the summary; as many as the chart shows.
 CHANNELS_SHOWN = 10
 
 Json = dict[str, Any]
 
-EXCEPTION_KINDS = {
-    "attempt": "Attempt failed",
-    "driver": "Driver lost",
-    "subtask": "Subtask failed",
-    "pipeline": "Pipeline failed",
-    "notice": "Notice",
-    "internal": "Internal error",
-}
+# What is told of the durations in a window: how it is called, and which share of them it covers.
+PERCENTILES = (
+    ("p50", 0.5, "Half of the completed checkpoints took this long or less"),
+    ("p95", 0.95, "95 of 100 completed checkpoints took this long or less"),
+    ("p99", 0.99, "99 of 100 completed checkpoints took this long or less"),
+    ("max", 1.0, "The longest completed checkpoint"),
+)
 
 
-def of(job: Job) -> Json:
+def of(job: Job, window: history.Window) -> Json:
     """Settled checkpoints, the latest alignment, recoveries and exceptions of a job, as JSON."""
-    settled = queries.settled(job.pk, HISTORY_CONSIDERED)
+    settled = queries.settled_within(job.pk, window)
     aligned = queries.latest_aligned(job.pk)
     gates = queries.gates(aligned)
     return {
         "history": [_checkpoint(row) for row in settled[: queries.HISTORY_ROWS]],
         "history_summary": summary(settled),
+        "percentiles": percentiles(settled),
+        "window": window.key,
         "alignment": _alignment(aligned, gates),
         "recoveries": [_recovery(row) for row in queries.recoveries(job.pk)],
         "exceptions": [_exception(row) for row in queries.exceptions(job.pk)],
@@ -51,22 +53,26 @@ def of(job: Job) -> Json:
 
 
 def summary(settled: Sequence[Checkpoint]) -> str:
-    """How the newest checkpoints went, in a sentence."""
+    """How many of a window's checkpoints (newest first) failed, in a sentence."""
     if not settled:
         return ""
-    durations = [
-        row.duration_ms
-        for row in settled
-        if row.status != CheckpointStatus.ABORTED and row.duration_ms is not None
-    ]
     failed = sum(row.status == CheckpointStatus.ABORTED for row in settled)
-    text = f"Of the last {plural(len(settled), 'checkpoint')}, {failed or 'none'} failed"
+    span_ms = (settled[0].triggered_at - settled[-1].triggered_at).total_seconds() * 1_000
+    text = f"{plural(len(settled), 'checkpoint')}, {failed or 'none'} failed"
+    if len(settled) == queries.HISTORY_MAX:
+        text += "; there are more in this window"
+    return f"{text}, within {rough_duration(span_ms)}." if span_ms >= 1_000 else f"{text}."
+
+
+def percentiles(settled: Sequence[Checkpoint]) -> list[Json]:
+    """The percentiles of the durations of a window; empty where none completed."""
+    durations = sorted(history.durations_ms(settled))
     if not durations:
-        return f"{text}."
-    return (
-        f"{text}; half of the others took {duration(median(durations))} or less, "
-        f"the longest {duration(max(durations))}."
-    )
+        return []
+    return [
+        {"name": name, "text": duration(history.percentile(durations, share)), "help": words}
+        for name, share, words in PERCENTILES
+    ]
 
 
 def _checkpoint(row: Checkpoint) -> Json:
@@ -75,6 +81,7 @@ def _checkpoint(row: Checkpoint) -> Json:
     cause = headline(row.cause)
     return {
         "number": number(row.number),
+        "url": reverse("checkpoint-page", args=[row.job_id, row.number]),
         "kind": _tag(row),
         "status": status.of_checkpoint(row.status),
         "at": iso(row.triggered_at),
@@ -163,7 +170,7 @@ def _exception(row: JobException) -> Json:
         where.append(row.subtask)
     return {
         "id": row.pk,
-        "kind": EXCEPTION_KINDS.get(row.kind, row.kind),
+        "kind": history.EXCEPTION_KINDS.get(row.kind, row.kind),
         "tone": "idle" if row.kind == "notice" else "bad",
         "at": iso(row.at),
         "at_text": moment(row.at),

@@ -1,11 +1,14 @@
 """Rows -> Plotly figures, as plain values. Pure, except that rows are Django's.
 
 Colours are names of the style sheet (``"var(--phase-sync)"``): the page fills them in, so that one
-figure serves light and dark. Axes are in seconds or in bytes, with Plotly's SI prefixes.
+figure serves light and dark; so are points in time given as the server writes them, and shown in
+the viewer's zone. Axes are in seconds or in bytes, with Plotly's SI prefixes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from checkpoints.models import Checkpoint
@@ -17,13 +20,15 @@ from frontend.alignment import (
     gate_counts,
     receiver_name,
 )
-from frontend.formatting import duration, size
+from frontend.formatting import duration, iso, milliseconds_between, size
+from frontend.history import EXCEPTION_KINDS, DownTime, drawn
 from frontend.status import reason_text
+from frontend.texts import headline
+from jobs.models import JobException
 from weir.protocol.lifecycle import CheckpointStatus
 
 Figure = dict[str, Any]
 
-HISTORY_SHOWN = 100
 BARS_MAX = 24  # Channels; beyond that a heat map says more.
 HEAT_CELLS_MAX = 20_000
 HEAT_ROWS_MAX = 32
@@ -62,24 +67,42 @@ def _plain(text: str) -> str:
     return escape(text, quote=False)
 
 
-def history(checkpoints: Sequence[Checkpoint]) -> Figure:
-    """Durations by phase, and sizes below, of settled checkpoints; failed ones are marked.
+def history(
+    checkpoints: Sequence[Checkpoint],
+    *,
+    address: Callable[[int], str],
+    downs: Sequence[DownTime] = (),
+    exceptions: Sequence[JobException] = (),
+    now: datetime,
+) -> Figure:
+    """Durations by phase over the time of their triggers, sizes below, what went wrong above.
 
     Each phase is the longest among the subtasks, so their sum may lie beyond the duration, which
-    is drawn as a line of its own.
+    is drawn as a line of its own. Failed checkpoints are marked; when the job was down is shaded.
+
+    Args:
+        address: Of a checkpoint's page, by its number: every mark of one leads there.
+        downs: Until ``now`` where the job is not back.
     """
-    rows = sorted(checkpoints, key=lambda row: row.number)
-    numbers = [row.number for row in rows]
+    rows = drawn(checkpoints)
     whole = [row for row in rows if row.status != CheckpointStatus.ABORTED]
     failed = [row for row in rows if row.status == CheckpointStatus.ABORTED]
+    width_ms = _bar_ms([row.triggered_at for row in rows])
+
+    def about(row: Checkpoint, *texts: str) -> list[str]:
+        """What the hover says, and last where a click leads."""
+        return [f"{row.number:,}", iso(row.triggered_at) or "", *texts, address(row.number)]
+
     bars = [
         {
             "type": "bar",
             "name": name,
-            "x": numbers,
+            "x": [iso(row.triggered_at) for row in rows],
             "y": [getattr(row, column) / 1_000 for row in rows],
-            "customdata": [duration(getattr(row, column)) for row in rows],
-            "hovertemplate": f"checkpoint %{{x}}<br>{name}: %{{customdata}}<extra></extra>",
+            "width": width_ms,
+            "customdata": [about(row, duration(getattr(row, column))) for row in rows],
+            "hovertemplate": f"checkpoint %{{customdata[0]}}, %{{customdata[1]}}<br>{name}: "
+            "%{customdata[2]}<extra></extra>",
             "marker": {"color": color, "line": {"width": 0}},
         }
         for column, name, color in PHASES
@@ -88,17 +111,15 @@ def history(checkpoints: Sequence[Checkpoint]) -> Figure:
         "type": "scatter",
         "mode": "markers",
         "name": "End to end",
-        "x": [row.number for row in whole],
+        "x": [iso(row.triggered_at) for row in whole],
         "y": [(row.duration_ms or 0) / 1_000 for row in whole],
-        "customdata": [
-            [duration(row.duration_ms), row.triggered_at.strftime("%H:%M:%S UTC")] for row in whole
-        ],
-        "hovertemplate": "checkpoint %{x}, %{customdata[1]}<br>"
-        "end to end: %{customdata[0]}<extra></extra>",
+        "customdata": [about(row, duration(row.duration_ms)) for row in whole],
+        "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
+        "end to end: %{customdata[2]}<extra></extra>",
         "marker": {
             "color": "var(--text)",
             "symbol": "line-ew-open",
-            "size": 8,
+            "size": 8 if len(rows) < 120 else 5,
             "line": {"width": 2},
         },
     }
@@ -106,56 +127,72 @@ def history(checkpoints: Sequence[Checkpoint]) -> Figure:
         "type": "scatter",
         "mode": "markers",
         "name": "Failed",
-        "x": [row.number for row in failed],
+        "x": [iso(row.triggered_at) for row in failed],
         "y": [(row.duration_ms or 0) / 1_000 for row in failed],
         "customdata": [
-            [
+            about(
+                row,
                 duration(row.duration_ms),
                 reason_text(row.reason),
-                row.acknowledged_count,
-                row.subtask_count,
-            ]
+                f"{row.acknowledged_count:,} of {row.subtask_count:,}",
+            )
             for row in failed
         ],
-        "hovertemplate": "checkpoint %{x} failed after %{customdata[0]}<br>%{customdata[1]}<br>"
-        "%{customdata[2]} of %{customdata[3]} acknowledged<extra></extra>",
+        "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
+        "failed after %{customdata[2]}: %{customdata[3]}<br>"
+        "%{customdata[4]} acknowledged<extra></extra>",
         "marker": {"color": "var(--bad)", "symbol": "x", "size": 10, "line": {"width": 0}},
     }
     state = {
         "type": "scatter",
         "mode": "lines",
         "name": "State size",
-        "x": [row.number for row in whole],
+        "x": [iso(row.triggered_at) for row in whole],
         "y": [row.state_bytes for row in whole],
-        "customdata": [[size(row.state_bytes), size(row.written_bytes)] for row in whole],
-        "hovertemplate": "checkpoint %{x}<br>state %{customdata[0]}, "
-        "written %{customdata[1]}<extra></extra>",
+        "customdata": [about(row, size(row.state_bytes), size(row.written_bytes)) for row in whole],
+        "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>state %{customdata[2]}, "
+        "written %{customdata[3]}<extra></extra>",
         "line": {"color": "var(--accent)", "width": 2, "shape": "hv"},
         "fill": "tozeroy",
         "fillcolor": "var(--accent-faint)",
         "yaxis": "y2",
         "showlegend": False,
     }
+    happened = [
+        *([_recoveries(downs, now)] if downs else []),
+        *([_exceptions(exceptions)] if exceptions else []),
+    ]
+    top = 0.9 if happened else 1.0
     return {
-        "data": [*bars, ends, *([marks] if failed else []), state],
+        "data": [*bars, ends, *([marks] if failed else []), state, *happened],
         "layout": _layout(
             barmode="stack",
-            bargap=0.25 if len(rows) < 60 else 0.1,
+            shapes=[
+                {
+                    "type": "rect",
+                    "x0": iso(down.since),
+                    "x1": iso(down.until or now),
+                    "yref": "paper",
+                    "y0": 0,
+                    "y1": 1,
+                    "layer": "below",
+                    "fillcolor": "var(--bad-back)",
+                    "line": {"color": "var(--bad)", "width": 1, "dash": "dot"},
+                }
+                for down in downs
+            ],
             xaxis={
-                "title": {"text": "Checkpoint", "standoff": 8},
+                "type": "date",
+                "title": {"text": "Time of the trigger", "standoff": 8},
                 "automargin": True,
                 "anchor": "y2",
-                "tickformat": ",d",
-                "nticks": 12,
+                "nticks": 10,
                 "showgrid": False,
-                "range": [min(numbers) - 0.6, max(numbers) + 0.6] if numbers else None,
-                "minallowed": min(numbers) - 1 if numbers else None,
-                "maxallowed": max(numbers) + 1 if numbers else None,
             },
             yaxis={
                 "title": {"text": "Duration", "standoff": 12},
                 "automargin": True,
-                "domain": [0.36, 1],
+                "domain": [0.34, top - 0.02 if happened else top],
                 "rangemode": "tozero",
                 "tickformat": "~s",
                 "ticksuffix": "s",
@@ -170,8 +207,89 @@ def history(checkpoints: Sequence[Checkpoint]) -> Figure:
                 "ticksuffix": "B",
                 "nticks": 3,
             },
+            **(
+                {
+                    "yaxis3": {
+                        "domain": [top, 1],
+                        "range": [-0.6, 1.6],
+                        "visible": False,
+                        "fixedrange": True,
+                    }
+                }
+                if happened
+                else {}
+            ),
         ),
     }
+
+
+BAR_SHARE = 0.7  # Of the usual time between two triggers.
+BARS_SIDE_BY_SIDE = 400  # A bar is at least this part of the time shown: thinner ones are not seen.
+SINGLE_BAR_MS = 1_000.0
+
+
+def _bar_ms(times: Sequence[datetime]) -> float:
+    """How wide bars are on an axis of time, in milliseconds, for triggers in their order."""
+    gaps = sorted((later - earlier).total_seconds() * 1_000 for earlier, later in pairwise(times))
+    if not gaps or gaps[-1] <= 0:
+        return SINGLE_BAR_MS
+    usual = gaps[len(gaps) // 2]
+    return max(usual * BAR_SHARE, sum(gaps) / BARS_SIDE_BY_SIDE)
+
+
+def _recoveries(downs: Sequence[DownTime], now: datetime) -> Figure:
+    """One mark per recovery, in the middle of the shaded time."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Recovery",
+        "x": [iso(down.since + ((down.until or now) - down.since) / 2) for down in downs],
+        "y": [0] * len(downs),
+        "yaxis": "y3",
+        "customdata": [
+            [
+                f"{down.attempt.number:,}",
+                iso(down.since),
+                duration(milliseconds_between(down.since, down.until or now))
+                + ("" if down.until else " so far"),
+                _hover(down.attempt.recovery_cause) or "no cause is known",
+                "the beginning"
+                if down.attempt.restored_checkpoint is None
+                else f"checkpoint {down.attempt.restored_checkpoint:,}",
+            ]
+            for down in downs
+        ],
+        "hovertemplate": "recovery, attempt %{customdata[0]}, %{customdata[1]}<br>"
+        "down for %{customdata[2]}, restored %{customdata[4]}<br>%{customdata[3]}<extra></extra>",
+        "marker": {"color": "var(--warn)", "symbol": "triangle-up", "size": 11},
+    }
+
+
+def _exceptions(rows: Sequence[JobException]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Exception",
+        "x": [iso(row.at) for row in rows],
+        "y": [1] * len(rows),
+        "yaxis": "y3",
+        "customdata": [
+            [iso(row.at), _plain(EXCEPTION_KINDS.get(row.kind, row.kind)), _hover(row.text)]
+            for row in rows
+        ],
+        "hovertemplate": "%{customdata[1]}, %{customdata[0]}<br>%{customdata[2]}<extra></extra>",
+        "marker": {"color": "var(--bad)", "symbol": "diamond", "size": 9},
+    }
+
+
+HOVER_CHARACTERS_MAX = 120
+
+
+def _hover(text: str) -> str:
+    line = headline(text)
+    if len(line) > HOVER_CHARACTERS_MAX:
+        line = f"{line[: HOVER_CHARACTERS_MAX - 1]}…"
+    return _plain(line)
 
 
 def alignment(gates: Sequence[Gate]) -> Figure:

@@ -8,19 +8,28 @@ page when the revision of it in here changes.
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend import attention, facts, outcomes, queries, savepoints, status
+from frontend import (
+    attention,
+    facts,
+    graph,
+    graph_state,
+    outcomes,
+    queries,
+    status,
+    verdicts,
+)
 from frontend.formatting import (
     NOTHING,
     age,
     duration,
     interval,
     iso,
-    listed,
     milliseconds_between,
     moment,
     number,
@@ -29,12 +38,16 @@ from frontend.formatting import (
     size,
 )
 from frontend.texts import has_more, headline, tail
-from jobs.models import Attempt, DesiredState, Driver, Job, Operation, OperationKind, Operator
+from jobs.models import Attempt, DesiredState, Driver, Job, Operation, OperationKind
 from jobs.operations import blocking
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
-MISSING_NAMED = 6  # Per operator; the rest is counted.
+# While a checkpoint is younger than this, what held the one before it is more worth reading.
+VERDICT_PATIENCE_MS = 2_000.0
+VERDICTS_KEPT = 256
+VERDICT_PACE_MS = 1_000.0
+VERDICT_LARGE = 1_000  # Operator subtasks.
 
 Json = dict[str, Any]
 
@@ -42,8 +55,18 @@ Json = dict[str, Any]
 def snapshot(job_id: str) -> Json | None:
     """What the page of a job shows now, as JSON; None where there is no such job.
 
-    Ten queries, whatever the job's size. Everything but ``now`` and the texts of ages stays the
-    same while nothing happens; ``changes`` leaves those out.
+    See ``with_graph``.
+    """
+    found = with_graph(job_id)
+    return None if found is None else found[0]
+
+
+def with_graph(job_id: str) -> tuple[Json, graph.Graph] | None:
+    """The snapshot and the operator graph whose state is in it; None where there is no such job.
+
+    Eleven queries, whatever the job's size, and those of a verdict that is not known yet.
+    Everything but ``now`` and the texts of ages stays the same while nothing happens; ``changes``
+    leaves those out.
     """
     job = queries.job_with_now(job_id)
     if job is None:
@@ -53,12 +76,10 @@ def snapshot(job_id: str) -> Json | None:
     attempt = queries.newest_attempt(job_id)
     checkpoints = queries.recent_checkpoints(job_id)
     completed = queries.last_completed(job_id)
-    operators = queries.operators(job_id)
     chains = queries.chain_subtasks(job_id)
     operations = queries.recent_operations(job_id)
     asked = actions(job, operations)
     shown = _shown(checkpoints)
-    acknowledged = queries.acknowledged(shown.pk if shown else None)
 
     coordinator = getattr(job, "coordinator", None)
     settled = [row for row in checkpoints if row.settled_at is not None]
@@ -73,7 +94,10 @@ def snapshot(job_id: str) -> Json | None:
         settled=settled,
         due_at=coordinator.due_at if coordinator else None,
     )
-    return {
+    judged = _judged(shown, settled, now)
+    verdict = _verdict(judged, now) if judged else None
+    operators = graph.of(queries.operators(job_id), queries.edges(job_id))
+    value = {
         "now": iso(now),
         "id": job.pk,
         "name": job.name,
@@ -92,15 +116,118 @@ def snapshot(job_id: str) -> Json | None:
         "next_trigger_at": None
         if job.is_over or not coordinator
         else iso(coordinator.next_trigger_at),
-        "progress": _progress(shown, operators, chains, acknowledged, now),
+        "progress": _progress(shown, now),
         "progress_empty": _why_no_checkpoint(job),
+        "graph": _graph(job, operators, now, shown, chains, verdict if judged is shown else None),
+        "verdict": verdict,
+        "judged": _judged_name(judged),
         "operations": [operation(row, now) for row in operations],
-        "savepoints": [savepoints.of(row, now) for row in queries.savepoints(job_id)],
-        "lineage": savepoints.lineage(job),
         "actions": asked | _why_not(asked),
         "revisions": _revisions(
             max((row.settled_at for row in settled), default=None), job.newest_exception, attempt
         ),
+    }
+    return value, operators
+
+
+def _graph(
+    job: Job,
+    operators: graph.Graph,
+    now: datetime,
+    shown: Checkpoint | None,
+    chains: dict[str, queries.ChainSubtasks],
+    verdict: Json | None,
+) -> Json:
+    is_under_way = shown is not None and shown.settled_at is None
+    waiting, stalls = queries.held_up(job.pk, shown.number if shown and is_under_way else None)
+    moment = graph_state.Moment(
+        now=now,
+        checkpoint=shown,
+        chains=chains,
+        acknowledged=queries.acknowledged(shown.pk if shown else None),
+        waiting=waiting,
+        # What an attempt left behind when it failed stays in the rows until the next one begins.
+        stalls=stalls if job.status == JobStatus.RUNNING else (),
+        slow=_slow(operators, shown, verdict),
+        is_over=job.is_over,
+    )
+    return graph_state.of(operators, moment)
+
+
+def _slow(
+    operators: graph.Graph, shown: Checkpoint | None, verdict: Json | None
+) -> graph_state.Slow | None:
+    """The channel that held the settled checkpoint that is shown, as its verdict has it."""
+    if shown is None or shown.settled_at is None or not verdict or not verdict["channel"]:
+        return None
+    channel = verdict["channel"]
+    took = f"{duration(shown.alignment_ms)}" if shown.alignment_ms else ""
+    return graph_state.settled_slow(
+        operators, channel["sender"], channel["receiver"], took, channel["text"], verdict["tone"]
+    )
+
+
+def _judged(
+    shown: Checkpoint | None, settled: Sequence[Checkpoint], now: datetime
+) -> Checkpoint | None:
+    """The checkpoint that the verdict is about: the one that is shown, once there is something to
+    say of it; before that, the one that settled last."""
+    if shown is None or shown.settled_at is not None or not settled:
+        return shown
+    took = milliseconds_between(shown.triggered_at, now) or 0.0
+    usual = settled[0].duration_ms or 0.0
+    return shown if took > max(VERDICT_PATIENCE_MS, usual) else settled[0]
+
+
+def _verdict(checkpoint: Checkpoint, now: datetime) -> Json:
+    pace_ms = VERDICT_PACE_MS if checkpoint.subtask_count <= VERDICT_LARGE else 3 * VERDICT_PACE_MS
+    return _kept_verdict(_Judged(checkpoint, int(now.timestamp() * 1_000 // pace_ms)))
+
+
+class _Judged:
+    """A checkpoint as the key of its verdict.
+
+    Once it has settled that changes only with its details. Before, it is made again with every
+    acknowledgement, and as time goes by; of a large job, whose verdict takes many rows and whose
+    acknowledgements come all the time, only every few seconds.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, pace: int) -> None:
+        self.checkpoint = checkpoint
+        self.key: tuple[Any, ...] = (
+            checkpoint.job_id,
+            checkpoint.pk,
+            checkpoint.status,
+            checkpoint.has_details,
+        )
+        if checkpoint.settled_at is None:
+            is_large = checkpoint.subtask_count > VERDICT_LARGE
+            self.key += (pace, None if is_large else checkpoint.acknowledged_count)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Judged) and self.key == other.key
+
+
+@lru_cache(maxsize=VERDICTS_KEPT)
+def _kept_verdict(judged: _Judged) -> Json:
+    return verdicts.of(judged.checkpoint)
+
+
+def forget_verdicts() -> None:
+    """Make every verdict anew: rows have come back under the ids of others."""
+    _kept_verdict.cache_clear()
+
+
+def _judged_name(checkpoint: Checkpoint | None) -> Json | None:
+    if checkpoint is None:
+        return None
+    return {
+        "name": f"{_kind(checkpoint)} {number(checkpoint.number)}",
+        "url": reverse("checkpoint-page", args=[checkpoint.job_id, checkpoint.number]),
+        "state": "under way" if checkpoint.settled_at is None else "",
     }
 
 
@@ -164,8 +291,8 @@ def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
     return found
 
 
-# The reasons that stand beside the buttons of the page's head, and of its card of savepoints.
-_HEAD = ("checkpoint", "restart", "stop")
+# The reasons that stand beside the buttons of the page's head, and of the card of savepoints.
+_HEAD = ("checkpoint", "savepoint", "stop")
 _GOING_BACK = ("rollback", "rescale", "savepoint")
 
 
@@ -294,19 +421,14 @@ def _shown(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     return under_way[-1] if under_way else checkpoints[0] if checkpoints else None
 
 
-def _progress(
-    checkpoint: Checkpoint | None,
-    operators: Sequence[Operator],
-    chains: dict[str, queries.ChainSubtasks],
-    acknowledged: dict[str, list[int]],
-    now: datetime,
-) -> Json | None:
+def _progress(checkpoint: Checkpoint | None, now: datetime) -> Json | None:
     if checkpoint is None:
         return None
     is_under_way = checkpoint.settled_at is None
     took = milliseconds_between(checkpoint.triggered_at, now)
     return {
         "number": number(checkpoint.number),
+        "url": reverse("checkpoint-page", args=[checkpoint.job_id, checkpoint.number]),
         "kind": _kind(checkpoint),
         "status": status.of_checkpoint(checkpoint.status),
         "is_under_way": is_under_way,
@@ -317,63 +439,7 @@ def _progress(
         "text": f"{checkpoint.acknowledged_count:,} of "
         f"{plural(checkpoint.subtask_count, 'subtask')} acknowledged",
         "why": _why(checkpoint),
-        "operators": _operators(checkpoint, operators, chains, acknowledged),
     }
-
-
-def _operators(
-    checkpoint: Checkpoint,
-    operators: Sequence[Operator],
-    chains: dict[str, queries.ChainSubtasks],
-    acknowledged: dict[str, list[int]],
-) -> list[Json]:
-    if not checkpoint.has_details:
-        return []
-    shown = [_operator(checkpoint, row, chains, acknowledged) for row in operators]
-    heads = {item["uid"]: item["acknowledged"] for item in shown}
-    for row, item in zip(operators, shown, strict=True):
-        # A chain acknowledges as one; its head says who is missing.
-        if row.chain != row.uid and heads.get(row.chain) == item["acknowledged"]:
-            item["missing"] = ""
-    return shown
-
-
-def _operator(
-    checkpoint: Checkpoint,
-    row: Operator,
-    chains: dict[str, queries.ChainSubtasks],
-    acknowledged: dict[str, list[int]],
-) -> Json:
-    done = set(acknowledged.get(row.uid, ()))
-    if checkpoint.status in queries.COMPLETED_ONCE:
-        missing: list[int] = []  # Subtasks that had finished were not asked.
-    else:
-        chain = chains.get(row.chain)
-        gone = chain.finished if chain else frozenset()
-        missing = sorted(set(range(row.parallelism)) - done - gone)
-    expected = len(done) + len(missing)
-    state = "none" if not done and missing else "some" if missing else "done"
-    return {
-        "uid": row.uid,
-        "name": row.name,
-        "role": "source" if row.is_source else "sink" if row.is_sink else "",
-        "is_chained": row.chain != row.uid,
-        "acknowledged": len(done),
-        "expected": expected,
-        "most": max(expected, 1),
-        "text": f"{len(done):,}/{expected:,}" if expected else "finished",
-        "state": state,
-        "missing": _missing(checkpoint, row.uid, missing, len(done)),
-    }
-
-
-def _missing(checkpoint: Checkpoint, uid: str, missing: list[int], done: int) -> str:
-    if not missing:
-        return ""
-    verb = "waiting for" if checkpoint.settled_at is None else "never came:"
-    if not done:
-        return f"{verb} all {len(missing):,}" if len(missing) > 1 else f"{verb} {uid}-{missing[0]}"
-    return f"{verb} {listed([f'{uid}-{index}' for index in missing], MISSING_NAMED)}"
 
 
 def _kind(checkpoint: Checkpoint) -> str:

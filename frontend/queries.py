@@ -1,36 +1,45 @@
 """What the pages read, in a number of queries that does not depend on how much there is."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
+    Avg,
+    BigIntegerField,
     Case,
     Count,
     DateTimeField,
+    ExpressionWrapper,
     F,
+    FloatField,
     Func,
     IntegerField,
     Max,
+    Min,
     OuterRef,
     Q,
     QuerySet,
     Subquery,
+    Sum,
     Value,
     When,
 )
-from django.db.models.functions import JSONObject
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, JSONObject
 
 from checkpoints.models import Checkpoint, GateAlignment, Savepoint, SubtaskAck
 from frontend.alignment import Gate
+from frontend.graph_state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
+from frontend.history import Window
 from jobs.models import (
     FINAL_JOB_STATUSES,
     OPEN_OPERATIONS,
     Attempt,
     Driver,
+    Edge,
     Job,
     JobException,
     Operation,
@@ -47,6 +56,9 @@ RESTORABLE_SHOWN = 100
 FORKS_SHOWN = 10
 EXCEPTIONS_SHOWN = 10
 RECOVERIES_SHOWN = 10
+WAITING_READ = 48  # Subtasks that wait or are stuck: more are counted by their acknowledgements.
+HISTORY_MAX = 10_000  # Checkpoints of one window.
+HAPPENINGS_MAX = 200  # Attempts, and exceptions, of one window.
 ALIGNMENT_GATES_MAX = 2_000
 RANK_OVER = 3  # Of a job that has ended, and not just now in a failure.
 FAILURES_WINDOW = timedelta(hours=1)
@@ -123,29 +135,31 @@ def operators(job_id: str) -> list[Operator]:
     return sorted(rows, key=lambda row: (positions.get(row.chain, row.position), row.position))
 
 
+def edges(job_id: str) -> list[Edge]:
+    """The graph's edges by their position."""
+    return list(Edge.objects.filter(job=job_id).order_by("position"))
+
+
 def acknowledged(checkpoint_id: int | None) -> dict[str, list[int]]:
-    """Which subtasks of each operator acknowledged a checkpoint (by its row's id)."""
+    """Which subtasks of each chain acknowledged a checkpoint (by its row's id)."""
     rows = (
-        SubtaskAck.objects.filter(checkpoint=checkpoint_id)
+        SubtaskAck.objects.filter(checkpoint=checkpoint_id, operator=F("chain"))
         .order_by()
-        .values("operator")
+        .values("chain")
         .annotate(indices=ArrayAgg("index"))
     )
-    return {row["operator"]: row["indices"] for row in rows}
+    return {row["chain"]: row["indices"] for row in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class ChainSubtasks:
-    """How the subtasks of one chain stand."""
-
-    total: int
-    running: int
-    finished: frozenset[int]  # They take part in no checkpoint any more.
+def _measured(name: str, field: str = "rates", kind: Any = FloatField) -> Cast:
+    return Cast(KT(f"{field}__{name}"), kind())
 
 
 def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
-    """How the subtasks of the newest attempt stand, by chain."""
+    """How the subtasks of the newest attempt stand and what they do, by chain."""
     up = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
+    running = Q(status=SubtaskStatus.RUNNING)
+    measured = running & Q(rates__has_key="busy")
     rows = (
         Subtask.objects.filter(job=job_id)
         .order_by()
@@ -154,12 +168,76 @@ def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
             total=Count("id"),
             running=Count("id", filter=Q(status__in=up)),
             finished=ArrayAgg("index", filter=Q(status=SubtaskStatus.FINISHED), default=Value([])),
+            watermark_ms=Min(_measured("watermark_ms", "metrics", BigIntegerField), filter=running),
+            measured_at=Max("updated_at", filter=measured),
+            records_in=Sum(_measured("records_in_per_s"), filter=measured),
+            records_out=Sum(_measured("records_out_per_s"), filter=measured),
+            bytes_in=Sum(_measured("bytes_in_per_s"), filter=measured),
+            bytes_out=Sum(_measured("bytes_out_per_s"), filter=measured),
+            busy=Avg(_measured("busy"), filter=measured),
+            back_pressured=Avg(_measured("back_pressured"), filter=measured),
+            idle=Avg(_measured("idle"), filter=measured),
+            busiest_busy=Max(_measured("busy"), filter=measured),
+            busiest=ArrayAgg(
+                "index", filter=measured, order_by=[_measured("busy").desc(), "index"]
+            ),
         )
     )
     return {
-        row["chain"]: ChainSubtasks(row["total"], row["running"], frozenset(row["finished"]))
+        row["chain"]: ChainSubtasks(
+            total=row["total"],
+            running=row["running"],
+            finished=frozenset(row["finished"]),
+            load=_load(row),
+            watermark_ms=row["watermark_ms"],
+        )
         for row in rows
     }
+
+
+def _load(row: Mapping[str, Any]) -> Load | None:
+    if row["measured_at"] is None:
+        return None
+    names = ("measured_at", "busy", "back_pressured", "idle", "busiest_busy")
+    sums = ("records_in", "records_out", "bytes_in", "bytes_out")
+    return Load(
+        **{name: row[name] for name in names},
+        **{name: row[name] or 0.0 for name in sums},
+        busiest=row["busiest"][0],
+    )
+
+
+def held_up(job_id: str, checkpoint_number: int | None) -> tuple[list[Waiting], list[Stall]]:
+    """The subtasks that wait for barriers of this checkpoint, and those that are stuck in a call.
+
+    The first ``WAITING_READ`` of them: those that are stuck, then those that wait for longest.
+    """
+    rows = (
+        Subtask.objects.filter(Q(aligning__checkpoint=checkpoint_number) | ~Q(stall=None))
+        .filter(job=job_id)
+        .annotate(is_free=ExpressionWrapper(Q(stall=None), output_field=IntegerField()))
+        .order_by("is_free", "aligning__since_ms", "chain", "index")
+        .values("chain", "index", "aligning", "stall")[:WAITING_READ]
+    )
+    waiting, stalls = [], []
+    for row in rows:
+        place = {"chain": row["chain"], "index": row["index"]}
+        aligning = row["aligning"]
+        if aligning and aligning["checkpoint"] == checkpoint_number:
+            gates = tuple(_waiting_gate(gate) for gate in aligning["gates"])
+            waiting.append(Waiting(**place, since_ms=aligning["since_ms"], gates=gates))
+        if row["stall"]:
+            stalls.append(Stall(**place, since_ms=row["stall"]["since_ms"]))
+    return waiting, stalls
+
+
+def _waiting_gate(gate: Mapping[str, Any]) -> WaitingGate:
+    came = zip(gate["arrived_ms"], gate["ended"], strict=True)
+    return WaitingGate(
+        gate=gate["gate"],
+        upstream=gate["upstream"],
+        has_come=[arrived is not None or ended for arrived, ended in came],
+    )
 
 
 def recent_operations(job_id: str) -> list[Operation]:
@@ -204,6 +282,32 @@ def settled(job_id: str, at_most: int) -> list[Checkpoint]:
     # Those not settled are at the top by number, and few: reading by number needs no other index.
     rows = Checkpoint.objects.filter(job=job_id, settled_at__isnull=False)
     return list(rows.order_by("-number")[:at_most])
+
+
+def settled_within(job_id: str, window: Window) -> list[Checkpoint]:
+    """The settled checkpoints of a window, newest first, ``HISTORY_MAX`` at the most."""
+    rows = Checkpoint.objects.filter(job=job_id, settled_at__isnull=False).order_by("-number")
+    if window.count is not None:
+        return list(rows[: window.count])
+    # The newest by number first: a condition on their time alone would walk through all of them.
+    newest = Checkpoint.objects.filter(pk__in=rows.values("pk")[:HISTORY_MAX])
+    return list(
+        newest.filter(triggered_at__gt=DatabaseNow() - Value(window.span)).order_by("-number")
+    )
+
+
+def attempts_since(job_id: str, since: datetime) -> list[Attempt]:
+    """The attempts that ran or began since then, oldest first, and the one before them."""
+    rows = Attempt.objects.filter(job=job_id).order_by("-number")[: HAPPENINGS_MAX + 1]
+    found = list(reversed(rows))
+    first = next((at for at, row in enumerate(found) if row.started_at > since), len(found))
+    return found[max(first - 1, 0) :]
+
+
+def exceptions_since(job_id: str, since: datetime) -> list[JobException]:
+    """What went wrong since then, oldest first; the newest ``HAPPENINGS_MAX`` of it."""
+    rows = JobException.objects.filter(job=job_id, at__gte=since).order_by("-at", "-id")
+    return list(reversed(rows[:HAPPENINGS_MAX]))
 
 
 def latest_aligned(job_id: str) -> Checkpoint | None:

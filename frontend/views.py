@@ -18,14 +18,14 @@ from checkpoints import services as checkpoint_services
 from controlplane import clock
 from controlplane.accounts.models import Role, User
 from controlplane.errors import NotFound, Refusal
-from frontend import details, figures, live, pages, queries
+from frontend import details, figures, graph, history, live, pages, queries
 from frontend.access import role_required
 from jobs import services as job_services
-from jobs.models import Operation
+from jobs.models import Job, Operation
 
 VERSION = version("weir-streaming")
 
-# Asked on pages of their own, from the card of savepoints: the page, and its button.
+# Asked on pages of their own, from the page of savepoints: the page, and its button.
 GOING_BACK = (
     ("savepoint", "Take a savepoint"),
     ("rollback", "Roll back"),
@@ -33,6 +33,15 @@ GOING_BACK = (
     ("fork", "Fork"),
     ("preview", "Preview a change"),
     ("compare", "Compare"),
+)
+
+# In the overview they are out of the way in a menu, with what they do.
+MORE_ACTIONS = (
+    ("rollback", "Roll back", "To a savepoint or an earlier checkpoint"),
+    ("rescale", "Rescale", "Go on with another parallelism"),
+    ("fork", "Fork", "Another job that begins with this one's state"),
+    ("preview", "Preview a change", "What a changed pipeline would restore"),
+    ("compare", "Compare", "The output of this job with another one's"),
 )
 
 Act = Callable[[User, str, str], Operation]
@@ -43,14 +52,18 @@ Act = Callable[[User, str, str], Operation]
 @role_required(Role.VIEWER)
 def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: what it does now, its checkpoints, and what can be asked of it."""
-    job, shown = pages.job_or_404(job_id), live.snapshot(job_id)
-    if shown is None:  # Deleted in between.
+    job, found = pages.job_or_404(job_id), live.with_graph(job_id)
+    if found is None:  # Deleted in between.
         raise Http404(f"There is no job {job_id!r}.")
+    shown, operators = found
+    window = history.window(request.GET.get("window"))
     context = {
         "live": shown,
-        "details": details.of(job),
+        "picture": graph.picture(operators, shown["graph"]),
+        "details": details.of(job, window),
+        "windows": history.WINDOWS.values(),
         "keys": _keys(),
-        "going_back": GOING_BACK,
+        "more_actions": MORE_ACTIONS,
     }
     return pages.job_page(request, "frontend/job_page.html", job, "job-page", context)
 
@@ -69,7 +82,8 @@ def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
 @condition(etag_func=_revision)
 def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
     """What the page shows of the job's past, as JSON."""
-    return JsonResponse(details.of(pages.job_or_404(job_id)))
+    window = history.window(request.GET.get("window"))
+    return JsonResponse(details.of(pages.job_or_404(job_id), window))
 
 
 @cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
@@ -81,11 +95,24 @@ def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     job = pages.job_or_404(job_id)
     match name:
         case "history":
-            return JsonResponse(figures.history(queries.settled(job.pk, figures.HISTORY_SHOWN)))
+            return JsonResponse(_history(job, history.window(request.GET.get("window"))))
         case "alignment":
             gates = queries.gates(queries.latest_aligned(job.pk))
             return JsonResponse(figures.alignment(gates))
     raise Http404(f"There is no figure {name!r}.")
+
+
+def _history(job: Job, window: history.Window) -> figures.Figure:
+    now = clock.now()
+    rows = queries.settled_within(job.pk, window)
+    since = rows[-1].triggered_at if rows else now - window.span
+    return figures.history(
+        rows,
+        address=lambda number: reverse("checkpoint-page", args=[job.pk, number]),
+        downs=history.down_times(queries.attempts_since(job.pk, since)),
+        exceptions=queries.exceptions_since(job.pk, since),
+        now=now,
+    )
 
 
 @require_POST

@@ -7,19 +7,26 @@ from django.test.utils import CaptureQueriesContext
 
 from checkpoints import services
 from controlplane import clock
-from frontend import details
+from frontend import details, history
+from jobs.models import Job
 from tests.frontend import rows
-from weir.protocol.lifecycle import JobStatus
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
 QUERIES = 5
 
 
+def of(job: Job, window: str = "200") -> dict:
+    return details.of(job, history.window(window))
+
+
 def test_a_new_job_has_no_past() -> None:
-    value = details.of(rows.job(status=JobStatus.CREATED))
+    value = of(rows.job(status=JobStatus.CREATED))
     assert value == {
         "history": [],
         "history_summary": "",
+        "percentiles": [],
+        "window": "200",
         "alignment": None,
         "recoveries": [],
         "exceptions": [],
@@ -29,7 +36,7 @@ def test_a_new_job_has_no_past() -> None:
 def test_history_is_newest_first_and_says_why_a_checkpoint_failed() -> None:
     job = rows.running()
     rows.history(job, 40)
-    value = json.loads(json.dumps(details.of(job)))
+    value = json.loads(json.dumps(of(job)))
     assert [row["number"] for row in value["history"]][:3] == ["40", "39", "38"]
     assert len(value["history"]) == 20
     failed = next(row for row in value["history"] if row["number"] == "28")
@@ -37,7 +44,40 @@ def test_history_is_newest_first_and_says_why_a_checkpoint_failed() -> None:
     assert failed["why"] == "a subtask declined it: OSError: [Errno 28] No space left on device"
     assert failed["state"] == "–"
     assert failed["acknowledged"] == "11/18"
-    assert value["history_summary"].startswith("Of the last 40 checkpoints, 2 failed; half of the")
+    assert failed["url"] == f"/jobs/{job.pk}/checkpoints/28/"
+    assert value["history_summary"] == "40 checkpoints, 2 failed, within 39 s."
+
+
+def test_percentiles_are_those_of_the_window_that_is_shown() -> None:
+    job = rows.running()
+    now = clock.now()
+    for number in range(1, 101):
+        at = now - timedelta(minutes=100 - number, seconds=1)
+        rows.checkpoint(job, number, duration_ms=number * 10, triggered_at=at)
+    failed = CheckpointStatus.ABORTED
+    rows.checkpoint(job, 101, status=failed, duration_ms=60_000, triggered_at=now)
+
+    def shown(window: str) -> list[str]:
+        value = of(job, window)
+        assert value["window"] == window
+        return [item["text"] for item in value["percentiles"]]
+
+    assert shown("200") == ["500 ms", "950 ms", "990 ms", "1.00 s"]
+    assert shown("50") == ["760 ms", "980 ms", "1.00 s", "1.00 s"]  # The 49 that did not fail.
+    assert shown("hour") == ["700 ms", "970 ms", "1.00 s", "1.00 s"]
+    assert of(job, "hour")["history_summary"] == "61 checkpoints, 1 failed, within 59 min 01 s."
+
+
+def test_an_unknown_window_is_the_usual_one() -> None:
+    assert of(rows.job(), "<script>")["window"] == history.DEFAULT.key
+
+
+def test_a_percentile_is_a_duration_that_some_checkpoint_took() -> None:
+    assert history.percentile([], 0.5) is None
+    assert history.percentile([7.0], 0.99) == 7.0
+    assert [history.percentile([4, 1, 3, 2], share) for share in (0.25, 0.26, 0.5, 1.0)] == [
+        1, 2, 2, 4,
+    ]  # fmt: skip
 
 
 def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
@@ -45,7 +85,7 @@ def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
     for number, late in ((1, 90.0), (2, 33.0)):
         services.request_checkpoint(None, job.pk)
         rows.complete(job, number, arrived_ms=(late, 0.0))
-    found = details.of(job)["alignment"]
+    found = of(job)["alignment"]
     assert found["number"] == "2"
     assert found["caption"] == "Checkpoint 2: 8 channels"
     assert found["sentence"].startswith(
@@ -71,7 +111,7 @@ def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
         restored_bytes=1_044_000,
         replayed_records=38_200,
     )
-    (found,) = details.of(job)["recoveries"]
+    (found,) = of(job)["recoveries"]
     assert found["downtime"] == "284 ms"
     assert found["restored"] == "checkpoint 41"
     assert found["replayed"] == "38,200"
@@ -84,7 +124,7 @@ def test_exceptions_come_with_headline_and_traceback_and_only_so_many() -> None:
     for minutes in range(15):
         rows.exception(job, at=clock.now() - timedelta(minutes=minutes), attempt_number=minutes)
     rows.exception(job, "x" * 20_000, kind="notice", at=clock.now() - timedelta(seconds=1))
-    found = details.of(job)["exceptions"]
+    found = of(job)["exceptions"]
     assert len(found) == 10
     assert found[0]["where"] == "attempt 0"
     assert found[0]["headline"].startswith("weir.errors.UserError")
@@ -101,6 +141,6 @@ def test_the_number_of_queries_is_fixed() -> None:
         rows.exception(large)
     for job in (small, large):
         with CaptureQueriesContext(connection) as queries:
-            details.of(job)
+            of(job)
         # Without an aligned checkpoint there are no channels to look for.
         assert len(queries) == (QUERIES if job is large else QUERIES - 1)

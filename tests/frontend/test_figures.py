@@ -10,7 +10,9 @@ import pytest
 
 from checkpoints.models import Checkpoint
 from frontend import alignment, figures
+from frontend import history as past
 from frontend.alignment import Gate
+from jobs.models import Attempt, JobException
 from weir.protocol.lifecycle import CheckpointStatus
 
 CSS = (Path(figures.__file__).parent / "static/frontend/weir.css").read_text()
@@ -69,19 +71,42 @@ def traces(figure: figures.Figure) -> dict[str, dict[str, Any]]:
     return {trace["name"]: trace for trace in figure["data"]}
 
 
-def test_history_stacks_the_phases_in_their_order_in_seconds() -> None:
-    figure = figures.history([checkpoint(2, async_ms=90), checkpoint(1)])
+NOW = datetime(2026, 3, 1, 1, tzinfo=UTC)
+
+
+def history(checkpoints: Sequence[Checkpoint], **about: Any) -> figures.Figure:
+    return figures.history(checkpoints, address=lambda number: f"/c/{number}/", now=NOW, **about)
+
+
+def second(number: float) -> str:
+    return f"2026-03-01T00:00:{number:06.3f}Z"
+
+
+def test_history_stacks_the_phases_in_their_order_in_seconds_over_time() -> None:
+    figure = history([checkpoint(2, async_ms=90), checkpoint(1)])
     bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
+    times = [second(1), second(2)]
     assert [(bar["name"], bar["x"], bar["y"]) for bar in bars] == [
-        ("Start delay", [1, 2], [0.005, 0.005]),
-        ("Alignment", [1, 2], [0.1, 0.1]),
-        ("Synchronous part", [1, 2], [0.0025, 0.0025]),
-        ("Asynchronous part", [1, 2], [0.08, 0.09]),
+        ("Start delay", times, [0.005, 0.005]),
+        ("Alignment", times, [0.1, 0.1]),
+        ("Synchronous part", times, [0.0025, 0.0025]),
+        ("Asynchronous part", times, [0.08, 0.09]),
     ]
     assert figure["layout"]["barmode"] == "stack"
+    assert figure["layout"]["xaxis"]["type"] == "date"
     assert traces(figure)["End to end"]["y"] == [0.2, 0.2]
     assert traces(figure)["State size"]["y"] == [1_000, 1_000]
     assert is_valid(figure)
+
+
+def test_every_mark_of_a_checkpoint_leads_to_its_page() -> None:
+    failed = checkpoint(3, status=CheckpointStatus.ABORTED, reason="checkpoint_expired")
+    figure = history([checkpoint(1), checkpoint(2), failed])
+    for trace in figure["data"]:
+        numbers = [3] if trace["name"] == "Failed" else [1, 2]
+        if trace["type"] == "bar":
+            numbers = [1, 2, 3]
+        assert [about[-1] for about in trace["customdata"]] == [f"/c/{n}/" for n in numbers]
 
 
 def test_history_marks_what_failed_with_its_reason_and_leaves_its_size_out() -> None:
@@ -93,17 +118,83 @@ def test_history_marks_what_failed_with_its_reason_and_leaves_its_size_out() -> 
         acknowledged_count=11,
         state_bytes=0,
     )
-    found = traces(figures.history([failed, checkpoint(1)]))
-    assert found["Failed"]["x"] == [2]
+    found = traces(history([failed, checkpoint(1)]))
+    assert found["Failed"]["x"] == [second(2)]
+    because = "timed out before all subtasks acknowledged"
     assert found["Failed"]["customdata"] == [
-        ["600 ms", "timed out before all subtasks acknowledged", 11, 18]
+        ["2", second(2), "600 ms", because, "11 of 18", "/c/2/"]
     ]
-    assert found["End to end"]["x"] == found["State size"]["x"] == [1]
-    assert "Failed" not in traces(figures.history([checkpoint(1)]))
+    assert found["End to end"]["x"] == found["State size"]["x"] == [second(1)]
+    assert "Failed" not in traces(history([checkpoint(1)]))
+
+
+def attempt(number: int, begun: float, running: float | None, ended: float | None = None) -> Any:
+    def at(seconds: float | None) -> datetime | None:
+        return None if seconds is None else datetime.fromisoformat(second(seconds))
+
+    return Attempt(
+        number=number,
+        started_at=at(begun),
+        running_at=at(running),
+        ended_at=at(ended),
+        restored_checkpoint=7,
+        recovery_cause="slot 1: <b>killed</b>",
+    )
+
+
+def test_the_time_in_which_the_job_was_down_is_shaded_and_marked() -> None:
+    downs = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)])
+    figure = history([checkpoint(1), checkpoint(20)], downs=downs)
+    (shape,) = figure["layout"]["shapes"]
+    assert (shape["x0"], shape["x1"]) == (second(10), second(14))
+    found = traces(figure)["Recovery"]
+    assert found["x"] == [second(12)]
+    assert found["customdata"] == [
+        ["2", second(10), "4.00 s", "slot 1: &lt;b&gt;killed&lt;/b&gt;", "checkpoint 7"]
+    ]
+    assert is_valid(figure)
+
+
+def test_a_job_that_is_not_back_is_shaded_until_now() -> None:
+    (down,) = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, None)])
+    figure = history([checkpoint(1)], downs=[down])
+    assert figure["layout"]["shapes"][0]["x1"] == "2026-03-01T01:00:00.000Z"
+    assert "so far" in traces(figure)["Recovery"]["customdata"][0][2]
+
+
+def test_exceptions_are_marked_on_the_same_axis_with_their_headline() -> None:
+    row = JobException(at=datetime.fromisoformat(second(5)), kind="attempt", text="<i>x</i>\nmore")
+    figure = history([checkpoint(1)], exceptions=[row])
+    found = traces(figure)["Exception"]
+    assert found["x"] == [second(5)]
+    assert found["customdata"] == [[second(5), "Attempt failed", "&lt;i&gt;x&lt;/i&gt;"]]
+    assert is_valid(figure)
+
+
+def test_bars_keep_apart_and_can_be_seen_beside_a_long_gap() -> None:
+    def width_s(numbers: Sequence[int]) -> float:
+        return history([checkpoint(n) for n in numbers])["data"][0]["width"] / 1_000
+
+    assert width_s(range(10)) == pytest.approx(0.7)
+    assert width_s([*range(10), 40_000]) == pytest.approx(100)  # A part of all that is shown.
+    assert width_s([1]) == 1
+
+
+def test_of_very_many_checkpoints_the_longest_and_the_failed_are_drawn() -> None:
+    rows = [checkpoint(n) for n in range(1, 5_001)]
+    rows[2_502].duration_ms = 9_000
+    rows[4_000].status = CheckpointStatus.ABORTED
+    drawn = past.drawn(rows)
+    assert len(drawn) <= past.BARS_MAX + 1
+    assert rows[2_502] in drawn
+    assert rows[4_000] in drawn
+    assert drawn == sorted(drawn, key=lambda row: row.number)
+    assert past.drawn(rows[:1_000]) == rows[:1_000]
+    assert len(json.dumps(history(rows))) < 1_500_000
 
 
 def test_history_of_nothing_is_a_figure() -> None:
-    assert is_valid(figures.history([]))
+    assert is_valid(history([]))
 
 
 def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
@@ -167,7 +258,11 @@ def test_names_with_markup_are_shown_and_not_obeyed() -> None:
 @pytest.mark.parametrize("count", [1, 20])
 def test_every_colour_of_a_figure_is_in_the_style_sheet(count: int) -> None:
     figure = [
-        figures.history([checkpoint(1)]),
+        history(
+            [checkpoint(1)],
+            downs=past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)]),
+            exceptions=[JobException(at=NOW, kind="driver", text="x")],
+        ),
         figures.alignment([gate(index=n) for n in range(count)]),
     ]
     names = set(re.findall(r"var\((--[\w-]+)\)", json.dumps(figure)))

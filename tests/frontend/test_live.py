@@ -10,11 +10,12 @@ from checkpoints.models import Checkpoint
 from controlplane import clock
 from frontend import live, queries
 from jobs.models import Attempt, Driver, Job, Subtask
-from tests.frontend import rows
+from tests.frontend import rows, rows_graph
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
 pytestmark = pytest.mark.django_db
-QUERIES = 10
+QUERIES = 11
+QUERIES_OF_A_VERDICT = 12  # At the most.
 
 
 def shot(job: Job) -> dict:
@@ -23,8 +24,13 @@ def shot(job: Job) -> dict:
     return json.loads(json.dumps(value))  # As it arrives.
 
 
-def operators(value: dict) -> dict[str, dict]:
-    return {item["uid"]: item for item in value["progress"]["operators"]}
+def chains(value: dict) -> dict[str, dict]:
+    return {item["uid"]: item for item in value["graph"]["chains"]}
+
+
+@pytest.fixture(autouse=True)
+def no_verdict_is_kept() -> None:
+    live.forget_verdicts()  # Rows of tests that were rolled back have been given their ids again.
 
 
 def test_no_job_has_no_snapshot() -> None:
@@ -44,7 +50,7 @@ def test_a_job_that_was_just_submitted_says_what_it_waits_for() -> None:
     assert value["attention"] == []
 
 
-def test_barrier_progress_counts_acknowledgements_per_operator_in_the_order_of_the_stream() -> None:
+def test_barrier_progress_counts_acknowledgements_per_chain_in_the_order_of_the_stream() -> None:
     job = rows.running()
     services.request_checkpoint(None, job.pk)
     before = shot(job)["progress"]
@@ -59,17 +65,12 @@ def test_barrier_progress_counts_acknowledgements_per_operator_in_the_order_of_t
     )
     value = shot(job)
     assert value["progress"]["text"] == "10 of 18 subtasks acknowledged"
-    assert list(operators(value)) == [
-        "flights", "flights-watermarks", "totals-combine", "hourly", "mean-delay", "hourly-sink",
-        "late-sink", "totals", "totals-sink",
-    ]  # fmt: skip
-    found = operators(value)
-    assert (found["flights"]["text"], found["flights"]["state"]) == ("2/2", "done")
-    assert (found["hourly"]["text"], found["hourly"]["missing"]) == ("1/2", "waiting for hourly-0")
-    assert (found["totals"]["text"], found["totals"]["missing"]) == ("0/2", "waiting for all 2")
-    # Chained operators acknowledge with their head, which says it for them.
-    assert found["mean-delay"]["is_chained"]
-    assert found["mean-delay"]["missing"] == ""
+    found = chains(value)
+    assert list(found) == ["flights", "hourly", "totals"]
+    assert (found["flights"]["count"], found["flights"]["state"]) == ("2/2", "done")
+    assert (found["hourly"]["count"], found["hourly"]["missing"]) == ("1/2", "waiting for hourly-0")
+    assert (found["totals"]["count"], found["totals"]["missing"]) == ("0/2", "waiting for all 2")
+    assert [link["barrier"] for link in value["graph"]["links"]] == ["on-its-way", "on-its-way"]
 
 
 def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> None:
@@ -80,7 +81,8 @@ def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> N
     value = shot(job)
     assert value["progress"]["status"]["text"] == "Completed"
     assert not value["progress"]["is_under_way"]
-    assert {item["state"] for item in value["progress"]["operators"]} == {"done"}
+    assert {item["state"] for item in value["graph"]["chains"]} == {"done"}
+    assert {link["barrier"] for link in value["graph"]["links"]} == {"through"}
     assert value["last_completed"]["number"] == "1"
     assert value["last_completed"]["size"] == "720 kB"  # 18 subtasks of 40 kB.
     assert value["revisions"]["checkpoints"] > revision["checkpoints"]
@@ -98,7 +100,7 @@ def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
     rows.acknowledge_chain(failed, "flights", 0)
     value = shot(job)
     assert value["progress"]["why"] == "timed out before all subtasks acknowledged: slow"
-    assert operators(value)["flights"]["missing"] == "never came: flights-1"
+    assert chains(value)["flights"]["missing"] == "never came: flights-1"
     assert value["attention"][0]["text"].startswith("The last checkpoint failed")
 
 
@@ -107,9 +109,9 @@ def test_finished_subtasks_are_not_waited_for() -> None:
     Subtask.objects.filter(job=job, chain="flights", index=1).update(status=SubtaskStatus.FINISHED)
     pending = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=15)
     rows.acknowledge_chain(pending, "flights", 0)
-    found = operators(shot(job))
-    assert (found["flights"]["text"], found["flights"]["state"]) == ("1/1", "done")
-    assert found["hourly"]["text"] == "0/2"
+    found = chains(shot(job))
+    assert (found["flights"]["count"], found["flights"]["state"]) == ("1/1", "done")
+    assert found["hourly"]["count"] == "0/2"
 
 
 def test_the_oldest_checkpoint_under_way_is_shown() -> None:
@@ -192,39 +194,6 @@ def test_what_is_under_way_is_not_hidden_by_what_was_asked_since() -> None:
     assert value["actions"]["stop"] == "Rescale under way: wait for its end."
 
 
-def test_savepoints_are_shown_while_they_are_there_or_on_their_way() -> None:
-    job = rows.running()
-    rows.savepoint(job, "good", 1, note="<b>", labels={"b": "2", "a": "1"})
-    rows.savepoint(job, "failed", 2, status=CheckpointStatus.ABORTED)
-    rows.savepoint(job, "gone", 3, status=CheckpointStatus.DISCARDED, deleted_at=clock.now())
-    rows.savepoint(job, "on-its-way", 4, status=CheckpointStatus.PENDING)
-    rows.savepoint(job, "refused", None, operation=rows.operation(job, None, status="failed"))
-    rows.savepoint(job, "asked-for", None, operation=rows.operation(job, None, status="running"))
-    value = {item["name"]: item for item in shot(job)["savepoints"]}
-    assert value.keys() == {"good", "on-its-way", "asked-for"}
-    good = value["good"]
-    assert (good["labels"], good["status"]["text"]) == ("a: 1, b: 2", "Completed")
-    assert good["facts"] == "checkpoint 1, state 1.24 MB, event time 2025-01-01 03:00:00 UTC"
-    assert value["asked-for"]["facts"] == ""
-    assert good["restore"] == f"/jobs/{job.pk}/rollback?savepoint={good['id']}"
-    assert value["on-its-way"]["restore"] == value["on-its-way"]["delete"] == ""
-    assert value["asked-for"]["status"]["text"] == "Asked for"
-
-
-def test_lineage_says_where_a_job_came_from_and_what_came_from_it() -> None:
-    origin = rows.running("origin")
-    fork = rows.job("fork", origin=origin, origin_uri="/s/first")
-    assert shot(fork)["lineage"] == {
-        "origin": origin.pk,
-        "origin_url": f"/jobs/{origin.pk}/",
-        "origin_uri": "/s/first",
-        "next": "",
-        "forks": [],
-    }
-    (found,) = shot(origin)["lineage"]["forks"]
-    assert (found["name"], found["of"], found["status"]["text"]) == ("fork", "first", "Running")
-
-
 def test_only_time_passing_is_no_change() -> None:
     job = rows.running()
     rows.history(job, 3)
@@ -245,6 +214,92 @@ def test_a_recovery_moves_the_revision_on() -> None:
     assert len({str(revision) for revision in (first, second, third)}) == 3
 
 
+def settled_twice(job: Job) -> None:
+    for number, late in ((1, 30.0), (2, 900.0)):
+        services.request_checkpoint(None, job.pk)
+        rows.complete(job, number, arrived_ms=(late, 0.0))
+
+
+def test_the_verdict_is_about_what_is_shown_or_what_settled_last() -> None:
+    job = rows.running(interval_ms=None)
+    assert shot(job)["verdict"] is None
+    settled_twice(job)
+    value = shot(job)
+    assert value["judged"]["name"] == "Checkpoint 2"
+    assert value["judged"]["url"] == f"/jobs/{job.pk}/checkpoints/2/"
+    assert value["verdict"]["channel"]["sender"] == "flights-0"
+
+    services.request_checkpoint(None, job.pk)  # Of a young one there is nothing to say yet.
+    value = shot(job)
+    assert value["progress"]["number"] == "3"
+    assert (value["judged"]["name"], value["judged"]["state"]) == ("Checkpoint 2", "")
+    long_ago = clock.now() - timedelta(seconds=30)
+    Checkpoint.objects.filter(job=job, number=3).update(triggered_at=long_ago)
+    value = shot(job)
+    assert (value["judged"]["name"], value["judged"]["state"]) == ("Checkpoint 3", "under way")
+
+
+def test_a_settled_checkpoint_leaves_its_slow_channel_marked() -> None:
+    job = rows.running(interval_ms=None)
+    settled_twice(job)
+    found = shot(job)["graph"]
+    (marked,) = [link for link in found["links"] if link["slow"]]
+    assert marked["slow"] == "▲ flights-0"
+    assert marked["took_ago"] == "900 ms"
+    assert found["slow"].startswith("Slowest channel: flights-0 → ")
+
+
+def test_a_settled_verdict_is_made_once() -> None:
+    job = rows.running(interval_ms=None)
+    settled_twice(job)
+    first = shot(job)
+    with CaptureQueriesContext(connection) as captured:
+        assert shot(job)["verdict"] == first["verdict"]
+    assert len(captured) == QUERIES
+
+
+def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
+    job = rows.running()
+    services.request_checkpoint(None, job.pk)
+    rows.drive(job, rows.chain_acknowledged(1, "flights", 1))
+    rows_graph.aligning(job, "hourly", 0, 1, [None, 0.0], waited_ms=4_000)
+    rows_graph.aligning(job, "totals", 0, 7, [None, 0.0])  # Of another checkpoint: of the past.
+    hourly, totals = shot(job)["graph"]["links"]
+    assert (hourly["barrier"], hourly["text"]) == ("aligning", "◐ 1/2 aligning")
+    assert hourly["slow"] == "▲ flights-0"
+    assert hourly["since"].endswith("Z")
+    assert (totals["barrier"], totals["slow"]) == ("on-its-way", "")
+    first = live.changes(shot(job))
+    assert first == live.changes(shot(job))  # That it grows is no change.
+
+    rows.drive(job, rows.chain_acknowledged(1, "hourly", 0, arrived_ms=(4_100.0, 0.0)))
+    hourly, _ = shot(job)["graph"]["links"]
+    assert (hourly["barrier"], hourly["slow"]) == ("on-its-way", "")
+
+
+def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
+    job = rows.running(parallelism=4)
+    rows_graph.measured(job, "hourly", busy=0.2, records_per_s=2_500)
+    rows_graph.measured(job, "hourly", busy=0.9, records_per_s=500, index=3)
+    rows_graph.measured(job, "flights", busy=0.4, back_pressured=0.5)
+    found = chains(shot(job))
+    assert found["hourly"]["records"] == "in 8.0k/s"  # Nobody reads from it.
+    assert found["hourly"]["load"] == "busy 38% · hourly-3 90%"
+    assert found["flights"]["records"] == "in 40.0k/s · out 4.0k/s"
+    assert found["flights"]["load"] == "busy 40% · back-pressured 50%"
+    assert found["totals"]["records"] == "no recent measurement"
+    Subtask.objects.update(updated_at=clock.now() - timedelta(minutes=1))
+    assert chains(shot(job))["flights"]["records"] == "no recent measurement"
+
+
+def test_a_stalled_call_is_shown_while_the_job_runs() -> None:
+    job = rows.running()
+    rows_graph.stalled(job, "hourly", 1)
+    assert chains(shot(job))["hourly"]["stalled"].startswith("hourly-1 stuck in one call since ")
+    Job.objects.update(status=JobStatus.RESTARTING)
+    assert chains(shot(job))["hourly"]["stalled"] == ""
+
+
 def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
     small, large = rows.running(), rows.running("large", parallelism=50)
     rows.history(large, 40)
@@ -254,11 +309,12 @@ def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
         rows.exception(large)
         rows.operation(large, None)
     for job in (small, large):
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as first:
             live.snapshot(job.pk)
-        assert len(queries) == QUERIES
+        assert len(first) <= QUERIES + QUERIES_OF_A_VERDICT
+        with CaptureQueriesContext(connection) as again:
+            live.snapshot(job.pk)
+        assert len(again) == QUERIES
 
 
 def test_a_snapshot_of_a_thousand_subtasks_is_small() -> None:
@@ -267,8 +323,24 @@ def test_a_snapshot_of_a_thousand_subtasks_is_small() -> None:
     assert len(json.dumps(live.snapshot(job.pk))) < 8_000
 
 
+def test_a_snapshot_of_a_thousand_waiting_subtasks_is_small_and_reads_few_of_them() -> None:
+    job = rows.running("large", parallelism=1_000)
+    rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
+    arrived = [0.0] * 999 + [None]
+    rows_graph.aligning(job, "hourly", 0, 1, arrived)
+    example = Subtask.objects.get(chain="hourly", index=0)
+    Subtask.objects.filter(job=job, chain="hourly").update(aligning=example.aligning)
+    waiting, _ = queries.held_up(job.pk, 1)
+    assert len(waiting) == queries.WAITING_READ
+    value = shot(job)
+    assert len(json.dumps(value)) < 8_000
+    assert value["graph"]["slow"] == "Waiting for flights-999 → hourly-0"
+
+
 def test_acknowledgements_that_are_not_kept_leave_no_empty_bars() -> None:
     job = rows.running()
     rows.checkpoint(job, 1, has_details=False)
-    assert shot(job)["progress"]["operators"] == []
+    found = shot(job)["graph"]
+    assert {(chain["state"], chain["count"]) for chain in found["chains"]} == {("done", "")}
+    assert {link["barrier"] for link in found["links"]} == {"through"}
     assert Checkpoint.objects.get().status == CheckpointStatus.COMPLETED

@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from controlplane.accounts.models import Role, User
+from frontend import graph, live
 from frontend.asking import QUESTIONS
 from jobs.models import Job
 from tests.frontend import rows
@@ -153,17 +154,20 @@ def test_the_page_works_without_javascript(operator: Client, job: Job) -> None:
         "3 of 18 subtasks acknowledged",
         "waiting for flights-1",
         "Slowest channel: flights-0",
-        "Of the last 12 checkpoints",
+        "12 checkpoints, none failed",
+        'id="graph"',
+        "on its way",
     ):
         assert words in page
 
 
 def test_a_page_is_made_by_a_fixed_number_of_queries(operator: Client, job: Job) -> None:
     rows.history(rows.running("other"), 60)
+    operator.get(f"/jobs/{job.pk}/")  # The verdict of what has settled is made once.
     with CaptureQueriesContext(connection) as queries:
         operator.get(f"/jobs/{job.pk}/")
-    # Session and user, the job, the snapshot's ten, the details' five.
-    assert len(queries) == 2 + 1 + 10 + 5
+    # Session and user, the job, the snapshot's eleven, the details' five.
+    assert len(queries) == 2 + 1 + 11 + 5
 
 
 def test_data_that_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -> None:
@@ -174,6 +178,40 @@ def test_data_that_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -
         assert viewer.get(address, headers=again).status_code == 304
         rows.checkpoint(job, 100 + Job.objects.count() + len(address))
         assert viewer.get(address, headers=again).status_code == 200
+
+
+def test_the_window_of_the_history_is_part_of_the_address(viewer: Client, job: Job) -> None:
+    rows.history(rows.running("other"), 1)
+    page = viewer.get(f"/jobs/{job.pk}/?window=50").content.decode()
+    assert re.search(r'data-window="50" aria-current="true">Last 50<', page)
+    assert page.count('aria-current="true"') == 1
+    hour = viewer.get(f"/jobs/{job.pk}/details?window=hour").json()
+    assert (hour["window"], hour["percentiles"][0]["name"]) == ("hour", "p50")
+    day = viewer.get(f"/jobs/{job.pk}/figures/history?window=day").json()
+    assert len(day["data"][0]["x"]) == 12
+
+
+def test_the_picture_shows_what_the_stream_would(viewer: Client, job: Job) -> None:
+    pending = rows.checkpoint(job, 13, status=CheckpointStatus.PENDING)
+    rows.acknowledge_chain(pending, "flights", 0)
+    page = viewer.get(f"/jobs/{job.pk}/").content.decode()
+    state = live.snapshot(job.pk)["graph"]
+    assert re.findall(r'data-chain="(\w+)" data-state="(\w+)"', page) == [
+        (chain["uid"], chain["state"]) for chain in state["chains"]
+    ]
+    assert re.findall(r'class="link".*?data-barrier="([\w-]*)" data-slow', page)[:2] == [
+        link["barrier"] for link in state["links"]
+    ]
+    width = float(re.search(r'class="fill" width="([\d.]+)"', page).group(1))
+    assert width == pytest.approx(state["chains"][0]["fraction"] * graph.WIDTH)
+
+
+def test_why_an_action_cannot_be_asked_for_stands_beside_it(operator: Client, job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.CANCELLING)
+    page = operator.get(f"/jobs/{job.pk}/").content.decode()
+    menu = page[page.index("menu-items") : page.index("</details>")]
+    assert menu.count("The job is being cancelled.") == 4  # Rollback, rescale, restart, cancel.
+    assert menu.count("disabled>") == 4
 
 
 def test_figures_come_as_json(viewer: Client, job: Job) -> None:

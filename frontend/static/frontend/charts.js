@@ -1,4 +1,6 @@
-// Draws the server's figures with Plotly, in the style sheet's colours.
+// Draws the server's figures with Plotly: in the style sheet's colours, times in the viewer's zone.
+//
+// A mark whose last value in customdata is an address of this server leads there.
 
 let loading = null;
 
@@ -25,16 +27,40 @@ const CONFIG = {
   modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
 };
 
-/** A figure with the names of colours replaced by what they are now. */
+const COLOR = /^var\((--[\w-]+)\)$/;
+const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
+
+/** A figure with names of colours, and points in time, replaced by what they are here. */
 function coloured(part, style) {
   if (typeof part === "string") {
-    const name = /^var\((--[\w-]+)\)$/.exec(part);
-    return name ? style.getPropertyValue(name[1]).trim() : part;
+    const name = COLOR.exec(part);
+    if (name) return style.getPropertyValue(name[1]).trim();
+    return MOMENT.test(part) ? local(part) : part;
   }
   if (Array.isArray(part)) return part.map((item) => coloured(item, style));
   if (part === null || typeof part !== "object") return part;
   return Object.fromEntries(Object.entries(part).map(([key, item]) => [key, coloured(item, style)]));
 }
+
+/** As the viewer's clock showed it; Plotly itself knows no zones. */
+function local(iso) {
+  const moment = new Date(iso);
+  return new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, -1).replace("T", " ");
+}
+
+/** What a narrow chart does without: titles of axes, and a legend as wide as its longest name. */
+function narrowed(layout) {
+  const narrow = {
+    ...layout,
+    legend: { ...layout.legend, entrywidth: 0.48, entrywidthmode: "fraction", font: { size: 11 } },
+  };
+  for (const name of Object.keys(layout).filter((key) => AXIS.test(key))) {
+    narrow[name] = { ...layout[name], title: { text: "" }, nticks: Math.min(layout[name].nticks ?? 4, 4) };
+  }
+  return narrow;
+}
+
+const AXIS = /^[xy]axis\d*$/;
 
 function themed(layout, style) {
   const color = (name) => style.getPropertyValue(name).trim();
@@ -52,7 +78,7 @@ function themed(layout, style) {
     },
     modebar: { color: color("--quiet"), activecolor: color("--accent"), bgcolor: "rgba(0,0,0,0)" },
   };
-  for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
+  for (const name of Object.keys(layout).filter((key) => AXIS.test(key))) {
     themedLayout[name] = { ...axis, ...layout[name] };
   }
   return themedLayout;
@@ -63,12 +89,18 @@ export class Chart {
   #url;
   #plotly;
   #figure = null;
+  #leads = false; // Whether clicks are listened to.
 
   constructor(element, url, plotlyUrl) {
     this.#element = element;
     this.#url = url;
     this.#plotly = plotlyUrl;
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw());
+  }
+
+  /** The figure is at another address from the next refresh on. */
+  moveTo(url) {
+    this.#url = url;
   }
 
   /** Fetch the figure and draw it; an answer that has not changed comes from the browser's cache. */
@@ -92,8 +124,30 @@ export class Chart {
     }
     const style = getComputedStyle(document.body);
     const { data, layout } = this.#figure;
-    const config = { ...CONFIG, displayModeBar: this.#element.clientWidth < NARROW_PX ? false : "hover" };
-    await Plotly.react(this.#element, coloured(data, style), themed(coloured(layout, style), style), config);
+    const isNarrow = this.#element.clientWidth < NARROW_PX;
+    const config = { ...CONFIG, displayModeBar: isNarrow ? false : "hover" };
+    const fitted = isNarrow ? narrowed(layout) : layout;
+    await Plotly.react(this.#element, coloured(data, style), themed(coloured(fitted, style), style), config);
+    if (!this.#leads) this.#lead();
     this.#element.dataset.drawn = String(Number(this.#element.dataset.drawn ?? 0) + 1);
   }
+  #lead() {
+    this.#leads = true;
+    this.#element.on("plotly_click", ({ points }) => {
+      const address = leadsTo(points);
+      if (address) location.assign(address);
+    });
+    this.#element.on("plotly_hover", ({ points }) => {
+      this.#element.classList.toggle("leads", leadsTo(points) !== null);
+    });
+    this.#element.on("plotly_unhover", () => this.#element.classList.remove("leads"));
+  }
+}
+
+function leadsTo(points) {
+  for (const { customdata } of points ?? []) {
+    const last = Array.isArray(customdata) ? customdata.at(-1) : null;
+    if (typeof last === "string" && /^\/(?!\/)/.test(last)) return last;
+  }
+  return null;
 }

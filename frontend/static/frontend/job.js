@@ -5,13 +5,15 @@ import { fill } from "./bind.js";
 import { Chart } from "./charts.js";
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
+import { Graph } from "./graph.js";
 import { follow } from "./live.js";
+import { closeOnLeave } from "./menu.js";
 import { announce, begin } from "./progress.js";
 
 const FETCH_EVERY_MS = 2_000; // At most: with a checkpoint a second, every second one is enough.
 
 const page = document.getElementById("job");
-const { events, details, history, alignment, plotly, now } = page.dataset;
+const { events, alignment, plotly, now } = page.dataset;
 const scopes = page.querySelectorAll("[data-scope=details]");
 const announcer = document.getElementById("announcer");
 const connection = new Connection(
@@ -21,10 +23,12 @@ const connection = new Connection(
     "The job goes on without it, but takes no checkpoint, and exactly-once sinks commit nothing " +
     "until it is back.",
 );
+const past = new Chart(page.querySelector("[data-figure=history]"), withWindow(page.dataset.history), plotly);
 const charts = [
-  new Chart(page.querySelector("[data-figure=history]"), history, plotly),
+  past,
   new Chart(page.querySelector("[data-figure=alignment]"), alignment, plotly),
 ];
+const graph = new Graph(page.querySelector("[data-scope=graph]"));
 
 let shown = page.dataset.revision; // Of the details and figures on the page.
 let wanted = shown;
@@ -32,7 +36,8 @@ let timer = null;
 
 function show(snapshot) {
   setServerTime(snapshot.now);
-  fill(page, snapshot, "[data-scope=details]");
+  fill(page, snapshot, "[data-scope]");
+  graph.show(snapshot.graph);
   tick(page);
   announce(announcer, snapshot);
   document.title = `${snapshot.name} · ${snapshot.status.text} · Weir`;
@@ -47,8 +52,9 @@ async function fetchRest() {
     if (wanted !== shown) fetchRest();
   }, FETCH_EVERY_MS);
   try {
-    const response = await fetch(details, { headers: { Accept: "application/json" } });
-    if (!response.ok) throw new Error(`${details} answered ${response.status}`);
+    const address = withWindow(page.dataset.details);
+    const response = await fetch(address, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(`${address} answered ${response.status}`);
     const value = await response.json();
     for (const scope of scopes) fill(scope, value);
     tick(page);
@@ -63,12 +69,39 @@ function drawAll() {
   return Promise.all(charts.map((chart) => chart.refresh()));
 }
 
+/** The address with the window of the history that is chosen. */
+function withWindow(address) {
+  return `${address}?window=${encodeURIComponent(page.dataset.window)}`;
+}
+
+/** Another window without loading the page anew; the links work without this as well. */
+function chooseWindow(link) {
+  page.dataset.window = link.dataset.window;
+  for (const other of link.parentElement.children) {
+    if (other === link) other.setAttribute("aria-current", "true");
+    else other.removeAttribute("aria-current");
+  }
+  window.history.replaceState(null, "", `?window=${encodeURIComponent(link.dataset.window)}`);
+  past.moveTo(withWindow(page.dataset.history));
+  if (timer === null) fetchRest();
+  else shown = ""; // With the next fetch.
+}
+
+for (const link of page.querySelectorAll(".windows a")) {
+  link.addEventListener("click", (event) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // Somebody wants another tab.
+    event.preventDefault();
+    chooseWindow(link);
+  });
+}
+for (const menu of page.querySelectorAll("details.menu")) closeOnLeave(menu);
+
 setServerTime(now);
 begin(page.querySelector("h1 .pill").textContent);
 start();
 watch(page, document.getElementById("action-result"));
 drawAll().catch((error) => console.info(`Charts come with the next try: ${error.message}`));
-follow(events, details, {
+follow(events, page.dataset.details, {
   onSnapshot: show,
   onConnection: (isConnected, isLoggedOut) => connection.set(isConnected, isLoggedOut),
 });

@@ -2,6 +2,7 @@
 
 let wasUnderWay = null; // Number of the checkpoint that was under way.
 let state = null; // The job's, as the page showed it last.
+let slow = ""; // What was said of the channel that is waited for.
 
 export function begin(status) {
   state = status;
@@ -17,6 +18,9 @@ export function announce(element, snapshot) {
       news.push(`Checkpoint ${progress.number} failed: ${progress.why}.`);
     }
     wasUnderWay = progress.is_under_way ? progress.number : null;
+    const waits = progress.is_under_way ? snapshot.graph.slow : "";
+    if (waits && waits !== slow) news.push(`Checkpoint ${progress.number}: ${waits}.`);
+    slow = waits;
   }
   if (news.length) element.textContent = news.join(" ");
 }
