@@ -121,7 +121,8 @@ def _waits_for(facts: Facts, key: Key, missing_of: dict[str, list[Key]]) -> list
 def _blame(facts: Facts, root: _Root) -> Blame:
     seen = facts.evidence.subtasks.get(root.key)
     if seen is not None and seen.sent_on and facts.evidence.stall(root.key) is None:
-        return Blame(root.key, Why.IDLE, (root.key,), seen.rates, silent_ms=seen.silent_ms)
+        why = Why.UNKNOWN if seen.rates is None else Why.IDLE
+        return Blame(root.key, why, (root.key,), seen.rates, silent_ms=seen.silent_ms)
     return blame(facts, root.key)
 
 
