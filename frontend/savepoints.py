@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.urls import reverse
 
@@ -9,6 +10,7 @@ from checkpoints.models import Checkpoint, Savepoint
 from frontend import status
 from frontend.formatting import (
     age,
+    duration,
     event_time,
     iso,
     milliseconds_between,
@@ -16,6 +18,7 @@ from frontend.formatting import (
     number,
     size,
 )
+from frontend.steps import Acknowledged
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus
 
@@ -43,6 +46,7 @@ def of(row: Savepoint, now: datetime) -> Json:
         "at_text": moment(row.created_at),
         "by": row.created_by.get_username() if row.created_by else "the control plane",
         "facts": _facts(checkpoint, is_there=is_there),
+        "progress": _progress(checkpoint),
         "note": row.note,
         "labels": ", ".join(f"{name}: {text}" for name, text in sorted(row.labels.items())),
         "location": row.location,
@@ -54,6 +58,39 @@ def of(row: Savepoint, now: datetime) -> Json:
         else "",
         "delete": reverse("savepoint-delete", args=[row.job_id, row.pk]) if is_there else "",
     }
+
+
+def in_full(row: Savepoint, now: datetime) -> Json:
+    """The same with each fact by itself, for the page that shows nothing else."""
+    found, checkpoint = of(row, now), row.checkpoint
+    is_there = bool(found["delete"])
+    return found | {
+        "checkpoint": "" if checkpoint is None else f"checkpoint {number(checkpoint.number)}",
+        "checkpoint_url": ""
+        if checkpoint is None
+        else reverse("checkpoint-page", args=[row.job_id, checkpoint.number]),
+        "size": size(checkpoint.state_bytes) if checkpoint and is_there else "",
+        "took": duration(checkpoint.duration_ms) if checkpoint and is_there else "",
+        "event_time": event_time(checkpoint.watermark_ms)
+        if checkpoint and checkpoint.watermark_ms is not None
+        else "",
+        "label_list": [
+            {"text": f"{name}: {text}", "url": _labelled(row.job_id, name, text)}
+            for name, text in sorted(row.labels.items())
+        ],
+    }
+
+
+def _labelled(job_id: str, name: str, text: str) -> str:
+    """The address of the savepoints with a label."""
+    return f"{reverse('job-savepoints', args=[job_id])}?{urlencode({'wanted': f'{name}: {text}'})}"
+
+
+def _progress(checkpoint: Checkpoint | None) -> Json | None:
+    """How far one that is being taken has come; None: it is not, or is waited for."""
+    if checkpoint is None or checkpoint.settled_at is not None:
+        return None
+    return Acknowledged(checkpoint.acknowledged_count, checkpoint.subtask_count).as_json()
 
 
 def _facts(checkpoint: Checkpoint | None, *, is_there: bool) -> str:

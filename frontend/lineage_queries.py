@@ -1,0 +1,124 @@
+"""What the tree of a job's checkpoints is drawn from: nine queries, whatever the job's size.
+
+Two of them count in the database over all checkpoints of the job; none brings more than a few
+hundred rows here.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import Max, Min, OuterRef, Q, Subquery
+
+from checkpoints.models import Checkpoint, Savepoint
+from frontend.lineage import Restored, Taken
+from frontend.queries import COMPLETED_ONCE
+from jobs.models import Attempt, Job
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus
+
+ATTEMPTS_MAX = 2_000  # Those before are drawn as one line.
+SAVEPOINTS_MAX = 60
+FORKS_MAX = 12
+
+_COMPLETED = Q(status__in=COMPLETED_ONCE)
+_IS_PLAIN = Q(kind=CheckpointKind.SAVEPOINT)
+
+
+def restored(job: Job) -> list[Restored]:
+    """What the newest attempts went on from."""
+    rows = Attempt.objects.filter(job=job).order_by("-number")
+    return [
+        Restored(*row) for row in rows.values_list("number", "restored_checkpoint")[:ATTEMPTS_MAX]
+    ]
+
+
+def taken(job: Job) -> list[Taken]:
+    """What each attempt took."""
+    rows = (
+        Checkpoint.objects.filter(job=job)
+        .order_by()
+        .values_list("attempt")
+        .annotate(
+            first=Min("number"),
+            last=Max("number"),
+            newest=Max("number", filter=_COMPLETED & ~_IS_PLAIN),
+        )
+    )
+    return [Taken(*row) for row in rows]
+
+
+def savepoints(job: Job) -> list[Savepoint]:
+    """The newest savepoints that are there or being deleted, with their checkpoints."""
+    kept = Savepoint.objects.filter(job=job, checkpoint__status=CheckpointStatus.COMPLETED)
+    return list(kept.select_related("checkpoint").order_by("-checkpoint__number")[:SAVEPOINTS_MAX])
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A job that began with a checkpoint of this one."""
+
+    id: str
+    name: str
+    status: str
+    uri: str
+    created_at: datetime
+    checkpoint: int | None  # What it began with, as its first attempt or what it is told says.
+
+
+def forks(job: Job) -> list[Fork]:
+    """The newest forks."""
+    first = Attempt.objects.filter(job=OuterRef("pk")).order_by("number")
+    rows = (
+        Job.objects.filter(origin=job)
+        .annotate(began_with=Subquery(first.values("restored_checkpoint")[:1]))
+        .order_by("-created_at", "id")
+        .values_list(
+            "id", "name", "status", "origin_uri", "created_at", "began_with", "restore_number"
+        )
+    )
+    return [
+        Fork(*row[:5], checkpoint=row[5] if row[5] is not None else row[6])
+        for row in rows[:FORKS_MAX]
+    ]
+
+
+def fork_count(job: Job) -> int:
+    """How many forks there are."""
+    return Job.objects.filter(origin=job).count()
+
+
+def checkpoints(job: Job, numbers: Iterable[int]) -> dict[int, Checkpoint]:
+    """The job's checkpoints of these numbers."""
+    rows = Checkpoint.objects.filter(job=job, number__in=list(numbers))
+    return {row.number: row for row in rows}
+
+
+def attempts(job: Job, numbers: Iterable[int]) -> dict[int, Attempt]:
+    """The job's attempts of these numbers."""
+    rows = Attempt.objects.filter(job=job, number__in=list(numbers))
+    return {row.number: row for row in rows}
+
+
+def count_in(job: Job, spans: Sequence[tuple[int, int]]) -> list[int]:
+    """How many checkpoints completed in each span of numbers, both ends included.
+
+    The spans do not overlap. An index holds all that is read.
+    """
+    if not spans:
+        return []
+    bounds = sorted({bound for first, last in spans for bound in (first, last + 1)})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT width_bucket(number, %s::bigint[]), count(*) FROM checkpoints_checkpoint "
+            "WHERE job_id = %s AND status = ANY(%s) AND number >= %s AND number < %s GROUP BY 1",
+            [bounds, job.pk, list(COMPLETED_ONCE), bounds[0], bounds[-1]],
+        )
+        counts: dict[int, int] = dict(cursor.fetchall())
+    # Bucket n holds what is from the n-th bound on, counted from 1.
+    places: dict[int, int] = {bound: at + 1 for at, bound in enumerate(bounds)}
+    return [
+        sum(counts.get(bucket, 0) for bucket in range(places[first], places[last + 1]))
+        for first, last in spans
+    ]

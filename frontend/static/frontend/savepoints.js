@@ -1,0 +1,73 @@
+// The page of a job's savepoints: follows those that are taken, and draws the tree anew.
+
+import { fill } from "./bind.js";
+import { localise } from "./times.js";
+import { refetch } from "./refetch.js";
+
+const page = document.getElementById("savepoint-page");
+const announcer = document.getElementById("announcer");
+let states = null; // Of the savepoints by id, to say what changed.
+let etag = null; // Of the tree.
+
+async function show(value) {
+  fill(page.querySelector("#savepoints"), value);
+  offerCopies();
+  announce(value.savepoints);
+  await drawTree();
+}
+
+async function drawTree() {
+  const headers = { Accept: "text/html" };
+  if (etag) headers["If-None-Match"] = etag;
+  const response = await fetch(page.dataset.lineage, { headers, redirect: "manual" });
+  if (response.status === 304) return;
+  if (!response.ok) throw new Error(`${page.dataset.lineage} answered ${response.status}`);
+  const isFirst = etag === null;
+  etag = response.headers.get("ETag");
+  const found = new DOMParser().parseFromString(await response.text(), "text/html");
+  const tree = document.getElementById("lineage");
+  // What is on the page came with it; taking it away would take the focus with it.
+  if (isFirst && tree.contains(document.activeElement)) return;
+  tree.replaceWith(document.adoptNode(found.getElementById("lineage")));
+  localise(page);
+}
+
+function announce(savepoints) {
+  const now = new Map(savepoints.map(({ id, name, status }) => [id, `${name}: ${status.text}`]));
+  const news = [...now].filter(([id, said]) => states !== null && states.get(id) !== said);
+  if (news.length) announcer.textContent = news.map(([, said]) => said).join(". ");
+  states = now;
+}
+
+function offerCopies() {
+  if (!navigator.clipboard) return; // Not in a page without https: one click selects it all.
+  for (const button of page.querySelectorAll("[data-copy][hidden]")) button.hidden = false;
+}
+
+page.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = "Selected";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 2_000);
+});
+
+offerCopies();
+refetch(page, {
+  relevant: ({ status, savepoints, lineage, operations, attempt, progress }) => [
+    status,
+    savepoints,
+    lineage,
+    operations,
+    attempt,
+    progress?.kind === "Savepoint" ? progress.acknowledged : null,
+  ],
+  show,
+  says: (since) =>
+    `The control plane has not been reached since ${since}; this page shows how things were then.`,
+});

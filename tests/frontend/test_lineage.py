@@ -1,0 +1,192 @@
+"""What was restored from what, as lanes, strands and rows of a drawing."""
+
+from frontend.lineage import (
+    COLUMNS_MAX,
+    Drawing,
+    Entry,
+    Gap,
+    Restored,
+    Strand,
+    Taken,
+    draw,
+    gaps,
+    lanes,
+    place,
+    strands,
+)
+
+# weir.protocol.lineage's own example.
+BACK_AND_ON = (
+    [Restored(1, None), Restored(2, 4), Restored(3, 6)],
+    [Taken(1, 1, 6, 6), Taken(2, 7, 8, 8), Taken(3, 9, 9, 9)],
+)
+BACK = (BACK_AND_ON[0][:2], BACK_AND_ON[1][:2])
+
+
+def spans(drawn: list[Strand]) -> list[list[tuple[int, int]]]:
+    return [strand.spans for strand in drawn]
+
+
+def test_a_job_that_has_taken_nothing_has_no_strand() -> None:
+    assert strands(lanes([], [])) == []
+    (line,) = strands(lanes([Restored(1, None)], []))
+    assert (line.is_live, line.spans, line.newest) == (True, [], None)
+
+
+def test_recoveries_from_the_newest_checkpoint_continue_one_line() -> None:
+    (line,) = strands(
+        lanes(
+            [Restored(1, None), Restored(2, 5), Restored(3, 9)],
+            [Taken(1, 1, 6, 5), Taken(2, 7, 9, 9), Taken(3, 10, 12, 12)],
+        )
+    )
+    assert line.spans == [(1, 12)]
+    assert line.newest == 12
+
+
+def test_what_was_gone_back_behind_branches_off_the_line() -> None:
+    line, rest = strands(lanes(*BACK))
+    assert line.spans == [(1, 4), (7, 8)]
+    assert (rest.is_live, rest.parent, rest.base, rest.spans) == (False, 0, 4, [(5, 6)])
+
+
+def test_going_forward_again_makes_the_other_branch_the_one_left_behind() -> None:
+    line, rest = strands(lanes(*BACK_AND_ON))
+    assert line.spans == [(1, 6), (9, 9)]
+    assert (rest.base, rest.spans) == (4, [(7, 8)])
+
+
+def test_a_rollback_that_has_taken_nothing_yet_ends_the_line_at_its_base() -> None:
+    line, *rest = strands(lanes([*BACK[0], Restored(3, 2)], BACK[1]))
+    assert line.spans == [(1, 2)]
+    assert [(one.base, one.spans) for one in rest] == [(2, [(3, 6)]), (4, [(7, 8)])]
+    assert rest[1].parent == rest[0].index
+
+
+def test_attempts_that_came_to_nothing_are_no_branches() -> None:
+    attempts = [Restored(1, None), Restored(2, 4), Restored(3, 4), Restored(4, 4)]
+    found = strands(lanes(attempts, [Taken(1, 1, 6, 6), Taken(4, 7, 8, 8)]))
+    assert spans(found) == [[(1, 4), (7, 8)], [(5, 6)]]
+
+
+def test_an_attempt_that_has_not_begun_yet_is_where_the_one_before_is() -> None:
+    found = strands(lanes([*BACK[0], Restored(3, None)], BACK[1]))
+    assert spans(found) == spans(strands(lanes(*BACK)))
+
+
+def test_branches_of_branches_hang_where_they_began() -> None:
+    attempts = [Restored(1, None), Restored(2, 3), Restored(3, 7), Restored(4, 2)]
+    taken = [Taken(1, 1, 5, 5), Taken(2, 6, 9, 9), Taken(3, 10, 12, 12), Taken(4, 13, 13, 13)]
+    found = strands(lanes(attempts, taken))
+    assert found[0].spans == [(1, 2), (13, 13)]
+    by_span = {strand.spans[0]: strand for strand in found[1:]}
+    rest = by_span[(3, 5)]
+    assert (rest.base, rest.parent) == (2, 0)
+    first = by_span[(6, 9)]
+    assert (first.base, first.parent) == (3, rest.index)
+    second = by_span[(10, 12)]
+    assert (second.base, second.parent) == (7, first.index)
+
+
+def test_a_fork_begins_with_a_checkpoint_that_is_not_its_own() -> None:
+    (line,) = strands(lanes([Restored(1, 40), Restored(2, 43)], [Taken(1, 41, 44, 43)]))
+    assert (line.base, line.parent, line.spans) == (40, None, [(41, 44)])
+
+
+def test_checkpoints_of_unknown_attempts_are_on_the_line() -> None:
+    (line,) = strands(lanes([Restored(7, 60)], [Taken(2, 1, 60, 60), Taken(7, 61, 70, 70)]))
+    assert line.spans == [(1, 70)]
+
+
+def test_a_savepoint_beside_the_line_is_no_branch_until_something_goes_on_from_it() -> None:
+    taken = [Taken(1, 1, 6, 5), Taken(2, 7, 9, 9)]  # 6 is a savepoint.
+    assert len(strands(lanes([Restored(1, None), Restored(2, 5)], taken))) == 1
+    line, rest = strands(lanes([Restored(1, None), Restored(2, 5), Restored(3, 6)], taken))
+    assert (line.newest, rest.base, rest.spans) == (6, 6, [(7, 9)])
+
+
+def placed(*numbers: int) -> list[Strand]:
+    drawn = strands(lanes(*BACK))
+    place(drawn, numbers)
+    return drawn
+
+
+def test_points_are_what_matters_and_the_rest_is_counted_between_them() -> None:
+    line, rest = placed(2)
+    assert (line.points, rest.points) == ([2, 4, 8], [6])
+    assert gaps([line, rest]) == [
+        Gap(0, ((1, 1),)),
+        Gap(0, ((3, 3),)),
+        Gap(0, ((7, 7),)),
+        Gap(1, ((5, 5),)),
+    ]
+
+
+def test_numbers_that_no_checkpoint_has_are_no_points() -> None:
+    line, rest = placed(0, 9, 1_000)
+    assert (line.points, rest.points) == ([4, 8], [6])
+
+
+def test_a_gap_across_attempts_leaves_out_what_is_on_other_strands() -> None:
+    drawn = strands(
+        lanes(
+            [Restored(1, None), Restored(2, 5), Restored(3, 8), Restored(4, 3)],
+            [Taken(1, 1, 6, 5), Taken(2, 7, 8, 8), Taken(3, 9, 10, 10), Taken(4, 11, 12, 12)],
+        )
+    )
+    place(drawn, ())
+    (rest,) = [gap for gap in gaps(drawn) if gap.strand == 1]
+    assert rest.spans == ((4, 9),)
+
+
+# The drawing --------------------------------------------------------------------------------------
+
+
+def drawing(drawn: list[Strand], forks: dict[int, int | None] | None = None) -> Drawing:
+    entries = [Entry("point", s.index, (n, 0), n) for s in drawn for n in s.points]
+    for index, base in (forks or {}).items():
+        entries.append(Entry("fork", index, (base or 10**9, 1), index))
+    return draw(drawn, entries, forks or {})
+
+
+def test_the_line_is_straight_and_branches_turn_off_at_their_base() -> None:
+    found = drawing(placed(2))
+    assert [(row.entry.number, row.column) for row in found.rows] == [
+        (2, 0), (4, 0), (6, 1), (8, 0)
+    ]  # fmt: skip
+    assert [len(row.turns) for row in found.rows] == [0, 1, 0, 0]
+    assert found.columns == 2
+    top, base, left, newest = ([(r.column, r.from_top, r.to_bottom) for r in row.rails]
+                               for row in found.rows)  # fmt: skip
+    assert top == [(0, False, True)]
+    assert base == [(0, True, True)]  # The branch begins with its turn.
+    assert left == [(0, True, True), (1, True, False)]
+    assert newest == [(0, True, False)]
+
+
+def test_a_fork_hangs_below_what_it_began_with() -> None:
+    found = drawing(placed(2), {2: 2, 3: None})
+    fork = next(row for row in found.rows if row.entry.number == 2 and row.entry.kind == "fork")
+    assert (fork.column, fork.is_live) == (1, False)
+    assert [turn.is_fork for turn in found.rows[0].turns] == [True]
+    unknown = next(row for row in found.rows if row.entry.kind == "fork" and row is not fork)
+    assert unknown.rails == ()
+
+
+def test_no_two_strands_share_a_column_in_a_row() -> None:
+    attempts, taken, first = [Restored(1, None)], [Taken(1, 1, 40, 40)], 41
+    for attempt in range(2, 30):
+        attempts.append(Restored(attempt, attempt % 5 + 1))
+        taken.append(Taken(attempt, first, first + 3, first + 3))
+        first += 4
+    drawn = strands(lanes(attempts, taken))
+    place(drawn, range(1, first, 3))
+    found = drawing(drawn)
+    assert found.columns <= COLUMNS_MAX
+    assert found.hidden > 0
+    shown = {row.entry.strand for row in found.rows}
+    assert len(shown) + found.hidden == len([s for s in drawn if s.points])
+    for row in found.rows:
+        columns = [rail.column for rail in row.rails] + [turn.column for turn in row.turns]
+        assert len(columns) == len(set(columns))
+        assert row.column in columns or not row.rails
