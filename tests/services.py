@@ -76,6 +76,17 @@ def database_url() -> str:
     )
 
 
+def others_at_work() -> int:
+    """How many other connections to this test's database are in the middle of something."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND state <> 'idle'"
+        )
+        (found,) = cursor.fetchone()
+    return int(found)
+
+
 @contextmanager
 def celery_on(broker_url: str) -> Iterator[None]:
     """Celery tasks sent inside go to ``broker_url``."""

@@ -192,6 +192,11 @@ class Window:
         found = self.do(lambda page: page.locator(selector).filter(visible=True).all_inner_texts())
         return [" ".join(words.split()) for words in found]
 
+    def content(self, selector: str) -> str:
+        """The text in the first such element, visible or not; that of pictures as well."""
+        found = self.do(lambda page: page.locator(selector).all_text_contents())
+        return " ".join(found[0].split()) if found else ""
+
     def count(self, selector: str) -> int:
         """How many such elements there are, visible or not."""
         return self.do(lambda page: page.locator(selector).count())

@@ -10,8 +10,8 @@ from controlplane.accounts.models import Role
 from controlplane.embedded.redis import Redis
 from tests.frontend import rows
 from tests.frontend.browser import Chromium, Window, chromium, needs_chromium
-from tests.frontend.server import WebProcess, web_process
-from tests.services import database_url
+from tests.frontend.server import WebProcess, wait_for, web_process
+from tests.services import database_url, others_at_work
 
 
 @pytest.fixture
@@ -55,9 +55,21 @@ def process(
 
 
 @pytest.fixture
-def web(transactional_db: None, redis: Redis, process: WebProcess) -> WebProcess:
-    """The web process over this test's rows."""
-    return process
+def web(transactional_db: None, redis: Redis, process: WebProcess) -> Iterator[WebProcess]:
+    """The web process over this test's rows.
+
+    It answers what it was asked before they are deleted: emptying tables that somebody reads from
+    would be a deadlock.
+    """
+    yield process
+    quiet_looks = 0
+
+    def is_quiet() -> bool:
+        nonlocal quiet_looks
+        quiet_looks = 0 if others_at_work() else quiet_looks + 1
+        return quiet_looks == 3
+
+    wait_for(is_quiet, "the web process has answered everything")
 
 
 @pytest.fixture

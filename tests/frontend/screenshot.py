@@ -75,14 +75,21 @@ def _server() -> Iterator[str]:
     from django.test import override_settings
 
     from tests.frontend.server import web_process
-    from tests.services import database_url, running_postgres, running_redis, use_database
+    from tests.services import (
+        celery_on,
+        database_url,
+        running_postgres,
+        running_redis,
+        use_database,
+    )
 
     with running_postgres() as postgres, running_redis() as redis:
         use_database(postgres.url)
         call_command("migrate", verbosity=0)
         with (
             tempfile.TemporaryDirectory() as home,
-            override_settings(REDIS_URL=redis.url),
+            override_settings(REDIS_URL=redis.url, CELERY_BROKER_URL=redis.url),
+            celery_on(redis.url),
             web_process(Path(home), database_url(), redis.url) as web,
         ):
             yield web.url

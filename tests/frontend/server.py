@@ -44,7 +44,10 @@ class WebProcess:
             self._process = subprocess.Popen(
                 command, env=self._environment, stdout=log, stderr=subprocess.STDOUT
             )
-        wait_for(self._answers, f"the web process answers; {self._log}", START_TIMEOUT_S)
+        try:
+            wait_for(self._answers, "the web process answers", START_TIMEOUT_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()[-4_000:]}") from None
 
     def _answers(self) -> bool:
         assert self._process is not None

@@ -10,6 +10,7 @@ export function watch(root, result) {
       }
       event.preventDefault();
       event.stopImmediatePropagation();
+      dialog.addEventListener("close", () => returnTo(form), { once: true });
       dialog.showModal();
       dialog.querySelector("[data-confirmed]")?.addEventListener("click", () => {
         dialog.close();
@@ -28,6 +29,12 @@ export function watch(root, result) {
       send(form, result);
     });
   }
+}
+
+/** The browser gives the focus back to the button, but not where its menu has closed meanwhile. */
+function returnTo(form) {
+  const menu = form.closest("details");
+  if (menu && !menu.open) menu.querySelector("summary").focus();
 }
 
 async function send(form, result) {
