@@ -8,7 +8,6 @@ page when the revision of it in here changes.
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from django.urls import reverse
@@ -19,10 +18,10 @@ from frontend import (
     facts,
     graph,
     graph_state,
+    kept_verdicts,
     outcomes,
     queries,
     status,
-    verdicts,
 )
 from frontend.formatting import (
     NOTHING,
@@ -45,9 +44,6 @@ from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 # While a checkpoint is younger than this, what held the one before it is more worth reading.
 VERDICT_PATIENCE_MS = 2_000.0
-VERDICTS_KEPT = 256
-VERDICT_PACE_MS = 1_000.0
-VERDICT_LARGE = 1_000  # Operator subtasks.
 
 Json = dict[str, Any]
 
@@ -95,7 +91,7 @@ def with_graph(job_id: str) -> tuple[Json, graph.Graph] | None:
         due_at=coordinator.due_at if coordinator else None,
     )
     judged = _judged(shown, settled, now)
-    verdict = _verdict(judged, now) if judged else None
+    verdict = kept_verdicts.of(judged) if judged else None
     operators = graph.of(queries.operators(job_id), queries.edges(job_id))
     value = {
         "now": iso(now),
@@ -177,48 +173,6 @@ def _judged(
     took = milliseconds_between(shown.triggered_at, now) or 0.0
     usual = settled[0].duration_ms or 0.0
     return shown if took > max(VERDICT_PATIENCE_MS, usual) else settled[0]
-
-
-def _verdict(checkpoint: Checkpoint, now: datetime) -> Json:
-    pace_ms = VERDICT_PACE_MS if checkpoint.subtask_count <= VERDICT_LARGE else 3 * VERDICT_PACE_MS
-    return _kept_verdict(_Judged(checkpoint, int(now.timestamp() * 1_000 // pace_ms)))
-
-
-class _Judged:
-    """A checkpoint as the key of its verdict.
-
-    Once it has settled that changes only with its details. Before, it is made again with every
-    acknowledgement, and as time goes by; of a large job, whose verdict takes many rows and whose
-    acknowledgements come all the time, only every few seconds.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, pace: int) -> None:
-        self.checkpoint = checkpoint
-        self.key: tuple[Any, ...] = (
-            checkpoint.job_id,
-            checkpoint.pk,
-            checkpoint.status,
-            checkpoint.has_details,
-        )
-        if checkpoint.settled_at is None:
-            is_large = checkpoint.subtask_count > VERDICT_LARGE
-            self.key += (pace, None if is_large else checkpoint.acknowledged_count)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Judged) and self.key == other.key
-
-
-@lru_cache(maxsize=VERDICTS_KEPT)
-def _kept_verdict(judged: _Judged) -> Json:
-    return verdicts.of(judged.checkpoint)
-
-
-def forget_verdicts() -> None:
-    """Make every verdict anew: rows have come back under the ids of others."""
-    _kept_verdict.cache_clear()
 
 
 def _judged_name(checkpoint: Checkpoint | None) -> Json | None:

@@ -9,6 +9,7 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
     Avg,
     BigIntegerField,
+    BooleanField,
     Case,
     Count,
     DateTimeField,
@@ -213,9 +214,9 @@ def held_up(job_id: str, checkpoint_number: int | None) -> tuple[list[Waiting], 
     The first ``WAITING_READ`` of them: those that are stuck, then those that wait for longest.
     """
     rows = (
-        Subtask.objects.filter(Q(aligning__checkpoint=checkpoint_number) | ~Q(stall=None))
+        Subtask.objects.filter(Q(aligning__checkpoint=checkpoint_number) | Q(stall__isnull=False))
         .filter(job=job_id)
-        .annotate(is_free=ExpressionWrapper(Q(stall=None), output_field=IntegerField()))
+        .annotate(is_free=ExpressionWrapper(Q(stall__isnull=True), output_field=BooleanField()))
         .order_by("is_free", "aligning__since_ms", "chain", "index")
         .values("chain", "index", "aligning", "stall")[:WAITING_READ]
     )

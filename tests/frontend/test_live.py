@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from checkpoints import services
 from checkpoints.models import Checkpoint
 from controlplane import clock
-from frontend import live, queries
+from frontend import kept_verdicts, live, queries
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests.frontend import rows, rows_graph
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
@@ -30,7 +30,7 @@ def chains(value: dict) -> dict[str, dict]:
 
 @pytest.fixture(autouse=True)
 def no_verdict_is_kept() -> None:
-    live.forget_verdicts()  # Rows of tests that were rolled back have been given their ids again.
+    kept_verdicts.forget()  # Rows of tests that were rolled back have been given their ids again.
 
 
 def test_no_job_has_no_snapshot() -> None:
@@ -256,6 +256,33 @@ def test_a_settled_verdict_is_made_once() -> None:
     with CaptureQueriesContext(connection) as captured:
         assert shot(job)["verdict"] == first["verdict"]
     assert len(captured) == QUERIES
+
+
+def test_a_verdict_under_way_that_takes_long_is_not_made_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = rows.running()
+    row = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING)
+    clock_s = [0.0]
+    made = []
+
+    def slow(checkpoint: Checkpoint) -> dict:
+        clock_s[0] += 0.5
+        made.append(checkpoint.acknowledged_count)
+        return {"made": len(made)}
+
+    monkeypatch.setattr(kept_verdicts.time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(kept_verdicts.verdicts, "of", slow)
+    seen = []
+    for seconds in range(8):
+        clock_s[0] = max(clock_s[0], float(seconds))
+        row.acknowledged_count = seconds
+        seen.append(kept_verdicts.of(row)["made"])
+    assert seen == [1, 1, 1, 1, 1, 1, 2, 2]  # 0.5 s for the first one, then rest for 5 s.
+    row.status, row.settled_at = CheckpointStatus.COMPLETED, row.triggered_at
+    assert kept_verdicts.of(row) == {"made": 3}  # What it came to is told at once.
+    clock_s[0] += 1_000
+    assert kept_verdicts.of(row) == {"made": 3}
 
 
 def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
