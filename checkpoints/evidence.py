@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from checkpoints.models import Checkpoint
 from checkpoints.verdict_facts import (
     Aligning,
     ChainSeen,
@@ -90,57 +89,67 @@ def take(
     heard_ms = max((clock.to_ms(row.updated_at) for row in rows), default=now_ms)
     standing = {row.index for row in rows if row.stall}
     sent = _senders_of_arrived(rows, number)
+    picture = _Picture(number, heard_ms, standing, sent)
     wanted = missing if isinstance(missing, set | frozenset) else set(missing)
-    shown = {
-        row.key: _seen(row, number, heard_ms, standing, sent, is_missing=row.key in wanted)
-        for row in _notable(rows)
-    }
-    absent = [
-        (row.key, _seen(row, number, heard_ms, standing, sent, is_missing=True))
-        for row in rows
-        if row.key in wanted
-    ]
-    absent.sort(key=lambda item: _importance(item[1]))
-    shown |= dict(absent[:MISSING_KEPT])
+    absent = [row for row in rows if row.key in wanted]
+    kept = sorted(absent, key=picture.importance)[:MISSING_KEPT]
+    shown = {row.key: row for row in _notable(rows)} | {row.key: row for row in kept}
     return {
         "at_ms": now_ms,
         "chains": _chains(rows),
-        "subtasks": list(shown.values()),
-        "missing": [name_of(key) for key, _ in absent[:MISSING_KEPT]],
+        "subtasks": [picture.of(row, is_missing=row.key in wanted) for row in shown.values()],
+        "missing": [name_of(row.key) for row in kept],
         "missing_count": len(absent),
         "stalls": (noted or {}).get("stalls", {}),
     }
 
 
-def _seen(
-    row: Row,
-    number: int,
-    heard_ms: int,
-    standing: Collection[int],
-    sent: Collection[str],
-    *,
-    is_missing: bool,
-) -> Json:
-    found: Json = {"chain": row.chain, "index": row.index, "status": row.status}
-    if row.rates:
-        found["rates"] = {
-            "busy": round(row.rates["busy"], 3),
-            "back_pressured": round(row.rates["back_pressured"], 3),
-            "idle": round(row.rates["idle"], 3),
-            "records_in_per_s": round(row.rates["records_in_per_s"], 1),
-        }
-    if row.stall:
-        found["stall"] = row.stall | {"stack": row.stall["stack"][-STACK_LENGTH_MAX:]}
-    if is_missing and row.aligning and row.aligning["checkpoint"] == number:
-        found["aligning"] = _aligning(row.aligning)
-    if is_missing and name_of(row.key) in sent:
-        found["sent_on"] = True
-    silent_ms = heard_ms - clock.to_ms(row.updated_at)
-    # A loop that stands in a call says nothing for the others of its slot: that is the call's.
-    is_running = row.status == SubtaskStatus.RUNNING
-    if silent_ms >= SILENT_MS and is_running and row.index not in standing:
-        found["silent_ms"] = silent_ms
-    return found
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """How one subtask's row looks beside all others."""
+
+    number: int  # Of the checkpoint.
+    heard_ms: int  # When any of them was last heard of.
+    standing: Collection[int]  # Slots whose loop stands in a call.
+    sent: Collection[str]  # Subtasks whose barrier somebody has.
+
+    def of(self, row: Row, *, is_missing: bool) -> Json:
+        """A subtask as it is kept."""
+        found: Json = {"chain": row.chain, "index": row.index, "status": row.status}
+        if row.rates:
+            found["rates"] = {
+                "busy": round(row.rates["busy"], 3),
+                "back_pressured": round(row.rates["back_pressured"], 3),
+                "idle": round(row.rates["idle"], 3),
+                "records_in_per_s": round(row.rates["records_in_per_s"], 1),
+            }
+        if row.stall:
+            found["stall"] = row.stall | {"stack": row.stall["stack"][-STACK_LENGTH_MAX:]}
+        if is_missing and row.aligning and row.aligning["checkpoint"] == self.number:
+            found["aligning"] = _aligning(row.aligning)
+        if is_missing and name_of(row.key) in self.sent:
+            found["sent_on"] = True
+        if (silent_ms := self._silent_ms(row)) is not None:
+            found["silent_ms"] = silent_ms
+        return found
+
+    def _silent_ms(self, row: Row) -> int | None:
+        """For how long nothing was heard of a subtask, where that is too long."""
+        silent_ms = self.heard_ms - clock.to_ms(row.updated_at)
+        # A loop that stands in a call says nothing for the others of its slot: that is the call's.
+        if row.status != SubtaskStatus.RUNNING or row.index in self.standing:
+            return None
+        return silent_ms if silent_ms >= SILENT_MS else None
+
+    def importance(self, row: Row) -> tuple[bool, bool, bool, bool, float]:
+        """Who explains more comes first."""
+        return (
+            not row.stall,
+            self._silent_ms(row) is None and row.status == SubtaskStatus.RUNNING,
+            name_of(row.key) not in self.sent,
+            bool(row.aligning and row.aligning["checkpoint"] == self.number),
+            -row.rates["busy"] if row.rates else 0.0,
+        )
 
 
 def _aligning(value: Json) -> Json:
@@ -190,18 +199,6 @@ def _notable(rows: Sequence[Row]) -> list[Row]:
         found |= {row.key: row for row in kept}
     stalled = sorted((row for row in rows if row.stall), key=lambda r: -r.stall["stalled_ms"])  # type: ignore[index]
     return list((found | {row.key: row for row in stalled[:STALLS_KEPT]}).values())
-
-
-def _importance(seen: Json) -> tuple[bool, bool, bool, bool, float]:
-    """Who explains more comes first."""
-    rates, aligning = seen.get("rates"), seen.get("aligning")
-    return (
-        "stall" not in seen,
-        "silent_ms" not in seen and seen["status"] == SubtaskStatus.RUNNING,
-        "sent_on" not in seen,
-        aligning is not None,
-        -rates["busy"] if rates else 0.0,
-    )
 
 
 def _chains(rows: Iterable[Row]) -> Json:
@@ -263,11 +260,6 @@ def _longest(known: Json, new: Json) -> Json:
 
 
 # Reading ------------------------------------------------------------------------------------------
-
-
-def of(checkpoint: Checkpoint) -> Evidence:
-    """What a settled checkpoint keeps; empty where it keeps nothing."""
-    return read(checkpoint.evidence or {})
 
 
 def read(value: Json) -> Evidence:

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import DateTimeField, Func, QuerySet
 
 from checkpoints import evidence, verdict
 from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
@@ -20,7 +21,7 @@ from checkpoints.verdict_facts import (
 )
 from checkpoints.verdict_result import Verdict
 from controlplane import clock
-from jobs.models import Attempt, Job, Worker
+from jobs.models import Attempt, Worker
 from jobs.models import Edge as EdgeRow
 from jobs.models import Operator as OperatorRow
 from weir.protocol.elements import CheckpointKind
@@ -32,6 +33,8 @@ COMPLETED_ONCE = (
     CheckpointStatus.SUBSUMED,
     CheckpointStatus.DISCARDED,
 )
+
+_NOW = Func(function="clock_timestamp", output_field=DateTimeField())
 
 __all__ = ["Verdict", "of_checkpoint"]
 
@@ -46,15 +49,22 @@ def of_checkpoint(checkpoint: Checkpoint) -> Verdict:
 
 def facts_of(checkpoint: Checkpoint) -> Facts:
     """What the verdict is made from."""
+    kept, config, now = (
+        Checkpoint.objects.filter(pk=checkpoint.pk)
+        .values_list("evidence", "job__checkpoint_config", _NOW)
+        .get()
+    )
+    now_ms = clock.to_ms(now)
     acks = _acks(checkpoint)
     attempt = (
         Attempt.objects.filter(job=checkpoint.job_id, number=checkpoint.attempt)
         .select_related("driver")
         .only("cause", "driver__slots")
+        .order_by("number")
         .first()
     )
     return Facts(
-        times=_times(checkpoint, attempt),
+        times=_times(checkpoint, attempt, config or {}, now_ms),
         operators=_operators(checkpoint.job_id),
         edges=[
             Edge(*row)
@@ -71,21 +81,20 @@ def facts_of(checkpoint: Checkpoint) -> Facts:
                 "operator", "index", "gate", "upstream", "arrived_ms", "blocked_ms", "bytes_during"
             )
         ],
-        evidence=_evidence(checkpoint, acks),
+        evidence=_evidence(checkpoint, kept or {}, acks, now_ms),
         slots=_slots(attempt),
     )
 
 
-def _times(checkpoint: Checkpoint, attempt: Attempt | None) -> Times:
-    config = (
-        Job.objects.filter(pk=checkpoint.job_id).values_list("checkpoint_config", flat=True).first()
-    ) or {}
+def _times(
+    checkpoint: Checkpoint, attempt: Attempt | None, config: dict[str, Any], now_ms: int
+) -> Times:
     settled = checkpoint.settled_at
     return Times(
         number=checkpoint.number,
         status=CheckpointStatus(checkpoint.status),
         triggered_at_ms=clock.to_ms(checkpoint.triggered_at),
-        now_ms=clock.now_ms(),
+        now_ms=now_ms,
         settled_at_ms=None if settled is None else clock.to_ms(settled),
         kind=CheckpointKind(checkpoint.kind),
         duration_ms=checkpoint.duration_ms,
@@ -163,22 +172,23 @@ def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
     }
 
 
-def _evidence(checkpoint: Checkpoint, acks: dict[Key, Ack]) -> Evidence:
+def _evidence(
+    checkpoint: Checkpoint, kept: dict[str, Any], acks: dict[Key, Ack], now_ms: int
+) -> Evidence:
     if checkpoint.settled_at is not None:
-        return evidence.of(checkpoint)
+        return evidence.read(kept)
     rows = evidence.rows_of(checkpoint.job_id, with_aligning=True)
     gone = SubtaskStatus.FINISHED  # It takes part in no checkpoint any more.
     missing = {row.key for row in rows if row.key not in acks and row.status != gone}
-    return evidence.read(
-        evidence.take(
-            rows,
-            number=checkpoint.number,
-            attempt=checkpoint.attempt,
-            now_ms=clock.now_ms(),
-            missing=missing,
-            noted=checkpoint.evidence,
-        )
+    picture = evidence.take(
+        rows,
+        number=checkpoint.number,
+        attempt=checkpoint.attempt,
+        now_ms=now_ms,
+        missing=missing,
+        noted=kept,
     )
+    return evidence.read(picture)
 
 
 def _slots(attempt: Attempt | None) -> dict[int, Slot]:

@@ -215,6 +215,46 @@ class ChannelSerializer(serializers.Serializer):
     bytes_during = serializers.IntegerField(help_text="Taken or kept in flight while aligning.")
 
 
+class VerdictHopSerializer(serializers.Serializer):
+    """One place on the way from a late barrier to what is slow."""
+
+    uid = serializers.CharField(help_text="Of the operator that heads the chain.")
+    name = serializers.CharField(help_text="The subtask.")
+    text = serializers.CharField(help_text="The operator's name, and its share of time.")
+
+
+class VerdictChannelSerializer(serializers.Serializer):
+    """The channel whose barrier the others waited for."""
+
+    sender = serializers.CharField(help_text="The sending subtask.")
+    receiver = serializers.CharField(help_text="The receiving subtask.")
+    text = serializers.CharField(help_text="How late its barrier was, behind how many bytes.")
+
+
+class VerdictSerializer(serializers.Serializer):
+    """Why a checkpoint took as long as it did, failed, or is late: the text of the pages."""
+
+    tone = serializers.CharField(
+        help_text="`good`: nothing to do; `warn`: slow or late; `bad`: it failed; `busy`: it is "
+        "under way and not late."
+    )
+    headline = serializers.CharField(help_text="One sentence, which names the culprit.")
+    because = serializers.ListField(
+        child=serializers.CharField(), help_text="The numbers that it rests on."
+    )
+    advice = serializers.ListField(child=serializers.CharField(), help_text="What to do.")
+    path = VerdictHopSerializer(
+        many=True, help_text="From the late channel's receiver to what is really slow."
+    )
+    channel = VerdictChannelSerializer(allow_null=True, help_text="Null: no barrier was late.")
+    culprits = serializers.ListField(
+        child=serializers.CharField(), help_text="Subtasks, the worst first."
+    )
+    stack = serializers.CharField(
+        help_text="Of a call that does not return, or of the error; empty: none."
+    )
+
+
 class LastCheckpointSerializer(serializers.ModelSerializer):
     """A job's newest completed checkpoint: what it would be restored from."""
 

@@ -15,6 +15,7 @@ urlpatterns = [
     path(_OF_CHECKPOINT, views.CheckpointView.as_view(), name="checkpoint"),
     path(f"{_OF_CHECKPOINT}/acks", views.AcksView.as_view(), name="checkpoint-acks"),
     path(f"{_OF_CHECKPOINT}/channels", views.ChannelsView.as_view(), name="checkpoint-channels"),
+    path(f"{_OF_CHECKPOINT}/verdict", views.VerdictView.as_view(), name="checkpoint-verdict"),
     path(f"{_OF_JOB}/savepoints", savepoints.JobSavepointsView.as_view(), name="job-savepoints"),
     path(f"{_OF_JOB}/stop", going_back.StopView.as_view(), name="job-stop"),
     path(f"{_OF_JOB}/rollback", going_back.RollbackView.as_view(), name="job-rollback"),

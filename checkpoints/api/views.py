@@ -10,7 +10,7 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from checkpoints import services
+from checkpoints import services, verdicts
 from checkpoints.api import channels, filters
 from checkpoints.api import serializers as shapes
 from checkpoints.api.summaries import attach, with_checkpoints
@@ -152,6 +152,27 @@ class AcksView(OfCheckpoint, ListAPIView):
     def get_queryset(self) -> QuerySet[SubtaskAck]:
         """The checkpoint's, without what is not shown."""
         return SubtaskAck.objects.filter(checkpoint=self.checkpoint).defer("handles")
+
+
+class VerdictView(OfCheckpoint, ShowView):
+    """Why a checkpoint took as long as it did."""
+
+    serializer_class = shapes.VerdictSerializer
+
+    @extend_schema(
+        operation_id="get_verdict",
+        tags=["checkpoints"],
+        summary="Why it took as long as it did",
+        parameters=[JOB_ID],
+    )
+    def get(self, request: Request, job_id: str, number: int) -> Response:
+        """Why a checkpoint took as long as it did, why it failed, or what it waits for now.
+
+        From acknowledgements, alignments, the operator graph and what the subtasks were doing. The
+        same text stands on the job's and the checkpoint's page. What was not reported is not
+        claimed.
+        """
+        return Response(self.get_serializer(verdicts.of_checkpoint(self.checkpoint)).data)
 
 
 class ChannelQuery(serializers.Serializer):

@@ -32,6 +32,7 @@ TABLE = {
     ("GET", "jobs/{job_id}/checkpoints/{number}"): "viewer",
     ("GET", "jobs/{job_id}/checkpoints/{number}/acks"): "viewer",
     ("GET", "jobs/{job_id}/checkpoints/{number}/channels"): "viewer",
+    ("GET", "jobs/{job_id}/checkpoints/{number}/verdict"): "viewer",
     ("GET", "jobs/{job_id}/drivers"): "viewer",
     ("GET", "jobs/{job_id}/drivers/{number}/log"): "operator",
     ("GET", "jobs/{job_id}/exceptions"): "viewer",
