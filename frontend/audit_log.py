@@ -65,7 +65,8 @@ class Entry:
     is_control_plane: bool
     action: str  # As it is recorded, and filtered by.
     text: str
-    target: str
+    target: str  # As it is recorded, and filtered by.
+    target_text: str
     target_url: str  # Empty: there is no page of it.
     changes: list[Change]
     address: str
@@ -137,7 +138,7 @@ def _query(request: HttpRequest, cursor: Cursor | None) -> str:
 
 def _entries(rows: Iterable[AuditEntry]) -> list[Entry]:
     found = list(rows)
-    urls = _urls({row.target for row in found})
+    known = _known({row.target for row in found})
     return [
         Entry(
             at=row.at,
@@ -147,7 +148,8 @@ def _entries(rows: Iterable[AuditEntry]) -> list[Entry]:
             action=row.action,
             text=ACTIONS.get(row.action, row.action),
             target=row.target,
-            target_url=urls.get(row.target, ""),
+            target_text=known[row.target].text if row.target in known else row.target,
+            target_url=known[row.target].url if row.target in known else "",
             changes=audit_changes.of(_object(row.before), _object(row.after)),
             address=row.address or "",
             request_id=row.request_id,
@@ -160,8 +162,16 @@ def _object(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) or value is None else {"value": value}
 
 
-def _urls(targets: Iterable[str]) -> dict[str, str]:
-    """Where the targets that have pages have them: jobs that are there, savepoints' jobs."""
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is there of a target."""
+
+    text: str
+    url: str
+
+
+def _known(targets: Iterable[str]) -> dict[str, _Target]:
+    """The targets that have pages: jobs that are there, and savepoints, which their jobs show."""
     jobs, savepoints = {}, {}
     for target in targets:
         kind, _, pk = target.partition("/")
@@ -170,11 +180,14 @@ def _urls(targets: Iterable[str]) -> dict[str, str]:
         elif kind == "savepoint" and (uuid := _uuid(pk)) is not None:
             savepoints[uuid] = target
     found = {
-        jobs[pk]: reverse("job-page", args=[pk])
+        jobs[pk]: _Target(jobs[pk], reverse("job-page", args=[pk]))
         for pk in Job.objects.filter(pk__in=jobs).order_by().values_list("pk", flat=True)
     }
-    rows = Savepoint.objects.filter(pk__in=savepoints).order_by().values_list("pk", "job_id")
-    return found | {savepoints[pk]: reverse("job-savepoints", args=[job_id]) for pk, job_id in rows}
+    rows = Savepoint.objects.filter(pk__in=savepoints).order_by()
+    for pk, name, job_id in rows.values_list("pk", "name", "job_id"):
+        url = reverse("job-savepoints", args=[job_id])
+        found[savepoints[pk]] = _Target(f"savepoint {name} of {job_id}", url)
+    return found
 
 
 def _uuid(text: str) -> UUID | None:

@@ -7,6 +7,7 @@ default, or the *default*; what belongs to the machine is the *server's*.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -53,7 +54,7 @@ class Setting:
     help: str = ""
     source: Source = Source.FACT
     name: str = ""  # As the API and the pipeline's code have it.
-    url: str = ""  # Where the value leads.
+    at: datetime | None = None  # The value is a point in time.
 
     @property
     def source_help(self) -> str:
@@ -147,8 +148,9 @@ def _pipeline(job: Job) -> Iterator[Setting]:
         )
     if job.planned_name:
         yield Setting(JOB["name"].label, job.planned_name, JOB["name"].help, name="planned_name")
+    yield Setting("Submitted", moment(job.created_at), "When.", at=job.created_at)
     by = job.created_by.get_username() if job.created_by else "the control plane"
-    yield Setting("Submitted", f"{moment(job.created_at)} by {by}", "When, and by whom.")
+    yield Setting("Submitted by", by, "Whose account it was.")
     yield Setting("Slots", slots(job.slot_count), "Each runs one subtask of every chain.")
 
 

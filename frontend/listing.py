@@ -36,7 +36,7 @@ EVERYTHING = Wanted()
 LOW_PERCENT, HIGH_PERCENT = 10, 50
 
 GROUPS: Mapping[Group, status.Label] = {
-    Group.ALL: status.Label("All", "done", "Every job."),
+    Group.ALL: status.Label("All", "", "Every job."),
     Group.ATTENTION: status.Label(
         "Need attention",
         "warn",
@@ -109,7 +109,7 @@ def _groups(wanted: Wanted) -> list[Json]:
             "name": group.value,
             "text": words.text,
             "title": words.help,
-            "tone": words.tone if counts[group] else "idle",
+            "tone": words.tone and (words.tone if counts[group] else "idle"),
             "count": f"{counts[group]:,}",
             "url": reverse("job-list") + wanted.of(group).query(),
             "current": "page" if group is wanted.group else "false",

@@ -16,7 +16,7 @@ WIDTH = SHOWN * STEP
 HEIGHT = 28
 _BASE = HEIGHT - 1
 _LEAST = 2  # What took no time at all can still be seen.
-_CROSS = 3.5
+_CROSS_WIDTH, _CROSS_HEIGHT = 4, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def draw(points: Sequence[Point]) -> dict[str, str]:
     for back, point in enumerate(points):
         x = WIDTH - STEP / 2 - back * STEP
         if point.is_failed:
-            left, right, top = x - _CROSS / 2, x + _CROSS / 2, _BASE - _CROSS
+            left, right, top = x - _CROSS_WIDTH / 2, x + _CROSS_WIDTH / 2, _BASE - _CROSS_HEIGHT
             crosses.append(
                 f"M{left:g} {top:g}L{right:g} {_BASE:g}M{left:g} {_BASE:g}L{right:g} {top:g}"
             )

@@ -23,6 +23,11 @@ _FIELDS = {
     "pipeline.script": "script",
     "pipeline.upload": "file",
 }
+_FIELD_OF_KIND = {
+    PipelineKind.MODULE: "module",
+    PipelineKind.SCRIPT: "script",
+    PipelineKind.UPLOAD: "file",
+}
 _FLAGS = ("claims", "allow_non_restored_state", "allow_pickled_state")
 _PLAIN = ("parallelism", "checkpoint_interval_ms", "mode", "restore", "spark_master", "storage")
 _TEXTS = ("parameters", "spark_conf")
@@ -46,7 +51,9 @@ class SubmitForm(forms.Form):
     """A job to be run. What is left empty is up to the pipeline or the server."""
 
     name = forms.CharField(
-        max_length=100, help_text="What people call the job; its id begins with it."
+        max_length=100,
+        help_text="What people call the job; its id begins with it.",
+        error_messages={"required": "Give the job a name."},
     )
     kind = forms.ChoiceField(
         label="Pipeline", choices=KINDS, initial=PipelineKind.MODULE, widget=forms.RadioSelect
@@ -81,7 +88,7 @@ class SubmitForm(forms.Form):
         help_text="Subtasks of each operator, and slots. Left empty: as the pipeline says.",
     )
     checkpoint_interval_ms = forms.IntegerField(
-        label="Checkpoint interval in milliseconds",
+        label="Checkpoint interval (ms)",
         required=False,
         min_value=10,
         max_value=2**31 - 1,
@@ -137,6 +144,12 @@ class SubmitForm(forms.Form):
             conf: The Spark settings that an operator may choose.
         """
         super().__init__(*args, label_suffix="", auto_id="id_%s", **kwargs)
+        # The field of the chosen kind is needed; which one that is, a new form does not know yet.
+        chosen = self.data.get("kind") if self.is_bound else None
+        for kind, name in _FIELD_OF_KIND.items():
+            field = self.fields[name]
+            field.required = chosen in (None, kind) and not self.data.get(kind.value)
+            field.error_messages["required"] = "A pipeline of this kind needs it."
         for given in ("script", "upload"):  # By a link, which need not name the kind as well.
             if self.initial.get(given):
                 self.initial.setdefault("kind", given)

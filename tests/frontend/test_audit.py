@@ -114,7 +114,7 @@ def test_an_entry_says_who_did_what_to_what_from_where(admin: Client) -> None:
     said = text_of(page)
     assert "mara Asked to cancel the job job.cancel" in said
     assert "desired running → became canceled 192.0.2.7" in said
-    assert f'<a href="/jobs/{job.pk}/">job/{job.pk}</a>' in page
+    assert f'<a href="/jobs/{job.pk}/" title="job/{job.pk}">job/{job.pk}</a>' in page
     assert "control plane Lost its driver driver.lost job/gone –" in said
     assert "/jobs/gone/" not in page
 
@@ -198,11 +198,14 @@ def test_a_job_s_log_is_about_it_and_its_savepoints(admin: Client) -> None:
     ):  # fmt: skip
         entry(target=target)
     page = admin.get(f"/jobs/{job.pk}/audit/").content.decode()
-    assert re.findall(r"(?:job|savepoint)/\S+", text_of(page)) == [
-        f"savepoint/{savepoint.pk}",
-        f"job/{job.pk}",
+    assert re.findall(r'href="([^"]+)" title="([^"]+)">([^<]+)', page) == [
+        (
+            f"/jobs/{job.pk}/savepoints/",
+            f"savepoint/{savepoint.pk}",
+            f"savepoint mine of {job.pk}",
+        ),
+        (f"/jobs/{job.pk}/", f"job/{job.pk}", f"job/{job.pk}"),
     ]
-    assert f'<a href="/jobs/{job.pk}/savepoints/">savepoint/{savepoint.pk}</a>' in page
 
 
 def test_the_number_of_queries_is_fixed(admin: Client) -> None:

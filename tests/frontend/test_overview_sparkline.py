@@ -21,7 +21,7 @@ def test_a_failed_one_is_a_cross_and_does_not_set_the_scale() -> None:
     paths = draw([QUICK, FAILED])
     assert bars(paths) == [(WIDTH - STEP / 2, HEIGHT - 2)]
     assert paths["failed"].count("M") == 2
-    assert paths["failed"].startswith(f"M{WIDTH - 1.5 * STEP - 1.75:g} ")
+    assert paths["failed"].startswith(f"M{WIDTH - 1.5 * STEP - 2:g} ")
 
 
 def test_what_took_no_time_can_still_be_seen() -> None:

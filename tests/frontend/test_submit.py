@@ -197,7 +197,7 @@ def test_a_form_may_be_as_large_as_its_script(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"name": ""}, "name", "This field is required."),
+        ({"name": ""}, "name", "Give the job a name."),
         ({"name": "a\tb"}, "name", "printable characters"),
         ({"kind": "jar"}, "kind", "Select a valid choice"),
         ({"module": ""}, "module", "needs it"),
@@ -265,6 +265,14 @@ def test_a_link_fills_in_fields(operator: Client) -> None:
     for words in ('value="late"', 'value="shop/orders.py"', 'value="3"'):
         assert words in page
     assert re.search(r'value="script"[^>]*checked', page)
+
+
+def test_only_the_field_of_the_chosen_kind_is_needed(operator: Client) -> None:
+    page = operator.post(PAGE, filled(kind="upload", name="")).content.decode()
+    assert error_of(page, "file") == "A pipeline of this kind needs it."
+    assert error_of(page, "module") == error_of(page, "script") == ""
+    for label in ("Module", "Script", "Python script"):
+        assert f"{label} <span" not in operator.get(PAGE).content.decode()
 
 
 def test_savepoints_that_can_be_restored_are_offered(operator: Client) -> None:
