@@ -41,6 +41,9 @@ urlpatterns = [
     path(f"{_JOB}/rollback/confirmed", asking.roll_back, name="job-rollback-confirmed"),
     path(f"{_JOB}/operations/<uuid:operation_id>", asking.show_operation, name="job-operation"),
     path(
+        f"{_JOB}/operations/<uuid:operation_id>/data", asking.operation_data, name="operation-data"
+    ),
+    path(
         f"{_JOB}/savepoints/<uuid:savepoint_id>/describe",
         asking.describe_savepoint,
         name="savepoint-describe",
