@@ -8,7 +8,9 @@ from checkpoints.verdict_facts import Ack, Facts, Key
 
 # A hash spreads keys within a few percent; twice the middle is a key, or a few, with most records.
 SKEW_FACTOR = 2.0
-SKEW_RECORDS_MIN = 1_000  # Fewer are no load, however they are spread.
+# Fewer are no load, however they are spread: in all, and per second.
+SKEW_RECORDS_MIN = 1_000
+SKEW_RECORDS_PER_S_MIN = 50
 # What one disk takes in a stream, and an object store over one connection. A snapshot written this
 # fast is slow for its size alone.
 GOOD_BYTES_PER_S = 50_000_000.0
@@ -39,16 +41,21 @@ def skew(facts: Facts, key: Key) -> Skew | None:
     }
     found = [
         candidate
-        for by_index, unit in ((acked, "records"), (rates, "records/s"))
-        if (candidate := _apart(key, own_index, by_index, unit)) is not None
+        for by_index, unit, least in (
+            (acked, "records", SKEW_RECORDS_MIN),
+            (rates, "records/s", SKEW_RECORDS_PER_S_MIN),
+        )
+        if (candidate := _apart(key, own_index, by_index, unit, least)) is not None
     ]
     return max(found, key=lambda s: s.factor, default=None)
 
 
-def _apart(key: Key, own_index: int, by_index: dict[int, float], unit: str) -> Skew | None:
+def _apart(
+    key: Key, own_index: int, by_index: dict[int, float], unit: str, least: int
+) -> Skew | None:
     own = by_index.get(own_index)
     siblings = [records for index, records in by_index.items() if index != own_index]
-    if own is None or not siblings or own < SKEW_RECORDS_MIN:
+    if own is None or not siblings or own < least:
         return None
     middle = median(siblings)
     factor = own / max(middle, 1.0)

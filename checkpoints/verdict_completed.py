@@ -194,7 +194,7 @@ def _of_travel(facts: Facts, last: Key) -> Finding:
         clause = of_channel(channel, worst.channel, found.culprits)
         found.clause = f"{found.clause}; {clause}"
     else:
-        came = "was" if worst.channel.is_alone else "came"
+        came = "was" if worst.channel.is_all else "came"
         found.clause = (
             f"the channel {channel.sender} → {channel.receiver} held the barrier: it {came} "
             f"{channel.text}"

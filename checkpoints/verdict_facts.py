@@ -297,6 +297,16 @@ class Facts:
         return found
 
     @cached_property
+    def has_sent(self) -> frozenset[str]:
+        """Subtasks whose barrier somebody has who acknowledged: their snapshot is taken."""
+        return frozenset(
+            sender
+            for gate in self.gates
+            for sender, arrived in zip(gate.upstream, gate.arrived_ms, strict=True)
+            if arrived is not None
+        )
+
+    @cached_property
     def parallelism(self) -> dict[str, int]:
         """Of each chain."""
         return {o.chain: o.parallelism for o in self.operators if o.chain == o.uid}

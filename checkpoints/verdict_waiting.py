@@ -10,7 +10,7 @@ the culprit.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from checkpoints.verdict_facts import Facts, Key, Seen, key_of, name_of
+from checkpoints.verdict_facts import Facts, Key, key_of, name_of
 from checkpoints.verdict_result import Finding, LateChannel
 from checkpoints.verdict_walk import WALK_MAX, Blame, Why, blame
 from checkpoints.verdict_words import Tense, hop, of_blame
@@ -102,9 +102,15 @@ def _is_reason(facts: Facts, key: Key) -> bool:
     seen = facts.evidence.subtasks.get(key)
     if facts.evidence.stall(key) is not None:
         return True
-    return seen is not None and (
-        seen.silent_ms is not None or seen.sent_on or seen.status not in _RUNS
-    )
+    if _is_writing(facts, key):
+        return True
+    return seen is not None and (seen.silent_ms is not None or seen.status not in _RUNS)
+
+
+def _is_writing(facts: Facts, key: Key) -> bool:
+    """Its barrier has arrived somewhere, so its snapshot is taken and being written."""
+    seen = facts.evidence.subtasks.get(key)
+    return (seen is not None and seen.sent_on) or name_of(key) in facts.has_sent
 
 
 def _waits_for(facts: Facts, key: Key, missing_of: dict[str, list[Key]]) -> list[Key]:
@@ -120,14 +126,15 @@ def _waits_for(facts: Facts, key: Key, missing_of: dict[str, list[Key]]) -> list
 
 def _blame(facts: Facts, root: _Root) -> Blame:
     seen = facts.evidence.subtasks.get(root.key)
-    if seen is not None and seen.sent_on and facts.evidence.stall(root.key) is None:
-        why = Why.UNKNOWN if seen.rates is None else Why.IDLE
-        return Blame(root.key, why, (root.key,), seen.rates, silent_ms=seen.silent_ms)
+    if _is_writing(facts, root.key) and facts.evidence.stall(root.key) is None:
+        rates = seen.rates if seen else None
+        why = Why.UNKNOWN if rates is None else Why.IDLE
+        return Blame(root.key, why, (root.key,), rates)
     return blame(facts, root.key)
 
 
 def _of_root(facts: Facts, found: Blame, root: _Root, tense: Tense) -> Finding:
-    name, seen = name_of(root.key), facts.evidence.subtasks.get(root.key)
+    name = name_of(root.key)
     finding = of_blame(facts, found, tense)
     if root.sender is not None:
         sender = name_of(root.sender)
@@ -138,24 +145,25 @@ def _of_root(facts: Facts, found: Blame, root: _Root, tense: Tense) -> Finding:
     elif len(root.way) > 1:
         finding.channel = LateChannel(name, name_of(root.way[-2]), "not arrived")
     if not finding.clause:
-        finding.clause = _of_state(seen, name, tense)
+        finding.clause = _of_state(facts, root.key, tense)
         finding.culprits = finding.culprits or [name]
-    finding.advice = finding.advice or _advice(facts, root, seen)
+    finding.advice = finding.advice or _advice(facts, root)
     keys = dict.fromkeys([*root.way, *found.way])
     finding.path = [hop(facts, key) for key in keys]
     return finding
 
 
-def _of_state(seen: Seen | None, name: str, tense: Tense) -> str:
-    if seen is not None and seen.sent_on:
+def _of_state(facts: Facts, key: Key, tense: Tense) -> str:
+    name, seen = name_of(key), facts.evidence.subtasks.get(key)
+    if _is_writing(facts, key):
         return f"{name} has sent its barrier on and {tense} writing its snapshot"
     if seen is not None and seen.status not in _RUNS:
         return f"{name} {tense} {seen.status.value}"
     return f"{name} {tense} the first that has not acknowledged"
 
 
-def _advice(facts: Facts, root: _Root, seen: Seen | None) -> list[str]:
-    if seen is not None and seen.sent_on:
+def _advice(facts: Facts, root: _Root) -> list[str]:
+    if _is_writing(facts, root.key):
         return [
             "Look at the checkpoint storage's latency and throughput from slot "
             f"{root.key[1]}{facts.slot(root.key).text}."
@@ -196,7 +204,7 @@ def doing(facts: Facts, key: Key, tense: Tense) -> str:
         return seen.status.value
     if seen.silent_ms is not None:
         return f"nothing was heard of it for {rough_duration(seen.silent_ms)}"
-    if seen.sent_on:
+    if _is_writing(facts, key):
         return "its barrier has gone on; it writes its snapshot"
     parts = []
     if (aligning := seen.aligning) is not None:

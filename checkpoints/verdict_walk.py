@@ -51,6 +51,11 @@ class Hop:
     behind_bytes: int
     is_alone: bool  # The receiver has no other channel.
 
+    @property
+    def is_all(self) -> bool:
+        """All barriers of the receiver were late, or there is only this one: nobody was blocked."""
+        return self.arrived_ms < self.transit_ms / 2
+
 
 @dataclass(frozen=True, slots=True)
 class Blame:

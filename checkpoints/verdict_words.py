@@ -12,6 +12,7 @@ from checkpoints.verdict_walk import Hop as Step
 from controlplane.formatting import duration, number, rough_duration, size
 
 BUSIEST_NAMED = 3
+NEARLY_ALL_FACTOR = 1_000  # Beyond it a factor says less than a word.
 
 
 class Tense(StrEnum):
@@ -97,9 +98,10 @@ def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
     clause = f"{name} {tense} slow, busy {share(busy)} of the time"
     because = _of_chain(facts, key)
     if (found := skew(facts, key)) is not None:
+        most = _most(found)
         return Finding(
-            f"{clause}: it got {_times(found.factor)} the records of its siblings",
-            f"{name} (busy {share(busy)}, {_times(found.factor)} the records of its siblings)",
+            f"{clause}: it got {most}",
+            f"{name} (busy {share(busy)}, {most})",
             because=[_of_skew(found), *because],
             advice=_against_skew(facts, found),
             culprits=[name],
@@ -113,8 +115,11 @@ def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
     )
 
 
-def _times(factor: float) -> str:
-    return f"{factor:.1f} times" if factor < 9.95 else f"{factor:,.0f} times"
+def _most(found: Skew) -> str:
+    if found.middle < found.own / NEARLY_ALL_FACTOR:
+        return "nearly all records"
+    factor = f"{found.factor:.1f}" if found.factor < 9.95 else f"{found.factor:,.0f}"
+    return f"{factor} times the records of its siblings"
 
 
 def _of_skew(found: Skew) -> str:
@@ -191,7 +196,7 @@ def of_two(first: Finding, second: Finding, tense: Tense) -> Finding:
 
 def of_step(step: Step) -> LateChannel:
     """A channel that a barrier was late on, in words that follow "the barrier"."""
-    if step.is_alone:
+    if step.is_all:
         text = f"under way for {duration(step.transit_ms)}"
     else:
         text = f"{duration(step.arrived_ms)} after the first one"
@@ -203,7 +208,7 @@ def of_step(step: Step) -> LateChannel:
 def of_channel(channel: LateChannel, step: Step, named: Sequence[str]) -> str:
     """The same as a clause of its own; the sender's name is not repeated."""
     whose = "its barrier" if list(named) == [channel.sender] else f"the barrier of {channel.sender}"
-    if step.is_alone:
+    if step.is_all:
         return f"{whose} was {channel.text} to {channel.receiver}"
     return f"{whose} reached {channel.receiver} {channel.text}"
 

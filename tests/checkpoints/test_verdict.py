@@ -171,6 +171,18 @@ def test_a_skew_shows_in_the_rates_of_a_job_that_has_run_for_long() -> None:
     assert "records/s" in said(found)
 
 
+def test_a_subtask_that_gets_all_records_is_not_given_a_factor() -> None:
+    rates = {("hourly", 2): busy(0.97, 700.0), ("hourly", 0): busy(0.0, 0.0)}
+    found = of(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
+    assert "it got nearly all records;" in found.headline
+
+
+def test_barriers_that_are_all_late_at_the_end_were_under_way() -> None:
+    """Nobody is behind it whose others had come, and its own came together."""
+    found = of(Case(front_ms={("sink", 2): 5_000}, rates={("sink", 2): busy(0.9)}))
+    assert "was under way for 5.00 s to sink-2" in found.headline
+
+
 def test_a_busy_subtask_with_as_many_records_as_its_siblings_is_not_called_skewed() -> None:
     rates = EVERYBODY_IDLE | {("hourly", 2): busy(0.97)}
     found = of(Case(front_ms={("hourly", 2): 5_000}, rates=rates))
@@ -301,6 +313,13 @@ def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None
     found = verdict.of(waits(*SINKS, (("hourly", 1), doing)))
     assert f"hourly-1 {words}" in found.headline
     assert found.culprits == ("hourly-1",)
+
+
+def test_who_sent_its_barrier_to_somebody_who_acknowledged_is_writing() -> None:
+    got = Case().run()
+    gates = [gate for gate in got.gates if gate.operator == "sink"]
+    found = verdict.of(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
+    assert "hourly-1 has sent its barrier on and was writing its snapshot" in found.headline
 
 
 def test_a_back_pressured_one_leads_to_who_holds_it_back() -> None:
