@@ -317,10 +317,10 @@ def _way(route: Sequence[Point]) -> Json:
     }
 
 
-# Where a line's words are, 0.68 of the way along its last curve: nearer to its end, lines that
+# Where a line's words are, 0.6 of the way along its last curve: nearer to its end, lines that
 # begin together have parted.
-LABEL_ACROSS = 0.64
-LABEL_DOWN = 0.76
+LABEL_ACROSS = 0.58
+LABEL_DOWN = 0.65
 
 
 def _cut(text: str, characters: int, lane: int) -> str:
