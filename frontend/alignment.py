@@ -61,24 +61,34 @@ def gate_counts(gates: Iterable[Gate]) -> dict[tuple[str, int], int]:
 def channels(gates: Sequence[Gate]) -> list[Channel]:
     """All channels in the gates' order."""
     counts = gate_counts(gates)
-    return [
-        Channel(
-            sender=gate.upstream[position],
-            receiver=receiver_name(gate, counts),
-            position=position,
-            arrived_ms=gate.arrived_ms[position],
-            blocked_ms=gate.blocked_ms[position],
-            bytes_during=gate.bytes_during[position],
-        )
-        for gate in gates
-        for position in range(len(gate.upstream))
-    ]
+    return [_channel(gate, position, counts) for gate in gates for position in _all(gate)]
 
 
 def slowest(gates: Sequence[Gate], at_most: int) -> list[Channel]:
     """The channels whose barriers came last, the slowest first; those that ended come last."""
-    return heapq.nlargest(
-        at_most, channels(gates), key=lambda c: -1.0 if c.arrived_ms is None else c.arrived_ms
+    # Each of so many gates has a channel that is as slow as any of the other gates'.
+    places = heapq.nlargest(at_most, range(len(gates)), key=lambda n: _latest(gates[n].arrived_ms))
+    counts = gate_counts(gates)
+    candidates = (_channel(gates[n], at, counts) for n in sorted(places) for at in _all(gates[n]))
+    return heapq.nlargest(at_most, candidates, key=lambda channel: _latest([channel.arrived_ms]))
+
+
+def _latest(arrived_ms: Sequence[float | None]) -> float:
+    return max((-1.0 if ms is None else ms for ms in arrived_ms), default=-2.0)
+
+
+def _all(gate: Gate) -> range:
+    return range(len(gate.upstream))
+
+
+def _channel(gate: Gate, position: int, gates_of: Mapping[tuple[str, int], int]) -> Channel:
+    return Channel(
+        sender=gate.upstream[position],
+        receiver=receiver_name(gate, gates_of),
+        position=position,
+        arrived_ms=gate.arrived_ms[position],
+        blocked_ms=gate.blocked_ms[position],
+        bytes_during=gate.bytes_during[position],
     )
 
 
@@ -95,7 +105,7 @@ def sentence(gates: Sequence[Gate]) -> str:
     worst = slowest(gates, 1)[0]
     if worst.arrived_ms is None or worst.arrived_ms < TOGETHER_MS:
         return f"The barriers of all {plural(total, 'channel')} came together; nothing waited."
-    blocked = max((ms for gate in gates for ms in gate.blocked_ms), default=0.0)
+    blocked = max((max(gate.blocked_ms, default=0.0) for gate in gates), default=0.0)
     text = (
         f"Slowest channel: {worst.sender} → {worst.receiver}. Its barrier came "
         f"{duration(worst.arrived_ms)} after the first one"

@@ -324,10 +324,18 @@ def gates(checkpoint: Checkpoint | None) -> list[Gate]:
     """How a checkpoint's barriers arrived, gate by gate, in the graph's order."""
     if checkpoint is None:
         return []
-    positions = Operator.objects.filter(job=checkpoint.job_id, uid=OuterRef("operator"))
+    operators = Operator.objects.filter(job=checkpoint.job_id).order_by("position").values("uid")
     rows = (
         GateAlignment.objects.filter(checkpoint=checkpoint)
-        .annotate(position=Subquery(positions.values("position")[:1]))
+        # Read once, not for each gate.
+        .annotate(
+            position=Func(
+                ArraySubquery(operators),
+                F("operator"),
+                function="ARRAY_POSITION",
+                output_field=IntegerField(),
+            )
+        )
         .order_by(F("position").asc(nulls_last=True), "operator", "index", "gate")
         .values_list(
             "operator", "index", "gate", "upstream", "arrived_ms", "blocked_ms", "bytes_during"
