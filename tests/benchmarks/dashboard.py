@@ -48,7 +48,7 @@ def dashboard(quick: bool) -> list[Row]:
 def _page_rows(
     viewer: "_Viewer", stored: Stored, shown: Sequence[pages.Address], seconds: float
 ) -> list[Row]:
-    parts = pages.found(viewer.client, shown, (stored.flights, stored.wide))
+    parts = pages.found(viewer.client, shown, stored)
     cost = pages.costs(viewer.client, [*shown, *parts])
     reader = viewer.reader()
     try:

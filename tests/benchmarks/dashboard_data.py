@@ -5,7 +5,7 @@
     flights   100,000 checkpoints, the newest 20 with 9,000 acknowledgements and 40,000 channels
               each: 9 operators of 1,000 subtasks, 20 channels per receiving subtask
     wide      9 operators of 200 subtasks, all to all: two gates of 200 × 200 channels
-    others    98 jobs with 500 checkpoints each
+    others    98 jobs with 200 checkpoints each
 
 beside what the years leave behind: operations, exceptions, attempts, savepoints, audit entries.
 """
@@ -30,7 +30,7 @@ CHANNELS = 20  # Of each receiving subtask of ``flights``: 2,000 gates of it, 40
 WIDE = 200
 DETAILED = 20  # Checkpoints of ``flights`` whose acknowledgements are kept.
 OTHER_JOBS = 98
-OTHER_CHECKPOINTS = 500
+OTHER_CHECKPOINTS = 200
 OPERATIONS, EXCEPTIONS, ATTEMPTS, DRIVERS, SAVEPOINTS = 50_000, 2_000, 500, 25, 100
 AUDIT_ENTRIES = 100_000  # One in five about ``flights``.
 SLOW_CHANNEL_MS = 5_000.0
@@ -77,8 +77,8 @@ def fill(checkpoints: int) -> Stored:
     now = clock.now()
     flights = _job("flights", PARALLELISM, now)
     wide = _job("wide", WIDE, now)
-    others = [rows.running(f"job {n}").pk for n in range(3)]
-    others += [rows.job(f"job {n}").pk for n in range(3, OTHER_JOBS)]
+    others = [rows.running(f"job-{n}").pk for n in range(3)]
+    others += [rows.job(f"job-{n}").pk for n in range(3, OTHER_JOBS)]
     _checkpoints(flights.pk, checkpoints, PARALLELISM, now)
     _checkpoints(wide.pk, DETAILED, WIDE, now)
     for other in others:
