@@ -405,7 +405,8 @@ class Subtask:
 
     def _watch_alignment(self) -> None:
         """Have the alignment reported that is in progress now, if one is."""
-        assert self._handler is not None
+        if self._handler is None:
+            return  # A source aligns nothing.
         aligning = self._handler.aligning
         checkpoint_id = None if aligning is None else aligning.checkpoint_id
         if checkpoint_id == self._aligning_id:
