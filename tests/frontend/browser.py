@@ -87,15 +87,19 @@ class Window:
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            self._complaints.append(f"{message.text} ({message.location['url']})")
+            self._complain(f"{message.text} ({message.location['url']})", message.page)
 
     def _on_error(self, error: WebError) -> None:
-        self._complaints.append(str(error.error))
+        self._complain(str(error.error), error.page)
 
     def _on_request(self, request: Request) -> None:
         parts = urlsplit(request.url)
         if parts.scheme not in ("data", "blob", "about") and parts.netloc != self._host:
-            self._complaints.append(f"a request to elsewhere: {request.url}")
+            self._complain(f"a request to elsewhere: {request.url}")
+
+    def _complain(self, complaint: str, page: Page | None = None) -> None:
+        where = "" if page is None else urlsplit(page.url).path
+        self._complaints.append(f"{where}: {complaint}")
 
     def may_complain(self, *of: str) -> None:
         """From now on, complaints with one of these words are what the test is about."""
@@ -236,14 +240,17 @@ class Window:
         return found
 
     def await_figures(self, timeout_s: float = 30.0) -> None:
-        """Wait until every figure that is shown has been drawn, or says why it was not."""
+        """Wait until what comes by a second request is there: each section, and each figure drawn.
+
+        One that says why it could not be drawn is enough.
+        """
         script = (
-            "[...document.querySelectorAll('[data-figure]')]"
-            ".filter((e) => !e.dataset.drawn && e.offsetParent && !e.matches('.failed'))"
-            ".map((e) => e.dataset.figure)"
+            "document.querySelector('main [aria-busy=true]') === null"
+            " && [...document.querySelectorAll('[data-figure]')]"
+            ".every((e) => e.dataset.drawn || e.offsetParent === null || e.matches('.failed'))"
         )
         # Playwright's own waiting for a script is refused by the pages' content policy.
-        wait_for(lambda: not self.evaluate(script), "the figures are drawn", timeout_s)
+        wait_for(lambda: self.evaluate(script), "the figures are drawn", timeout_s)
 
     def was_reloaded(self) -> bool:
         """Whether the page was loaded anew since it was opened."""
@@ -321,7 +328,7 @@ class Chromium:
             if scripts:
                 complaints: Sequence[str] = window.complaints()
                 window.leave()
-                assert complaints == []
+                assert not complaints, "\n".join(["the browser complained:", *complaints])
         finally:
             self.do(context.close)
 

@@ -35,6 +35,8 @@ class Shown:
     status: int = 200
 
 
+TABS = ("", "checkpoints/", "savepoints/", "recovery/", "configuration/", "logs/", "audit/")
+
 # What needs no rows.
 EMPTY_OVERVIEW = Shown("overview-empty", "/jobs/")
 LOGIN = Shown("login", "/login/")
@@ -61,10 +63,10 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         Shown("submit", "/jobs/new"),
         Shown("audit", "/audit/"),
         *_of_job("running", running),
-        *_of_job("failed", failed),
-        *_of_job("finished", finished),
-        *_of_job("starting", starting),
-        *_of_job("fork", fork),
+        *_of_job("failed", failed, "", "checkpoints/", "recovery/"),
+        *_of_job("finished", finished, ""),
+        *_of_job("starting", starting, "", "checkpoints/", "savepoints/", "recovery/"),
+        *_of_job("fork", fork, "", "savepoints/"),
         Shown("checkpoint-completed", f"{at}checkpoints/{COMPLETED}/"),
         Shown("checkpoint-failed", f"{at}checkpoints/{FAILED}/"),
         Shown("checkpoint-under-way", f"{at}checkpoints/{UNDER_WAY}/"),
@@ -77,9 +79,8 @@ def seeded(directory: Path, by: User) -> list[Shown]:
     ]
 
 
-def _of_job(name: str, job: Job) -> Iterator[Shown]:
-    tabs = ("", "checkpoints/", "savepoints/", "recovery/", "configuration/", "logs/", "audit/")
-    for tab in tabs:
+def _of_job(name: str, job: Job, *tabs: str) -> Iterator[Shown]:
+    for tab in tabs or TABS:
         yield Shown("-".join(filter(None, (name, tab.strip("/")))), f"/jobs/{job.pk}/{tab}")
 
 
