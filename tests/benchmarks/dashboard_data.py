@@ -33,7 +33,7 @@ OTHER_JOBS = 98
 OTHER_CHECKPOINTS = 200
 OPERATIONS, EXCEPTIONS, ATTEMPTS, DRIVERS, SAVEPOINTS = 50_000, 2_000, 500, 25, 100
 AUDIT_ENTRIES = 100_000  # One in five about ``flights``.
-SLOW_CHANNEL_MS = 5_000.0
+SLOW_CHANNEL_MS = 300.0
 RETAINED = 10
 
 # The tables that are so large that no page may read one from end to end.
