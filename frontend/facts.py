@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Protocol
 
 from django.conf import settings
 
@@ -10,6 +11,18 @@ from frontend.attention import Facts
 from frontend.formatting import milliseconds_between
 from jobs.models import DriverStatus, Job
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+
+
+class Settled(Protocol):
+    """What is to be known of a checkpoint that completed or was given up."""
+
+    @property
+    def status(self) -> str:
+        """A ``CheckpointStatus``."""
+
+    @property
+    def reason(self) -> str:
+        """Why it was given up; empty where it completed."""
 
 
 def silent_ms(now: datetime, status: str | None, heard_at: datetime | None) -> float | None:
@@ -29,7 +42,7 @@ def gather(
     driver_created_at: datetime | None,
     attempt_running_at: datetime | None,
     completed: Checkpoint | None,
-    settled: Sequence[Checkpoint],  # Newest first.
+    settled: Sequence[Settled],  # Newest first.
     due_at: datetime | None = None,
 ) -> Facts:
     """The facts about a job."""

@@ -10,7 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend import attention, facts, overview_queries, overview_sparkline, queries, status
+from frontend import attention, facts, overview_queries, overview_sparkline, status
 from frontend.formatting import (
     NOTHING,
     age,
@@ -24,7 +24,8 @@ from frontend.formatting import (
     size,
 )
 from frontend.overview_filters import Group, Wanted
-from frontend.overview_queries import BackPressure
+from frontend.overview_queries import BackPressure, Urgency
+from frontend.overview_sparkline import Point
 from jobs.models import Job
 from weir.protocol.lifecycle import JobStatus
 
@@ -62,13 +63,14 @@ def page(wanted: Wanted = EVERYTHING) -> Page:
 
 
 def of(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
-    """A page of jobs as JSON, and how many there are. Eleven queries, whatever their number."""
+    """A page of jobs as JSON, and how many there are. Nine queries, whatever their number."""
     rows: Sequence[Job] = list(jobs)
     ids = [job.pk for job in rows]
     running = [job.pk for job in rows if job.status == JobStatus.RUNNING]
-    completed = queries.checkpoints_by_id([job.completed_id for job in rows if job.completed_id])
-    settled = queries.recent_by_job(ids, SETTLED_CONSIDERED)
-    failures = queries.failures_by_job(ids, rows[0].now) if rows else {}
+    completed = overview_queries.completed_by_id(
+        [job.completed_id for job in rows if job.completed_id]
+    )
+    failures = overview_queries.failures_by_job(ids, rows[0].now) if rows else {}
     points = overview_queries.recent_points(ids)
     pressed = overview_queries.back_pressure(running)
     named = overview_queries.names_of({job: one.chain for job, one in pressed.items()})
@@ -76,7 +78,7 @@ def of(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
         job.pk: _job(
             job,
             completed.get(job.completed_id),
-            settled.get(job.pk, []),
+            points.get(job.pk, [])[:SETTLED_CONSIDERED],
             failures.get(job.pk, 0),
         )
         | {
@@ -145,15 +147,13 @@ def _pressure(found: BackPressure | None, name: str | None) -> Json:
 
 
 def _urgency(job: Job, shown: Json) -> int:
-    if job.rank == queries.RANK_OVER:
-        return 3
+    if job.urgency == Urgency.OVER:
+        return int(Urgency.OVER)
     tones = {item["tone"] for item in shown["attention"]}
     return 0 if "bad" in tones else 1 if tones else 2
 
 
-def _job(
-    job: Job, completed: Checkpoint | None, settled: Sequence[Checkpoint], failures: int
-) -> Json:
+def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failures: int) -> Json:
     now: datetime = job.now
     recovered = (job.attempt_number or 1) - 1
     found = facts.gather(

@@ -1,18 +1,21 @@
-"""What the overview reads beside the jobs themselves; each function is one query."""
+"""What the overview reads: its jobs in their order, and what is shown beside each.
+
+Each function is one query, and none costs more where more checkpoints are stored.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
-    BooleanField,
     Case,
     Count,
     DurationField,
-    F,
     FloatField,
     Func,
+    IntegerChoices,
     IntegerField,
     Max,
     OuterRef,
@@ -22,16 +25,28 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.expressions import Combinable
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Greatest, JSONObject
+from django.db.models.lookups import Exact, IsNull, LessThan
 
 from checkpoints.models import Checkpoint
 from frontend import attention, queries
 from frontend.overview_filters import STATUSES, Group, Wanted
 from frontend.overview_sparkline import SHOWN, Point
-from jobs.models import FINAL_JOB_STATUSES, DriverStatus, Job, Operator, Subtask
+from jobs.models import (
+    FINAL_JOB_STATUSES,
+    Attempt,
+    Driver,
+    DriverStatus,
+    Job,
+    Operator,
+    Subtask,
+)
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
+
+FAILURES_WINDOW = timedelta(hours=1)
+FAILED_LATELY = Value(timedelta(days=1))  # A job that failed before that has been seen.
+LAUNCH_PATIENCE = Value(timedelta(milliseconds=attention.LAUNCH_PATIENCE_MS))
 
 
 class _Milliseconds(Func):
@@ -41,28 +56,93 @@ class _Milliseconds(Func):
     output_field = DurationField()
 
 
+class Urgency(IntegerChoices):
+    """Where a job stands in the list."""
+
+    BAD = 0  # ``attention.of`` says something bad of it, or that it is recovering.
+    WARN = 1  # It says something of it.
+    WELL = 2
+    OVER = 3  # It has ended, and not just now in a failure.
+
+
 def jobs(wanted: Wanted, silent_after: timedelta) -> QuerySet[Job]:
     """The jobs that are wanted: what needs attention first, then what goes on, then what is over.
 
-    Each has ``needs_attention``: whether ``attention.of`` has something to say of it that is new.
+    Each has ``now``, its ``urgency``, and what is known of its newest driver and attempt.
     """
-    rows = _with_attention(queries.jobs_by_attention(silent_after))
-    urgency = Case(
-        When(rank=0, then=Value(0)),
-        When(needs_attention=True, then=Value(1)),
-        When(~Q(rank=queries.RANK_OVER), then=Value(2)),
-        default=Value(queries.RANK_OVER),
-        output_field=IntegerField(),
+    rows = (
+        Job.objects.defer("options", "spark_conf", "settings", "restart_state")
+        .annotate(
+            now=queries.DatabaseNow(),
+            driver_status=_newest(Driver, "status"),
+            driver_heard_at=_newest(Driver, "heard_at"),
+            driver_created_at=_newest(Driver, "created_at"),
+            attempt_number=_newest(Attempt, "number"),
+            attempt_running_at=_newest(Attempt, "running_at"),
+            completed_id=_completed("id"),
+        )
+        .annotate(urgency=_urgency(silent_after))
+        .order_by("urgency", "-created_at", "id")
     )
-    rows = rows.annotate(urgency=urgency).order_by("urgency", "-created_at", "id")
     match wanted.group:
         case Group.ALL:
             pass
         case Group.ATTENTION:
-            rows = rows.filter(needs_attention=True)
+            rows = rows.filter(urgency__lte=Urgency.WARN)
         case group:
             rows = rows.filter(status__in=STATUSES[group])
     return _searched(rows, wanted.search)
+
+
+def _newest(model: Any, field: str) -> Subquery:
+    return Subquery(model.objects.filter(job=OuterRef("pk")).order_by("-number").values(field)[:1])
+
+
+def _completed(field: str) -> Subquery:
+    rows = Checkpoint.objects.filter(job=OuterRef("pk"), status=CheckpointStatus.COMPLETED)
+    return Subquery(rows.order_by("-number").values(field)[:1])
+
+
+def _urgency(silent_after: timedelta) -> Case:
+    """The conditions of ``attention.of``, for the database; a test compares the two."""
+    now = queries.DatabaseNow()
+    is_running = Q(status=JobStatus.RUNNING)
+    settled = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
+    newest_settled = Subquery(settled.order_by("-number").values("status")[:1])
+    # Both ignore what is null: without a completed checkpoint a job waits since it runs.
+    waits_since = Greatest("attempt_running_at", _completed("settled_at"))
+    interval_ms = Cast(KT("checkpoint_config__interval_ms"), FloatField())
+    patience = Greatest(
+        Value(attention.OVERDUE_FLOOR_MS),
+        interval_ms * attention.OVERDUE_INTERVALS,
+        Cast(_completed("duration_ms"), FloatField()) * attention.OVERDUE_DURATIONS,
+        output_field=FloatField(),
+    )
+    return Case(
+        When(status=JobStatus.FAILED, ended_at__gt=now - FAILED_LATELY, then=Urgency.BAD),
+        When(status__in=FINAL_JOB_STATUSES, then=Urgency.OVER),
+        When(status__in=[JobStatus.FAILING, JobStatus.RESTARTING], then=Urgency.BAD),
+        When(
+            driver_status=DriverStatus.RUNNING,
+            driver_heard_at__lt=now - Value(silent_after),
+            then=Urgency.BAD,
+        ),
+        When(
+            driver_status=DriverStatus.REQUESTED,
+            driver_created_at__lt=now - LAUNCH_PATIENCE,
+            then=Urgency.WARN,
+        ),
+        When(is_running & Exact(newest_settled, CheckpointStatus.ABORTED), then=Urgency.WARN),
+        When(
+            is_running
+            & IsNull(interval_ms, False)
+            & Q(attempt_running_at__isnull=False)
+            & LessThan(waits_since, now - _Milliseconds(patience)),
+            then=Urgency.WARN,
+        ),
+        default=Urgency.WELL,
+        output_field=IntegerField(),
+    )
 
 
 def counts(wanted: Wanted) -> dict[Group, int]:
@@ -88,73 +168,36 @@ def _searched(rows: QuerySet[Job], search: str) -> QuerySet[Job]:
     return rows.filter(Q(name__icontains=search) | Q(pk__icontains=search))
 
 
-def _with_attention(rows: QuerySet[Job]) -> QuerySet[Job]:
-    """The conditions of ``attention.of``, for the database; a test compares the two."""
-    completed = Checkpoint.objects.filter(
-        job=OuterRef("pk"), status=CheckpointStatus.COMPLETED
-    ).order_by("-number")
-    now = queries.DatabaseNow()
-    patience = Greatest(
-        Value(attention.OVERDUE_FLOOR_MS),
-        F("interval_ms") * attention.OVERDUE_INTERVALS,
-        F("last_duration_ms") * attention.OVERDUE_DURATIONS,
-        output_field=FloatField(),
-    )
-    is_running = Q(status=JobStatus.RUNNING)
-    return (
-        rows.annotate(
-            interval_ms=Cast(KT("checkpoint_config__interval_ms"), FloatField()),
-            last_completed_at=Subquery(completed.values("settled_at")[:1]),
-            last_duration_ms=Cast(Subquery(completed.values("duration_ms")[:1]), FloatField()),
-        )
-        .annotate(
-            # Both ignore what is null: a job without a completed checkpoint waits since it runs.
-            waits_since=Greatest("attempt_running_at", "last_completed_at"),
-            patience=_Milliseconds(patience),
-        )
-        .annotate(
-            needs_attention=Case(
-                When(rank=0, then=Value(True)),
-                When(status__in=FINAL_JOB_STATUSES, then=Value(False)),
-                When(
-                    driver_status=DriverStatus.REQUESTED,
-                    driver_created_at__lt=_before(now, attention.LAUNCH_PATIENCE_MS),
-                    then=Value(True),
-                ),
-                When(
-                    is_running & Q(newest_settled_status=CheckpointStatus.ABORTED),
-                    then=Value(True),
-                ),
-                When(
-                    is_running
-                    & Q(interval_ms__isnull=False, attempt_running_at__isnull=False)
-                    & Q(waits_since__lt=now - F("patience")),
-                    then=Value(True),
-                ),
-                default=Value(False),
-                output_field=BooleanField(),
-            )
-        )
-    )
+def completed_by_id(ids: Sequence[int]) -> Mapping[int, Checkpoint]:
+    """Checkpoints by their rows' ids."""
+    return Checkpoint.objects.in_bulk(ids)
 
 
-def _before(now: Combinable, milliseconds: float) -> Combinable:
-    return now - Value(timedelta(milliseconds=milliseconds))
+def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
+    """How many checkpoints of each job failed within the window."""
+    rows = (
+        Checkpoint.objects.filter(
+            job__in=job_ids,
+            status=CheckpointStatus.ABORTED,
+            triggered_at__gt=now - FAILURES_WINDOW,
+        )
+        .order_by()
+        .values("job")
+        .annotate(count=Count("id"))
+    )
+    return {row["job"]: row["count"] for row in rows}
 
 
 def recent_points(job_ids: Sequence[str]) -> dict[str, list[Point]]:
-    """The newest settled checkpoints of each job, newest first."""
+    """The newest settled checkpoints of each job, newest first; none of a job without any."""
     # One walk down the index of (job, number) per job, whatever is stored.
     newest = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
     points = newest.order_by("-number").values(
-        point=JSONObject(duration_ms="duration_ms", status="status")
+        point=JSONObject(duration_ms="duration_ms", status="status", reason="reason")
     )
     rows = Job.objects.filter(pk__in=job_ids).order_by()
     return {
-        pk: [
-            Point(point["duration_ms"], point["status"] == CheckpointStatus.ABORTED)
-            for point in found
-        ]
+        pk: [Point(**point) for point in found]
         for pk, found in rows.annotate(points=ArraySubquery(points[:SHOWN])).values_list(
             "pk", "points"
         )

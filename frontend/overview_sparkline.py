@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontend.formatting import duration, plural
+from weir.protocol.lifecycle import CheckpointStatus
 
 SHOWN = 24
 STEP = 5  # From one bar to the next, in pixels, as all lengths here.
@@ -24,7 +25,13 @@ class Point:
     """One settled checkpoint."""
 
     duration_ms: float | None
-    is_failed: bool
+    status: str = CheckpointStatus.COMPLETED
+    reason: str = ""  # Why it failed.
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it was given up."""
+        return self.status == CheckpointStatus.ABORTED
 
 
 def draw(points: Sequence[Point]) -> dict[str, str]:

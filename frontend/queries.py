@@ -1,7 +1,7 @@
 """What the pages read, in a number of queries that does not depend on how much there is."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
@@ -10,7 +10,6 @@ from django.db.models import (
     Avg,
     BigIntegerField,
     BooleanField,
-    Case,
     Count,
     DateTimeField,
     ExpressionWrapper,
@@ -22,11 +21,9 @@ from django.db.models import (
     Min,
     OuterRef,
     Q,
-    QuerySet,
     Subquery,
     Sum,
     Value,
-    When,
 )
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, JSONObject
@@ -36,7 +33,6 @@ from frontend.alignment import Gate
 from frontend.graph_state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
 from frontend.history import Window
 from jobs.models import (
-    FINAL_JOB_STATUSES,
     OPEN_OPERATIONS,
     Attempt,
     Driver,
@@ -47,7 +43,7 @@ from jobs.models import (
     Operator,
     Subtask,
 )
-from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
+from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
 RECENT_CHECKPOINTS = 30  # Enough for what is pending, what just settled, and a row of failures.
 RECENT_OPERATIONS = 6
@@ -61,8 +57,6 @@ WAITING_READ = 48  # Subtasks that wait or are stuck: more are counted by their 
 HISTORY_MAX = 10_000  # Checkpoints of one window.
 HAPPENINGS_MAX = 200  # Attempts, and exceptions, of one window.
 ALIGNMENT_GATES_MAX = 2_000
-RANK_OVER = 3  # Of a job that has ended, and not just now in a failure.
-FAILURES_WINDOW = timedelta(hours=1)
 
 UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
 # What completed once, whether or not its files are still there.
@@ -363,90 +357,6 @@ def recoveries(job_id: str) -> list[Attempt]:
         .select_related("driver")
         .order_by("-number")[:RECOVERIES_SHOWN]
     )
-
-
-# The list of jobs ---------------------------------------------------------------------------------
-
-
-def _newest(model: Any, field: str, **where: Any) -> Subquery:
-    rows = model.objects.filter(job=OuterRef("pk"), **where).order_by("-number")
-    return Subquery(rows.values(field)[:1])
-
-
-def jobs_by_attention(silent_after: timedelta) -> QuerySet[Job]:
-    """All jobs: what needs attention first, then what goes on, then what is over."""
-    recently = DatabaseNow() - Value(timedelta(days=1))
-    return (
-        Job.objects.defer("options", "spark_conf", "settings", "restart_state")
-        .annotate(
-            now=DatabaseNow(),
-            driver_status=_newest(Driver, "status"),
-            driver_heard_at=_newest(Driver, "heard_at"),
-            driver_created_at=_newest(Driver, "created_at"),
-            attempt_number=_newest(Attempt, "number"),
-            attempt_running_at=_newest(Attempt, "running_at"),
-            completed_id=_newest(Checkpoint, "id", status=CheckpointStatus.COMPLETED),
-            newest_settled_status=_newest(Checkpoint, "status", settled_at__isnull=False),
-        )
-        .annotate(
-            rank=Case(
-                When(status=JobStatus.FAILED, ended_at__gt=recently, then=Value(0)),
-                When(status__in=[JobStatus.FAILING, JobStatus.RESTARTING], then=Value(0)),
-                When(
-                    ~Q(status__in=FINAL_JOB_STATUSES),
-                    driver_status="running",
-                    driver_heard_at__lt=DatabaseNow() - Value(silent_after),
-                    then=Value(0),
-                ),
-                When(
-                    ~Q(status__in=FINAL_JOB_STATUSES),
-                    newest_settled_status=CheckpointStatus.ABORTED,
-                    then=Value(1),
-                ),
-                When(~Q(status__in=FINAL_JOB_STATUSES), then=Value(2)),
-                default=Value(RANK_OVER),
-                output_field=IntegerField(),
-            )
-        )
-        .order_by("rank", "-created_at", "id")
-    )
-
-
-def checkpoints_by_id(ids: Sequence[int]) -> Mapping[int, Checkpoint]:
-    """Checkpoints by their rows' ids."""
-    return Checkpoint.objects.in_bulk(ids)
-
-
-def recent_by_job(job_ids: Sequence[str], each: int) -> dict[str, list[Checkpoint]]:
-    """The newest settled checkpoints of each job, newest first."""
-    # One index walk per job, which a window function over all rows of the jobs would not be.
-    newest = (
-        Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
-        .order_by("-number")
-        .values("id")
-    )
-    columns = {f"newest_{n}": Subquery(newest[n : n + 1]) for n in range(each)}
-    rows = Job.objects.filter(pk__in=job_ids).order_by().annotate(**columns).values(*columns)
-    ids = [pk for row in rows for pk in row.values() if pk is not None]
-    found: dict[str, list[Checkpoint]] = {}
-    for checkpoint in Checkpoint.objects.filter(pk__in=ids).order_by("-number"):
-        found.setdefault(checkpoint.job_id, []).append(checkpoint)
-    return found
-
-
-def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
-    """How many checkpoints of each job failed within the window."""
-    rows = (
-        Checkpoint.objects.filter(
-            job__in=job_ids,
-            status=CheckpointStatus.ABORTED,
-            triggered_at__gt=now - FAILURES_WINDOW,
-        )
-        .order_by()
-        .values("job")
-        .annotate(count=Count("id"))
-    )
-    return {row["job"]: row["count"] for row in rows}
 
 
 def newest_settled_at(job_id: str) -> datetime | None:

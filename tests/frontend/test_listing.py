@@ -12,9 +12,9 @@ from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
-# Jobs and their number, the newest completed and the last settled ones (two), failures, sparklines,
-# back pressure and what the operator is called, how many there are in each group, and with what.
-QUERIES = 11
+# Jobs and their number, the newest completed checkpoints, failures, those that settled last, back
+# pressure and what the operator is called, how many jobs are in each group and need attention.
+QUERIES = 9
 
 
 def shown(**query: str) -> list[str]:

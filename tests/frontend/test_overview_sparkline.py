@@ -1,8 +1,10 @@
 import re
 
 from frontend.overview_sparkline import HEIGHT, SHOWN, STEP, WIDTH, Point, draw
+from weir.protocol.lifecycle import CheckpointStatus
 
-SLOW, QUICK, FAILED = Point(1_000, False), Point(250, False), Point(600_000, True)
+SLOW, QUICK = Point(1_000), Point(250)
+FAILED = Point(600_000, CheckpointStatus.ABORTED)
 
 
 def bars(paths: dict[str, str]) -> list[tuple[float, float]]:
@@ -25,12 +27,12 @@ def test_a_failed_one_is_a_cross_and_does_not_set_the_scale() -> None:
 
 
 def test_what_took_no_time_can_still_be_seen() -> None:
-    assert [height for _, height in bars(draw([SLOW, Point(0, False), Point(None, False)]))] == [
+    assert [height for _, height in bars(draw([SLOW, Point(0), Point(None)]))] == [
         HEIGHT - 2,
         2,
         2,
     ]
-    assert [height for _, height in bars(draw([Point(0, False)]))] == [2]
+    assert [height for _, height in bars(draw([Point(0)]))] == [2]
 
 
 def test_no_more_are_drawn_than_there_is_room_for() -> None:
