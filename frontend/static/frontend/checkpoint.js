@@ -1,0 +1,214 @@
+// The page of one checkpoint: draws its pictures, fetches its long sections, shows others of them
+// without leaving, and follows the checkpoint while it is under way until it has its final form.
+//
+//   data-figure="…"   where a picture comes from; a click on one of its rows leads on
+//   data-part="…"     where a section comes from; data-into links in it show another part of it
+//   data-swap         a link or form that shows another part of this page
+
+import { fill } from "./bind.js";
+import { Chart } from "./charts.js";
+import { tick } from "./clock.js";
+import { refetch } from "./refetch.js";
+import { localise } from "./times.js";
+
+const SWAP_EVERY_MS = 2_000; // At most, while acknowledgements come.
+
+const charts = new Map(); // Element -> its chart.
+const announcer = document.getElementById("announcer");
+const article = () => document.getElementById("checkpoint");
+
+// Pictures and sections --------------------------------------------------------------------------
+
+function mount(root) {
+  for (const element of root.querySelectorAll("[data-figure]")) {
+    if (!charts.has(element)) draw(element);
+  }
+  for (const element of root.querySelectorAll("[data-part]")) {
+    if (element.dataset.state === undefined) load(element, element.dataset.part);
+  }
+}
+
+async function draw(element) {
+  const chart = new Chart(element, element.dataset.figure, article().dataset.plotly);
+  charts.set(element, chart);
+  try {
+    await chart.refresh();
+  } catch (error) {
+    console.info(`A picture could not be fetched: ${error.message}`);
+    element.classList.add("failed");
+    element.textContent = "The picture could not be fetched; the table below has the numbers.";
+    return;
+  }
+  const links = element.layout?.meta?.links ?? {};
+  if (Object.keys(links).length === 0) return;
+  element.classList.add("leads");
+  element.on("plotly_click", ({ points: [point] }) => {
+    const url = (element.layout?.meta?.links ?? {})[point?.y];
+    if (typeof url === "string" && /^\/(?!\/)/.test(url)) lead(element, url);
+  });
+}
+
+function lead(element, url) {
+  const part = element.closest("[data-part]");
+  if (part) load(part, url);
+  else if (element.closest("#timeline")) swap(url);
+  else location.assign(url);
+}
+
+/** Fetch a section into its place; what is there stays until then, and says why if nothing came. */
+async function load(part, url) {
+  const wanted = new URL(url || part.dataset.shown || part.dataset.part, location.href);
+  wanted.searchParams.set("part", "1");
+  part.dataset.state = "loading";
+  part.setAttribute("aria-busy", "true");
+  try {
+    const text = await fetchText(wanted);
+    forget(part);
+    const parsed = new DOMParser().parseFromString(text, "text/html");
+    part.replaceChildren(...parsed.body.childNodes);
+    part.dataset.state = "loaded";
+    part.dataset.shown = url || part.dataset.part;
+    localise(part);
+    mount(part);
+  } catch (error) {
+    console.info(`A section could not be fetched: ${error.message}`);
+    part.dataset.state = "failed";
+    const note = document.createElement("p");
+    note.className = "note";
+    note.dataset.tone = "warn";
+    note.setAttribute("role", "status");
+    note.textContent = "This could not be fetched. ";
+    const again = document.createElement("a");
+    again.href = url;
+    again.textContent = "Try again";
+    again.toggleAttribute("data-into", true);
+    note.append(again);
+    part.replaceChildren(note);
+  } finally {
+    part.removeAttribute("aria-busy");
+  }
+}
+
+async function fetchText(url) {
+  const response = await fetch(url, { headers: { Accept: "text/html" }, redirect: "manual" });
+  if (response.type === "opaqueredirect") location.reload(); // Logged out: the login leads back.
+  if (!response.ok) throw new Error(`${url} answered ${response.status}`);
+  return response.text();
+}
+
+/** Pictures that go listen to the window no more. */
+function forget(root) {
+  for (const element of root.querySelectorAll("[data-figure]")) {
+    if (charts.delete(element)) window.Plotly?.purge(element);
+  }
+}
+
+// Another part of the page -----------------------------------------------------------------------
+
+/** Show the page at an address in this one's place: pictures and sections that stay, stay. */
+async function swap(url, { isNew = true } = {}) {
+  const wanted = new URL(url, location.href);
+  let found;
+  try {
+    found = new DOMParser()
+      .parseFromString(await fetchText(wanted), "text/html")
+      .getElementById("checkpoint");
+    if (found === null) throw new Error("it is no page of a checkpoint");
+  } catch (error) {
+    console.info(`${wanted} is opened as a page: ${error.message}`);
+    if (isNew) location.assign(wanted);
+    return false;
+  }
+  const shown = article();
+  const next = document.adoptNode(found);
+  for (const name of ["part", "figure"]) {
+    for (const place of next.querySelectorAll(`[data-${name}]`)) {
+      const kept = [...shown.querySelectorAll(`[data-${name}]`)].find(
+        (element) => element.dataset[name] === place.dataset[name],
+      );
+      if (kept) place.replaceWith(kept);
+    }
+  }
+  const opened = new Set(
+    [...shown.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent),
+  );
+  for (const summary of next.querySelectorAll("details > summary")) {
+    if (opened.has(summary.textContent)) summary.parentElement.open = true;
+  }
+  forget(shown);
+  shown.replaceWith(next);
+  if (isNew) history.pushState(null, "", wanted);
+  tick(next);
+  mount(next);
+  if (isNew && wanted.hash) document.querySelector(wanted.hash)?.focus({ preventScroll: true });
+  return true;
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-swap], a[data-into]");
+  if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const part = link.closest("[data-part]");
+  if (link.hasAttribute("data-into")) {
+    if (!part) return;
+    event.preventDefault();
+    load(part, link.getAttribute("href"));
+  } else {
+    event.preventDefault();
+    swap(link.href);
+  }
+});
+
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-swap]");
+  if (!form) return;
+  event.preventDefault();
+  const url = new URL(form.action);
+  for (const [name, value] of new FormData(form)) if (value) url.searchParams.set(name, value);
+  swap(url.href);
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("form[data-swap] select")) event.target.form.requestSubmit();
+});
+
+window.addEventListener("popstate", () => swap(location.href, { isNew: false }));
+
+// While it is under way --------------------------------------------------------------------------
+
+let drawn = 0;
+let revision = null;
+
+async function follow(value) {
+  const page = article();
+  if (value.is_under_way) {
+    fill(page, value);
+    tick(page);
+    if (value.revision === revision || Date.now() - drawn < SWAP_EVERY_MS) return true;
+    revision = value.revision;
+    drawn = Date.now();
+    // Where somebody reads on, only pictures change below them.
+    if (!page.contains(document.activeElement)) await swap(location.href, { isNew: false });
+    await refresh();
+    return true;
+  }
+  if (!(await swap(location.href, { isNew: false }))) throw new Error("its final form did not come");
+  await refresh();
+  announcer.textContent = `Checkpoint ${page.dataset.number} is now: ${value.status.text}.`;
+  return false;
+}
+
+function refresh() {
+  const page = article();
+  for (const part of page.querySelectorAll("[data-part]")) load(part, part.dataset.shown ?? part.dataset.part);
+  const outside = [...charts].filter(([element]) => page.contains(element) && !element.closest("[data-part]"));
+  return Promise.all(outside.map(([, chart]) => chart.refresh()));
+}
+
+mount(document);
+if (article().dataset.underWay !== undefined) {
+  refetch(article(), {
+    relevant: ({ progress, revisions }) => [progress, revisions.checkpoints],
+    show: follow,
+    says: (since) => `The control plane has not been reached since ${since}; this page shows how things were then.`,
+  });
+}
