@@ -103,6 +103,12 @@ class Checkpoint(models.Model):
         ordering = ["job", "-number"]
         indexes = [
             models.Index(fields=["job", "status", "-number"]),
+            models.Index(fields=["job", "attempt", "number"], name="checkpoint_attempts"),
+            models.Index(  # How many failed lately.
+                fields=["job", "triggered_at"],
+                condition=Q(status="aborted"),
+                name="checkpoint_failures",
+            ),
             models.Index(fields=["triggered_at", "id"]),
             models.Index(
                 fields=["discard_due_at"],

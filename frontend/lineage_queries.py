@@ -1,6 +1,6 @@
 """What the tree of a job's checkpoints is drawn from: nine queries, whatever the job's size.
 
-Two of them count in the database over all checkpoints of the job; none brings more than a few
+One of them counts in the database over all checkpoints of the job; none brings more than a few
 hundred rows here.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import Max, Min, OuterRef, Q, Subquery
+from django.db.models import OuterRef, Subquery
 
 from checkpoints.models import Checkpoint, Savepoint
 from frontend.lineage import Restored, Taken
@@ -22,9 +22,6 @@ ATTEMPTS_MAX = 2_000  # Those before are drawn as one line.
 SAVEPOINTS_MAX = 60
 FORKS_MAX = 12
 
-_COMPLETED = Q(status__in=COMPLETED_ONCE)
-_IS_PLAIN = Q(kind=CheckpointKind.SAVEPOINT)
-
 
 def restored(job: Job) -> list[Restored]:
     """What the newest attempts went on from."""
@@ -35,18 +32,41 @@ def restored(job: Job) -> list[Restored]:
 
 
 def taken(job: Job) -> list[Taken]:
-    """What each attempt took."""
-    rows = (
-        Checkpoint.objects.filter(job=job)
-        .order_by()
-        .values_list("attempt")
-        .annotate(
-            first=Min("number"),
-            last=Max("number"),
-            newest=Max("number", filter=_COMPLETED & ~_IS_PLAIN),
+    """What each attempt took.
+
+    An index leads from one attempt to the next, and to the ends of each: however many checkpoints
+    there are, a handful is read per attempt.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH RECURSIVE taking (attempt) AS (
+                (SELECT attempt FROM checkpoints_checkpoint WHERE job_id = %(job)s
+                 ORDER BY attempt LIMIT 1)
+                UNION ALL
+                SELECT (SELECT attempt FROM checkpoints_checkpoint
+                        WHERE job_id = %(job)s AND attempt > taking.attempt
+                        ORDER BY attempt LIMIT 1)
+                FROM taking WHERE attempt IS NOT NULL
+            )
+            SELECT taking.attempt,
+                (SELECT number FROM checkpoints_checkpoint
+                 WHERE job_id = %(job)s AND attempt = taking.attempt ORDER BY number LIMIT 1),
+                (SELECT number FROM checkpoints_checkpoint
+                 WHERE job_id = %(job)s AND attempt = taking.attempt ORDER BY number DESC LIMIT 1),
+                (SELECT number FROM checkpoints_checkpoint
+                 WHERE job_id = %(job)s AND attempt = taking.attempt
+                   AND status = ANY(%(completed)s) AND kind <> %(plain)s
+                 ORDER BY number DESC LIMIT 1)
+            FROM taking WHERE attempt IS NOT NULL
+            """,
+            {
+                "job": job.pk,
+                "completed": list(COMPLETED_ONCE),
+                "plain": CheckpointKind.SAVEPOINT.value,
+            },
         )
-    )
-    return [Taken(*row) for row in rows]
+        return [Taken(*row) for row in cursor.fetchall()]
 
 
 def savepoints(job: Job) -> list[Savepoint]:
