@@ -26,7 +26,7 @@ class Line:
     x: int
     y1: str
     y2: str
-    kind: str  # live, left, fork, gap: a class of the style sheet.
+    kind: str  # live, left, fork, with gap: classes of the style sheet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def _x(column: int) -> int:
 
 
 def _line(rail: lineage.Rail) -> Line:
-    kind = "gap" if rail.is_gap else "live" if rail.is_live else "left"
+    kind = f"{'live' if rail.is_live else 'left'}{' gap' if rail.is_gap else ''}"
     y1 = "0" if rail.from_top else str(DOT_Y)
     return Line(_x(rail.column), y1, "100%" if rail.to_bottom else str(DOT_Y), kind)
 

@@ -13,7 +13,8 @@ from frontend.recovery_facts import Deployment, Takeover, takeover
 
 Figure = dict[str, Any]
 
-_ROW = "Job"  # The one row of the timeline.
+_ROW = "Job"  # The timeline,
+_MARKS = "Events"  # and what happened, above it.
 PHASES = (
     ("delay_ms", "Detection and delay", "var(--phase-start)"),
     ("redeploy_ms", "Redeploy", "var(--phase-alignment)"),
@@ -64,11 +65,13 @@ def recovery(
                 "automargin": True,
                 "showgrid": False,
                 "nticks": 6,
-                "title": {"text": "Time (UTC)", "standoff": 6},
             },
             "yaxis": {
                 "type": "category",
-                "domain": [0.8, 1],
+                "categoryorder": "array",
+                "categoryarray": [_ROW, _MARKS],
+                "range": [-0.5, 1.4],
+                "domain": [0.74, 1],
                 "fixedrange": True,
                 "showticklabels": False,
                 "showgrid": False,
@@ -81,7 +84,7 @@ def recovery(
                 "showgrid": False,
             },
             "yaxis2": {
-                "domain": [0, 0.56],
+                "domain": [0, 0.52],
                 "automargin": True,
                 "rangemode": "tozero",
                 "tickformat": "~s",
@@ -174,7 +177,7 @@ def _marks(name: str, symbol: str, color: str, found: Sequence[tuple[datetime, s
         "mode": "markers",
         "name": name,
         "x": [iso(at) for at, _ in found],
-        "y": [_ROW] * len(found),
+        "y": [_MARKS] * len(found),
         "customdata": [said for _, said in found],
         "hovertemplate": "%{customdata}<extra></extra>",
         "marker": {

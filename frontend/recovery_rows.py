@@ -212,11 +212,13 @@ def _why(row: Attempt, last: Attempt | None, took: Takeover | None) -> str:
     """Why there is this attempt, in a sentence."""
     if last is None or took is None:
         return "The first attempt." if row.number == 1 else ""
-    cause = headline(row.recovery_cause or last.cause)
     if took.was_over:
-        return f"The job was over and was taken up again{f': {cause}' if cause else ''}."
-    what = "Somebody asked for it" if took.is_planned else f"Attempt {last.number:,} failed"
-    return f"{what}{f': {cause}' if cause else '.'}"
+        return "The job was over, and was taken up again."
+    if took.is_planned:
+        return f"Took over as asked: {headline(last.cause) or 'attempt was ended'}."
+    # The cause stands beside the attempt that failed; of some only their successor knows it.
+    cause = "" if last.cause else headline(row.recovery_cause)
+    return f"Took over after attempt {last.number:,} failed{f': {cause}' if cause else ''}."
 
 
 def _down(took: Takeover | None) -> str:

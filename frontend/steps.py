@@ -21,6 +21,7 @@ class StepState(StrEnum):
     CURRENT = "current"
     AHEAD = "ahead"
     FAILED = "failed"
+    SKIPPED = "skipped"
 
 
 TONES = {
@@ -28,6 +29,7 @@ TONES = {
     StepState.CURRENT: ("busy", "under way"),
     StepState.AHEAD: ("idle", "to come"),
     StepState.FAILED: ("bad", "not done"),
+    StepState.SKIPPED: ("idle", "not begun"),
 }
 
 
@@ -87,7 +89,8 @@ def of(operation: Operation, job_status: str) -> list[Step]:
             return [Step(text, StepState.AHEAD) for text in texts]
         case OperationStatus.RUNNING:
             return _marked(texts, _current(operation, job_status, texts), StepState.CURRENT)
-    return _marked(texts, _stopped(operation, texts), StepState.FAILED)
+    stopped = _stopped(operation, texts)
+    return _marked(texts, stopped, StepState.FAILED, StepState.SKIPPED)
 
 
 def _texts(operation: Operation) -> list[str]:
@@ -133,11 +136,10 @@ def _stopped(operation: Operation, texts: Sequence[str]) -> int:
     return 1 if saved and saves and len(texts) > 1 else 0
 
 
-def _marked(texts: Sequence[str], at: int, state: StepState) -> list[Step]:
+def _marked(
+    texts: Sequence[str], at: int, state: StepState, rest: StepState = StepState.AHEAD
+) -> list[Step]:
     return [
-        Step(
-            text,
-            StepState.DONE if here < at else state if here == at else StepState.AHEAD,
-        )
+        Step(text, StepState.DONE if here < at else state if here == at else rest)
         for here, text in enumerate(texts)
     ]

@@ -57,12 +57,12 @@ def test_each_attempt_says_what_it_replaced_and_how_it_ended(viewer: Client, job
     fourth, third, second, first = attempts(viewer, job)
     assert (fourth["end"]["text"], fourth["why"]) == (
         "Running",
-        f"Somebody asked for it: {rows_recovery.ROLLED_BACK}",
+        f"Took over as asked: {rows_recovery.ROLLED_BACK}.",
     )
     assert fourth["down"] == "5.00 s"
     assert fourth["driver_is_new"] == third["driver_is_new"] == "new driver"
     assert (third["down"], third["delay"], third["redeploy"]) == ("14.0 s", "11.0 s", "2.00 s")
-    assert third["why"] == f"Attempt 2 failed: {rows_recovery.LOST}"
+    assert third["why"] == "Took over after attempt 2 failed."
     assert second["down"] == "3.00 s"
     assert (second["delay"], second["redeploy"], second["restore"]) == (
         "1.80 s",

@@ -22,7 +22,7 @@ def states(kind: str, status: str, job: str = "running", **progress: Any) -> lis
         (states("stop", "running", phase="saving"), ["current", "ahead"]),
         (states("stop", "running", phase="ending", saved="/s"), ["done", "current"]),
         (states("stop", "failed", phase="done", saved="/s"), ["done", "failed"]),
-        (states("stop", "failed", phase="done"), ["failed", "ahead"]),
+        (states("stop", "failed", phase="done"), ["failed", "skipped"]),
         (states("stop", "succeeded", phase="done", saved="/s"), ["done", "done"]),
         (states("rescale", "running", phase="saving"), ["current", "ahead", "ahead"]),
         (

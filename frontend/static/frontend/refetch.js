@@ -2,14 +2,15 @@
 //
 //   <… id="fresh" data-events="/events/jobs/1" data-url="…/data" data-now="…">
 //
-// The stream says when; the page's own address says what, and answers 304 where nothing is new.
+// The stream says when, at once; what it leaves out is found by looking every few seconds. The page's
+// own address says what, and answers 304 where nothing is new.
 
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
 import { follow } from "./live.js";
 
 const AT_MOST_EVERY_MS = 500;
-const AT_LEAST_EVERY_MS = 10_000; // Should the stream leave out what this page shows.
+const AT_LEAST_EVERY_MS = 3_000; // For what the stream leaves out.
 
 /**
  * Call `show(value)` with what `page.dataset.url` answers, whenever `relevant(snapshot)` changed.

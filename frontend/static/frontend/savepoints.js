@@ -59,10 +59,8 @@ page.addEventListener("click", async (event) => {
 
 offerCopies();
 refetch(page, {
-  relevant: ({ status, savepoints, lineage, operations, attempt, progress }) => [
+  relevant: ({ status, operations, attempt, progress }) => [
     status,
-    savepoints,
-    lineage,
     operations,
     attempt,
     progress?.kind === "Savepoint" ? progress.acknowledged : null,
