@@ -35,7 +35,8 @@ def taken(job: Job) -> list[Taken]:
     """What each attempt took.
 
     An index leads from one attempt to the next, and to the ends of each: however many checkpoints
-    there are, a handful is read per attempt.
+    there are, a handful is read per attempt. Asked for as a range, an attempt is looked for by that
+    index and no other, also where the statistics do not know of it yet.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -49,15 +50,20 @@ def taken(job: Job) -> list[Taken]:
                         ORDER BY attempt LIMIT 1)
                 FROM taking WHERE attempt IS NOT NULL
             )
-            SELECT taking.attempt,
-                (SELECT number FROM checkpoints_checkpoint
-                 WHERE job_id = %(job)s AND attempt = taking.attempt ORDER BY number LIMIT 1),
-                (SELECT number FROM checkpoints_checkpoint
-                 WHERE job_id = %(job)s AND attempt = taking.attempt ORDER BY number DESC LIMIT 1),
-                (SELECT number FROM checkpoints_checkpoint
-                 WHERE job_id = %(job)s AND attempt = taking.attempt
+            SELECT attempt,
+                (SELECT number FROM checkpoints_checkpoint c
+                 WHERE job_id = %(job)s
+                   AND c.attempt >= taking.attempt AND c.attempt < taking.attempt + 1
+                 ORDER BY c.attempt, number LIMIT 1),
+                (SELECT number FROM checkpoints_checkpoint c
+                 WHERE job_id = %(job)s
+                   AND c.attempt >= taking.attempt AND c.attempt < taking.attempt + 1
+                 ORDER BY c.attempt DESC, number DESC LIMIT 1),
+                (SELECT number FROM checkpoints_checkpoint c
+                 WHERE job_id = %(job)s
+                   AND c.attempt >= taking.attempt AND c.attempt < taking.attempt + 1
                    AND status = ANY(%(completed)s) AND kind <> %(plain)s
-                 ORDER BY number DESC LIMIT 1)
+                 ORDER BY c.attempt DESC, number DESC LIMIT 1)
             FROM taking WHERE attempt IS NOT NULL
             """,
             {
