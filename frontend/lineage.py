@@ -258,6 +258,7 @@ class Rail:
     from_top: bool
     to_bottom: bool
     is_gap: bool = False  # Drawn in dots: checkpoints are left out.
+    is_fork: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,4 +384,4 @@ def _rails(
         to_bottom = at < reach.last
         if from_top or to_bottom:
             is_gap = is_own and entry.kind == "gap"
-            yield Rail(column, reach.is_live, from_top, to_bottom, is_gap)
+            yield Rail(column, reach.is_live, from_top, to_bottom, is_gap, reach.is_fork)

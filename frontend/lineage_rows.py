@@ -210,7 +210,9 @@ def _x(column: int) -> int:
 
 
 def _line(rail: lineage.Rail) -> Line:
-    kind = f"{'live' if rail.is_live else 'left'}{' gap' if rail.is_gap else ''}"
+    kind = "fork" if rail.is_fork else "live" if rail.is_live else "left"
+    if rail.is_gap:
+        kind += " gap"
     y1 = "0" if rail.from_top else str(DOT_Y)
     return Line(_x(rail.column), y1, "100%" if rail.to_bottom else str(DOT_Y), kind)
 

@@ -203,7 +203,7 @@ def _attempt(job: Job, row: Attempt, last: Attempt | None, kept: set[int], now: 
         "restore": duration(took.restore_ms) if took else NOTHING,
         "catch_up": duration(row.catch_up_ms),
         "replayed": number(row.replayed_records),
-        "restored_bytes": size(row.restored_bytes),
+        "restored_bytes": "" if row.restored_bytes is None else size(row.restored_bytes),
         **_restored(job, row, kept),
     }
 
