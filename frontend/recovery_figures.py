@@ -21,6 +21,24 @@ PHASES = (
     ("restore_ms", "Restore", "var(--phase-sync)"),
 )
 CATCH_UP = ("Catch up", "var(--phase-async)")
+_PHASES_BELOW = {
+    "xaxis2": {
+        "type": "category",
+        "anchor": "y2",
+        "automargin": True,
+        "title": {"text": "Attempt", "standoff": 6},
+        "showgrid": False,
+    },
+    "yaxis2": {
+        "domain": [0, 0.52],
+        "automargin": True,
+        "rangemode": "tozero",
+        "tickformat": "~s",
+        "ticksuffix": "s",
+        "nticks": 5,
+        "title": {"text": "Until it ran again", "standoff": 12},
+    },
+}
 
 
 def recovery(
@@ -41,7 +59,7 @@ def recovery(
             _down(pairs, deployments, now, is_over=is_over),
             _marks("Failed", "x", "var(--bad)", _failed(deployments)),
             _marks("Driver replaced", "diamond", "var(--busy)", _replaced(pairs)),
-            *_phases(tookover),
+            *(_phases(tookover) if tookover else []),
         ],
         "layout": {
             "autosize": True,
@@ -76,22 +94,8 @@ def recovery(
                 "showticklabels": False,
                 "showgrid": False,
             },
-            "xaxis2": {
-                "type": "category",
-                "anchor": "y2",
-                "automargin": True,
-                "title": {"text": "Attempt", "standoff": 6},
-                "showgrid": False,
-            },
-            "yaxis2": {
-                "domain": [0, 0.52],
-                "automargin": True,
-                "rangemode": "tozero",
-                "tickformat": "~s",
-                "ticksuffix": "s",
-                "nticks": 5,
-                "title": {"text": "Until it ran again", "standoff": 12},
-            },
+            # Plotly draws axes of categories that have none wrongly, and complains of it.
+            **(_PHASES_BELOW if tookover else {}),
         },
     }
 
