@@ -277,7 +277,7 @@ def _ends(facts: Facts, last: Key) -> list[Key]:
 
 def _blocked_ms(facts: Facts, receiver: Key) -> float:
     return max(
-        (ms for gate in facts.gates_of.get(receiver, ()) for ms in gate.blocked_ms), default=0.0
+        (ms for gate in facts.gates.get(receiver, ()) for ms in gate.blocked_ms), default=0.0
     )
 
 

@@ -245,7 +245,7 @@ class Facts:
     operators: Sequence[Operator] = ()
     edges: Sequence[Edge] = ()
     acks: Mapping[Key, Ack] = field(default_factory=dict)
-    gates: Sequence[Gate] = ()
+    gates: Mapping[Key, Sequence[Gate]] = field(default_factory=dict)  # Of receiving subtasks.
     evidence: Evidence = Evidence()
     slots: Mapping[int, Slot] = field(default_factory=dict)
 
@@ -289,19 +289,12 @@ class Facts:
         return found
 
     @cached_property
-    def gates_of(self) -> dict[Key, list[Gate]]:
-        """Each receiving subtask's gates."""
-        found: dict[Key, list[Gate]] = {}
-        for gate in self.gates:
-            found.setdefault((gate.operator, gate.index), []).append(gate)
-        return found
-
-    @cached_property
     def has_sent(self) -> frozenset[str]:
         """Subtasks whose barrier somebody has who acknowledged: their snapshot is taken."""
         return frozenset(
             sender
-            for gate in self.gates
+            for gates in self.gates.values()
+            for gate in gates
             for sender, arrived in zip(gate.upstream, gate.arrived_ms, strict=True)
             if arrived is not None
         )

@@ -84,7 +84,7 @@ def trace(facts: Facts, last: Key) -> list[Hop]:
 
 def _latest(facts: Facts, receiver: Key) -> Hop | None:
     """The channel whose barrier a subtask got last."""
-    gates = facts.gates_of.get(receiver, [])
+    gates = facts.gates.get(receiver, ())
     latest = max((ms for gate in gates for ms in gate.arrived_ms if ms is not None), default=None)
     if latest is None:
         return None

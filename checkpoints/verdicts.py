@@ -1,9 +1,12 @@
 """The verdict on one checkpoint, from its rows: a fixed number of queries, whatever its size."""
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from django.db.models import DateTimeField, F, Func, Max, Q, QuerySet, Sum
+from django.db.models import DateTimeField, F, Func, Max, Q, QuerySet, Sum, TextField
+from django.db.models.functions import Cast
 
 from checkpoints import evidence, verdict
 from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
@@ -72,14 +75,7 @@ def facts_of(checkpoint: Checkpoint) -> Facts:
             .values_list("source", "target", "partitioning")
         ],
         acks=acks,
-        gates=[
-            Gate(*row)
-            for row in GateAlignment.objects.filter(checkpoint=checkpoint)
-            .order_by("operator", "index", "gate")
-            .values_list(
-                "operator", "index", "gate", "upstream", "arrived_ms", "blocked_ms", "bytes_during"
-            )
-        ],
+        gates=_Gates(checkpoint),
         evidence=_evidence(checkpoint, kept or {}, acks, now_ms),
         slots=_slots(attempt),
     )
@@ -148,12 +144,19 @@ def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
         )
         .order_by("chain", "index")
     )
-    # In the order of an acknowledgement's fields.
-    columns = ("start", "aligned", "sync", "rest", "state", "written", "taken")
     return {
-        (chain, index): Ack(*measured, clock.to_ms(at))
-        for chain, index, at, *measured in rows.values_list("chain", "index", "at", *columns)
-        if at is not None
+        (row["chain"], row["index"]): Ack(
+            start_delay_ms=row["start"],
+            alignment_ms=row["aligned"],
+            sync_ms=row["sync"],
+            async_ms=row["rest"],
+            state_bytes=row["state"],
+            written_bytes=row["written"],
+            records=row["taken"],
+            acknowledged_at_ms=clock.to_ms(row["at"]),
+        )
+        for row in rows
+        if row["at"] is not None
     }
 
 
@@ -174,6 +177,38 @@ def _evidence(
         noted=kept,
     )
     return evidence.read(picture)
+
+
+class _Gates(Mapping[Key, Sequence[Gate]]):
+    """The gates of a checkpoint's receiving subtasks; one query, each made of its text when needed.
+
+    A walk looks at a few of them. Of 200 × 200 channels, making all would take longer than anything
+    else here.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        arrays = (F(name) for name in ("upstream", "arrived_ms", "blocked_ms", "bytes_during"))
+        array = Func(*arrays, function="JSON_BUILD_ARRAY", output_field=TextField())
+        rows = (
+            GateAlignment.objects.filter(checkpoint=checkpoint)
+            .order_by("operator", "index", "gate")
+            .values_list("operator", "index", "gate", Cast(array, TextField()))
+        )
+        self._texts: dict[Key, list[tuple[int, str]]] = {}
+        for operator, index, gate, channels in rows:
+            self._texts.setdefault((operator, index), []).append((gate, channels))
+        self._made: dict[Key, Sequence[Gate]] = {}
+
+    def __getitem__(self, key: Key) -> Sequence[Gate]:
+        if key not in self._made:
+            self._made[key] = [Gate(*key, gate, *json.loads(t)) for gate, t in self._texts[key]]
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
 
 
 def _slots(attempt: Attempt | None) -> dict[int, Slot]:

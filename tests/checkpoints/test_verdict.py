@@ -317,7 +317,7 @@ def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None
 
 def test_who_sent_its_barrier_to_somebody_who_acknowledged_is_writing() -> None:
     got = Case().run()
-    gates = [gate for gate in got.gates if gate.operator == "sink"]
+    gates = {key: of_sink for key, of_sink in got.gates.items() if key[0] == "sink"}
     found = verdict.of(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
     assert "hourly-1 has sent its barrier on and was writing its snapshot" in found.headline
 

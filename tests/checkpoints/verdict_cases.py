@@ -86,12 +86,12 @@ class Case:
     def run(self, **given: Any) -> Facts:
         """The facts of a completed checkpoint; ``given`` replaces some."""
         acks: dict[Key, Ack] = {}
-        gates: list[Gate] = []
+        gates: dict[Key, list[Gate]] = {}
         for key in self.graph.subtasks():
             at, its_gates = self._barriers(key, acks)
             first = min(at, default=self.noise.get(key, 1.0) + self.front_ms.get(key, 0.0))
             last = max(at, default=first)
-            gates += its_gates
+            gates[key] = its_gates
             is_aligned = sum(len(gate.upstream) for gate in its_gates) > 1
             acks[key] = Ack(
                 first,
