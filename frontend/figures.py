@@ -164,7 +164,12 @@ def history(
     ]
     top = 0.9 if happened else 1.0
     return {
-        "data": [*bars, ends, *([marks] if failed else []), state, *happened],
+        "data": [
+            *bars,
+            *([ends, state] if whole else []),  # An axis of nothing would be drawn nowhere.
+            *([marks] if failed else []),
+            *happened,
+        ],
         "layout": _layout(
             barmode="stack",
             shapes=[
@@ -185,43 +190,35 @@ def history(
                 "type": "date",
                 "title": {"text": "Time of the trigger", "standoff": 8},
                 "automargin": True,
-                "anchor": "y2",
+                "anchor": "y2" if whole else "y",
                 "nticks": 10,
                 "showgrid": False,
             },
             yaxis={
                 "title": {"text": "Duration", "standoff": 12},
                 "automargin": True,
-                "domain": [0.34, top - 0.02 if happened else top],
+                "domain": [0.34 if whole else 0, top - 0.02 if happened else top],
                 "rangemode": "tozero",
                 "tickformat": "~s",
                 "ticksuffix": "s",
                 "nticks": 6,
             },
-            yaxis2={
-                "title": {"text": "State", "standoff": 12},
-                "automargin": True,
-                "domain": [0, 0.24],
-                "rangemode": "tozero",
-                "tickformat": "~s",
-                "ticksuffix": "B",
-                "nticks": 3,
-            },
-            **(
-                {
-                    "yaxis3": {
-                        "domain": [top, 1],
-                        "range": [-0.6, 1.6],
-                        "visible": False,
-                        "fixedrange": True,
-                    }
-                }
-                if happened
-                else {}
-            ),
+            **({"yaxis2": _STATE_AXIS} if whole else {}),
+            **({"yaxis3": _HAPPENED_AXIS | {"domain": [top, 1]}} if happened else {}),
         ),
     }
 
+
+_STATE_AXIS = {
+    "title": {"text": "State", "standoff": 12},
+    "automargin": True,
+    "domain": [0, 0.24],
+    "rangemode": "tozero",
+    "tickformat": "~s",
+    "ticksuffix": "B",
+    "nticks": 3,
+}
+_HAPPENED_AXIS = {"range": [-0.6, 1.6], "visible": False, "fixedrange": True}
 
 BAR_SHARE = 0.7  # Of the usual time between two triggers.
 BARS_SIDE_BY_SIDE = 400  # A bar is at least this part of the time shown: thinner ones are not seen.
@@ -348,8 +345,9 @@ def _bars(rows: Sequence[Channel]) -> Figure:
                 "ticksuffix": "s",
                 "rangemode": "tozero",
                 "nticks": 7,
-                # All zero: an axis of a millisecond, not one from minus one to one.
-                "range": None if longest > 0 else [0, 0.001],
+                # All zero: an axis of a millisecond, not one from minus one to one. A range that is
+                # null would be an error.
+                **({} if longest > 0 else {"range": [0, 0.001]}),
             },
             yaxis={
                 "automargin": True,

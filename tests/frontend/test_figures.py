@@ -193,6 +193,27 @@ def test_of_very_many_checkpoints_the_longest_and_the_failed_are_drawn() -> None
     assert len(json.dumps(history(rows))) < 1_500_000
 
 
+def axes_of(figure: figures.Figure) -> set[str]:
+    found = {key.replace("axis", "") for key in figure["layout"] if re.match(r"[xy]axis", key)}
+    assert figure["layout"]["xaxis"]["anchor"] in found
+    return found
+
+
+def test_no_axis_is_left_without_values() -> None:
+    """Plotly draws the line of such an axis at NaN, and the browser complains."""
+    failed = checkpoint(1, status=CheckpointStatus.ABORTED, reason="checkpoint_expired")
+    exceptions = [JobException(at=NOW, kind="attempt", text="x")]
+    for rows, about, axes in (
+        ([failed], {}, {"x", "y"}),
+        ([failed], {"exceptions": exceptions}, {"x", "y", "y3"}),
+        ([failed, checkpoint(2)], {}, {"x", "y", "y2"}),
+    ):
+        figure = history(rows, **about)
+        assert axes_of(figure) == axes
+        assert all(trace["x"] for trace in figure["data"])
+        assert {trace.get("yaxis", "y") for trace in figure["data"]} | {"x"} == axes
+
+
 def test_history_of_nothing_is_a_figure() -> None:
     assert is_valid(history([]))
 
