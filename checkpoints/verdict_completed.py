@@ -56,9 +56,11 @@ def judge(facts: Facts) -> Verdict:
     is_slow = _is_slow(facts.times, parts, facts.acks[last]) or bool(found.stack)
     numbers = [_numbers(facts, last, parts), *_compared(facts.times)]
     if not is_slow:
-        numbers.insert(0, f"{_capital(found.clause)}.")
+        headline = _calm(facts.times, longest, parts[longest], found)
+        if longest is not Part.TRAVEL or found.channel is None:  # Nothing was slow, nobody is.
+            found = Finding("", channel=found.channel)
         found.advice = []
-        return found.verdict("good", _calm(facts.times, longest, parts[longest], found), numbers)
+        return found.verdict("good", headline, numbers)
     return found.verdict("warn", f"{_capital(found.clause)}.", numbers)
 
 
@@ -92,7 +94,8 @@ def _calm(times: Times, longest: Part, longest_ms: float, found: Finding) -> str
     if times.interval_ms:
         text += f", {share(took / times.interval_ms)} of its interval of "
         text += interval(times.interval_ms)
-    text += f"; {share(longest_ms / took) if took else 'most'} of that went into {longest.value}"
+    whole = f"{share(longest_ms / took)} of its time" if took else "most of its time"
+    text += f"; {whole} went into {longest.value}"
     if longest is Part.TRAVEL and found.channel is not None:
         text += f", most of all {_of_late(found)}"
     return f"{text}."
@@ -204,7 +207,7 @@ def _of_travel(facts: Facts, last: Key) -> Finding:
     if worst.channel != worst.hop and worst.hop.transit_ms >= TOGETHER_MS:
         found.because.append(
             f"The barrier waited {duration(worst.hop.transit_ms)} in front of "
-            f"{name_of(worst.hop.receiver)}, which was late itself therefore."
+            f"{name_of(worst.hop.receiver)}, so that this was late itself."
         )
     blocked = _blocked_ms(facts, worst.channel.receiver)
     if blocked >= TOGETHER_MS:

@@ -56,7 +56,7 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
     """A call that does not return."""
     name, frame = name_of(key), where(stall.stack)
     what = f"stuck in {frame.text}" if frame else "stuck in one call"
-    function = f"`{frame.function}`" if frame else "the function"
+    function = frame.function if frame else "the function"
     clause = f"{name} {tense.has_been} {what} for {duration(stall.stalled_ms)}"
     return Finding(
         clause,

@@ -445,10 +445,21 @@ def test_a_quick_checkpoint_is_well_with_its_longest_part_and_share() -> None:
     found = of(Case(async_ms=dict.fromkeys(LINE.subtasks(), 180.0)))
     assert found.tone == "good"
     assert found.headline == (
-        "All is well: it took 192 ms, 2 % of its interval of 10 s; 94 % of that went into writing "
-        "state."
+        "All is well: it took 192 ms, 2 % of its interval of 10 s; 94 % of its time went into "
+        "writing state."
     )
-    assert found.advice == ()
+    assert (found.advice, found.culprits) == ((), ())
+    assert "slow" not in said(found)
+
+
+def test_a_quick_checkpoint_still_names_the_channel_that_it_waited_for() -> None:
+    found = of(Case(channel_ms={LATE: 300}, rates=EVERYBODY_IDLE))
+    assert found.tone == "good"
+    assert found.headline.endswith(
+        "went into the barriers' way, most of all from enrich-1 to hourly-2 (300 ms after the "
+        "first one)."
+    )
+    assert found.culprits == ("enrich-1", "hourly-2")
 
 
 def test_without_acknowledgements_the_row_itself_is_told() -> None:
