@@ -424,6 +424,13 @@ def test_an_operation_under_way_says_what_it_waits_for_and_looks_again(
     )
 
 
+def test_who_is_logged_out_sees_no_operation(client: Client, job: Job) -> None:
+    where = f"/jobs/{job.pk}/operations/{rows.operation(job, None).pk}"
+    for address in (where, f"{where}/data"):
+        assert client.get(address).status_code == 302
+        assert client.post(address).status_code in (302, 405)
+
+
 def test_an_operation_is_followed_as_json_until_its_end(viewer: Client, job: Job) -> None:
     row = rows.operation(job, None, "rollback", "running", progress={"phase": "relaunching"})
     where = f"/jobs/{job.pk}/operations/{row.pk}/data"

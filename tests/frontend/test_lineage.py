@@ -1,5 +1,8 @@
 """What was restored from what, as lanes, strands and rows of a drawing."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from frontend.lineage import (
     COLUMNS_MAX,
     Drawing,
@@ -14,6 +17,8 @@ from frontend.lineage import (
     place,
     strands,
 )
+from weir.ids import AttemptNumber, CheckpointId
+from weir.protocol.lineage import NO_END, AttemptBase, lineage_of
 
 # weir.protocol.lineage's own example.
 BACK_AND_ON = (
@@ -137,6 +142,58 @@ def test_a_gap_across_attempts_leaves_out_what_is_on_other_strands() -> None:
     place(drawn, ())
     (rest,) = [gap for gap in gaps(drawn) if gap.strand == 1]
     assert rest.spans == ((4, 9),)
+
+
+# Against the protocol's own lines ---------------------------------------------------------------
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Restored], list[Taken]]:
+    """Attempts that go on from any checkpoint that was ever taken, and take a few of their own."""
+    restored, taken, first = [], [], 1
+    for attempt in range(1, draw(st.integers(1, 9)) + 1):
+        base = draw(st.integers(1, first - 1)) if first > 1 else None
+        if first > 1 and draw(st.booleans()):
+            base = first - 1  # Failures go on from the newest.
+        restored.append(Restored(attempt, base))
+        if count := draw(st.integers(0, 4)):
+            last = first + count - 1
+            taken.append(Taken(attempt, first, last, last))
+            first = last + 1
+    return restored, taken
+
+
+@given(histories())
+def test_the_line_is_the_one_that_a_restore_would_follow(
+    history: tuple[list[Restored], list[Taken]],
+) -> None:
+    restored, taken = history
+    by_attempt = {one.attempt: one for one in taken}
+    of = {n: one.attempt for one in taken for n in range(one.first, one.last + 1)}
+    next_id, bases = 1, {}
+    for one in restored:
+        base = one.checkpoint
+        bases[AttemptNumber(one.attempt)] = AttemptBase(
+            AttemptNumber(one.attempt),
+            CheckpointId(next_id),
+            None if base is None else CheckpointId(base),
+            None if base is None else AttemptNumber(of[base]),
+        )
+        if one.attempt in by_attempt:
+            next_id = by_attempt[one.attempt].last + 1
+    expected = lineage_of(AttemptNumber(restored[-1].attempt), NO_END, bases)
+    drawn = strands(lanes(restored, taken))
+    on = {n: s.index for s in drawn for first, last in s.spans for n in range(first, last + 1)}
+    assert on.keys() == of.keys()  # Each checkpoint is on a strand,
+    assert sum(last - first + 1 for s in drawn for first, last in s.spans) == len(of)  # and on one.
+    assert {n for n, index in on.items() if index == 0} == {n for n in of if n in expected}
+    place(drawn, ())
+    for strand in drawn[1:]:
+        assert strand.parent is None or on[strand.base or 0] == strand.parent
+    counted = {
+        n for gap in gaps(drawn) for first, last in gap.spans for n in range(first, last + 1)
+    }
+    assert counted | {n for s in drawn for n in s.points} == of.keys()
 
 
 # The drawing --------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,31 @@ def test_a_real_comparison_is_understood(tmp_path: Path) -> None:
     assert pairs.rows == [
         ("carrier=UA, window_start=2025-01-01 09:00:00 UTC", "mean_delay_min", "13.5", "16.2")
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "result", "sentence"),
+    [
+        ("savepoint", {"name": "first"}, {"checkpoint": 7}, "Savepoint first was taken in 1.50 s."),
+        ("stop", {"name": "last"}, {"checkpoint": 1_007}, "It is checkpoint 1,007."),
+        ("rollback", {"checkpoint": 4}, {}, "The job runs again from checkpoint 4 after 1.50 s."),
+        ("rescale", {"parallelism": 4}, {}, "with parallelism 4 after 1.50 s."),
+        ("discard", {"name": "first"}, {}, "Savepoint first was deleted; its files are gone."),
+        ("fork", {}, {"job": "trial"}, "The fork was submitted after 1.50 s."),
+    ],
+)
+def test_what_succeeded_is_said_in_a_sentence(
+    kind: str, parameters: dict[str, Any], result: dict[str, Any], sentence: str
+) -> None:
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    row = Operation(
+        kind=kind,
+        status="succeeded",
+        parameters=parameters,
+        result=result,
+        created_at=at,
+        ended_at=at + timedelta(seconds=1.5),
+    )
+    assert sentence in outcomes.said(row)
+    row.status = "failed"
+    assert outcomes.said(row) == ""
