@@ -36,6 +36,13 @@ PERCENTILES = (
 )
 
 
+_EMPTY = (
+    "No checkpoint has been settled yet. Each one will be a bar here: how long its barriers took "
+    "to start, to align, and to become durable state."
+)
+_EMPTY_WINDOW = "No settled checkpoint was triggered in this time."
+
+
 def of(job: Job, window: history.Window) -> Json:
     """Settled checkpoints, the latest alignment, recoveries and exceptions of a job, as JSON."""
     settled = queries.settled_within(job.pk, window)
@@ -44,6 +51,7 @@ def of(job: Job, window: history.Window) -> Json:
     return {
         "history": [_checkpoint(row) for row in settled[: queries.HISTORY_ROWS]],
         "history_summary": summary(settled),
+        "history_empty": _EMPTY_WINDOW if window.count is None else _EMPTY,
         "percentiles": percentiles(settled),
         "window": window.key,
         "alignment": _alignment(aligned, gates),

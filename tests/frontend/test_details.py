@@ -25,6 +25,7 @@ def test_a_new_job_has_no_past() -> None:
     assert value == {
         "history": [],
         "history_summary": "",
+        "history_empty": details._EMPTY,
         "percentiles": [],
         "window": "200",
         "alignment": None,
@@ -66,6 +67,15 @@ def test_percentiles_are_those_of_the_window_that_is_shown() -> None:
     assert shown("50") == ["760 ms", "980 ms", "1.00 s", "1.00 s"]  # The 49 that did not fail.
     assert shown("hour") == ["700 ms", "970 ms", "1.00 s", "1.00 s"]
     assert of(job, "hour")["history_summary"] == "61 checkpoints, 1 failed, within 59 min 01 s."
+
+
+def test_a_time_without_checkpoints_is_not_a_job_without_them() -> None:
+    job = rows.running()
+    rows.checkpoint(job, 1, triggered_at=clock.now() - timedelta(hours=3))
+    hour = of(job, "hour")
+    assert (hour["history"], hour["percentiles"]) == ([], [])
+    assert hour["history_empty"] == "No settled checkpoint was triggered in this time."
+    assert len(of(job, "day")["history"]) == 1
 
 
 def test_an_unknown_window_is_the_usual_one() -> None:
