@@ -252,6 +252,10 @@ class Window:
         # Playwright's own waiting for a script is refused by the pages' content policy.
         wait_for(lambda: self.evaluate(script), "the figures are drawn", timeout_s)
 
+    def described(self) -> str:
+        """The page as a screen reader has it, for a message."""
+        return self.do(lambda page: f"{page.url}\n{page.locator('body').aria_snapshot()}")
+
     def was_reloaded(self) -> bool:
         """Whether the page was loaded anew since it was opened."""
         return self.evaluate("document.documentElement.dataset.mark === undefined") is True
@@ -324,7 +328,11 @@ class Chromium:
         context = self.do(opened)
         try:
             window = Window(self, context, url)
-            yield window
+            try:
+                yield window
+            except Exception as error:
+                error.add_note(f"The page at that time:\n{window.described()}")
+                raise
             if scripts:
                 complaints: Sequence[str] = window.complaints()
                 window.leave()
