@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from frontend.configuration_secrets import shown
+from jobs.redaction import shown
 
 VALUE_CHARACTERS_MAX = 300
 CHANGES_MAX = 60

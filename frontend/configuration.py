@@ -11,9 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from frontend import configuration_secrets as secrets
 from frontend.configuration_words import CHANNELS, CHECKPOINTS, JOB, RESTART, Words, slots
 from frontend.formatting import moment
+from jobs import redaction
 from jobs.models import Driver, Job, Operator, PipelineKind
 from weir.config import (
     ChannelConfig,
@@ -168,9 +168,9 @@ def _parameters(job: Job) -> Group:
 def _named(given: Mapping[str, Any]) -> Iterator[Setting]:
     """Values that have nothing but a name, secrets hidden."""
     for name in sorted(given):
-        value = str(secrets.shown(name, given[name]))
-        is_hidden = value == secrets.HIDDEN
-        yield Setting(name, value, secrets.HIDDEN_HELP if is_hidden else "", Source.SUBMITTED)
+        value = str(redaction.shown(name, given[name]))
+        is_hidden = value == redaction.HIDDEN
+        yield Setting(name, value, redaction.HIDDEN_HELP if is_hidden else "", Source.SUBMITTED)
 
 
 def _settled(
@@ -228,7 +228,7 @@ def _restart(job: Job) -> Iterator[Setting]:
 def _storage(job: Job, server: str) -> Iterator[Setting]:
     yield Setting(
         "Checkpoints",
-        secrets.without_credentials(job.storage),
+        redaction.without_credentials(job.storage),
         CHECKPOINTS["storage"].help,
         Source.SERVER if job.storage == server else Source.SUBMITTED,
         "storage",
@@ -237,7 +237,7 @@ def _storage(job: Job, server: str) -> Iterator[Setting]:
         whose = " It is this job’s own, to delete." if job.restore_claims else ""
         yield Setting(
             "Began with",
-            secrets.without_credentials(job.origin_uri),
+            redaction.without_credentials(job.origin_uri),
             f"The checkpoint or savepoint that it was first restored from.{whose}",
             Source.SUBMITTED,
             "origin_uri",
@@ -245,7 +245,7 @@ def _storage(job: Job, server: str) -> Iterator[Setting]:
     if job.restore_uri:
         yield Setting(
             "Next driver begins with",
-            secrets.without_credentials(job.restore_uri),
+            redaction.without_credentials(job.restore_uri),
             "Until a checkpoint has completed from there.",
             name="restore_uri",
         )
@@ -311,7 +311,7 @@ def operators(rows: Sequence[Operator], settings: Mapping[str, Any]) -> list[Ope
             else "derived",
             chain="" if row.chain == row.uid else row.chain,
             kind=", ".join(_kinds(row)),
-            files=secrets.without_credentials(row.files or ""),
+            files=redaction.without_credentials(row.files or ""),
         )
         for row in rows
     ]

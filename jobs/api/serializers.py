@@ -7,6 +7,7 @@ from rest_framework import serializers
 from rest_framework.reverse import reverse
 
 from controlplane.serializers import RequestSerializer
+from jobs import redaction
 from jobs.models import (
     Artifact,
     Attempt,
@@ -151,14 +152,25 @@ class AttemptSerializer(serializers.ModelSerializer):
         read_only_fields = fields
 
 
+class RedactedField(serializers.DictField):
+    """Settings whose secrets are hidden, whoever asks."""
+
+    def to_representation(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Values by name, as anybody may see them."""
+        found: dict[str, Any] = redaction.shown("", super().to_representation(value))
+        return found
+
+
 class JobDetailSerializer(JobSerializer):
     """A job with all its settings."""
 
     driver = DriverSerializer(source="newest_driver", allow_null=True)
-    options = serializers.DictField(
-        help_text="What the submission laid over the pipeline's own settings."
+    options = RedactedField(
+        help_text="What the submission laid over the pipeline's own settings; secrets are hidden."
     )
-    spark_conf = serializers.DictField(child=serializers.CharField())
+    spark_conf = RedactedField(
+        child=serializers.CharField(), help_text="Secrets are hidden, by their names."
+    )
     checkpoint_config = serializers.DictField(
         allow_null=True, help_text="Null until the pipeline built its graph."
     )
@@ -358,7 +370,7 @@ class OperationSerializer(serializers.ModelSerializer):
         "api:job", source="job", lookup_url_kwarg="job_id", read_only=True
     )
     requested_by = serializers.SlugRelatedField("username", read_only=True)
-    parameters = serializers.DictField()
+    parameters = RedactedField(help_text="As asked for; secrets are hidden, by their names.")
     result = serializers.DictField(allow_null=True, help_text="What came of it, if it succeeded.")
     phase = serializers.SerializerMethodField()
     saved = serializers.SerializerMethodField()

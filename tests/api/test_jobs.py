@@ -239,6 +239,25 @@ def test_a_submission_is_a_job_and_an_operation(api: APIClient, operator: User) 
     assert entry.address == "127.0.0.1"
 
 
+def test_secrets_of_a_submission_are_kept_and_not_shown(api: APIClient, operator: User) -> None:
+    given = {
+        "parameters": {
+            "db.password": "hunter2",
+            "url": "postgresql://me:hunter2@db/x",
+            "rate": "9",
+        },
+        "spark_conf": {"spark.hadoop.fs.s3a.secret.key": "hunter2"},
+    }
+    operation = api.post(f"{API}jobs", MODULE | given).json()
+    job = api.get(f"{API}jobs/{operation['job']}")
+    assert job.json()["options"]["parameters"]["rate"] == "9"
+    for answer in (job, api.get(operation["url"])):
+        assert b"hunter2" not in answer.content
+    kept = Job.objects.get(pk=operation["job"])
+    assert kept.options["parameters"] == given["parameters"]
+    assert kept.spark_conf == given["spark_conf"]
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -16,7 +16,7 @@ from controlplane.pagination import PAGE_SIZE
 from frontend import audit_changes
 from frontend.audit_changes import Change
 from frontend.audit_log import ACTIONS
-from frontend.configuration_secrets import HIDDEN
+from jobs.redaction import HIDDEN
 from tests.frontend import rows
 
 SCRIPT = "<script>alert(1)</script>"

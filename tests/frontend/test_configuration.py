@@ -12,10 +12,10 @@ from controlplane import clock
 from controlplane.accounts.models import Role
 from frontend import configuration
 from frontend.configuration import Setting, Source
-from frontend.configuration_secrets import HIDDEN, shown, without_credentials
 from frontend.configuration_words import CHANNELS, CHECKPOINTS, JOB, NESTED, RESTART
 from jobs import plans
 from jobs.models import Job
+from jobs.redaction import HIDDEN, shown, without_credentials
 from tests.frontend import rows
 from weir.config import ChannelConfig, CheckpointConfig, JobConfig, RestartConfig
 from weir.config import RestartStrategyKind as Kind

@@ -1,6 +1,6 @@
 """What settings' values are shown as: those that keep a secret are not shown at all. Pure.
 
-Spark hides by the names of its settings, and so do the pages: the pattern is the default of
+Spark hides by the names of its settings, and so do pages and API: the pattern is the default of
 ``spark.redaction.regex``, and the credentials in a URI are hidden as well. Source: Spark,
 ``org.apache.spark.internal.config.SECRET_REDACTION_PATTERN``.
 """
@@ -22,7 +22,7 @@ def is_secret(name: str) -> bool:
 
 
 def shown(name: str, value: Any) -> Any:
-    """The value as a page may show it; objects and lists go by the names in them."""
+    """The value as anybody may see it; objects and lists go by the names in them."""
     if isinstance(value, Mapping):
         return {key: shown(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
