@@ -28,31 +28,31 @@ def dashboard(quick: bool) -> list[Row]:
         viewer = _Viewer(stack)
         stored = fill(CHECKPOINTS // 10 if quick else CHECKPOINTS)
         shown = pages.start_addresses(stored)
-        rows = _page_rows(viewer, stored, shown, seconds=5.0 if quick else 30.0)
+        rows = _page_rows(viewer, stored, shown, quick=quick)
         loads = asyncio.run(dashboard_loads.measure(viewer.url, viewer.cookie, shown))
         rows += dashboard_loads.rows(loads)
         samples = {
             parallelism: asyncio.run(
                 dashboard_pixels.measure(
-                    viewer.url, viewer.cookie, viewer.web_pid, parallelism, 10 if quick else 60
+                    viewer.url, viewer.cookie, viewer.web_pid, parallelism, 10 if quick else 40
                 )
             )
             for parallelism in dashboard_pixels.PARALLELISMS
         }
         rows += dashboard_pixels.rows(samples)
         browsers = dashboard_browsers.Browsers(viewer.url, viewer.cookie, viewer.web_pid)
-        rows += asyncio.run(browsers.run(4.0 if quick else 10.0))
+        rows += asyncio.run(browsers.run(4.0 if quick else 8.0))
     return rows
 
 
 def _page_rows(
-    viewer: "_Viewer", stored: Stored, shown: Sequence[pages.Address], seconds: float
+    viewer: "_Viewer", stored: Stored, shown: Sequence[pages.Address], *, quick: bool
 ) -> list[Row]:
     parts = pages.found(viewer.client, shown, stored)
-    cost = pages.costs(viewer.client, [*shown, *parts])
+    cost = pages.costs(viewer.client, [*shown, *parts], rounds=1 if quick else 3)
     reader = viewer.reader()
     try:
-        took = pages.timed(reader, [*shown, *parts], seconds)
+        took = pages.timed(reader, [*shown, *parts], seconds=5.0 if quick else 30.0)
     finally:
         reader.close()
     return pages.rows(took, cost, shown, parts, stored)

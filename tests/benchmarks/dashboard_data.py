@@ -258,7 +258,7 @@ def _acknowledgements(job: "Job", parallelism: int, channels: int) -> None:
                 f"INSERT INTO {model._meta.db_table} ({', '.join(columns)}) SELECT {shown} "
                 f"FROM {model._meta.db_table} a CROSS JOIN {Checkpoint._meta.db_table} c "
                 f"WHERE a.checkpoint_id = %s AND c.job_id = %s AND c.has_details "
-                f"AND c.id <> a.checkpoint_id {late}",
+                f"AND c.id <> a.checkpoint_id {late} ORDER BY c.id, a.id",  # As they come in.
                 [first.pk, job.pk],
             )
         cursor.execute(

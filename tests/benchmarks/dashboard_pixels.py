@@ -28,7 +28,7 @@ from tests.benchmarks.report import Row, limit_row
 from tests.frontend.rows import FLIGHTS
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import Browser, BrowserContext, Page
 
 P95_MAX_MS = 500.0
 POLL_MS = 1_000.0  # What a page that asked every second would take at worst.
@@ -70,8 +70,8 @@ class Sample:
 
 
 @asynccontextmanager
-async def chromium(url: str, cookie: tuple[str, str]) -> AsyncIterator["BrowserContext"]:
-    """A headless Chromium in which somebody is logged in."""
+async def chromium() -> AsyncIterator["Browser"]:
+    """A headless Chromium."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
@@ -79,12 +79,23 @@ async def chromium(url: str, cookie: tuple[str, str]) -> AsyncIterator["BrowserC
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         try:
-            context = await browser.new_context(viewport={"width": 1280, "height": 1000})
-            name, value = cookie
-            await context.add_cookies([{"name": name, "value": value, "url": url}])
-            yield context
+            yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def logged_in(
+    browser: "Browser", url: str, cookie: tuple[str, str]
+) -> AsyncIterator["BrowserContext"]:
+    """Somebody who is logged in, with an empty cache."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 1000})
+    try:
+        name, value = cookie
+        await context.add_cookies([{"name": name, "value": value, "url": url}])
+        yield context
+    finally:
+        await context.close()
 
 
 async def measure(
@@ -94,7 +105,7 @@ async def measure(
     driver = await asyncio.to_thread(Driver, url, parallelism)
     await asyncio.to_thread(driver.__enter__)
     try:
-        async with chromium(url, cookie) as context:
+        async with chromium() as browser, logged_in(browser, url, cookie) as context:
             page = await context.new_page()
             return await _round(driver, page, url, cookie, web_pid, samples)
     finally:

@@ -27,7 +27,6 @@ from tests.benchmarks.report import Row, limit_row
 
 P95_MAX_MS = 200.0
 WARM_UP = 2
-IN_PROCESS_ROUNDS = 3
 FOUND_MAX = 100  # More kinds of addresses would be a page that names each row's.
 DEPTH = 2  # From a page in the navigation to what it leads to, and once more.
 NOTHING = "nothing"
@@ -200,16 +199,16 @@ class Cost:
     forbidden: list[str] = field(default_factory=list)  # Queries that read a large table whole.
 
 
-def costs(client: Any, addresses: Sequence[Address]) -> dict[str, Cost]:
-    """What each address costs by itself: medians of a few rounds, and its queries explained."""
-    return {address.name: _cost(client, address) for address in addresses}
+def costs(client: Any, addresses: Sequence[Address], rounds: int) -> dict[str, Cost]:
+    """What each address costs by itself: medians of some rounds, and its queries explained."""
+    return {address.name: _cost(client, address, rounds) for address in addresses}
 
 
-def _cost(client: Any, address: Address) -> Cost:
+def _cost(client: Any, address: Address, rounds: int) -> Cost:
     from django.db import connection
 
     cost = Cost()
-    for number in range(1 + IN_PROCESS_ROUNDS):
+    for number in range(1 + rounds):
         queries: list[float] = []
 
         def count(execute: Callable[..., Any], *call: Any, took: list[float] = queries) -> Any:
@@ -259,7 +258,7 @@ def _explained() -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
 
 _OFFSET = re.compile(r"\bOFFSET (\d+)")
 OFFSET_MAX = 1_000  # Rows: to step over a few pages costs nothing.
-SCAN_ROWS_MAX = 2_000  # A table that is nearly empty is best read whole.
+SCAN_ROWS_MAX = 20_000  # Fewer are best read whole: what else is asked of such a table costs more.
 
 
 def _forbidden(sql: str, plan: Mapping[str, Any]) -> str | None:
@@ -271,7 +270,7 @@ def _forbidden(sql: str, plan: Mapping[str, Any]) -> str | None:
             if node["Node Type"] == "Seq Scan":
                 return f"reads {node['Relation Name']} whole"
             if "COUNT(*)" in sql and "Limit" not in {n["Node Type"] for n in _nodes(plan)}:
-                return f"counts {rows:,} rows of {node['Relation Name']}"
+                return f"counts {rows:,.0f} rows of {node['Relation Name']}"
     skipped = max((int(n) for n in _OFFSET.findall(sql)), default=0)
     return f"skips {skipped} rows" if skipped > OFFSET_MAX else None
 
