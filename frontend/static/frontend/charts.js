@@ -52,7 +52,7 @@ function local(iso) {
 function narrowed(layout) {
   const narrow = {
     ...layout,
-    legend: { ...layout.legend, x: -0.28, entrywidth: 0.6, entrywidthmode: "fraction", font: { size: 10 } },
+    legend: { ...layout.legend, entrywidth: 0.49, entrywidthmode: "fraction", font: { size: 9.5 } },
   };
   for (const name of Object.keys(layout).filter((key) => AXIS.test(key))) {
     narrow[name] = { ...layout[name], title: { text: "" }, nticks: Math.min(layout[name].nticks ?? 4, 4) };
