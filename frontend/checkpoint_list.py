@@ -105,7 +105,7 @@ def row_of(row: Checkpoint) -> Json:
     return {
         "number": number(row.number),
         "url": reverse("checkpoint-page", args=[row.job_id, row.number]),
-        "kind": kind_of(row),
+        "tag": "" if row.kind == CheckpointKind.CHECKPOINT else kind_of(row),
         "name": name_of(row),
         "left_behind": "left behind" if row.abandoned_at is not None else "",
         "status": status.of_checkpoint(row.status),

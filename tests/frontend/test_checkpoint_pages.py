@@ -110,7 +110,7 @@ def test_a_row_says_what_is_special_about_it(viewer: Client, job: Job) -> None:
         text(row) for row in reversed(re.findall(r'<tr data-item="\d.*?</tr>', page, re.DOTALL))
     )
     assert first.startswith("1 savepoint before the upgrade Completed")
-    assert second.startswith("2 checkpoint left behind Completed")
+    assert second.startswith("2 left behind Completed")
     assert "timed out before all subtasks acknowledged: OSError: disk full" in third
     assert "under way" in fourth
 

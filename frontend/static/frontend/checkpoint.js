@@ -41,7 +41,7 @@ async function draw(element) {
   }
   const links = element.layout?.meta?.links ?? {};
   if (Object.keys(links).length === 0) return;
-  element.classList.add("leads");
+  element.classList.add("clickable");
   element.on("plotly_click", ({ points: [point] }) => {
     const url = (element.layout?.meta?.links ?? {})[point?.y];
     if (typeof url === "string" && /^\/(?!\/)/.test(url)) lead(element, url);
