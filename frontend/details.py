@@ -183,7 +183,16 @@ def _exception(row: JobException) -> Json:
         "at": iso(row.at),
         "at_text": moment(row.at),
         "where": ", ".join(where),
+        "attempt_url": _attempt_url(row),
         "headline": headline(row.text),
         "text": tail(row.text),
         "has_more": has_more(row.text),
     }
+
+
+def _attempt_url(row: JobException) -> str:
+    """Where the attempt is shown that an exception is of; empty: of none."""
+    number = row.attempt_number
+    if number is None:
+        return ""
+    return f"{reverse('job-recovery', args=[row.job_id])}?attempt={number}#attempt-{number}"

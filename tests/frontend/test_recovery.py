@@ -171,3 +171,13 @@ def test_queries_do_not_grow_with_the_attempts(
             viewer.get(address(job, page))
         counts.append(len(captured))
     assert counts[0] == counts[1]
+
+
+def test_an_exception_leads_to_its_attempt(viewer: Client, job: Job) -> None:
+    rows_recovery.many(job, 30)
+    rows.exception(job, attempt_number=3)
+    rows.exception(job, "a driver was lost", "driver", driver_number=1)
+    of_driver, of_attempt = viewer.get(f"/jobs/{job.pk}/details").json()["exceptions"]
+    assert of_driver["attempt_url"] == ""
+    page, _, anchor = of_attempt["attempt_url"].partition("#")
+    assert f'id="{anchor}" data-is-wanted' in viewer.get(page).content.decode()
