@@ -65,13 +65,14 @@ def judge(facts: Facts) -> Verdict:
 
 
 def _parts(times: Times, acks: Mapping[Key, Ack], last: Ack) -> dict[Part, float]:
-    heard_ms = max(ack.acknowledged_at_ms for ack in acks.values()) - times.triggered_at_ms
+    heard_at_ms = max(ack.acknowledged_at_ms for ack in acks.values())
+    heard_ms = min(float(heard_at_ms - times.triggered_at_ms), times.elapsed_ms)
     return {
         Part.TRAVEL: last.left_ms,
         Part.SYNC: last.sync_ms,
         Part.ASYNC: last.async_ms,
         Part.REPORT: max(0.0, heard_ms - last.total_ms),
-        Part.FINALIZE: max(0.0, times.elapsed_ms - max(float(heard_ms), last.total_ms)),
+        Part.FINALIZE: max(0.0, times.elapsed_ms - max(heard_ms, last.total_ms)),
     }
 
 
