@@ -239,7 +239,9 @@ def test_a_submission_is_a_job_and_an_operation(api: APIClient, operator: User) 
     assert entry.address == "127.0.0.1"
 
 
-def test_secrets_of_a_submission_are_kept_and_not_shown(api: APIClient, operator: User) -> None:
+def test_secrets_of_a_submission_are_kept_and_not_shown(
+    api: APIClient, admin_api: APIClient
+) -> None:
     given = {
         "parameters": {
             "db.password": "hunter2",
@@ -248,7 +250,7 @@ def test_secrets_of_a_submission_are_kept_and_not_shown(api: APIClient, operator
         },
         "spark_conf": {"spark.hadoop.fs.s3a.secret.key": "hunter2"},
     }
-    operation = api.post(f"{API}jobs", MODULE | given).json()
+    operation = admin_api.post(f"{API}jobs", MODULE | given).json()
     job = api.get(f"{API}jobs/{operation['job']}")
     assert job.json()["options"]["parameters"]["rate"] == "9"
     for answer in (job, api.get(operation["url"])):
