@@ -24,6 +24,8 @@ from weir.protocol.wire import to_wire
 COMPLETED = 60
 FAILED = COMPLETED - 12  # As ``rows.history`` has it.
 UNDER_WAY = COMPLETED + 3
+RESTORED = 12  # By the second attempt,
+BACK = timedelta(seconds=COMPLETED - RESTORED)  # which began so long ago.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,14 @@ def _running(by: User) -> Job:
     now = clock.now()
     first = job.attempts.get(number=1)
     cause = "slot 1 is gone: its worker process (pid 4711) ended with signal 9"
-    first.ended_at, first.end, first.cause = now - timedelta(minutes=9), "failed", cause
+    first.ended_at, first.end, first.cause = now - BACK, "failed", cause
     first.save()
     rows.attempt(
         first.driver,
         2,
-        restored_checkpoint=12,
-        started_at=now - timedelta(minutes=9),
-        running_at=now - timedelta(minutes=9) + timedelta(milliseconds=1_640),
+        restored_checkpoint=RESTORED,
+        started_at=now - BACK,
+        running_at=now - BACK + timedelta(milliseconds=1_640),
         recovery_cause=cause,
         backoff_ms=1_000.0,
         redeploy_ms=310.0,
@@ -106,15 +108,18 @@ def _running(by: User) -> Job:
         restored_bytes=1_840_000,
         replayed_records=48_210,
     )
-    rows.exception(job, cause, "driver", at=now - timedelta(minutes=9), attempt_number=1)
+    rows.exception(job, cause, "driver", at=now - BACK, attempt_number=1)
     rows.history(job, COMPLETED)
     completed = job.checkpoints.get(number=COMPLETED)
     completed.acknowledged_count = 0  # Each acknowledgement counts itself.
     for chain, index in itertools.product(rows.CHAINS, range(rows.PARALLELISM)):
         rows.acknowledge_chain(completed, chain, index)
+    heard = completed.settled_at - timedelta(milliseconds=12)
+    completed.acks.update(acknowledged_at=heard)
     failed = job.checkpoints.get(number=FAILED)
     failed.acknowledged_count = 0
     rows.acknowledge_chain(failed, "flights", 0)
+    failed.acks.update(acknowledged_at=failed.triggered_at + timedelta(milliseconds=60))
     note = "The last one before the new tariff table."
     labels = {"release": "2025.1"}
     rows.savepoint(job, "before-release", COMPLETED + 1, by=by, note=note, labels=labels)
@@ -125,6 +130,7 @@ def _running(by: User) -> Job:
         by=by,
         status=CheckpointStatus.ABORTED,
     )
+    job.checkpoints.filter(number__gt=RESTORED).update(attempt=2)
     _aligning(job)
     return job
 

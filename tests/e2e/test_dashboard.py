@@ -1,0 +1,235 @@
+"""The dashboard in a browser, over a control plane that really runs jobs: see, act, be refused.
+
+One job from its first checkpoint to its end, done by an operator on the pages alone; a viewer looks
+over the shoulder, and the web process goes away in between. Its barriers come one after the other
+because its mappers hold them, and the pages have to show each of them come.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.dashboard_pipeline import PARALLELISM, STEP_S
+from tests.e2e.plane import SETTLE_S, Plane, PlaneJob, wait_for
+from tests.frontend.browser import Chromium, Window, chromium, needs_chromium
+from weir.operators.parquet_sink import committed_files
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+
+PIPELINE = "tests.e2e.dashboard_pipeline"
+STARTS_S = SETTLE_S  # A driver.
+SOURCE = "readings"  # The head of the chain that holds the barriers.
+EDGE = "[data-label='1']"  # From there to where they are waited for.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    needs_chromium()
+    with chromium() as found:
+        yield found
+
+
+def logged_in(window: Window, plane: Plane, name: str, password: str | None = None) -> None:
+    window.log_in(name, password or (plane.stack.home / name).read_text().strip())
+
+
+def submitted(plane: Plane, directory: Path) -> PlaneJob:
+    """The watched pipeline, as a job."""
+    output = directory / "output"
+    operation = plane.client.post(
+        "jobs",
+        {
+            "name": "watched",
+            "pipeline": {"kind": "module", "module": PIPELINE},
+            "parallelism": PARALLELISM,
+            "parameters": {"output": str(output), "hold": str(directory / "hold")},
+        },
+    )
+    return plane.job(operation["job"], output)
+
+
+def watch_the_barriers(window: Window, hold: Path) -> tuple[list[str], list[str]]:
+    """Take a checkpoint on the page and let its barriers go one by one.
+
+    What the graph said meanwhile of the chain that sends them, and of the edge they travel on; each
+    text once, in the order in which it came.
+    """
+    hold.touch()
+    time.sleep(0.3)  # The mappers look every 50 ms.
+    sent: list[str] = []
+    arrived: list[str] = []
+
+    def look() -> bool:
+        for seen, text in (
+            (sent, window.content(f"#graph [data-chain={SOURCE}] [data-part=says]")),
+            (arrived, window.content(f"#graph {EDGE} [data-part=text]")),
+        ):
+            if text and seen[-1:] != [text]:
+                seen.append(text)
+        return any(text.startswith("1/") for text in sent)
+
+    window.click("Take a checkpoint")
+    window.sees("#action-result", "A checkpoint was asked for.")
+    wait_for("the first barrier", look, 20, 0.05)
+    let_go = hold.with_name("let-go")
+    let_go.write_text(str(time.time()))
+    let_go.replace(hold)
+    wait_for(
+        "the end of the alignment",
+        lambda: look() is None or "Completed" in window.text("#progress"),
+        PARALLELISM * STEP_S + 20,
+        0.05,
+    )
+    hold.unlink()
+    return sent, arrived
+
+
+def counts(texts: list[str]) -> list[str]:
+    """The parts ``n/m`` of what was said, in order."""
+    words = [word for text in texts for word in text.split() if "/" in word]
+    return list(dict.fromkeys(words))
+
+
+def test_an_operator_watches_and_acts_a_viewer_looks(
+    plane: Plane, browser: Chromium, tmp_path: Path
+) -> None:
+    job = submitted(plane, tmp_path)
+    printed = plane.stack.run_once("weir_user", "vera", "--role", "viewer")
+    (password,) = (line[9:] for line in printed.splitlines() if line.startswith("password "))
+    with browser.window(plane.stack.url) as window:
+        logged_in(window, plane, "operator")
+        window.follow("watched")
+        window.sees("h1", "Running", STARTS_S)
+
+        sent, arrived = watch_the_barriers(window, tmp_path / "hold")
+        steps = [f"{n}/{PARALLELISM}" for n in range(1, PARALLELISM)]
+        assert [count for count in counts(sent) if count in steps] == steps, sent
+        assert [count for count in counts(arrived) if count in steps] == steps, arrived
+        (newest,) = job.checkpoints(status="completed")
+        assert newest["alignment_ms"] >= (PARALLELISM - 1) * STEP_S * 1_000 - 500
+        window.sees("#history", "1 checkpoint, none failed.")
+        last = f"{SOURCE}-{PARALLELISM - 1}"  # Held the longest.
+        window.sees("[aria-label=Verdict]", f"{last} was stuck in map (dashboard_pipeline.py:")
+
+        a_viewer_only_looks(plane, browser, job, password)
+        name_it_and_go_back(window, job)
+        fork = fork_it(plane, window, job, tmp_path)
+        lose_the_server(plane, window, job)
+        for one in (fork, job):
+            cancel(window, one)
+
+
+def a_viewer_only_looks(plane: Plane, browser: Chromium, job: PlaneJob, password: str) -> None:
+    """No button but the one to leave, and whoever sends the forms all the same is refused."""
+    send = """
+    async (address) => {
+      const body = new FormData(document.querySelector("form[action='/logout/']"));
+      body.set("key", "a-viewer's");
+      return (await fetch(address, { method: "POST", body })).status;
+    }
+    """
+    with browser.window(plane.stack.url) as window:
+        window.may_complain("status of 403")
+        logged_in(window, plane, "vera", password)
+        for page in ("", "savepoints/", "checkpoints/", "recovery/"):
+            assert window.open(f"/jobs/{job.id}/{page}") == 200
+            assert window.count("main form[method=post], main a[href*='/fork']") == 0, page
+            assert not {"Take a checkpoint", "Take a savepoint", "Stop"} & set(window.buttons())
+        for action in ("checkpoint", "savepoint", "stop", "rollback", "fork", "cancel"):
+            assert window.evaluate(send, f"/jobs/{job.id}/{action}") == 403, action
+            if action != "checkpoint":  # That has no page.
+                assert window.open(f"/jobs/{job.id}/{action}") == 403, action
+                window.open(f"/jobs/{job.id}/")
+        asked = job.get("operations")["results"]
+    assert {one["requested_by"] for one in asked} == {"operator"}
+
+
+def done(window: Window, timeout_s: float) -> None:
+    """The page of the operation says that it was done, without being loaded anew."""
+    window.sees("#operation-title", "Done", timeout_s)
+
+
+def name_it_and_go_back(window: Window, job: PlaneJob) -> None:
+    """A savepoint by the page, and back to it by its page, preview and confirmation."""
+    window.click("Take a savepoint")
+    window.sees("h1", "Take a savepoint of watched?")
+    window.fill("name", "before")
+    window.click("Take a savepoint of watched")
+    done(window, 20)
+    (savepoint,) = job.get("savepoints")["results"]
+    window.open(f"/jobs/{job.id}/")
+    take_a_checkpoint(window)
+    wait_for("the files of three checkpoints", lambda: committed(job) == 3 * PARALLELISM, 20)
+
+    window.open(f"/jobs/{job.id}/savepoints/")
+    window.sees("main", "before")
+    window.follow("Roll back to it")
+    window.sees("h1", "Roll back watched?")
+    window.click("Show what rolling back watched would do")
+    window.sees(".sentences", "read again", 30)
+    window.click("Roll watched back")
+    done(window, STARTS_S)
+    (newest, *_) = job.get("attempts")["results"]
+    assert newest["restored_checkpoint"] == savepoint["number"]
+    assert len(job.get("drivers")["results"]) == 2
+    assert committed(job) == 2 * PARALLELISM, "what came after the savepoint was not taken back"
+
+
+def take_a_checkpoint(window: Window) -> None:
+    """On the page of the job, and wait until it has completed."""
+    before = window.text("#progress-title")
+    window.click("Take a checkpoint")
+    wait_for("another checkpoint", lambda: window.text("#progress-title") != before, 20)
+    window.sees("#progress .pill", "Completed", 20)
+
+
+def committed(job: PlaneJob) -> int:
+    """How many files of output count: of each checkpoint, one of each subtask."""
+    return len(committed_files(job.output))
+
+
+def fork_it(plane: Plane, window: Window, job: PlaneJob, directory: Path) -> PlaneJob:
+    """A second job from the savepoint, which runs beside the first."""
+    window.open(f"/jobs/{job.id}/savepoints/")
+    window.follow("Fork from it")
+    window.sees("h1", "Fork watched?")
+    window.fill("name", "trial")
+    output = directory / "trial"
+    window.fill("parameters", f"output={output}\nhold={directory / 'hold'}")
+    window.click("Fork watched")
+    done(window, STARTS_S)
+    window.do(lambda page: page.click("a[href^='/jobs/trial-']"))
+    window.sees("h1", "trial Running", STARTS_S)
+    fork = plane.job(window.evaluate("location.pathname.split('/')[2]"), output)
+    assert fork.get()["origin"] == job.id
+    return fork
+
+
+def lose_the_server(plane: Plane, window: Window, job: PlaneJob) -> None:
+    """The page says that it is old, and since when; it is live again once the server is."""
+    window.may_complain(
+        "ERR_CONNECTION_REFUSED", "status of 503", "ERR_INCOMPLETE_CHUNKED_ENCODING"
+    )
+    window.open(f"/jobs/{job.id}/")
+    window.sees("h1", "watched Running", STARTS_S)
+    web = plane.stack.process("web")
+    web.stop()
+    window.sees("#connection", "The control plane has not been reached since", 15)
+    web.start()
+    window.sees_nothing("#connection", 20)
+    take_a_checkpoint(window)
+    assert not window.was_reloaded()
+
+
+def cancel(window: Window, job: PlaneJob) -> None:
+    """The button is behind others, and asks once more."""
+    window.open(f"/jobs/{job.id}/")
+    window.do(lambda page: page.click("#more-actions summary"))
+    window.click("Cancel job")
+    window.sees("#cancel-dialog", "Its subtasks stop at once.")
+    window.click("Cancel the job")
+    window.sees("h1", "Canceled", 30)
+    assert not window.was_reloaded()
+    job.await_status("canceled")
