@@ -20,6 +20,7 @@ from tests.benchmarks.report import Row, limit_row
 from tests.benchmarks.streams import Connection
 
 BROWSERS, JOBS, PAGES = 100, 10, 3
+FEW = JOBS + PAGES  # Browsers: every job has a client, and some a page as well.
 CHANGES_PER_SECOND = 2  # Of each job.
 PARALLELISM = 50
 HISTORY = 60
@@ -56,7 +57,7 @@ class Browsers:
         self._jobs: list[str] = []
 
     async def run(self, seconds: float) -> list[Row]:
-        """One browser per job, then all of them."""
+        """A client per job beside the pages, then all of them."""
         self._jobs = await asyncio.to_thread(_jobs)
         async with AsyncExitStack() as stack:
             # First, since loading a page starts the threads that read files.
@@ -65,10 +66,10 @@ class Browsers:
             for job in self._jobs[:PAGES]:
                 page = await context.new_page()
                 await page.goto(f"{self._url}/jobs/{job}/")
-            waiting = [self._start(stack, job) for job in self._jobs[PAGES:]]
+            waiting = [self._start(stack, job) for job in self._jobs]
             await self._until_open(len(waiting))
             few = await self._hold(seconds)
-            more = BROWSERS - JOBS
+            more = BROWSERS - FEW
             waiting += [self._start(stack, self._jobs[n % JOBS]) for n in range(more)]
             await self._until_open(more)
             self._took_ms.clear()
@@ -147,7 +148,7 @@ class Browsers:
     def _rows(self, few: Usage, many: Usage) -> list[Row]:
         cuts = quantiles(self._took_ms, n=20, method="inclusive")
         open_ones = f"{BROWSERS} browsers on {JOBS} jobs"
-        against = f"{JOBS} browsers"
+        against = f"{FEW} browsers"
         return [
             limit_row(
                 f"a change's commit to the browser, {open_ones}: p95",
@@ -160,7 +161,7 @@ class Browsers:
                     f"{len(self._took_ms):,} events, p50 {median(self._took_ms):.0f} ms, at most "
                     f"{max(self._took_ms):.0f}; {PAGES} of the browsers are Chromium's pages; "
                     f"every job changes {CHANGES_PER_SECOND} times a second; web process "
-                    f"{many.cpu:.0%} of a core, with {JOBS} browsers {few.cpu:.0%}"
+                    f"{many.cpu:.0%} of a core, with {FEW} browsers {few.cpu:.0%}"
                 ),
             ),
             limit_row(
@@ -170,7 +171,7 @@ class Browsers:
                 at_most=few.threads,
                 baseline=few.threads,
                 against=against,
-                note=f"{many.connections} database connections, with {JOBS}: {few.connections}",
+                note=f"{many.connections} database connections, with {FEW}: {few.connections}",
             ),
             limit_row(
                 f"memory of the web process, {open_ones}",
@@ -189,7 +190,7 @@ class Browsers:
                 against=against,
                 note=(
                     f"{many.snapshots} snapshots, each computed once for all who look, with "
-                    f"{JOBS} browsers {few.snapshots}"
+                    f"{FEW} browsers {few.snapshots}"
                 ),
             ),
         ]
