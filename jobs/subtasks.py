@@ -1,6 +1,6 @@
 """Where each chain subtask stands and what it does, folded over a batch and written once."""
 
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 
 from jobs import rates
@@ -16,7 +16,7 @@ from weir.protocol.messages import (
     SubtaskStalled,
 )
 
-_NO_COUNTERS = frozenset({"attempt", "chain"})
+_COUNTERS = tuple(f.name for f in fields(SubtaskMetrics) if f.name not in ("attempt", "chain"))
 
 
 class Subtasks:
@@ -50,7 +50,8 @@ class Subtasks:
         They come from the loop, so it has come round.
         """
         row = self._row(event.chain, event.attempt)
-        row.metrics = {k: v for k, v in asdict(event).items() if k not in _NO_COUNTERS}
+        # Thousands a second: to copy them as dataclasses do would cost as much as to write them.
+        row.metrics = {name: getattr(event, name) for name in _COUNTERS}
         row.samples = rates.slid(row.samples, rates.sample(row.metrics))
         row.rates = rates.over(row.samples)
         row.stall = None
