@@ -169,6 +169,19 @@ def test_the_newest_checkpoint_costs_only_what_came_since(job: Job) -> None:
     assert f"output {job.output}: no file moves" in seen.sentences
 
 
+def test_a_savepoint_after_the_newest_checkpoint_is_not_forward(job: Job) -> None:
+    taken = replace(
+        job.manifests[8],
+        checkpoint_id=CheckpointId(9),
+        kind=CheckpointKind.SAVEPOINT,
+        source_records={SOURCE: 560},
+    )
+    seen = job.preview(taken)
+    assert (seen.is_forward, seen.abandoned, seen.reclaimed) == (False, (), ())
+    assert seen.sources[0].records == 550 - 560 + 25
+    assert "goes back to checkpoint 9" in seen.sentences[0]
+
+
 def test_without_live_counters_the_records_are_at_least(job: Job) -> None:
     seen = job.preview(4, emitted=None)
     assert seen.sources[0].is_at_least

@@ -173,7 +173,7 @@ def preview(
     seen = RollbackPreview(
         checkpoint_id=then.manifest.checkpoint_id,
         newest_id=None if now is None else now.manifest.checkpoint_id,
-        is_forward=_is_forward(line_now, job_id, then.manifest),
+        is_forward=_is_forward(line_now, bases, job_id, then.manifest),
         rewinds_output=rewinds_output,
         wall_time_lost_ms=max(0, now_ms - then.manifest.triggered_ms),
         watermark_now_ms=watermark_now,
@@ -248,9 +248,13 @@ def _line(
     return follow(manifest.attempt, manifest.checkpoint_id, bases)
 
 
-def _is_forward(line_now: Lineage | None, job_id: JobId, target: Manifest) -> bool:
+def _is_forward(
+    line_now: Lineage | None, bases: _Bases | None, job_id: JobId, target: Manifest
+) -> bool:
     if target.job_id != job_id:
         return True
+    if bases and target.attempt == max(bases):
+        return False  # Of the attempt that runs, such as a savepoint after the newest checkpoint.
     return line_now is not None and not line_now.holds(target.attempt, target.checkpoint_id)
 
 
