@@ -7,7 +7,7 @@ channel whose sender has sent its barrier while the receiver has not got to it. 
 the culprit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from checkpoints.verdict_facts import Facts, Key, key_of, name_of
@@ -56,6 +56,8 @@ def waiting(facts: Facts, tense: Tense) -> Finding | None:
     )
     worst, root = ranked[0]
     found = _of_root(facts, worst, root, tense)
+    if worst.why in (Why.IDLE, Why.UNKNOWN) and worst.key in _listed(facts):
+        found.because.clear()  # Below it is said what it does; once is enough.
     chains = {worst.key[0]}
     for other, its_root in ranked[1:]:
         if _GRAVITY[other.why] >= _GRAVITY[Why.BUSY] and other.key[0] not in chains:
@@ -182,12 +184,14 @@ def _advice(facts: Facts, root: _Root) -> list[str]:
 # What everybody was doing -------------------------------------------------------------------------
 
 
+def _listed(facts: Facts) -> Sequence[Key]:
+    """Those of which it is said what they do."""
+    return facts.evidence.missing[:DOING_LISTED]
+
+
 def _doing(facts: Facts, tense: Tense) -> list[str]:
-    evidence = facts.evidence
-    lines = [
-        f"{name_of(key)}: {doing(facts, key, tense)}." for key in evidence.missing[:DOING_LISTED]
-    ]
-    rest = evidence.missing_count - len(lines)
+    lines = [f"{name_of(key)}: {doing(facts, key, tense)}." for key in _listed(facts)]
+    rest = facts.evidence.missing_count - len(lines)
     if rest > 0:
         lines.append(f"And {plural(rest, 'more subtask')} that did not acknowledge.")
     return lines

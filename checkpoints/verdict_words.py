@@ -53,11 +53,17 @@ def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
 
 
 def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
-    """A call that does not return."""
+    """A call that does not return, or did so late."""
     name, frame = name_of(key), where(stall.stack)
     what = f"stuck in {frame.text}" if frame else "stuck in one call"
     function = frame.function if frame else "the function"
     clause = f"{name} {tense.has_been} {what} for {duration(stall.stalled_ms)}"
+    call = f"{function} of {facts.label(key[0])}"
+    long = (
+        f"{call} stood in one call for {duration(stall.stalled_ms)}"
+        if tense is Tense.PAST
+        else f"{call} does not return"
+    )
     return Finding(
         clause,
         f"{name} ({what} for {duration(stall.stalled_ms)})",
@@ -67,8 +73,8 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
             "meanwhile.",
         ],
         advice=[
-            f"Look at the stack: {function} of {facts.label(key[0])} does not return. Give every "
-            "call to the outside (database, HTTP, lock) a timeout, and fetch in batches.",
+            f"Look at the stack: {long}. Give every call to the outside (database, HTTP, lock) a "
+            "timeout, and fetch in batches.",
         ],
         culprits=[name],
         stack=stall.stack,

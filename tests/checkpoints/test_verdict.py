@@ -241,6 +241,7 @@ def test_a_stuck_function_is_named_with_file_line_and_stack() -> None:
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("hourly", 1): stall})
     found = of(Case(front_ms={("hourly", 1): 5_000}), evidence=evidence)
     assert found.headline == "hourly-1 was stuck in enrich (orders.py:41) for 4.80 s."
+    assert "stood in one call for 4.80 s" in found.advice[0]  # It has returned since.
     assert found.stack == STACK
     assert found.culprits == ("hourly-1",)
 
@@ -320,6 +321,11 @@ def test_who_sent_its_barrier_to_somebody_who_acknowledged_is_writing() -> None:
     gates = {key: of_sink for key, of_sink in got.gates.items() if key[0] == "sink"}
     found = verdict.of(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
     assert "hourly-1 has sent its barrier on and was writing its snapshot" in found.headline
+
+
+def test_the_share_of_who_is_waited_for_is_said_once() -> None:
+    found = verdict.of(waits((("source", 1), running(rates=IDLE))))
+    assert [line for line in found.because if "busy 3 %" in line] == ["source-1: busy 3 %."]
 
 
 def test_a_back_pressured_one_leads_to_who_holds_it_back() -> None:
