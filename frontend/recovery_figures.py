@@ -21,6 +21,8 @@ PHASES = (
     ("restore_ms", "Restore", "var(--phase-sync)"),
 )
 CATCH_UP = ("Catch up", "var(--phase-async)")
+BAR_SHARE = 0.65  # Of the room that a takeover has,
+ROOM_FOR_MIN = 8  # and fewer have no more room each than so many: one alone is a bar, not a wall.
 _PHASES_BELOW = {
     "xaxis2": {
         "type": "category",
@@ -44,7 +46,7 @@ _PHASES_BELOW = {
 def recovery(
     deployments: Sequence[Deployment], before: Deployment | None, now: datetime, *, is_over: bool
 ) -> Figure:
-    """When the job was up and down, and what its takeovers consisted of.
+    """When the job was up and down, and what its takeovers consisted of, where it had any.
 
     Args:
         deployments: Consecutive attempts, oldest first.
@@ -76,7 +78,7 @@ def recovery(
             },
             "uirevision": "kept",
             "barmode": "stack",
-            "bargap": 0.35,
+            "bargap": 1 - BAR_SHARE * min(1.0, len(tookover) / ROOM_FOR_MIN),
             "xaxis": {
                 "type": "date",
                 "anchor": "y",
@@ -89,7 +91,7 @@ def recovery(
                 "categoryorder": "array",
                 "categoryarray": [_ROW, _MARKS],
                 "range": [-0.5, 1.4],
-                "domain": [0.74, 1],
+                "domain": [0.74, 1] if tookover else [0, 1],
                 "fixedrange": True,
                 "showticklabels": False,
                 "showgrid": False,

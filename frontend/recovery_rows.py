@@ -93,7 +93,8 @@ def of(job: Job, page: Shown, now: datetime) -> Json:
     return {
         "now": iso(now),
         "is_over": job.is_over,
-        "summary": _tiles(_summary(job, now), page.count, now),
+        "summary": _tiles(_summary(job, now), page.count),
+        "takeovers": "shown" if any(earlier) else "none",
         "considered": _considered(page.count),
         "attempts": [
             _attempt(job, row, last, kept, now)
@@ -123,7 +124,7 @@ def _considered(count: int) -> str:
     return f"Of the newest {number(CONSIDERED_MAX)} attempts." if count > CONSIDERED_MAX else ""
 
 
-def _tiles(found: Summary, count: int, now: datetime) -> list[Json]:
+def _tiles(found: Summary, count: int) -> list[Json]:
     """The figures above the timeline: each with what it means in the field's words."""
     failed = plural(found.failures, "failure")
     planned = f", {number(found.planned)} planned" if found.planned else ""
@@ -131,8 +132,9 @@ def _tiles(found: Summary, count: int, now: datetime) -> list[Json]:
         _tile(
             "Availability",
             NOTHING if found.availability is None else percent(found.availability),
-            f"since {moment(found.since)}" if found.since else "it has not run yet",
+            "since" if found.since else "it has not run yet",
             "Time up, of the time that the job was up or down; while it was over it was neither.",
+            found.since,
         ),
         _tile(
             "Down in all",
@@ -160,8 +162,10 @@ def _tiles(found: Summary, count: int, now: datetime) -> list[Json]:
     ]
 
 
-def _tile(name: str, value: str, more: str, title: str) -> Json:
-    return {"name": name, "value": value, "more": more, "title": title}
+def _tile(name: str, value: str, more: str, title: str, at: datetime | None = None) -> Json:
+    """One figure; ``at`` is a point in time that ends what is said below it."""
+    when = {"at": iso(at) or "", "at_text": moment(at) if at else ""}
+    return {"name": name, "value": value, "more": more, "title": title, **when}
 
 
 def percent(share: float) -> str:

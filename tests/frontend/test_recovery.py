@@ -91,6 +91,15 @@ def test_the_page_says_how_reliably_the_job_ran(viewer: Client, job: Job) -> Non
     assert "Mean time between failures 29 min" in page
 
 
+def test_the_page_knows_whether_there_was_a_takeover(viewer: Client, job: Job) -> None:
+    first = rows.attempt(rows.driver(job))
+    found = viewer.get(address(job, "data")).json()
+    assert found["takeovers"] == "none"
+    assert found["summary"][0]["at_text"]  # Of its "since", in the viewer's zone.
+    rows.attempt(first.driver, 2)
+    assert viewer.get(address(job, "data")).json()["takeovers"] == "shown"
+
+
 @pytest.mark.parametrize(
     ("share", "text"),
     [

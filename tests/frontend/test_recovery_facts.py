@@ -178,6 +178,23 @@ def test_each_takeover_is_a_stack_of_its_parts() -> None:
     assert [sum(part or 0 for part in stack) for stack in stacks] == [5, 10, 2]
 
 
+def test_without_a_takeover_the_timeline_has_all_the_room() -> None:
+    figure = recovery_figures.recovery(line()[:1], None, at(400), is_over=False)
+    assert figure["layout"]["yaxis"]["domain"] == [0, 1]
+    assert "yaxis2" not in figure["layout"]
+
+
+def test_one_takeover_is_no_wider_than_one_of_many() -> None:
+    def gap(deployments: list[Deployment]) -> float:
+        return recovery_figures.recovery(deployments, None, at(400), is_over=False)["layout"][
+            "bargap"
+        ]
+
+    assert gap(line()[:2]) > 0.9
+    many = [FAILED, *(replace(line()[1], number=number) for number in range(2, 20))]
+    assert gap(many) == pytest.approx(0.35)
+
+
 def test_the_first_of_a_page_is_held_against_the_one_before_it() -> None:
     found = traces(deployments=line()[1:], before=FAILED)
     assert found["Down"]["x"] == [5_000, 10_000, 2_000]
