@@ -84,6 +84,7 @@ def of(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
         | {
             "spark": overview_sparkline.draw(points.get(job.pk, [])),
             "pressure": _pressure(pressed.get(job.pk), named.get(job.pk)),
+            "spark_state": "some" if points.get(job.pk) else "none",
         }
         for job in rows
     }
@@ -131,15 +132,18 @@ def _shown(jobs: Page, wanted: Wanted) -> str:
 def _pressure(found: BackPressure | None, name: str | None) -> Json:
     """How much the most back-pressured operator waits; below a percent nobody waits."""
     if found is None:
-        return {"text": NOTHING, "operator": "", "tone": "idle", "title": "Not measured now."}
+        said = {"text": NOTHING, "operator": "", "tone": "idle", "title": "Not measured now."}
+        return said | {"state": "none"}
     percent = round(found.share * 100)
     if percent < 1:
         title = "No subtask had to wait for one downstream in the last seconds."
-        return {"text": "none", "operator": "", "tone": "good", "title": title}
+        said = {"text": "none", "operator": "", "tone": "good", "title": title}
+        return said | {"state": "some"}
     called = name or found.chain
     return {
         "text": f"{percent} %",
         "operator": called,
+        "state": "some",
         "tone": "bad" if percent > HIGH_PERCENT else "warn" if percent > LOW_PERCENT else "good",
         "title": f"Of the last seconds, the slowest subtask of {called} waited {percent} % for "
         "subtasks downstream to take its output: the cause is further down.",
@@ -173,16 +177,19 @@ def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failu
         "status": status.of_job(job.status),
         "attention": [asdict(item) for item in attention.of(found)],
         "attempt": number(job.attempt_number),
+        "attempt_state": "none" if job.attempt_number is None else "some",
         "uptime": {
             "since": iso(job.started_at),
             "until": iso(job.ended_at),
             "text": rough_duration(milliseconds_between(job.started_at, job.ended_at or now)),
             "started": moment(job.started_at),
+            "state": "some" if job.started_at else "none",
         },
         "checkpoints_url": reverse("job-checkpoints", args=[job.pk]),
         "completed": _completed(completed, now),
         "recoveries": _recoveries(recovered, failures),
         "failed": f"{plural(failures, 'failed checkpoint')} in the last hour" if failures else "",
+        "failures_state": "some" if recovered > 0 or failures else "none",
     }
 
 

@@ -203,6 +203,19 @@ def test_a_row_names_the_most_back_pressured_operator() -> None:
     assert "waited 73 % for subtasks downstream" in found["title"]
 
 
+def test_a_row_says_which_of_its_cells_hold_nothing() -> None:
+    """A narrow page leaves those out."""
+    rows.job("new", status=JobStatus.CREATED, started_at=None)
+    (new,) = listing.of(listing.page())["jobs"]
+    states = [new[name] for name in ("attempt_state", "spark_state", "failures_state")]
+    assert {*states, new["pressure"]["state"]} == {"none"}
+    job = rows.running()
+    rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED)
+    row = next(row for row in listing.of(listing.page())["jobs"] if row["id"] == job.pk)
+    states = [row[name] for name in ("attempt_state", "spark_state", "failures_state")]
+    assert {*states, row["uptime"]["state"]} == {"some"}
+
+
 def test_what_does_not_run_has_no_back_pressure() -> None:
     job = rows.running()
     Subtask.objects.update(rates={"back_pressured": 0.9})
