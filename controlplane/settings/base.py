@@ -76,6 +76,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "controlplane.requests.RequestMiddleware",
+    "django.middleware.gzip.GZipMiddleware",  # Pages have a token each: it pads at random, too.
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -142,6 +143,10 @@ TIME_ZONE = "UTC"
 USE_I18N = False
 STATIC_URL = "/static/"
 STATIC_ROOT = WEIR_HOME / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "controlplane.static_storage.CompressedStaticFilesStorage"},
+}
 STATICFILES_DIRS = [
     ("plotly", str(Path(plotly.__file__).parent / "package_data")),  # plotly.min.js
 ]

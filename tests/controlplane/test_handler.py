@@ -1,6 +1,8 @@
 """Django on the pool's threads: bodies, streams and failures as a client sees them."""
 
 import asyncio
+import gzip
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +133,15 @@ def test_a_stream_is_sent_part_by_part_from_the_pool() -> None:
     answer = ask("stream")
     assert len(answer.parts) == 4  # The last one only says that it was.
     assert all(b" on weir-database" in part for part in answer.parts[:-1])
+
+
+def test_what_is_streamed_is_compressed_as_it_goes(settings: Settings) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.gzip.GZipMiddleware"]
+    for name, plain in (("stream", ask("stream").body), ("file", FILE.read_bytes())):
+        answer = ask(name, accept_encoding="gzip")
+        assert answer.header(b"content-encoding") == [b"gzip"]
+        assert answer.header(b"content-length") == []
+        assert re.sub(rb"_\d+", b"", gzip.decompress(answer.body)) == re.sub(rb"_\d+", b"", plain)
 
 
 def test_a_file_is_sent_whole() -> None:

@@ -1,3 +1,4 @@
+import gzip
 import re
 from html.parser import HTMLParser
 
@@ -394,3 +395,31 @@ def test_a_form_without_its_token_is_refused(job: Job) -> None:
     assert response.status_code == 403
     assert "expired or came from another site" in response.content.decode()
     assert not job.operations.exists()
+
+
+# On the way ---------------------------------------------------------------------------------------
+
+
+def test_a_page_is_sent_compressed_to_who_takes_that(viewer: Client, job: Job) -> None:
+    taken = {"Accept-Encoding": "gzip, br"}
+    page = viewer.get(f"/jobs/{job.pk}/", headers=taken)
+    assert page["Content-Encoding"] == "gzip"
+    assert "Accept-Encoding" in page["Vary"]
+    assert b"<h1" in gzip.decompress(page.content)
+    plain = viewer.get(f"/jobs/{job.pk}/")
+    assert not plain.has_header("Content-Encoding")
+    assert len(page.content) < len(plain.content) / 2
+
+
+def test_compressed_data_that_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -> None:
+    taken = {"Accept-Encoding": "gzip"}
+    for address in (
+        f"/jobs/{job.pk}/details",
+        f"/jobs/{job.pk}/figures/history",
+        f"/jobs/{job.pk}/checkpoints/data",
+        f"/jobs/{job.pk}/savepoints/lineage",
+    ):
+        first = viewer.get(address, headers=taken)
+        assert first["Content-Encoding"] == "gzip"
+        again = viewer.get(address, headers=taken | {"If-None-Match": first["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
