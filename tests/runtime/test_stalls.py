@@ -1,5 +1,6 @@
 """A loop that stays in one call: what the thread beside it notices, and what real workers say."""
 
+import os
 import sys
 import threading
 import time
@@ -30,7 +31,7 @@ from weir.protocol.messages import (
 from weir.runtime.control import ControlConnection
 from weir.runtime.inbox import ThreadInbox
 from weir.runtime.process import SnapshotWorker
-from weir.runtime.stacks import frames_of
+from weir.runtime.stacks import frames_of, write_stderr
 from weir.runtime.stalls import StallWatch
 from weir.runtime.template import WORKER
 from weir.runtime.tracebacks import STACK_FRAMES_MAX, users_stack
@@ -127,6 +128,62 @@ def test_a_loop_that_came_round_while_it_was_looked_at_is_not_reported(
         loop.clock.ms += 1_100
         watch.look()
     assert loop.stalls == []
+
+
+def test_a_loop_that_went_to_sleep_while_it_was_looked_at_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the frames of its sleep would be told as the call's."""
+    loop = Loop()
+
+    def meanwhile(frame: object) -> object:
+        loop.calling = None
+        return frames_of(frame)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("weir.runtime.stalls.frames_of", meanwhile)
+    with loop.watched() as watch:
+        loop.call("map-0")
+        loop.clock.ms += 1_100
+        watch.look()
+    assert loop.stalls == []
+
+
+def test_a_stack_whose_source_cannot_be_read_is_no_reason_to_keep_silent() -> None:
+    """The source of a zipped module in another encoding, for one, which ``zipimport`` refuses."""
+
+    class Zipped:
+        def get_source(self, name: str) -> str:
+            return b"caf\xe9".decode()
+
+    loop = Loop()
+    names = {"__name__": "zipped", "__loader__": Zipped(), "stand": loop._stand_still}
+    exec(compile("def call():\n    stand()\n", "/nowhere/jobs.zip/zipped.py", "exec"), names)
+    loop._thread = threading.Thread(target=names["call"])  # type: ignore[arg-type]
+    with loop.watched() as watch:
+        loop.call("map-0")
+        loop.clock.ms += 1_100
+        watch.look()
+    assert loop.stalls == [("map-0", 1_100)]
+    assert "cannot be shown: UnicodeDecodeError" in loop.reports[0].stack
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_stacks_that_nobody_takes_end_no_process(
+    is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    monkeypatch.setattr("weir.runtime.stacks.STDERR", writer)
+    if not is_read:
+        os.close(reader)
+    try:
+        write_stderr("x" * (4 << 20))  # More than a pipe holds.
+        if is_read:
+            assert os.read(reader, 1) == b"x"
+    finally:
+        os.close(writer)
+        if is_read:
+            os.close(reader)
 
 
 def test_a_deep_stack_keeps_both_ends() -> None:

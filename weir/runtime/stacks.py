@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from types import FrameType
 
 STDERR = 2
@@ -69,7 +70,11 @@ def frames_of(frame: FrameType) -> traceback.StackSummary:
 
 
 def write_stderr(text: str) -> None:
-    """Write past ``sys.stderr``: a thread that will never run again may hold its lock."""
+    """Write past ``sys.stderr``: a thread that will never run again may hold its lock.
+
+    Where nobody reads it any more the rest is lost; nothing else may come of that.
+    """
     data = text.encode(errors="backslashreplace")
-    while data:
-        data = data[os.write(STDERR, data) :]
+    with suppress(OSError):
+        while data:
+            data = data[os.write(STDERR, data) :]

@@ -65,9 +65,14 @@ class StallWatch:
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None:
             return  # The thread has ended.
-        stack = users_stack(frames_of(frame))
-        if self._loop.calling_since_ns != since_ns:
-            return  # It came round meanwhile, and the frames may be those of another call.
+        try:
+            stack = users_stack(frames_of(frame))
+        except (
+            Exception
+        ) as error:  # Lines of source come from import hooks, which may be anybody's.
+            stack = f"the stack cannot be shown: {error!r}\n"
+        if self._loop.calling is None or self._loop.calling_since_ns != since_ns:
+            return  # It came round meanwhile: the frames may be of another call, or of its sleep.
         stalled_ms = (now - since_ns) / 1e6
         if since_ns != self._reported_since_ns:
             self._reported_since_ns = since_ns
