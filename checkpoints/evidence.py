@@ -157,7 +157,7 @@ def _aligning(value: Json) -> Json:
         sender
         for gate in value["gates"]
         for sender, arrived, ended in zip(
-            gate["upstream"], gate["arrived_ms"], gate["ended"], strict=True
+            gate["upstream"], gate["arrived_ms"], gate["ended"], strict=False
         )
         if arrived is None and not ended
     ]
@@ -175,7 +175,7 @@ def _senders_of_arrived(rows: Iterable[Row], number: int) -> set[str]:
     for row in rows:
         if row.aligning and row.aligning["checkpoint"] == number:
             for gate in row.aligning["gates"]:
-                pairs = zip(gate["upstream"], gate["arrived_ms"], strict=True)
+                pairs = zip(gate["upstream"], gate["arrived_ms"], strict=False)
                 found.update(sender for sender, arrived in pairs if arrived is not None)
     return found
 

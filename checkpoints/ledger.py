@@ -4,6 +4,7 @@ The ledger follows one batch of events. Each checkpoint's row is read and writte
 acknowledgements came; those are inserted in bulk.
 """
 
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -46,6 +47,8 @@ from weir.protocol.pending import (
     PendingCheckpoint,
     TriggerRequest,
 )
+
+logger = logging.getLogger(__name__)
 
 # What steps change; the rest is fixed at the trigger, or others' to change.
 _CHANGING = (
@@ -396,14 +399,20 @@ class Ledger:
         noted = evidence.noted(self._job, self._settled)
         for number, missing in self._settled.items():
             row = self._touched[number]
-            row.evidence = evidence.take(
-                subtasks,
-                number=number,
-                attempt=row.attempt,
-                now_ms=clock.to_ms(self._now),
-                missing={(str(subtask.operator), subtask.index) for subtask in missing},
-                noted=noted.get(number),
-            )
+            try:
+                row.evidence = evidence.take(
+                    subtasks,
+                    number=number,
+                    attempt=row.attempt,
+                    now_ms=clock.to_ms(self._now),
+                    missing={(str(subtask.operator), subtask.index) for subtask in missing},
+                    noted=noted.get(number),
+                )
+            except Exception:
+                # Whatever a driver reported: the checkpoint has settled, and the batch must not
+                # come again for ever because nobody can say why it took so long.
+                logger.exception("no evidence is kept of checkpoint %d", number)
+                row.evidence = noted.get(number)
 
     def _save_details(self) -> None:
         keys = {number: row.pk for number, row in self._touched.items()}

@@ -1,5 +1,6 @@
 """Evidence and verdicts of checkpoints whose driver tells of them, on a real database."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -245,3 +246,31 @@ def test_a_manifest_alone_keeps_no_evidence_twice(line: Line) -> None:
     before = kept(line, row.number)
     line.post(ManifestWritten(CheckpointId(row.number)))
     assert kept(line, row.number) == before
+
+
+def test_a_checkpoint_settles_whatever_becomes_of_its_evidence(
+    line: Line, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = triggered(line)
+    line.post(stalled("sink-1"))
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise KeyError("busy")
+
+    monkeypatch.setattr(evidence, "take", broken)
+    line.complete(row.number)
+    assert line.checkpoint(row.number).status == "completed"
+    assert list(kept(line, row.number)["stalls"]) == ["sink-1"]
+    assert f"no evidence is kept of checkpoint {row.number}" in caplog.text
+
+
+def test_an_alignment_whose_arrays_differ_in_length_is_no_reason_to_fail(line: Line) -> None:
+    row = triggered(line)
+    report = aligning(row.number)
+    gate = replace(report.gates[0], ended=(), arrived_ms=(0.0,))
+    line.post(replace(report, gates=(gate,)))
+    line.post(protocol.decline("source-1", row.number, cause="OSError: no"))
+    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    assert verdict.headline == "A subtask declined it: source-1: OSError: no."
+    found = evidence.read(kept(line, row.number))
+    assert len(found.missing) == 4
