@@ -11,6 +11,7 @@ from weir.ids import SubtaskId
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
     AlignmentProgress,
+    Measurement,
     SubtaskChanged,
     SubtaskMetrics,
     SubtaskStalled,
@@ -49,16 +50,21 @@ class Subtasks:
 
         They come from the loop, so it has come round.
         """
-        row = self._row(event.chain, event.attempt)
+        row = self._measured(event)
+        if row is None:
+            return
         # Thousands a second: to copy them as dataclasses do would cost as much as to write them.
         row.metrics = {name: getattr(event, name) for name in _COUNTERS}
-        row.samples = rates.slid(row.samples, rates.sample(row.metrics))
-        row.rates = rates.over(row.samples)
+        if not self._job.is_over:  # Its last counters are kept, but nothing moves any more.
+            row.samples = rates.slid(row.samples, rates.sample(row.metrics))
+            row.rates = rates.over(row.samples)
         row.stall = None
 
     def aligning(self, event: AlignmentProgress) -> None:
         """An alignment lasts."""
-        row = self._row(event.chain, event.attempt)
+        row = self._measured(event)
+        if row is None:
+            return
         row.aligning = {
             "checkpoint": event.checkpoint_id,
             "since_ms": event.since_ms,
@@ -78,7 +84,9 @@ class Subtasks:
 
     def stalled(self, event: SubtaskStalled) -> None:
         """The loop has been in one call of this subtask for long."""
-        row = self._row(event.chain, event.attempt)
+        row = self._measured(event)
+        if row is None:
+            return
         row.stall = {
             "since_ms": event.since_ms,
             "stalled_ms": event.stalled_ms,
@@ -125,6 +133,18 @@ class Subtasks:
             rows = Subtask.objects.filter(job=self._job)
             self._rows = {(row.chain, row.index): row for row in rows}
         return self._rows
+
+    def _measured(self, event: Measurement) -> Subtask | None:
+        """The row that a measurement is about; None: it comes too late.
+
+        Measurements may come after what was reported after them, when there is much to report.
+        """
+        if self._job.is_over and not isinstance(event, SubtaskMetrics):
+            return None
+        row = self._known().get((str(event.chain.operator), event.chain.index))
+        if row is not None and event.attempt < row.attempt:
+            return None
+        return self._row(event.chain, event.attempt)
 
     def _row(self, chain: SubtaskId, attempt: int) -> Subtask:
         key = (str(chain.operator), chain.index)

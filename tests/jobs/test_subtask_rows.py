@@ -174,3 +174,21 @@ def test_the_end_of_the_job_clears_everything(end: JobStatus) -> None:
     assert told(job, "sink-0") == told(job, "sink-1") == ({}, None, None)
     assert row(job, "sink-0").samples == []
     assert row(job, "sink-0").status == "finished"
+
+
+def test_measurements_of_an_attempt_before_are_passed_over() -> None:
+    """A driver with much to report sends them last, and the next attempt may have begun."""
+    job = running()
+    apply(job, changed(JobStatus.FAILING, "gone"), changed(JobStatus.RESTARTING))
+    apply(job, changed(JobStatus.INITIALIZING), attempt_started(2))
+    apply(job, metrics("sink-0", 9), aligning("sink-0"), stalled("sink-0"))
+    of = row(job, "sink-0")
+    assert (of.attempt, of.metrics, of.aligning, of.stall) == (2, {}, None, None)
+
+
+def test_nothing_aligns_or_stalls_once_the_job_is_over() -> None:
+    job = running()
+    apply(job, changed(JobStatus.FINISHED))
+    apply(job, aligning("sink-0"), stalled("sink-0"), metrics("sink-0", 1), metrics("sink-0", 2))
+    assert told(job, "sink-0") == ({}, None, None)
+    assert row(job, "sink-0").metrics["records_in"] == 200  # The last counters are kept.
