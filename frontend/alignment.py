@@ -101,7 +101,7 @@ def sentence(gates: Sequence[Gate]) -> str:
     """Which channel held its barrier back, for how long, and what that blocked."""
     total = channel_count(gates)
     if total == 0:
-        return "No subtask of this job has a channel to align."
+        return "No subtask reported a channel with this checkpoint: there was nothing to align."
     worst = slowest(gates, 1)[0]
     if worst.arrived_ms is None or worst.arrived_ms < TOGETHER_MS:
         return f"The barriers of all {plural(total, 'channel')} came together; nothing waited."

@@ -353,7 +353,8 @@ def _chain(
         "stalled": stalled,
         "stuck": "▲ stuck" if stalled else "",
         "arrivals": "; ".join(arrivals),
-        **_rates(chain, graph, load, is_over=moment.is_over),
+        # A loop that stands in a call measures nothing: that it is stuck says as much.
+        **_rates(chain, graph, load, is_silent=moment.is_over or bool(stuck)),
         **_watermark(found, newest_watermark_ms, moment),
     }
 
@@ -377,10 +378,10 @@ def _stalled(stuck: Sequence[Stall], moment: Moment) -> str:
     return f"{first.chain}-{first.index}{others} stuck in one call since {since}"
 
 
-def _rates(chain: Chain, graph: Graph, load: Load | None, *, is_over: bool) -> Json:
+def _rates(chain: Chain, graph: Graph, load: Load | None, *, is_silent: bool) -> Json:
     if load is None:
         return {
-            "records": "" if is_over else "no recent measurement",
+            "records": "" if is_silent else "no recent measurement",
             "records_title": "",
             "load": "",
             "load_title": "",

@@ -439,6 +439,8 @@ def operation(row: Operation, now: datetime) -> Json:
         "url": reverse("job-operation", args=[row.job_id, row.pk]),
         "phase": status.phase_text(row.kind, _progress_of(row, "phase")),
         "result": _result(row),
+        "deadline_at": iso(row.deadline_at) if row.ended_at is None else "",
+        "deadline_text": moment(row.deadline_at) if row.ended_at is None else "",
     }
 
 
@@ -450,7 +452,7 @@ def _result(row: Operation) -> str:
     if row.error:
         return headline(row.error)
     if row.ended_at is None:
-        return f"until {moment(row.deadline_at)} at most"
+        return ""
     result = row.result or {}
     took = duration(milliseconds_between(row.created_at, row.ended_at))
     match row.kind:

@@ -110,12 +110,7 @@ def _running(by: User) -> Job:
     )
     rows.exception(job, cause, "driver", at=now - BACK, attempt_number=1)
     rows.history(job, COMPLETED)
-    completed = job.checkpoints.get(number=COMPLETED)
-    completed.acknowledged_count = 0  # Each acknowledgement counts itself.
-    for chain, index in itertools.product(rows.CHAINS, range(rows.PARALLELISM)):
-        rows.acknowledge_chain(completed, chain, index)
-    heard = completed.settled_at - timedelta(milliseconds=12)
-    completed.acks.update(acknowledged_at=heard)
+    _acknowledge(job, COMPLETED)
     failed = job.checkpoints.get(number=FAILED)
     failed.acknowledged_count = 0
     rows.acknowledge_chain(failed, "flights", 0)
@@ -123,6 +118,7 @@ def _running(by: User) -> Job:
     note = "The last one before the new tariff table."
     labels = {"release": "2025.1"}
     rows.savepoint(job, "before-release", COMPLETED + 1, by=by, note=note, labels=labels)
+    _acknowledge(job, COMPLETED + 1)
     rows.savepoint(
         job,
         "nightly",
@@ -133,6 +129,16 @@ def _running(by: User) -> Job:
     job.checkpoints.filter(number__gt=RESTORED).update(attempt=2)
     _aligning(job)
     return job
+
+
+def _acknowledge(job: Job, number: int) -> None:
+    """All subtasks of a completed checkpoint, shortly before its manifest was written."""
+    completed = job.checkpoints.get(number=number)
+    completed.acknowledged_count = 0  # Each acknowledgement counts itself.
+    for chain, index in itertools.product(rows.CHAINS, range(rows.PARALLELISM)):
+        rows.acknowledge_chain(completed, chain, index)
+    heard = completed.settled_at - timedelta(milliseconds=12)
+    completed.acks.update(acknowledged_at=heard)
 
 
 def _aligning(job: Job) -> None:

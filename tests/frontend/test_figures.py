@@ -308,7 +308,9 @@ def test_an_unaligned_checkpoint_blocked_nothing() -> None:
 def test_barriers_that_came_together_hold_nobody() -> None:
     assert "came together" in alignment.sentence([gate(arrived_ms=[0, 0.4])])
     assert "came together" in alignment.sentence([gate(arrived_ms=[None, None])])
-    assert alignment.sentence([]) == "No subtask of this job has a channel to align."
+    assert alignment.sentence([]) == (
+        "No subtask reported a channel with this checkpoint: there was nothing to align."
+    )
 
 
 def test_the_slowest_come_first_and_ended_channels_last() -> None:

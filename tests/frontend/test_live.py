@@ -9,6 +9,7 @@ from checkpoints import services
 from checkpoints.models import Checkpoint
 from controlplane import clock
 from frontend import kept_verdicts, live, queries
+from frontend.formatting import iso
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests.frontend import rows, rows_graph
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
@@ -89,7 +90,7 @@ def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> N
     assert value["revisions"] == live.revisions(job.pk)
     operation = value["operations"][0]
     assert (operation["kind"], operation["status"]["text"]) == ("Checkpoint", "Done")
-    assert operation["result"] == "checkpoint 1"
+    assert (operation["result"], operation["deadline_at"]) == ("checkpoint 1", "")
 
 
 def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
@@ -174,6 +175,8 @@ def test_an_operation_of_several_steps_shows_its_phase_and_keeps_others_waiting(
     shown = value["operations"][0]
     assert (shown["kind"], shown["phase"]) == ("Stop", "savepoint taken, the job is ending")
     assert shown["url"] == f"/jobs/{job.pk}/operations/{row.pk}"
+    # A point in time, which the page shows in the viewer's zone.
+    assert (shown["result"], shown["deadline_at"]) == ("", iso(row.deadline_at))
     assert value["actions"]["rescale"] == "Stop under way: wait for its end."
     assert value["actions"]["cancel"] == value["actions"]["preview"] == ""
     for where in ("why_not_act", "why_not_go_back"):  # Beside the buttons, once.
@@ -322,7 +325,9 @@ def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
 def test_a_stalled_call_is_shown_while_the_job_runs() -> None:
     job = rows.running()
     rows_graph.stalled(job, "hourly", 1)
-    assert chains(shot(job))["hourly"]["stalled"].startswith("hourly-1 stuck in one call since ")
+    hourly = chains(shot(job))["hourly"]
+    assert hourly["stalled"].startswith("hourly-1 stuck in one call since ")
+    assert hourly["records"] == ""  # It measures nothing meanwhile; being stuck says as much.
     Job.objects.update(status=JobStatus.RESTARTING)
     assert chains(shot(job))["hourly"]["stalled"] == ""
 
