@@ -30,7 +30,7 @@ class Sections:
     def __init__(self, given: QueryDict, base: str) -> None:
         self._given = {name: given[name] for name in self._NAMES if given.get(name)}
         self._base = base
-        self.chain = given.get("chain", "")
+        self.chain = given.get("chain", "").replace("\0", "")
         self.shows_all = given.get("all") == "1"
         sort = given.get("sort", "-total")
         self.sort = sort if sort.removeprefix("-") in queries.ACK_ORDERINGS else "-total"

@@ -52,13 +52,13 @@ def _page(request: HttpRequest, job: Job) -> int:
     return int(page) if page.isascii() and page.isdecimal() and len(page) < 10 else 1
 
 
-def _revision(request: HttpRequest, job_id: str) -> str | None:
+def _revision(_: HttpRequest, job_id: str) -> str | None:
     status = Job.objects.filter(pk=job_id).values_list("status", flat=True).first()
     if status is None:
         return None
     newest = Attempt.objects.filter(job=job_id).order_by("-number")
     columns = ("number", "running_at", "ended_at", "catch_up_ms", "replayed_records")
-    parts: list[Any] = [VERSION, request.GET.get("page", ""), status]
+    parts: list[Any] = [VERSION, status]
     for number, running_at, ended_at, *rest in newest.values_list(*columns)[:REVISION_ATTEMPTS]:
         parts += [number, iso(running_at), iso(ended_at), *rest]
     return f'"recovery/{"/".join(str(part) for part in parts)}"'.replace(" ", "")
