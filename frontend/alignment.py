@@ -42,6 +42,21 @@ class Channel:
     bytes_during: int
 
 
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """The slowest gates of one checkpoint, and what all of its gates come to."""
+
+    gates: Sequence[Gate]  # In the graph's order.
+    inputs: Mapping[tuple[str, int], int]  # How many gates their subtasks have.
+    gate_count: int
+    channel_count: int  # Of all gates,
+    channels_max: int  # and of the widest one.
+    blocked_ms: float  # The longest that a channel was blocked.
+
+
+NOTHING_ALIGNED = Aligned([], {}, 0, 0, 0, 0.0)
+
+
 def receiver_name(gate: Gate, gates_of: Mapping[tuple[str, int], int]) -> str:
     """A receiving subtask; with its input's number where it has several."""
     name = f"{gate.operator}-{gate.index}"
@@ -58,23 +73,22 @@ def gate_counts(gates: Iterable[Gate]) -> dict[tuple[str, int], int]:
     return counts
 
 
-def channels(gates: Sequence[Gate]) -> list[Channel]:
-    """All channels in the gates' order."""
-    counts = gate_counts(gates)
-    return [_channel(gate, position, counts) for gate in gates for position in _all(gate)]
+def channels(aligned: Aligned) -> list[Channel]:
+    """The channels of these gates, in their order."""
+    return [_channel(gate, at, aligned.inputs) for gate in aligned.gates for at in _all(gate)]
 
 
-def slowest(gates: Sequence[Gate], at_most: int) -> list[Channel]:
-    """The channels whose barriers came last, the slowest first; those that ended come last."""
-    # Each of so many gates has a channel that is as slow as any of the other gates'.
-    places = heapq.nlargest(at_most, range(len(gates)), key=lambda n: _latest(gates[n].arrived_ms))
-    counts = gate_counts(gates)
-    candidates = (_channel(gates[n], at, counts) for n in sorted(places) for at in _all(gates[n]))
-    return heapq.nlargest(at_most, candidates, key=lambda channel: _latest([channel.arrived_ms]))
+def slowest(aligned: Aligned, at_most: int) -> list[Channel]:
+    """The channels whose barriers came last, the slowest first; those that ended come last.
+
+    They are the slowest of all where there are as many gates: each of the slowest gates has a
+    channel that is as slow as any of the other gates'.
+    """
+    return heapq.nlargest(at_most, channels(aligned), key=_latest)
 
 
-def _latest(arrived_ms: Sequence[float | None]) -> float:
-    return max((-1.0 if ms is None else ms for ms in arrived_ms), default=-2.0)
+def _latest(channel: Channel) -> float:
+    return -1.0 if channel.arrived_ms is None else channel.arrived_ms
 
 
 def _all(gate: Gate) -> range:
@@ -92,26 +106,21 @@ def _channel(gate: Gate, position: int, gates_of: Mapping[tuple[str, int], int])
     )
 
 
-def channel_count(gates: Iterable[Gate]) -> int:
-    """Of all gates."""
-    return sum(len(gate.upstream) for gate in gates)
-
-
-def sentence(gates: Sequence[Gate]) -> str:
+def sentence(aligned: Aligned) -> str:
     """Which channel held its barrier back, for how long, and what that blocked."""
-    total = channel_count(gates)
+    total = aligned.channel_count
     if total == 0:
         return "No subtask reported a channel with this checkpoint: there was nothing to align."
-    worst = slowest(gates, 1)[0]
+    worst = slowest(aligned, 1)[0]
     if worst.arrived_ms is None or worst.arrived_ms < TOGETHER_MS:
         return f"The barriers of all {plural(total, 'channel')} came together; nothing waited."
-    blocked = max((max(gate.blocked_ms, default=0.0) for gate in gates), default=0.0)
     text = (
         f"Slowest channel: {worst.sender} → {worst.receiver}. Its barrier came "
         f"{duration(worst.arrived_ms)} after the first one"
     )
     if worst.bytes_during:
         text += f", behind {size(worst.bytes_during)}"
-    if blocked >= TOGETHER_MS:
-        return f"{text}; meanwhile other channels were blocked for up to {duration(blocked)}."
+    if aligned.blocked_ms >= TOGETHER_MS:
+        longest = duration(aligned.blocked_ms)
+        return f"{text}; meanwhile other channels were blocked for up to {longest}."
     return f"{text}; no channel was blocked meanwhile."

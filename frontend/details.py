@@ -46,15 +46,14 @@ _EMPTY_WINDOW = "No settled checkpoint was triggered in this time."
 def of(job: Job, window: history.Window) -> Json:
     """Settled checkpoints, the latest alignment, recoveries and exceptions of a job, as JSON."""
     settled = queries.settled_within(job.pk, window)
-    aligned = queries.latest_aligned(job.pk)
-    gates = queries.gates(aligned)
+    latest = queries.latest_aligned(job.pk)
     return {
         "history": [_checkpoint(row) for row in settled[: queries.HISTORY_ROWS]],
         "history_summary": summary(settled),
         "history_empty": _EMPTY_WINDOW if window.count is None else _EMPTY,
         "percentiles": percentiles(settled),
         "window": window.key,
-        "alignment": _alignment(aligned, gates),
+        "alignment": _alignment(latest, queries.aligned(latest, CHANNELS_SHOWN)),
         "recoveries": [_recovery(row) for row in queries.recoveries(job.pk)],
         "exceptions": [_exception(row) for row in queries.exceptions(job.pk)],
     }
@@ -112,11 +111,11 @@ def _tag(row: Checkpoint) -> str:
     return "left behind" if row.abandoned_at is not None else ""
 
 
-def _alignment(checkpoint: Checkpoint | None, gates: Sequence[alignment.Gate]) -> Json | None:
+def _alignment(checkpoint: Checkpoint | None, aligned: alignment.Aligned) -> Json | None:
     if checkpoint is None:
         return None
-    total = alignment.channel_count(gates)
-    channels = alignment.slowest(gates, CHANNELS_SHOWN)
+    total = aligned.channel_count
+    channels = alignment.slowest(aligned, CHANNELS_SHOWN)
     caption = f"Checkpoint {checkpoint.number:,}: "
     if total > CHANNELS_SHOWN:
         caption += f"the slowest {CHANNELS_SHOWN} of {total:,} channels"
@@ -124,7 +123,7 @@ def _alignment(checkpoint: Checkpoint | None, gates: Sequence[alignment.Gate]) -
         caption += plural(total, "channel")
     return {
         "number": number(checkpoint.number),
-        "sentence": alignment.sentence(gates),
+        "sentence": alignment.sentence(aligned),
         "caption": caption,
         "channels": [_channel(channel) for channel in channels],
     }

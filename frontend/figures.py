@@ -13,11 +13,9 @@ from typing import Any
 
 from checkpoints.models import Checkpoint
 from frontend.alignment import (
+    Aligned,
     Channel,
-    Gate,
-    channel_count,
     channels,
-    gate_counts,
     receiver_name,
 )
 from frontend.formatting import duration, iso, milliseconds_between, size
@@ -30,8 +28,9 @@ from weir.protocol.lifecycle import CheckpointStatus
 Figure = dict[str, Any]
 
 BARS_MAX = 24  # Channels; beyond that a heat map says more.
-HEAT_CELLS_MAX = 20_000
+HEAT_CELLS_MAX = 3_000  # About 200 kB.
 HEAT_ROWS_MAX = 32
+GATES_SHOWN = max(BARS_MAX, HEAT_ROWS_MAX)  # More of the slowest ones are of no use here.
 
 # Phase: its column, what the legend says, its colour. In the order in which they happen.
 PHASES = (
@@ -289,15 +288,18 @@ def _hover(text: str) -> str:
     return _plain(line)
 
 
-def alignment(gates: Sequence[Gate]) -> Figure:
+def alignment(aligned: Aligned) -> Figure:
     """When each channel's barrier came, and how long the channel was blocked then.
 
     Few channels are bars, one each: the time until its barrier came, then the time it was blocked.
     Many are a heat map of arrivals, receiving subtask × channel. Both in the graph's order.
+
+    Args:
+        aligned: With the ``GATES_SHOWN`` slowest gates.
     """
-    if channel_count(gates) <= BARS_MAX:
-        return _bars(channels(gates))
-    return _heat_map(gates)
+    if aligned.channel_count <= BARS_MAX:
+        return _bars(channels(aligned))
+    return _heat_map(aligned)
 
 
 def _bars(rows: Sequence[Channel]) -> Figure:
@@ -359,21 +361,21 @@ def _bars(rows: Sequence[Channel]) -> Figure:
     }
 
 
-def _heat_map(gates: Sequence[Gate]) -> Figure:
-    counts = gate_counts(gates)
-    columns = max(len(gate.upstream) for gate in gates)
+def _heat_map(aligned: Aligned) -> Figure:
+    gates, columns = aligned.gates, aligned.channels_max
     most = max(1, min(HEAT_ROWS_MAX, HEAT_CELLS_MAX // columns))
     kept = sorted(
         sorted(range(len(gates)), key=lambda at: -gates[at].slowest_ms)[:most], reverse=True
     )
     rows = [gates[at] for at in kept]  # In the graph's order, from the top.
-    shown = f"the {most} slowest of {len(gates):,}" if len(rows) < len(gates) else "the"
+    count = aligned.gate_count
+    shown = f"the {len(rows)} slowest of {count:,}" if len(rows) < count else "the"
     return {
         "data": [
             {
                 "type": "heatmap",
                 "x": list(range(columns)),
-                "y": [_plain(receiver_name(gate, counts)) for gate in rows],
+                "y": [_plain(receiver_name(gate, aligned.inputs)) for gate in rows],
                 "z": [
                     [None if ms is None else ms / 1_000 for ms in gate.arrived_ms]
                     + [None] * (columns - len(gate.upstream))

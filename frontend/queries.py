@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.contrib.postgres.expressions import ArraySubquery
+from django.db import connection
 from django.db.models import (
     Avg,
     BigIntegerField,
@@ -16,7 +17,6 @@ from django.db.models import (
     F,
     FloatField,
     Func,
-    IntegerField,
     Max,
     Min,
     OuterRef,
@@ -28,8 +28,8 @@ from django.db.models import (
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, JSONObject
 
-from checkpoints.models import Checkpoint, GateAlignment, Savepoint, SubtaskAck
-from frontend.alignment import Gate
+from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
+from frontend.alignment import NOTHING_ALIGNED, Aligned, Gate
 from frontend.graph_state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
 from frontend.history import Window
 from jobs.models import (
@@ -56,7 +56,6 @@ RECOVERIES_SHOWN = 10
 WAITING_READ = 48  # Subtasks that wait or are stuck: more are counted by their acknowledgements.
 HISTORY_MAX = 10_000  # Checkpoints of one window.
 HAPPENINGS_MAX = 200  # Attempts, and exceptions, of one window.
-ALIGNMENT_GATES_MAX = 2_000
 
 UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
 # What completed once, whether or not its files are still there.
@@ -314,28 +313,51 @@ def latest_aligned(job_id: str) -> Checkpoint | None:
     )
 
 
-def gates(checkpoint: Checkpoint | None) -> list[Gate]:
-    """How a checkpoint's barriers arrived, gate by gate, in the graph's order."""
+# What all gates come to needs one look at each; only the slowest are brought here.
+_SLOWEST_GATES = """
+    SELECT g.operator, g."index", g.gate, g.upstream, g.arrived_ms, g.blocked_ms, g.bytes_during,
+           s.inputs, s.gate_count, s.channel_count, s.channels_max, s.blocked_ms
+    FROM (
+        SELECT id, position,
+               count(*) OVER (PARTITION BY operator, "index") AS inputs,
+               count(*) OVER () AS gate_count,
+               (sum(channels) OVER ())::bigint AS channel_count,
+               max(channels) OVER () AS channels_max,
+               max(blocked) OVER () AS blocked_ms
+        FROM (
+            SELECT id, operator, "index", gate, arrived, channels,
+                   (SELECT max(ms) FROM unnest(blocked_ms) AS ms) AS blocked,
+                   array_position(
+                       ARRAY(SELECT uid FROM jobs_operator WHERE job_id = %s ORDER BY position),
+                       operator
+                   ) AS position
+            FROM checkpoints_gatealignment
+            CROSS JOIN LATERAL (
+                SELECT max(ms), count(*) FROM unnest(arrived_ms) AS ms
+            ) AS a (arrived, channels)
+            WHERE checkpoint_id = %s
+        ) AS each
+        ORDER BY arrived DESC NULLS LAST, position NULLS LAST, operator, "index", gate
+        LIMIT %s
+    ) AS s
+    JOIN checkpoints_gatealignment g USING (id)
+    ORDER BY s.position NULLS LAST, g.operator, g."index", g.gate
+"""
+
+
+def aligned(checkpoint: Checkpoint | None, at_most: int) -> Aligned:
+    """How a checkpoint's barriers arrived, with as many of its slowest gates; none without one."""
     if checkpoint is None:
-        return []
-    operators = Operator.objects.filter(job=checkpoint.job_id).order_by("position").values("uid")
-    rows = (
-        GateAlignment.objects.filter(checkpoint=checkpoint)
-        # Read once, not for each gate.
-        .annotate(
-            position=Func(
-                ArraySubquery(operators),
-                F("operator"),
-                function="ARRAY_POSITION",
-                output_field=IntegerField(),
-            )
-        )
-        .order_by(F("position").asc(nulls_last=True), "operator", "index", "gate")
-        .values_list(
-            "operator", "index", "gate", "upstream", "arrived_ms", "blocked_ms", "bytes_during"
-        )[:ALIGNMENT_GATES_MAX]
-    )
-    return [Gate(*row) for row in rows]
+        return NOTHING_ALIGNED
+    with connection.cursor() as cursor:
+        cursor.execute(_SLOWEST_GATES, [checkpoint.job_id, checkpoint.pk, at_most])
+        rows = cursor.fetchall()
+    if not rows:
+        return NOTHING_ALIGNED
+    gates = [Gate(*row[:7]) for row in rows]
+    inputs = {(gate.operator, gate.index): row[7] for gate, row in zip(gates, rows, strict=True)}
+    *counts, blocked_ms = rows[0][8:]
+    return Aligned(gates, inputs, *counts, blocked_ms=blocked_ms or 0.0)
 
 
 def exceptions(job_id: str) -> list[JobException]:

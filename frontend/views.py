@@ -97,8 +97,8 @@ def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
         case "history":
             return JsonResponse(_history(job, history.window(request.GET.get("window"))))
         case "alignment":
-            gates = queries.gates(queries.latest_aligned(job.pk))
-            return JsonResponse(figures.alignment(gates))
+            latest = queries.latest_aligned(job.pk)
+            return JsonResponse(figures.alignment(queries.aligned(latest, figures.GATES_SHOWN)))
     raise Http404(f"There is no figure {name!r}.")
 
 

@@ -11,7 +11,7 @@ import pytest
 from checkpoints.models import Checkpoint
 from frontend import alignment, figures
 from frontend import history as past
-from frontend.alignment import Gate
+from frontend.alignment import Aligned, Gate
 from jobs.models import Attempt, JobException
 from weir.protocol.lifecycle import CheckpointStatus
 
@@ -57,6 +57,19 @@ def gate(
             "bytes_during": [0 if ms is None else int(ms) * 100 for ms in arrived_ms],
             **kw,
         }
+    )
+
+
+def aligned(gates: Sequence[Gate]) -> Aligned:
+    """What is known of a checkpoint of these gates, with as many of the slowest as are shown."""
+    found = sorted(range(len(gates)), key=lambda at: -gates[at].slowest_ms)[: figures.GATES_SHOWN]
+    return Aligned(
+        [gates[at] for at in sorted(found)],
+        alignment.gate_counts(gates),
+        len(gates),
+        sum(len(one.upstream) for one in gates),
+        max((len(one.upstream) for one in gates), default=0),
+        max((max(one.blocked_ms, default=0.0) for one in gates), default=0.0),
     )
 
 
@@ -219,7 +232,9 @@ def test_history_of_nothing_is_a_figure() -> None:
 
 
 def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
-    figure = figures.alignment([gate(arrived_ms=[0, 30]), gate(index=1, arrived_ms=[12, 0])])
+    figure = figures.alignment(
+        aligned([gate(arrived_ms=[0, 30]), gate(index=1, arrived_ms=[12, 0])])
+    )
     labels = ["flights-0 → hourly-0", "flights-1 → hourly-0", "flights-0 → hourly-1",
               "flights-1 → hourly-1"]  # fmt: skip
     found = traces(figure)
@@ -230,7 +245,7 @@ def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
 
 
 def test_a_subtask_with_two_inputs_names_them() -> None:
-    found = figures.alignment([gate("join"), gate("join", gate=1)])["data"][0]["y"]
+    found = figures.alignment(aligned([gate("join"), gate("join", gate=1)]))["data"][0]["y"]
     assert found == [
         "flights-0 → join-0 input 1",
         "flights-1 → join-0 input 1",
@@ -241,7 +256,7 @@ def test_a_subtask_with_two_inputs_names_them() -> None:
 
 def test_many_channels_are_a_heat_map_with_the_first_subtask_on_top() -> None:
     gates = [gate(index=n, arrived_ms=[float(n), 0, None, 5]) for n in range(8)]
-    figure = figures.alignment(gates)
+    figure = figures.alignment(aligned(gates))
     (heat,) = figure["data"]
     assert heat["y"] == [f"hourly-{n}" for n in reversed(range(8))]  # Drawn from the bottom.
     assert heat["x"] == [0, 1, 2, 3]
@@ -252,26 +267,29 @@ def test_many_channels_are_a_heat_map_with_the_first_subtask_on_top() -> None:
 
 def test_a_heat_map_stays_small_and_keeps_the_slowest() -> None:
     gates = [gate("wide", n, [0.0] * 199 + [500.0 if n == 777 else 10.0]) for n in range(1_000)]
-    figure = figures.alignment(gates)
+    figure = figures.alignment(aligned(gates))
     (heat,) = figure["data"]
     assert "wide-777" in heat["y"]
-    assert len(heat["y"]) == figures.HEAT_ROWS_MAX
-    assert "32 slowest of 1,000" in figure["layout"]["xaxis"]["title"]["text"]
-    assert len(json.dumps(figure)) < 500_000
+    assert len(heat["y"]) * 200 == figures.HEAT_CELLS_MAX
+    assert "15 slowest of 1,000" in figure["layout"]["xaxis"]["title"]["text"]
+    assert len(json.dumps(figure)) < 220_000
+    narrow = [gate("narrow", n, [0.0, 5.0]) for n in range(100)]
+    rows = figures.alignment(aligned(narrow))["data"][0]["y"]
+    assert rows == [f"narrow-{n}" for n in reversed(range(figures.HEAT_ROWS_MAX))]
 
 
 def test_gates_of_different_width_fill_up_with_gaps() -> None:
     gates = [gate("a", n, [0.0, 1.0]) for n in range(5)] + [
         gate("b", n, [0.0] * 6) for n in range(5)
     ]
-    (heat,) = figures.alignment(gates)["data"]
+    (heat,) = figures.alignment(aligned(gates))["data"]
     assert {len(row) for row in heat["z"]} == {6} == {len(row) for row in heat["customdata"]}
 
 
 def test_names_with_markup_are_shown_and_not_obeyed() -> None:
     name = '<a href="javascript:alert(1)">x</a>'
     for count in (1, 20):
-        text = json.dumps(figures.alignment([gate(name, n) for n in range(count)]))
+        text = json.dumps(figures.alignment(aligned([gate(name, n) for n in range(count)])))
         assert "<a" not in text
         assert "&lt;a" in text
 
@@ -284,7 +302,7 @@ def test_every_colour_of_a_figure_is_in_the_style_sheet(count: int) -> None:
             downs=past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)]),
             exceptions=[JobException(at=NOW, kind="driver", text="x")],
         ),
-        figures.alignment([gate(index=n) for n in range(count)]),
+        figures.alignment(aligned([gate(index=n) for n in range(count)])),
     ]
     names = set(re.findall(r"var\((--[\w-]+)\)", json.dumps(figure)))
     light, dark = CSS.split("@media (prefers-color-scheme: dark)", 1)
@@ -294,25 +312,25 @@ def test_every_colour_of_a_figure_is_in_the_style_sheet(count: int) -> None:
 
 def test_the_slowest_channel_is_named_with_what_it_cost() -> None:
     gates = [gate(arrived_ms=[0, 30]), gate("totals", 1, [412.0, 0])]
-    assert alignment.sentence(gates) == (
+    assert alignment.sentence(aligned(gates)) == (
         "Slowest channel: flights-0 → totals-1. Its barrier came 412 ms after the first one, "
         "behind 41.2 kB; meanwhile other channels were blocked for up to 412 ms."
     )
 
 
 def test_an_unaligned_checkpoint_blocked_nothing() -> None:
-    sentence = alignment.sentence([gate(arrived_ms=[0, 30], blocked_ms=[0, 0])])
+    sentence = alignment.sentence(aligned([gate(arrived_ms=[0, 30], blocked_ms=[0, 0])]))
     assert sentence.endswith("; no channel was blocked meanwhile.")
 
 
 def test_barriers_that_came_together_hold_nobody() -> None:
-    assert "came together" in alignment.sentence([gate(arrived_ms=[0, 0.4])])
-    assert "came together" in alignment.sentence([gate(arrived_ms=[None, None])])
-    assert alignment.sentence([]) == (
+    assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
+    assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
+    assert alignment.sentence(aligned([])) == (
         "No subtask reported a channel with this checkpoint: there was nothing to align."
     )
 
 
 def test_the_slowest_come_first_and_ended_channels_last() -> None:
-    found = alignment.slowest([gate(arrived_ms=[None, 3, 9, 0])], 4)
+    found = alignment.slowest(aligned([gate(arrived_ms=[None, 3, 9, 0])]), 4)
     assert [channel.arrived_ms for channel in found] == [9, 3, 0, None]
