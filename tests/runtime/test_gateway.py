@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import subtask
+from tests.builders import ack, subtask
 from tests.runtime.control_plane import JOB, TOKEN, StandIn, control_plane
 from weir.errors import ConfigError
 from weir.ids import AttemptNumber, CheckpointId
@@ -171,7 +171,7 @@ def test_only_the_newest_measurements_of_each_subtask_wait(control: StandIn) -> 
         gateway.post(running)
         gateway.post(metrics("map-0", 1, attempt=2))
         control.wait_for(lambda: control.up_to == 4)
-    assert control.events[1:] == [metrics("map-1", 99), running, metrics("map-0", 1, attempt=2)]
+    assert control.events[1:] == [running, metrics("map-0", 1, attempt=2), metrics("map-1", 99)]
 
 
 def test_measurements_of_one_kind_leave_those_of_another(control: StandIn) -> None:
@@ -193,6 +193,69 @@ def test_measurements_of_one_kind_leave_those_of_another(control: StandIn) -> No
         gateway.post(metrics("map-0", 1))
         control.wait_for(lambda: control.up_to == 4)
     assert control.events[1:] == [stalled(99), aligning(99), metrics("map-0", 1)]
+
+
+def test_acknowledgements_do_not_queue_behind_measurements(control: StandIn) -> None:
+    """However many subtasks measure, and in whatever order; all others keep theirs."""
+    others = [
+        SubtaskChanged(ONE, subtask("map-0"), SubtaskStatus.RUNNING),
+        ack("sink-0", 1),
+        notice("between"),
+        ack("sink-1", 1),
+    ]
+    chains = [f"map-{index}" for index in range(BATCH_EVENTS_MAX)]
+    control.accidents.append("slow")
+    with driver(control, heartbeat_s=60) as gateway:
+        gateway.post(notice("under way"))
+        control.wait_for(lambda: control.up_to == 1)
+        for chain in chains:
+            gateway.post(metrics(chain, 1))
+        for event in others:
+            gateway.post(event)
+            gateway.post(metrics("map-7", 2))
+        control.wait_for(lambda: control.up_to == 1 + len(others) + len(chains))
+    assert control.events[1 : 1 + len(others)] == others
+    measured = [metrics(chain, 2 if chain == "map-7" else 1) for chain in chains]
+    assert control.events[1 + len(others) :] == measured
+
+
+def test_measurements_of_all_subtasks_get_out_in_turn(control: StandIn) -> None:
+    """Whoever measures again keeps its place, so that none is passed over for ever."""
+    control.accidents.append("slow")
+    with driver(control, heartbeat_s=60) as gateway:
+        gateway.post(notice("under way"))
+        control.wait_for(lambda: control.up_to == 1)
+        for number in (1, 2):
+            for chain in ("map-0", "map-1", "map-2"):
+                gateway.post(metrics(chain, number))
+        gateway.post(metrics("map-0", 3))
+        control.wait_for(lambda: control.up_to == 4)
+    assert control.events[1:] == [metrics("map-0", 3), metrics("map-1", 2), metrics("map-2", 2)]
+
+
+def test_what_was_measured_before_a_stall_does_not_end_it(control: StandIn) -> None:
+    stall = SubtaskStalled(ONE, subtask("map-0"), 0, 1_000.0, "")
+    control.accidents.append("slow")
+    with driver(control, heartbeat_s=60) as gateway:
+        gateway.post(notice("under way"))
+        control.wait_for(lambda: control.up_to == 1)
+        gateway.post(metrics("map-1", 1))
+        gateway.post(metrics("map-0", 1))
+        gateway.post(stall)
+        gateway.post(notice("later"))
+        control.wait_for(lambda: control.up_to == 5)
+        control.accidents.append("slow")
+        gateway.post(notice("under way"))
+        control.wait_for(lambda: control.up_to == 6)
+        for number in (2, 3):  # The one before the stall waits, and is taken back for the newer.
+            gateway.post(metrics("map-0", number))
+            if number == 2:
+                gateway.post(stall)
+        gateway.post(notice("later"))
+        control.wait_for(lambda: control.up_to == 9)
+    order = [metrics("map-0", 1), stall, notice("later"), metrics("map-1", 1)]
+    assert control.events[1:5] == order
+    assert control.events[6:] == [stall, notice("later"), metrics("map-0", 3)]
 
 
 def test_measurements_that_were_sent_once_are_not_taken_back(control: StandIn) -> None:

@@ -5,6 +5,11 @@ under way, otherwise everything that came in meanwhile, in one batch; an empty b
 the sign of life. The other polls for commands. What must not be lost waits here while the control
 plane is away; only of the measurements of a subtask just the newest of each kind does.
 
+A large job has thousands of measurements a second, and its checkpoints wait for acknowledgements.
+So measurements go behind everything else that waits, and those of each subtask in turn. A stalled
+call keeps its place, and what was measured before it stays before it: the next measurement after it
+says that it is over.
+
 A batch that was sent once keeps its numbers until it is acknowledged, whatever became of the
 answer: the control plane may have applied it, and knows it again by them.
 """
@@ -39,7 +44,13 @@ from weir.protocol.gateway import (
     DriverCommand,
     DriverEvent,
 )
-from weir.protocol.messages import SCHEMA_VERSION, Measurement
+from weir.protocol.messages import (
+    SCHEMA_VERSION,
+    AlignmentProgress,
+    Measurement,
+    SubtaskMetrics,
+    SubtaskStalled,
+)
 from weir.protocol.wire import encode, from_wire
 
 logger = logging.getLogger(__name__)
@@ -128,6 +139,7 @@ class Gateway:
         self._unknown_max_s = unknown_max_s
         self._changed = threading.Condition()  # Guards all that follows up to the lines.
         self._waiting: dict[int, DriverEvent] = {}  # In order; never sent.
+        self._behind: dict[int, Measurement] = {}  # What goes behind all of those.
         self._newest: dict[tuple[type, SubtaskId], int] = {}  # Where a chain's measurement waits.
         self._keys = 0
         self._is_under_way = False  # Events are that wait no more.
@@ -159,19 +171,14 @@ class Gateway:
     def post(self, event: DriverEvent) -> None:
         """Have the control plane know an event, behind all that were posted before; never blocks.
 
-        Nothing is dropped but measurements of a subtask for which newer ones come before they were
-        sent, and what is posted once the gateway has ended.
+        Measurements may be overtaken by what is posted later. Nothing is dropped but measurements
+        of a subtask for which newer ones come before they were sent, and what is posted once the
+        gateway has ended.
         """
         with self._changed:
             if self._has_ended:
                 return
-            key = self._keys = self._keys + 1
-            if isinstance(event, Measurement):
-                older = self._newest.get((type(event), event.chain))
-                if older is not None:
-                    del self._waiting[older]
-                self._newest[type(event), event.chain] = key
-            self._waiting[key] = event
+            self._put(event)
             if len(self._waiting) >= WAITING_WARN and not self._warned:
                 self._warned = True
                 logger.warning(
@@ -180,6 +187,27 @@ class Gateway:
                     len(self._waiting),
                 )
             self._changed.notify_all()
+
+    def _put(self, event: DriverEvent) -> None:
+        key = self._keys = self._keys + 1
+        if not isinstance(event, Measurement):
+            self._waiting[key] = event
+            return
+        older = self._newest.get((type(event), event.chain))
+        if older in self._behind:
+            self._behind[older] = event  # In its place, or who measures often would never get out.
+            return
+        if older is not None:
+            del self._waiting[older]
+        self._newest[type(event), event.chain] = key
+        if not isinstance(event, SubtaskStalled):
+            self._behind[key] = event
+            return
+        for kind in (AlignmentProgress, SubtaskMetrics):
+            before = self._newest.get((kind, event.chain))
+            if before in self._behind:
+                self._waiting[before] = self._behind.pop(before)
+        self._waiting[key] = event
 
     def close(self, timeout_s: float = FLUSH_MAX_S) -> bool:
         """Get the last events out and end.
@@ -216,7 +244,11 @@ class Gateway:
 
     @property
     def _has_work(self) -> bool:
-        return bool(self._waiting) or self._is_under_way
+        return self._has_waiting or self._is_under_way
+
+    @property
+    def _has_waiting(self) -> bool:
+        return bool(self._waiting or self._behind)
 
     # Posting.
 
@@ -236,9 +268,12 @@ class Gateway:
                 self._is_under_way = False
                 self._changed.notify_all()
                 self._changed.wait_for(
-                    lambda: self._waiting or self._is_closing or self._has_ended, self._heartbeat_s
+                    lambda: self._has_waiting or self._is_closing or self._has_ended,
+                    self._heartbeat_s,
                 )
-            if self._has_ended or (self._is_closing and not self._waiting and not self._encoded):
+            if self._has_ended or (
+                self._is_closing and not self._has_waiting and not self._encoded
+            ):
                 return None
         return self._fill()
 
@@ -246,6 +281,8 @@ class Gateway:
         with self._changed:
             room = max(0, BATCH_EVENTS_MAX - len(self._encoded))
             events = [self._waiting.pop(key) for key in list(islice(self._waiting, room))]
+            room -= len(events)
+            events += [self._behind.pop(key) for key in list(islice(self._behind, room))]
             for event in events:
                 if isinstance(event, Measurement):
                     del self._newest[type(event), event.chain]
