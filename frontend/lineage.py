@@ -218,6 +218,11 @@ class Gap:
         """The least number in it."""
         return self.spans[0][0]
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers are in it: no more checkpoints than these."""
+        return sum(last - first + 1 for first, last in self.spans)
+
 
 def gaps(drawn: Sequence[Strand]) -> list[Gap]:
     """What lies between the points of each strand, and before the first of them."""
@@ -243,10 +248,10 @@ def gaps(drawn: Sequence[Strand]) -> list[Gap]:
 class Entry:
     """Something to be drawn in a row of its own; rows are in the order of ``at``."""
 
-    kind: str  # start, point, gap, restored, fork
+    kind: str  # start, point, gap, restored, fork, cut
     strand: int  # A fork is a strand of its own.
     at: tuple[int, int]
-    number: int = 0  # Of a point; how many a gap has; which fork; the attempt that restored.
+    number: int = 0  # Of a point; a gap's first; which fork; the attempt that restored; rows cut.
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +307,22 @@ class _Reach:
     has_base: bool
 
 
+def newest(entries: Iterable[Entry], at_most: int) -> list[Entry]:
+    """As many of the last rows, in their order, under one that says how many are cut off.
+
+    What gaps leave out is no row of its own: they do not count among those cut off.
+    """
+    ordered = sorted(entries, key=_place)
+    cut = [entry for entry in ordered[:-at_most] if entry.kind != "gap"]
+    if not cut:
+        return ordered
+    return [Entry("cut", 0, (-1, 0), len(cut)), *ordered[-at_most:]]
+
+
+def _place(entry: Entry) -> tuple[int, int, int]:
+    return *entry.at, entry.strand
+
+
 def draw(
     drawn: Sequence[Strand], entries: Iterable[Entry], forks: Mapping[int, int | None]
 ) -> Drawing:
@@ -311,7 +332,7 @@ def draw(
         entries: In any order; forks by the strand's index, beyond those of the strands.
         forks: What each fork began with, by its strand's index; None: nothing that is drawn.
     """
-    ordered = sorted(entries, key=lambda entry: (*entry.at, entry.strand))
+    ordered = sorted(entries, key=_place)
     reaches = _reaches(drawn, ordered, forks)
     columns = _columns(reaches)
     hidden = {reach.strand for reach in reaches if reach.strand not in columns}
@@ -383,5 +404,5 @@ def _rails(
         from_top = at > reach.begins
         to_bottom = at < reach.last
         if from_top or to_bottom:
-            is_gap = is_own and entry.kind == "gap"
+            is_gap = is_own and entry.kind in ("gap", "cut")
             yield Rail(column, reach.is_live, from_top, to_bottom, is_gap, reach.is_fork)

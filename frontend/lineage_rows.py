@@ -1,7 +1,9 @@
 """The tree of a job's checkpoints as its page gets it: rows of words, each with a piece of SVG."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, islice
 
 from django.urls import reverse
 
@@ -11,7 +13,11 @@ from frontend.formatting import number, plural, size
 from frontend.lineage import Drawing, Entry, Gap, Row, Strand
 from frontend.texts import headline
 from jobs.models import Attempt, Job
+from jobs.redaction import without_credentials
 from weir.protocol.lifecycle import CheckpointStatus
+
+ROWS_MAX = 120  # Of what is older it is said how much there is.
+COUNTED_MAX = 10_000  # Numbers in gaps: each is looked at. Of larger gaps a bound is said.
 
 # Pixels. A row is at least ROW high and grows with its words: lines go on to 100 %.
 COLUMN = 22
@@ -77,9 +83,18 @@ class _Known:
     checkpoints: Mapping[int, Checkpoint]
     savepoints: Mapping[int, Savepoint]
     forks: Mapping[int, lineage_queries.Fork]  # By strand.
-    counts: Mapping[tuple[int, int], int]  # Of gaps, by strand and first number.
+    gaps: Mapping[tuple[int, int], Gap]  # By strand and first number.
+    counts: Mapping[Gap, int]  # Of those that are small enough to be counted.
     attempts: Mapping[int, Attempt]
     next_number: int | None  # What the job goes on from next.
+
+    def gap(self, entry: Entry) -> Gap:
+        """The gap that an entry stands for."""
+        return self.gaps[entry.strand, entry.number]
+
+    def is_any(self, entry: Entry) -> bool:
+        """Whether there is anything to an entry: of a gap's numbers, none may have completed."""
+        return entry.kind != "gap" or self.counts.get(self.gap(entry)) != 0
 
 
 def of(job: Job) -> Tree | None:
@@ -95,38 +110,24 @@ def of(job: Job) -> Tree | None:
     next_number = job.restore_number if job.restore_job_id == job.pk else None
     wanted = {*savepoints, *(fork.checkpoint for fork in forks.values()), next_number} - {None}
     lineage.place(drawn, (found for found in wanted if found is not None))
-    gaps = lineage.gaps(drawn)
-    firsts = [lane.attempts[0] for lane in lanes if lane.parent is not None]
+    gaps = {(gap.strand, gap.first): gap for gap in lineage.gaps(drawn)}
+    entries = lineage.newest(_entries(drawn, lanes, gaps, forks), ROWS_MAX)
+    firsts = {attempt for _, attempt in _of(entries, "restored")}
     known = _Known(
         job=job,
         drawn=drawn,
-        checkpoints=lineage_queries.checkpoints(
-            job, (point for strand in drawn for point in strand.points)
-        ),
+        checkpoints=lineage_queries.checkpoints(job, (n for _, n in _of(entries, "point"))),
         savepoints=savepoints,
         forks=forks,
-        counts=_counted(job, gaps),
+        gaps=gaps,
+        counts=_counted(job, [gaps[key] for key in _of(entries, "gap")]),
         attempts=lineage_queries.attempts(
             job, {attempt for first in firsts for attempt in (first, first - 1)}
         ),
         next_number=next_number,
     )
-    entries = [
-        *_starts(drawn),
-        *_points(drawn),
-        *(
-            Entry("gap", gap.strand, (gap.first, -1), gap.first)
-            for gap in gaps
-            if known.counts[gap.strand, gap.first]
-        ),
-        *_restored(drawn, lanes),
-        *(
-            Entry("fork", strand, (fork.checkpoint or _LAST, 1), strand)
-            for strand, fork in forks.items()
-        ),
-    ]
     bases = {strand: fork.checkpoint for strand, fork in forks.items()}
-    drawing = lineage.draw(drawn, entries, bases)
+    drawing = lineage.draw(drawn, (entry for entry in entries if known.is_any(entry)), bases)
     return Tree(
         [_item(row, known) for row in drawing.rows],
         drawing.columns * COLUMN + 6,
@@ -135,6 +136,29 @@ def of(job: Job) -> Tree | None:
 
 
 _LAST = 2**62
+
+
+def _entries(
+    drawn: Sequence[Strand],
+    lanes: Sequence[lineage.Lane],
+    gaps: Iterable[tuple[int, int]],
+    forks: Mapping[int, lineage_queries.Fork],
+) -> list[Entry]:
+    return [
+        *_starts(drawn),
+        *_points(drawn),
+        *(Entry("gap", strand, (first, -1), first) for strand, first in gaps),
+        *_restored(drawn, lanes),
+        *(
+            Entry("fork", strand, (fork.checkpoint or _LAST, 1), strand)
+            for strand, fork in forks.items()
+        ),
+    ]
+
+
+def _of(entries: Iterable[Entry], kind: str) -> set[tuple[int, int]]:
+    """Strand and number of the entries of a kind."""
+    return {(entry.strand, entry.number) for entry in entries if entry.kind == kind}
 
 
 def _starts(drawn: Sequence[Strand]) -> list[Entry]:
@@ -165,10 +189,13 @@ def _restored(drawn: Sequence[Strand], lanes: Sequence[lineage.Lane]) -> list[En
     return found
 
 
-def _counted(job: Job, gaps: Sequence[Gap]) -> dict[tuple[int, int], int]:
-    spans = [span for gap in gaps for span in gap.spans]
-    counts = dict(zip(spans, lineage_queries.count_in(job, spans), strict=True))
-    return {(gap.strand, gap.first): sum(counts[span] for span in gap.spans) for gap in gaps}
+def _counted(job: Job, gaps: Iterable[Gap]) -> dict[Gap, int]:
+    """How many checkpoints the smallest of these gaps have, ``COUNTED_MAX`` numbers in all."""
+    ordered = sorted(gaps, key=lambda gap: gap.numbers)
+    until = bisect_right(list(accumulate(gap.numbers for gap in ordered)), COUNTED_MAX)
+    small = ordered[:until]
+    counts = iter(lineage_queries.count_in(job, [span for gap in small for span in gap.spans]))
+    return {gap: sum(islice(counts, len(gap.spans))) for gap in small}
 
 
 def _hidden(job: Job, drawing: Drawing, forks: int) -> str:
@@ -193,8 +220,10 @@ def _item(row: Row, known: _Known) -> Item:
         case "start":
             return _start(row, known, drawn)
         case "gap":
-            count = known.counts[row.entry.strand, row.entry.number]
-            return Item(*drawn, text=f"{plural(count, 'more checkpoint')}")
+            return _gap(known.gap(row.entry), known, drawn)
+        case "cut":
+            text = f"{plural(row.entry.number, 'earlier row')} not drawn"
+            return Item(*drawn, text=text, more="All savepoints are in the list.")
         case "restored":
             return _went_back(row, known, drawn)
         case "fork":
@@ -229,7 +258,7 @@ def _start(row: Row, known: _Known, drawn: _Drawn) -> Item:
     if strand.base is None:
         return Item(*drawn, dot="start", text="The beginning: empty state")
     if job.origin_id is None:
-        where = job.origin_uri or "a place that is not known here"
+        where = without_credentials(job.origin_uri) or "a place that is not known here"
         text = f"Checkpoint {number(strand.base)} of another job"
         return Item(*drawn, dot="start", text=text, more=where)
     return Item(
@@ -238,7 +267,18 @@ def _start(row: Row, known: _Known, drawn: _Drawn) -> Item:
         text=f"Checkpoint {number(strand.base)} of {job.origin_id}",
         url=reverse("job-savepoints", args=[job.origin_id]),
         tags=["forked from"],
-        more=job.origin_uri,
+        more=without_credentials(job.origin_uri),
+    )
+
+
+def _gap(gap: Gap, known: _Known, drawn: _Drawn) -> Item:
+    count = known.counts.get(gap)
+    if count is not None:
+        return Item(*drawn, text=plural(count, "more checkpoint"))
+    return Item(
+        *drawn,
+        text=f"Up to {plural(gap.numbers, 'more checkpoint')}",
+        more="Too many to be counted here: those that failed are among them",
     )
 
 

@@ -14,6 +14,7 @@ from frontend.lineage import (
     draw,
     gaps,
     lanes,
+    newest,
     place,
     strands,
 )
@@ -197,6 +198,35 @@ def test_the_line_is_the_one_that_a_restore_would_follow(
 
 
 # The drawing --------------------------------------------------------------------------------------
+
+
+def test_of_many_rows_the_newest_are_drawn_below_one_that_counts_the_others() -> None:
+    every = [Entry("point", 0, (n, 0), n) for n in range(1, 10)]
+    every += [Entry("gap", 0, (n, -1), n) for n in range(1, 10)]
+    found = newest(reversed(every), 4)
+    assert [(e.kind, e.number) for e in found] == [
+        ("cut", 7),
+        ("gap", 8),
+        ("point", 8),
+        ("gap", 9),
+        ("point", 9),
+    ]
+    assert newest(every, 18) == newest(every, 99) == sorted(every, key=lambda e: e.at)
+
+
+def test_the_line_comes_from_what_is_not_drawn() -> None:
+    line, rest = strands(lanes(*BACK))
+    place([line, rest], (2, 5))
+    points = [Entry("point", s.index, (n, 0), n) for s in (line, rest) for n in s.points]
+    drawing = draw([line, rest], newest(points, 3), {})
+    assert [(row.entry.kind, row.entry.number, row.column) for row in drawing.rows] == [
+        ("cut", 2, 0),
+        ("point", 5, 1),
+        ("point", 6, 1),
+        ("point", 8, 0),
+    ]
+    first = drawing.rows[0].rails[0]
+    assert (first.is_gap, first.from_top, first.to_bottom) == (True, False, True)
 
 
 def drawing(drawn: list[Strand], forks: dict[int, int | None] | None = None) -> Drawing:

@@ -348,3 +348,32 @@ def test_a_job_with_many_checkpoints_is_a_handful_of_rows(job: Job) -> None:
         "4,999 more checkpoints",
         "Checkpoint 5,000 newest",
     ]
+
+
+def test_a_gap_of_a_hundred_thousand_is_bounded_and_not_counted(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eventful(job)
+    monkeypatch.setattr(lineage_rows, "COUNTED_MAX", 30)
+    Checkpoint.objects.filter(number__in=(5, 30)).update(status=CheckpointStatus.ABORTED)
+    assert [text for text in told(job) if "more" in text] == [
+        "18 more checkpoints",
+        "Up to 39 more checkpoints",
+        "9 more checkpoints",
+    ]
+    bounded = next(item for item in tree(job).items if item.text.startswith("Up to"))
+    assert bounded.more.endswith("those that failed are among them")
+
+
+def test_of_hundreds_of_rollbacks_the_newest_are_drawn(viewer: Client, job: Job) -> None:
+    eventful(job)
+    driver = job.drivers.latest("number")
+    for attempt in range(5, 305):
+        rows.attempt(driver, attempt, restored_checkpoint=20)
+        taken(job, attempt, range(10 * attempt + 50, 10 * attempt + 55))
+    items = tree(job).items
+    assert len(items) <= lineage_rows.ROWS_MAX + 1
+    assert items[0].kind == "cut"
+    assert int(items[0].text.split()[0]) > 400
+    assert "newest" in items[-1].tags
+    assert len(viewer.get(address(job)).content) < 150_000
