@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 
 from frontend import targets
+from jobs import redaction
 from jobs.models import Job, PipelineKind
 from jobs.submissions import Pipeline
 from weir.protocol.lifecycle import JobStatus
@@ -231,7 +232,7 @@ class ChangedForm(TargetForm):
     def prepare(self, restorable: GroupedChoices) -> None:
         """Say what would be changed."""
         super().prepare(restorable)
-        own = self.job.options.get("parameters", {})
+        own = redaction.shown("", self.job.options.get("parameters") or {})
         has = ", ".join(f"{name}={text}" for name, text in own.items()) or "none"
         self.fields[
             "parameters"

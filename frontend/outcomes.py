@@ -17,6 +17,7 @@ from frontend.formatting import (
     size,
 )
 from frontend.status import OPERATION_KIND
+from jobs import redaction
 from jobs.models import Job, Operation, OperationKind, OperationStatus
 
 ROWS_MAX = 200  # Of one table; the API has all.
@@ -109,7 +110,7 @@ def _goes_back(operation: Operation) -> bool:
 
 def asked(operation: Operation) -> list[tuple[str, str]]:
     """What an answer is about, as names and texts."""
-    given = operation.parameters
+    given = redaction.shown("", operation.parameters)
     found: list[tuple[str, Any]] = []
     if is_of_rollback(operation):
         found = [("From", given.get("restore"))]

@@ -20,6 +20,7 @@ from frontend.formatting import (
 )
 from frontend.steps import Acknowledged
 from jobs.models import Job
+from jobs.redaction import without_credentials
 from weir.protocol.lifecycle import CheckpointStatus
 
 Json = dict[str, Any]
@@ -110,8 +111,8 @@ def lineage(job: Job) -> Json:
     return {
         "origin": job.origin_id or "",
         "origin_url": reverse("job-page", args=[job.origin_id]) if job.origin_id else "",
-        "origin_uri": job.origin_uri,
-        "next": job.restore_uri,
+        "origin_uri": without_credentials(job.origin_uri),
+        "next": without_credentials(job.restore_uri),
         "forks": [
             {
                 "id": fork["id"],

@@ -1,8 +1,9 @@
-"""Every address of the pages: who may ask for it, and that no parameter of it breaks a page.
+"""Every address of the pages: whom it is for, that no parameter breaks it, and no secret is on it.
 
 The addresses are read from the URL conf, so that one that is added has to say here whom it is for.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from pytest_django.fixtures import Settings
 
 from checkpoints import services
 from controlplane.accounts.models import Role
+from controlplane.audit import models as audit
 from controlplane.embedded.redis import Redis
 from frontend import urls
 from frontend.asking import QUESTIONS
 from jobs import driver_files
 from jobs.models import Job, Operation
+from jobs.redaction import HIDDEN
 from tests.frontend import rows, rows_checkpoint
 
 pytestmark = pytest.mark.django_db
@@ -76,6 +79,7 @@ ACTS = {
 GUARDED_READS = {name: role for name, role in READS.items() if role is not None}
 GUARDED_ACTS = {name: role for name, role in ACTS.items() if role is not None}
 
+SECRET = "hunter2"
 NUMBER = 1  # Of the checkpoint that has acknowledgements, alignments and a manifest.
 FIGURES = {"job-figure": ("history", "alignment"), "checkpoint-figure": ("timeline", "state")}
 
@@ -211,6 +215,11 @@ def status(response: Any) -> int:
     return int(response.status_code)
 
 
+def words(page: str) -> set[str]:
+    """What is read on a page, split where names and values are."""
+    return set(re.split(r"[\s,=.]+", re.sub(r"<[^>]+>", " ", page)))
+
+
 def test_whom_each_address_is_for_is_known() -> None:
     assert {*READS, *ACTS} == set(NAMES)
 
@@ -255,6 +264,30 @@ def test_reading_changes_nothing_and_a_page_that_only_reads_takes_no_form(job: J
         for address in addresses(name, job):
             assert status(admin.post(address)) == 405, address
     assert Operation.objects.count() == before
+
+
+def test_no_page_shows_a_secret_to_anybody(job: Job) -> None:
+    job.options = {"parameters": {"password": SECRET, "output": "/data"}}
+    job.spark_conf = {"spark.hadoop.fs.s3a.secret.key": SECRET}
+    job.origin_uri = job.restore_uri = f"s3://key:{SECRET}@bucket/job/chk-7"
+    job.save()
+    asked = {
+        "kind": "restore",
+        "of": str(NUMBER),
+        "restore": job.origin_uri,
+        "parameters": job.options["parameters"],
+    }
+    operation = rows.operation(job, None, "preview", created_at=job.created_at, parameters=asked)
+    assert f"operations/{operation.pk}" in addresses("job-operation", job)[0]
+    audit.record(None, "job.submit", f"job/{job.pk}", after={"options": job.options} | asked)
+    admin = somebody(Role.ADMIN)
+    for name in sorted(GUARDED_READS):
+        for address in addresses(name, job):
+            response = admin.get(address)
+            content = b"".join(response) if response.streaming else response.content
+            assert SECRET not in content.decode(), address
+            if name in ("job-operation", "job-fork", "job-configuration"):
+                assert {HIDDEN, "/data"} <= words(content.decode()), address
 
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
