@@ -20,11 +20,11 @@ def judge(facts: Facts) -> Verdict:
     so_far = f"under way for {rough_duration(times.elapsed_ms)}"
     if times.typical_ms is not None:
         so_far += f", usually {duration(times.typical_ms)}"
-    numbers = [
+    counted = (
         f"{number(times.acknowledged_count)} of {plural(times.subtask_count, 'operator subtask')} "
-        "have acknowledged.",
-        *_compared(times),
-    ]
+        "have acknowledged."
+    )
+    numbers = [counted, *_compared(times), *_limits(times)]
     if times.status is CheckpointStatus.FINALIZING:
         return _finalizing(times, so_far, numbers, is_late)
     found = waiting(facts, Tense.PRESENT)
@@ -32,7 +32,8 @@ def judge(facts: Facts) -> Verdict:
         return Verdict("warn" if is_late else "busy", f"{_progress(times)}.", because=numbers)
     if is_late or found.stack:
         late = f"{so_far[:1].upper()}{so_far[1:]}"
-        return found.verdict("warn", f"{late}, because {found.clause}.", numbers)
+        # The headline says already what is usual.
+        return found.verdict("warn", f"{late}, because {found.clause}.", [counted, *_limits(times)])
     found.advice = []  # It is too early for any.
     return found.verdict("busy", f"{_progress(times)}; it waits for {_who(found)}.", numbers)
 
@@ -56,12 +57,15 @@ def _is_late(times: Times) -> bool:
 
 
 def _compared(times: Times) -> list[str]:
-    found = []
-    if times.typical_ms is not None:
-        found.append(f"Half of those before it took {duration(times.typical_ms)} or less.")
-    if times.timeout_ms is not None:
-        found.append(f"It is given up {interval(times.timeout_ms)} after its trigger.")
-    return found
+    if times.typical_ms is None:
+        return []
+    return [f"Half of those before it took {duration(times.typical_ms)} or less."]
+
+
+def _limits(times: Times) -> list[str]:
+    if times.timeout_ms is None:
+        return []
+    return [f"It is given up {interval(times.timeout_ms)} after its trigger."]
 
 
 def _finalizing(times: Times, so_far: str, numbers: list[str], is_late: bool) -> Verdict:

@@ -137,10 +137,12 @@ def _of_skew(found: Skew) -> str:
 
 def _against_skew(facts: Facts, found: Skew) -> list[str]:
     if found.key[0] not in facts.keyed_chains:
-        return [
-            f"Spread the records evenly before {facts.label(found.key[0])} (rebalance), or give "
-            "the source more and smaller splits."
-        ]
+        if not facts.upstream.get(found.key[0]):
+            return [
+                f"Give the source {facts.label(found.key[0])} more and smaller splits, so that its "
+                "subtasks read alike."
+            ]
+        return [f"Spread the records evenly before {facts.label(found.key[0])} (rebalance)."]
     return [
         "A few keys have most of the records. Aggregate before the shuffle (combine), or salt the "
         "key and aggregate in two steps.",

@@ -160,6 +160,18 @@ def test_a_skewed_key_is_named_with_its_factor_and_advice() -> None:
     assert any("More parallelism does not help" in line for line in found.advice)
 
 
+def test_a_skewed_source_has_nobody_before_it_to_spread_its_records() -> None:
+    found = verdict.of(
+        waits(
+            (("source", 1), running(rates=busy(0.97, 60_000.0))),
+            *((("source", index), running(rates=busy(0.1, 9_000.0))) for index in (0, 2)),
+        )
+    )
+    assert "times the records of its siblings" in found.headline
+    assert found.advice[0].startswith("Give the source ")
+    assert not any("rebalance" in line for line in found.advice)
+
+
 def test_a_skew_shows_in_the_rates_of_a_job_that_has_run_for_long() -> None:
     rates = {
         ("hourly", 0): busy(0.1, 1_000.0),
@@ -257,6 +269,25 @@ def test_a_stall_of_another_time_is_not_to_blame() -> None:
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("sink", 1): Stall(T0 - 9_000, 1_500.0, STACK)})
     found = of(Case(async_ms={("hourly", 0): 8_000.0}), evidence=evidence)
     assert "stuck" not in found.headline
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+@pytest.mark.parametrize("since_ms", [500, 2])
+def test_a_stall_in_a_slot_that_had_acknowledged_is_not_to_blame(
+    is_over: bool, since_ms: int
+) -> None:
+    """The checkpoint waited for the writing in another slot meanwhile."""
+    stall = Stall(T0 + since_ms, 6_000.0, STACK)
+    evidence = seen(LINE, EVERYBODY_IDLE)
+    if is_over:
+        evidence = replace(evidence, stalls={("sink", 1): stall})
+    else:
+        subtasks = {**evidence.subtasks, ("sink", 1): running(stall=stall)}
+        evidence = replace(evidence, subtasks=subtasks)
+    found = of(Case(async_ms={("hourly", 0): 8_000.0}), evidence=evidence)
+    assert found.culprits == ("hourly-0",)
+    assert "stuck" not in found.headline
+    assert found.stack == ""
 
 
 def waits(*missing: tuple[Key, Seen], **given: Any) -> Facts:
@@ -376,6 +407,7 @@ def test_a_checkpoint_under_way_that_is_late_says_what_it_waits_for() -> None:
     assert found.headline == (
         "Under way for 12 s, usually 300 ms, because hourly-1 is slow, busy 99 % of the time."
     )
+    assert not any("300 ms" in line for line in found.because)  # Once is enough.
 
 
 def test_a_checkpoint_under_way_that_is_not_late_is_calm() -> None:
