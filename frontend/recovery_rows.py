@@ -202,6 +202,7 @@ def _attempt(job: Job, row: Attempt, last: Attempt | None, kept: set[int], now: 
         "why": _why(row, last, took),
         "down": _down(took),
         "down_title": _down_title(took),
+        "takeover": "none" if took is None else "shown",
         "delay": duration(took.delay_ms) if took else NOTHING,
         "redeploy": duration(took.redeploy_ms) if took else NOTHING,
         "restore": duration(took.restore_ms) if took else NOTHING,
