@@ -271,7 +271,9 @@ def _actions_by_state(job: Job) -> Json:
         )
         return dict.fromkeys(names, ended) | {"rollback": ""} | always
     if job.is_over:
-        ended = "A restart takes the job up again from its newest completed checkpoint."
+        ended = (
+            "A restart takes the job up again, from its newest completed checkpoint if it has one."
+        )
         return dict.fromkeys(names, ended) | {"restart": "", "rollback": "", "rescale": ""} | always
     if job.status == JobStatus.CANCELLING:
         reason = "The job is being cancelled."

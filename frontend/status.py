@@ -52,9 +52,11 @@ CHECKPOINT: Mapping[CheckpointStatus, Label] = {
     CheckpointStatus.COMPLETED: Label("Completed", "good", "It may be restored from."),
     CheckpointStatus.ABORTED: Label("Failed", "bad", "It was given up; nothing is restored of it."),
     CheckpointStatus.SUBSUMED: Label(
-        "Completed", "done", "It completed; a newer one took its place."
+        "Completed, subsumed", "done", "It completed; a newer one took its place."
     ),
-    CheckpointStatus.DISCARDED: Label("Completed", "done", "It completed; its files are deleted."),
+    CheckpointStatus.DISCARDED: Label(
+        "Completed, discarded", "done", "It completed; its files are deleted."
+    ),
 }
 
 DRIVER: Mapping[DriverStatus, Label] = {

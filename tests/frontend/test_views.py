@@ -143,7 +143,7 @@ def test_the_page_shows_a_job_in_every_state(operator: Client, status: JobStatus
     job = rows.job(status=status)
     page = operator.get(f"/jobs/{job.pk}/")
     assert page.status_code == 200
-    assert "none yet" in page.content.decode()
+    assert '<span class="big">none</span>' in page.content.decode()
 
 
 def test_the_page_works_without_javascript(operator: Client, job: Job) -> None:
