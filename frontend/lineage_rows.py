@@ -14,7 +14,6 @@ from frontend.lineage import Drawing, Entry, Gap, Row, Strand
 from frontend.texts import headline
 from jobs.models import Attempt, Job
 from jobs.redaction import without_credentials
-from jobs.redaction import without_credentials
 from weir.protocol.lifecycle import CheckpointStatus
 
 ROWS_MAX = 120  # Of what is older it is said how much there is.
