@@ -7,8 +7,9 @@ others are numbers below.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 
 from checkpoints.verdict_causes import (
     OUTLIER_FACTOR,
@@ -49,6 +50,7 @@ def judge(facts: Facts) -> Verdict:
     """The verdict on a completed checkpoint."""
     if not facts.acks:
         return _without_details(facts.times)
+    facts = _of_its_time(facts)
     last = max(facts.acks, key=lambda key: (facts.acks[key].total_ms, key))
     parts = _parts(facts.times, facts.acks, facts.acks[last])
     longest = max(parts, key=lambda part: parts[part])
@@ -62,6 +64,29 @@ def judge(facts: Facts) -> Verdict:
         found.advice = []
         return found.verdict("good", headline, numbers)
     return found.verdict("warn", f"{_capital(found.clause)}.", numbers)
+
+
+def _of_its_time(facts: Facts) -> Facts:
+    """The same without the stalls that began when all of their slot had acknowledged already."""
+    done_ms = _done_ms(facts)
+    later = {k for k, s in facts.evidence.stalled.items() if s.since_ms >= done_ms.get(k[1], inf)}
+    if not later:
+        return facts
+    seen = facts.evidence.subtasks
+    evidence = replace(
+        facts.evidence,
+        stalls={k: stall for k, stall in facts.evidence.stalls.items() if k not in later},
+        subtasks={k: replace(s, stall=None) if k in later else s for k, s in seen.items()},
+    )
+    return replace(facts, evidence=evidence)
+
+
+def _done_ms(facts: Facts) -> dict[int, int]:
+    """By slot, when the last of its acknowledgements came."""
+    found: dict[int, int] = {}
+    for (_, index), ack in facts.acks.items():
+        found[index] = max(found.get(index, 0), ack.acknowledged_at_ms)
+    return found
 
 
 def _parts(times: Times, acks: Mapping[Key, Ack], last: Ack) -> dict[Part, float]:
@@ -156,8 +181,10 @@ def _explained(facts: Facts, last: Key, longest: Part, longest_ms: float) -> Fin
 
 def _stalled(facts: Facts) -> Finding | None:
     """The longest stall, if the checkpoint would have been short without it."""
+    done_ms = _done_ms(facts)
     for key, stall in facts.evidence.stalled.items():
-        if _overlap_ms(facts.times, stall) >= STALL_SHARE * facts.times.elapsed_ms:
+        held_ms = _overlap_ms(facts.times, stall, done_ms.get(key[1], inf))
+        if held_ms >= STALL_SHARE * facts.times.elapsed_ms:
             found = of_stall(facts, key, stall, Tense.PAST)
             found.path = [hop(facts, key)]
             last = max(facts.acks, key=lambda k: facts.acks[k].total_ms)
@@ -168,8 +195,9 @@ def _stalled(facts: Facts) -> Finding | None:
     return None
 
 
-def _overlap_ms(times: Times, stall: Stall) -> float:
-    end = times.triggered_at_ms + times.elapsed_ms
+def _overlap_ms(times: Times, stall: Stall, done_ms: float) -> float:
+    """For how long a slot stood that the checkpoint waited for."""
+    end = min(times.triggered_at_ms + times.elapsed_ms, done_ms)
     return min(stall.since_ms + stall.stalled_ms, end) - max(stall.since_ms, times.triggered_at_ms)
 
 
