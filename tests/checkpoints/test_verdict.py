@@ -271,25 +271,6 @@ def test_a_stall_of_another_time_is_not_to_blame() -> None:
     assert "stuck" not in found.headline
 
 
-@pytest.mark.parametrize("is_over", [True, False])
-@pytest.mark.parametrize("since_ms", [500, 2])
-def test_a_stall_in_a_slot_that_had_acknowledged_is_not_to_blame(
-    is_over: bool, since_ms: int
-) -> None:
-    """The checkpoint waited for the writing in another slot meanwhile."""
-    stall = Stall(T0 + since_ms, 6_000.0, STACK)
-    evidence = seen(LINE, EVERYBODY_IDLE)
-    if is_over:
-        evidence = replace(evidence, stalls={("sink", 1): stall})
-    else:
-        subtasks = {**evidence.subtasks, ("sink", 1): running(stall=stall)}
-        evidence = replace(evidence, subtasks=subtasks)
-    found = of(Case(async_ms={("hourly", 0): 8_000.0}), evidence=evidence)
-    assert found.culprits == ("hourly-0",)
-    assert "stuck" not in found.headline
-    assert found.stack == ""
-
-
 def waits(*missing: tuple[Key, Seen], **given: Any) -> Facts:
     """A checkpoint whose missing subtasks were seen like this."""
     evidence = seen(LINE, EVERYBODY_IDLE)

@@ -19,7 +19,7 @@ def test_a_stall_in_a_slot_that_had_acknowledged_is_not_to_blame(
 ) -> None:
     """The checkpoint waited for the writing in another slot meanwhile."""
     stall = Stall(T0 + since_ms, 6_000.0, STACK)
-    evidence = seen(LINE, {key: IDLE for key in LINE.subtasks()})
+    evidence = seen(LINE, dict.fromkeys(LINE.subtasks(), IDLE))
     if is_over:
         evidence = replace(evidence, stalls={("sink", 1): stall})
     else:
