@@ -67,7 +67,8 @@ def waiting(facts: Facts, tense: Tense) -> Finding | None:
             found.advice += second.advice
             found.culprits += second.culprits
             break
-    found.because += _doing(facts, tense)
+    is_told = worst.why not in (Why.IDLE, Why.UNKNOWN)  # What it did, by the headline.
+    found.because += _doing(facts, tense, told=worst.key if is_told else None)
     return found
 
 
@@ -95,9 +96,14 @@ def _root(facts: Facts, start: Key, missing: set[Key], missing_of: dict[str, lis
         if late:
             way.append(max(late, key=lambda s: (_is_reason(facts, s), -s[1])))
             continue
-        sent = [s for s in senders if s not in missing]
+        sent = [s for s in senders if s not in missing and _has_acknowledged(facts, s)]
         return _Root(at, sent[0] if sent else None, tuple(way))
     return _Root(way[-1], None, tuple(way))
+
+
+def _has_acknowledged(facts: Facts, key: Key) -> bool:
+    """Whether it is known to have, of one that is not among the missing that are kept."""
+    return key in facts.acks or facts.evidence.missing_count <= len(facts.evidence.missing)
 
 
 def _is_reason(facts: Facts, key: Key) -> bool:
@@ -184,14 +190,24 @@ def _advice(facts: Facts, root: _Root) -> list[str]:
 # What everybody was doing -------------------------------------------------------------------------
 
 
+def _aligns(facts: Facts, key: Key) -> bool:
+    seen = facts.evidence.subtasks.get(key)
+    return seen is not None and seen.aligning is not None
+
+
 def _listed(facts: Facts) -> Sequence[Key]:
     """Those of which it is said what they do."""
     return facts.evidence.missing[:DOING_LISTED]
 
 
-def _doing(facts: Facts, tense: Tense) -> list[str]:
-    lines = [f"{name_of(key)}: {doing(facts, key, tense)}." for key in _listed(facts)]
-    rest = facts.evidence.missing_count - len(lines)
+def _doing(facts: Facts, tense: Tense, told: Key | None) -> list[str]:
+    listed_ones = _listed(facts)
+    lines = [
+        f"{name_of(key)}: {doing(facts, key, tense)}."
+        for key in listed_ones
+        if key != told or _aligns(facts, key)
+    ]
+    rest = facts.evidence.missing_count - len(listed_ones)
     if rest > 0:
         lines.append(f"And {plural(rest, 'more subtask')} that did not acknowledge.")
     return lines
