@@ -10,7 +10,7 @@ the culprit.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from checkpoints.verdict_facts import Facts, Key, key_of, name_of
+from checkpoints.verdict_facts import Facts, Key, key_of, name_of, share
 from checkpoints.verdict_result import Finding, LateChannel
 from checkpoints.verdict_walk import WALK_MAX, Blame, Why, blame
 from checkpoints.verdict_words import Tense, hop, of_blame
@@ -67,7 +67,8 @@ def waiting(facts: Facts, tense: Tense) -> Finding | None:
             found.advice += second.advice
             found.culprits += second.culprits
             break
-    is_told = worst.why not in (Why.IDLE, Why.UNKNOWN)  # What it did, by the headline.
+    busy = f"{name_of(worst.key)} {share(_busy(worst))}"  # As among those of its chain.
+    is_told = any(busy in line for line in found.because)
     found.because += _doing(facts, tense, told=worst.key if is_told else None)
     return found
 

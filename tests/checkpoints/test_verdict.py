@@ -160,6 +160,14 @@ def test_a_skewed_key_is_named_with_its_factor_and_advice() -> None:
     assert any("More parallelism does not help" in line for line in found.advice)
 
 
+def test_what_the_headline_tells_of_the_culprit_is_not_told_again() -> None:
+    found = verdict.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
+    assert "hourly-1 was slow, busy 99 % of the time" in found.headline
+    assert [line for line in found.because if "hourly-1 99 %" in line]
+    assert not any(line.startswith("hourly-1: ") for line in found.because)
+    assert any(line.startswith("sink-0: aligning") for line in found.because)
+
+
 def test_a_skewed_source_has_nobody_before_it_to_spread_its_records() -> None:
     found = verdict.of(
         waits(

@@ -181,7 +181,8 @@ def test_what_was_said_before_settling_is_said_after_it(line: Line) -> None:
     expired = FailureReason.CONTROL_PLANE_AWAY
     line.post(protocol.given_up(row.number, reason=expired))
     after = verdicts.of_checkpoint(line.checkpoint(row.number))
-    doing = [text for text in before.because if text.startswith(("sink-0: ", "source-1: "))]
+    told = ("sink-0: aligning", "Busy shares of ")
+    doing = [text for text in before.because if text.startswith(told)]
     assert len(doing) == 2
     assert set(doing) <= set(after.because)
 
