@@ -15,10 +15,11 @@ from tests.runtime.control_plane import JOB, TOKEN, StandIn, control_plane
 from weir.errors import ConfigError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.events import Notice
-from weir.protocol.gateway import BATCH_EVENTS_MAX, CancelJob, DriverCommand
+from weir.protocol.gateway import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, CancelJob, DriverCommand
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
     AlignmentProgress,
+    GateProgress,
     SubtaskChanged,
     SubtaskMetrics,
     SubtaskStalled,
@@ -217,6 +218,30 @@ def test_acknowledgements_do_not_queue_behind_measurements(control: StandIn) -> 
     assert control.events[1 : 1 + len(others)] == others
     measured = [metrics(chain, 2 if chain == "map-7" else 1) for chain in chains]
     assert control.events[1 + len(others) :] == measured
+
+
+def test_acknowledgements_do_not_queue_behind_large_measurements_that_fit_no_batch(
+    control: StandIn,
+) -> None:
+    """What is taken to be sent is not overtaken, so little more is taken than is sent."""
+    text = "x" * (BATCH_BYTES_MAX // 50)
+    gate = GateProgress(0, (text,), (None,), (0.0,), (0,), (False,))
+    many = [
+        AlignmentProgress(ONE, CheckpointId(1), subtask(f"map-{index}"), 0, 1.0, (gate,))
+        for index in range(500)
+    ]
+    control.accidents.extend(["slow", "slow"])
+    with driver(control, heartbeat_s=60) as gateway:
+        gateway.post(notice("under way"))
+        control.wait_for(lambda: control.up_to == 1)
+        for event in many:
+            gateway.post(event)
+        control.wait_for(lambda: control.up_to > 1)
+        gateway.post(ack("sink-0", 1))
+        control.wait_for(lambda: control.up_to == 2 + len(many), 30)
+    (at,) = [n for n, event in enumerate(control.events) if event == ack("sink-0", 1)]
+    assert at <= 1 + 50 + production.MEASUREMENTS_AT_ONCE
+    assert [event for event in control.events if isinstance(event, AlignmentProgress)] == many
 
 
 def test_measurements_of_all_subtasks_get_out_in_turn(control: StandIn) -> None:

@@ -66,6 +66,7 @@ POLL_TIMEOUT_S = POLL_WAIT_S + 10.0
 # that is being set up, a database that is being restored. After that no retry repairs it.
 UNKNOWN_MAX_S = 60.0
 FLUSH_MAX_S = 600.0  # How long a driver whose job ended waits to say so.
+MEASUREMENTS_AT_ONCE = 100  # Alignments of many channels are tens of kilobytes each.
 COMPRESSED_FROM_BYTES = 8 << 10
 ANSWER_BYTES_MAX = 64 << 20
 WAITING_WARN = 100_000  # Events, of about a kilobyte each.
@@ -278,18 +279,11 @@ class Gateway:
         return self._fill()
 
     def _fill(self) -> "_Batch":
-        with self._changed:
-            room = max(0, BATCH_EVENTS_MAX - len(self._encoded))
-            events = [self._waiting.pop(key) for key in list(islice(self._waiting, room))]
-            room -= len(events)
-            events += [self._behind.pop(key) for key in list(islice(self._behind, room))]
-            for event in events:
-                if isinstance(event, Measurement):
-                    del self._newest[type(event), event.chain]
-            self._warned = self._warned and bool(self._waiting)
-            self._is_under_way = bool(events or self._encoded)
-        for event in events:
-            self._encoded.append(json.dumps(encode(event), separators=(",", ":"), allow_nan=False))
+        self._encode(self._waiting, BATCH_EVENTS_MAX)
+        # Of these no more than go at once: what is encoded is not overtaken any more.
+        while sum(map(len, self._encoded)) < BATCH_BYTES_MAX:
+            if not self._encode(self._behind, MEASUREMENTS_AT_ONCE):
+                break
         batch = _Batch(self._acknowledged + 1)
         size = 0
         while self._encoded and len(batch.events) < BATCH_EVENTS_MAX:
@@ -298,6 +292,20 @@ class Gateway:
                 break
             batch.events.append(self._encoded.popleft())
         return batch
+
+    def _encode(self, waiting: dict[int, Any], at_most: int) -> bool:
+        """Take some of what waits, up to a full batch; False: there is none, or no room."""
+        with self._changed:
+            room = max(0, min(at_most, BATCH_EVENTS_MAX - len(self._encoded)))
+            events = [waiting.pop(key) for key in list(islice(waiting, room))]
+            for event in events:
+                if isinstance(event, Measurement):
+                    del self._newest[type(event), event.chain]
+            self._warned = self._warned and bool(self._waiting)
+            self._is_under_way = bool(events or self._encoded)
+        for event in events:
+            self._encoded.append(json.dumps(encode(event), separators=(",", ":"), allow_nan=False))
+        return bool(events)
 
     def _deliver(self, batch: "_Batch") -> None:
         """Send a batch until it is acknowledged, or nothing is sent any more."""
