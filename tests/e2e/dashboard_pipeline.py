@@ -2,7 +2,8 @@
 
 Parameters: ``output``, a directory; ``hold``, a file. While the file is there and empty, every
 subtask of ``hold`` but the first one stands still. A time in it (seconds since the epoch) lets them
-go one after the other: subtask ``i`` goes on ``i`` times ``STEP_S`` after it.
+go one after the other: subtask ``i`` goes on ``i`` times ``STEP_S`` after it. Who stands still says
+so by a file beside it.
 """
 
 import time
@@ -36,7 +37,11 @@ class Hold(MapFunction):
         self._subtask = runtime_context.get_index_of_this_subtask()
 
     def map(self, value: Any) -> Any:
+        is_new = True
         while self._subtask > 0 and self._is_held():
+            if is_new:
+                mark_of(self._file, self._subtask).touch()
+            is_new = False
             time.sleep(0.02)
         return value
 
@@ -46,6 +51,16 @@ class Hold(MapFunction):
         except FileNotFoundError:
             return False
         return not released_at or time.time() < float(released_at) + self._subtask * STEP_S
+
+
+def mark_of(hold: Path, subtask: int) -> Path:
+    """The file by which a subtask says that it has begun to hold records."""
+    return hold.with_name(f"{hold.name}-{subtask}")
+
+
+def who_holds(hold: Path) -> list[Path]:
+    """The marks of all subtasks that do."""
+    return list(hold.parent.glob(f"{hold.name}-*"))
 
 
 class Count(KeyedProcessFunction):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.dashboard_pipeline import PARALLELISM, STEP_S
+from tests.e2e.dashboard_pipeline import PARALLELISM, STEP_S, who_holds
 from tests.e2e.plane import SETTLE_S, Plane, PlaneJob, wait_for
 from tests.frontend.browser import Chromium, Window, chromium, needs_chromium
 from weir.operators.parquet_sink import committed_files
@@ -57,7 +57,7 @@ def watch_the_barriers(window: Window, hold: Path) -> tuple[list[str], list[str]
     text once, in the order in which it came.
     """
     hold.touch()
-    time.sleep(0.3)  # The mappers look every 50 ms.
+    wait_for("the mappers hold", lambda: len(who_holds(hold)) == PARALLELISM - 1, 20)
     sent: list[str] = []
     arrived: list[str] = []
 
