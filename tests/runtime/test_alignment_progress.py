@@ -51,6 +51,13 @@ def test_an_alignment_is_reported_once_it_lasts_and_twice_a_second_from_then_on(
     ]
 
 
+def test_an_alignment_of_many_channels_is_reported_more_rarely() -> None:
+    """A report is as long as there are channels, and there are as many that report."""
+    harness = Aligning(channels=400)
+    harness.give(0, barrier(1))
+    assert [p.waited_ms for p in harness.wait(5_000)] == [250, 2_250, 4_250]
+
+
 def test_a_report_names_who_is_awaited_and_what_came_meanwhile() -> None:
     harness = Aligning(channels=3)
     harness.give(0, barrier(1))

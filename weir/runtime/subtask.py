@@ -73,6 +73,9 @@ from weir.testing.faults import reach
 # before, and a reader looks about twice a second.
 PROGRESS_FIRST_NS = 250_000_000
 PROGRESS_INTERVAL_NS = 500_000_000
+# A report has an entry per channel, and of all-to-all channels every receiver reports: the more
+# there are the rarer, or a large job would tell of little else than its waiting.
+PROGRESS_CHANNELS = 100
 
 
 class Progress(Enum):
@@ -161,6 +164,9 @@ class Subtask:
         self._held_since_ns: int | None = None
         self._alignment_deadlines: dict[CheckpointId, int] = {}
         self._aligning_id: CheckpointId | None = None
+        self._progress_interval_ns = PROGRESS_INTERVAL_NS * max(
+            1, len(inputs.channels) // PROGRESS_CHANNELS
+        )
         self.progress_due_ns: int | None = None  # When the alignment in progress is reported next.
 
     @property
@@ -483,7 +489,7 @@ class Subtask:
         if progress is None:
             self.progress_due_ns = None
             return
-        self.progress_due_ns = now_ns + PROGRESS_INTERVAL_NS
+        self.progress_due_ns = now_ns + self._progress_interval_ns
         self._reporter.report(progress)
 
     def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
