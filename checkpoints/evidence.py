@@ -9,10 +9,13 @@ checkpoint that is under way is judged by the same picture, taken now.
 A stalled call is over before its checkpoint can complete, so stalls are noted as they are reported.
 """
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from django.db import connection
 
 from checkpoints.verdict_facts import (
     Aligning,
@@ -26,7 +29,7 @@ from checkpoints.verdict_facts import (
     name_of,
 )
 from controlplane import clock
-from jobs.models import Job, Subtask
+from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskStalled
 
@@ -41,7 +44,25 @@ SENDERS_KEPT = 4  # Of the barriers that an alignment waits for.
 STALLS_KEPT = 4
 STACK_LENGTH_MAX = 8_000
 
-_COLUMNS = ("chain", "index", "attempt", "status", "rates", "stall", "updated_at")
+# Of alignments in progress, as the database stores them. Those of 2,000 subtasks with 1,000
+# channels each would take seconds to read, to say the same of each.
+ALIGNING_BYTES_READ = 512 << 10
+
+# From the first subtask of every chain on: no chain is left out for another one's size.
+_ROWS = """
+    SELECT chain, "index", attempt, status, rates::text, stall::text, updated_at,
+           CASE WHEN so_far <= %s THEN aligning::text END, so_far > %s AND size IS NOT NULL
+    FROM (
+        SELECT *, sum(size) OVER (ORDER BY "index", chain) AS so_far
+        FROM (
+            SELECT *, CASE WHEN %s AND (aligning ->> 'checkpoint')::bigint = ANY(%s)
+                           THEN pg_column_size(aligning) END AS size
+            FROM jobs_subtask
+            WHERE job_id = %s
+        ) AS sized
+    ) AS summed
+    ORDER BY chain, "index"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +77,53 @@ class Row:
     stall: Json | None
     updated_at: datetime
     aligning: Json | None = None
+    is_left_out: bool = False  # It aligns, but that was too much to read.
 
     @property
     def key(self) -> Key:
         """The subtask."""
         return self.chain, self.index
 
+    def aligns(self, number: int) -> bool:
+        """Whether it waits for barriers of a checkpoint."""
+        return self.is_left_out or bool(self.aligning and self.aligning["checkpoint"] == number)
 
-def rows_of(job_id: str, *, with_aligning: bool) -> list[Row]:
-    """The rows of a job's subtasks; one query. Alignments are the larger part, if asked for."""
-    columns = (*_COLUMNS, "aligning") if with_aligning else _COLUMNS
-    found = Subtask.objects.filter(job=job_id).order_by("chain", "index").values_list(*columns)
-    return [Row(*row) for row in found]
+
+def rows_of(job_id: str, *, aligning: Collection[int]) -> list[Row]:
+    """The rows of a job's subtasks; one query.
+
+    Args:
+        aligning: Of which checkpoints alignments are read, ``ALIGNING_BYTES_READ`` of them; of
+            none, the database does not look at them either.
+    """
+    most, numbers = ALIGNING_BYTES_READ, list(aligning)
+    with connection.cursor() as cursor:
+        cursor.execute(_ROWS, [most, most, bool(numbers), numbers, job_id])
+        return [_row(*row) for row in cursor.fetchall()]
+
+
+def _row(
+    chain: str,
+    index: int,
+    attempt: int,
+    status: str,
+    rates: str,
+    stall: str | None,
+    updated_at: datetime,
+    aligning: str | None,
+    is_left_out: bool,
+) -> Row:
+    return Row(
+        chain,
+        index,
+        attempt,
+        status,
+        json.loads(rates),
+        json.loads(stall) if stall else None,
+        updated_at,
+        json.loads(aligning) if aligning else None,
+        is_left_out,
+    )
 
 
 def take(
@@ -141,13 +197,14 @@ class _Picture:
             return None
         return silent_ms if silent_ms >= SILENT_MS else None
 
-    def importance(self, row: Row) -> tuple[bool, bool, bool, bool, float]:
+    def importance(self, row: Row) -> tuple[bool, bool, bool, bool, bool, float]:
         """Who explains more comes first."""
         return (
             not row.stall,
             self._silent_ms(row) is None and row.status == SubtaskStatus.RUNNING,
             name_of(row.key) not in self.sent,
-            bool(row.aligning and row.aligning["checkpoint"] == self.number),
+            row.aligns(self.number),
+            row.is_left_out,
             -row.rates["busy"] if row.rates else 0.0,
         )
 

@@ -394,8 +394,8 @@ class Ledger:
         """What the subtasks were doing as checkpoints settled, for whoever asks why."""
         if not self._settled:
             return
-        are_missing = any(self._settled.values())
-        subtasks = evidence.rows_of(self._job.pk, with_aligning=are_missing)
+        waited_for = [number for number, missing in self._settled.items() if missing]
+        subtasks = evidence.rows_of(self._job.pk, aligning=waited_for)
         noted = evidence.noted(self._job, self._settled)
         for number, missing in self._settled.items():
             row = self._touched[number]

@@ -165,7 +165,7 @@ def _evidence(
 ) -> Evidence:
     if checkpoint.settled_at is not None:
         return evidence.read(kept)
-    rows = evidence.rows_of(checkpoint.job_id, with_aligning=True)
+    rows = evidence.rows_of(checkpoint.job_id, aligning=[checkpoint.number])
     gone = SubtaskStatus.FINISHED  # It takes part in no checkpoint any more.
     missing = {row.key for row in rows if row.key not in acks and row.status != gone}
     picture = evidence.take(

@@ -241,6 +241,47 @@ def test_evidence_is_small_whatever_the_size() -> None:
     assert len(str(value)) < 80_000
 
 
+def test_of_alignments_so_many_are_read_and_the_others_are_known_of(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = triggered(line)
+    other = replace(aligning(row.number), chain=protocol.subtask("sink-1"))
+    line.post(aligning(row.number), other)
+    monkeypatch.setattr(evidence, "ALIGNING_BYTES_READ", 1_000)
+    of_sinks = [found for found in rows_read(line, row.number) if found.chain == "sink"]
+    assert [bool(found.aligning) for found in of_sinks] == [True, True]
+    assert not any(found.is_left_out for found in of_sinks)
+    size = len(str(of_sinks[0].aligning))
+    monkeypatch.setattr(evidence, "ALIGNING_BYTES_READ", size * 3 // 2)
+    of_sinks = [found for found in rows_read(line, row.number) if found.chain == "sink"]
+    assert [bool(found.aligning) for found in of_sinks] == [True, False]
+    assert [found.is_left_out for found in of_sinks] == [False, True]
+    assert all(found.aligns(row.number) for found in of_sinks)
+    # Who waits explains nothing: who is waited for comes first, whether or not all was read.
+    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    assert set(verdict.culprits) <= {"source-0", "source-1"}
+    kept = evidence.take(
+        rows_read(line, row.number),
+        number=row.number,
+        attempt=1,
+        now_ms=clock.now_ms(),
+        missing={found.key for found in rows_read(line, row.number)},
+    )
+    assert kept["missing"][-2:] == ["sink-0", "sink-1"]
+
+
+def test_alignments_of_other_checkpoints_are_not_read(line: Line) -> None:
+    row = triggered(line)
+    line.post(aligning(row.number))
+    for numbers in ([], [row.number + 1]):
+        found = evidence.rows_of(line.job_id, aligning=numbers)
+        assert not any(one.aligning or one.is_left_out for one in found)
+
+
+def rows_read(line: Line, number: int) -> list[evidence.Row]:
+    return evidence.rows_of(line.job_id, aligning=[number])
+
+
 def test_a_manifest_alone_keeps_no_evidence_twice(line: Line) -> None:
     row = triggered(line)
     line.complete(row.number)
