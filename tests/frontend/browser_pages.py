@@ -119,6 +119,9 @@ def _running(by: User) -> Job:
     labels = {"release": "2025.1"}
     rows.savepoint(job, "before-release", COMPLETED + 1, by=by, note=note, labels=labels)
     _acknowledge(job, COMPLETED + 1)
+    for chain, index in itertools.product(("hourly", "totals"), range(rows.PARALLELISM)):
+        taken = job.checkpoints.get(number=COMPLETED + 1)
+        rows.alignment(taken, chain, index, [31.0 + index, 0.0])
     rows.savepoint(
         job,
         "nightly",
