@@ -3,6 +3,9 @@
 ``python -m tests.frontend.screenshot all DIRECTORY [PART ...]``
     Every page (or those with one of the parts in their name) over rows made for the purpose, in
     light and dark, 1280 and 390 pixels wide.
+``python -m tests.frontend.screenshot readme DIRECTORY``
+    Those of the README: the page of a job down to its history while a checkpoint is under way, and
+    the page of a checkpoint down to its heat map; light, 1280 pixels wide.
 ``python -m tests.frontend.screenshot one URL USER PASSWORD FILE``
     A page of a control plane that runs: light, 1280 pixels wide, and where it is the page of a job,
     down to its charts and while a checkpoint is under way, if one is within ten seconds.
@@ -68,6 +71,32 @@ def take_all(directory: Path, parts: list[str]) -> None:
                 take(window, page)
 
 
+def take_readme(directory: Path) -> None:
+    """The README's pictures of a job and of a checkpoint."""
+    from tests.frontend import browser_pages, rows, rows_pictures
+
+    with _server() as url, chromium() as browser, browser.window(url) as window:
+        window.resize(WIDTHS[0])
+        by = browser_pages.administrator()
+        window.log_in(by.username, rows.PASSWORD)
+        late = rows_pictures.late(by)
+        window.open(f"/jobs/{late.job_id}/checkpoints/{late.number}/")
+        window.await_figures()
+        _down_to(window, "#alignment", directory / "checkpoint.png")
+        job = rows_pictures.under_way(by)
+        window.open(f"/jobs/{job.pk}/")
+        window.await_figures()
+        _down_to(window, "#history", directory / "dashboard.png")
+
+
+def _down_to(window: Window, section: str, file: Path) -> None:
+    """The page from its top to the end of a section."""
+    end = "(at) => document.querySelector(at).getBoundingClientRect().bottom + scrollY + 16"
+    height = window.evaluate(end, section)
+    clip = {"x": 0, "y": 0, "width": WIDTHS[0], "height": height}
+    window.do(lambda page: page.screenshot(path=file, full_page=True, clip=clip))
+
+
 @contextmanager
 def _server() -> Iterator[str]:
     """A web process over an empty database."""
@@ -103,18 +132,23 @@ def main() -> None:
     every = commands.add_parser("all", help="every page, over rows made for the purpose")
     every.add_argument("directory", type=Path)
     every.add_argument("part", nargs="*", help="of the names of the pages that are wanted")
+    readme = commands.add_parser("readme", help="those of the README")
+    readme.add_argument("directory", type=Path)
     one = commands.add_parser("one", help="a page of a control plane that runs")
     for name in ("url", "user", "password"):
         one.add_argument(name)
     one.add_argument("file", type=Path)
     asked = parser.parse_args()
-    if asked.command == "all":
-        import django
-
-        django.setup()
-        take_all(asked.directory, asked.part)
-    else:
+    if asked.command == "one":
         take_one(asked.url, asked.user, asked.password, asked.file)
+        return
+    import django
+
+    django.setup()
+    if asked.command == "readme":
+        take_readme(asked.directory)
+    else:
+        take_all(asked.directory, asked.part)
 
 
 if __name__ == "__main__":
