@@ -23,10 +23,10 @@ from checkpoints.models import Checkpoint, Savepoint
 from controlplane import clock
 from controlplane.accounts.models import Role
 from controlplane.errors import NotFound, Refusal
+from controlplane.formatting import duration, iso, milliseconds_between, rough_duration
 from frontend import consequences, forms, live, outcomes, pages, queries, status, steps, targets
 from frontend.access import may, role_required
 from frontend.consequences import Known
-from frontend.formatting import duration, iso, milliseconds_between, rough_duration
 from jobs.models import Attempt, Job, Operation, OperationKind, OperationStatus
 from weir.ids import JobId
 from weir.protocol.lifecycle import CheckpointStatus

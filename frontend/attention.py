@@ -5,7 +5,7 @@ The list of jobs and the page of a job say the same, because both ask here.
 
 from dataclasses import dataclass
 
-from frontend.formatting import interval, plural, rough_duration
+from controlplane.formatting import interval, plural, rough_duration
 from frontend.status import reason_text
 from frontend.texts import headline
 from weir.protocol.lifecycle import JobStatus

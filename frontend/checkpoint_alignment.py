@@ -11,12 +11,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from checkpoints.models import Checkpoint
+from controlplane.formatting import duration, plural, size
 from frontend import checkpoint_figures as figures
 from frontend import checkpoint_queries as queries
 from frontend.alignment import Channel
 from frontend.checkpoint_queries import GateSpan, Input
 from frontend.figures import Figure
-from frontend.formatting import duration, plural, size
 
 CHANNELS_TOGETHER_MAX = 600  # Up to here all of them are one picture.
 GATES_TOGETHER_MAX = 60

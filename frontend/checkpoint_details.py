@@ -8,9 +8,7 @@ from django.urls import reverse
 
 from checkpoints.models import Checkpoint
 from checkpoints.restores import uri_of
-from frontend import checkpoint_list, live, status
-from frontend.checkpoint_queries import Ack, ChainSpan, OperatorTotal, SubtaskPhases
-from frontend.formatting import (
+from controlplane.formatting import (
     NOTHING,
     duration,
     event_time,
@@ -23,6 +21,8 @@ from frontend.formatting import (
     rough_duration,
     size,
 )
+from frontend import checkpoint_list, live, status
+from frontend.checkpoint_queries import Ack, ChainSpan, OperatorTotal, SubtaskPhases
 from frontend.queries import COMPLETED_ONCE
 from frontend.texts import has_more, tail
 from jobs.models import Job, Operation, OperationKind, Operator

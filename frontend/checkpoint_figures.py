@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from controlplane.formatting import duration, size
 from frontend.alignment import Gate, gate_counts, receiver_name
 from frontend.checkpoint_queries import ChainSpan, GateSpan, SubtaskPhases
 from frontend.figures import PHASES, Figure
-from frontend.formatting import duration, size
 
 HEAT_CELLS_MAX = 10_000  # About 300 kB, and a rectangle of a few pixels each.
 HEAT_ROWS_MAX = 60

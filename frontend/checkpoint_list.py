@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
+from controlplane.formatting import NOTHING, duration, iso, moment, number, size
 from frontend import checkpoint_queries as queries
 from frontend import status
-from frontend.formatting import NOTHING, duration, iso, moment, number, size
 from frontend.texts import headline
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus

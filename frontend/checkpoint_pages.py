@@ -20,6 +20,7 @@ from django.views.decorators.http import condition, require_GET
 from checkpoints.models import Checkpoint
 from controlplane import clock
 from controlplane.accounts.models import Role
+from controlplane.formatting import iso, plural, size
 from frontend import checkpoint_alignment as alignment
 from frontend import checkpoint_details as details
 from frontend import checkpoint_figures as figures
@@ -31,7 +32,6 @@ from frontend import pages, verdicts
 from frontend import queries as shared
 from frontend.access import role_required
 from frontend.figures import Figure
-from frontend.formatting import iso, plural, size
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus
 

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 
 from checkpoints.models import Checkpoint
+from controlplane.formatting import number, plural
 from frontend import checkpoint_details as details
 from frontend import checkpoint_list as lists
 from frontend import checkpoint_queries as queries
-from frontend.formatting import number, plural
 
 SUBTASKS_TOGETHER_MAX = 40  # Up to here the timeline shows all of them at once.
 SUBTASKS_SLOWEST = 40  # Of one chain, else.

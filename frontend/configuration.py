@@ -11,8 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from controlplane.formatting import moment
 from frontend.configuration_words import CHANNELS, CHECKPOINTS, JOB, RESTART, Words, slots
-from frontend.formatting import moment
 from jobs import redaction
 from jobs.models import Driver, Job, Operator, PipelineKind
 from weir.config import (

@@ -7,8 +7,7 @@ from typing import Any
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend import alignment, history, queries, status
-from frontend.formatting import (
+from controlplane.formatting import (
     NOTHING,
     duration,
     iso,
@@ -18,6 +17,7 @@ from frontend.formatting import (
     rough_duration,
     size,
 )
+from frontend import alignment, history, queries, status
 from frontend.texts import has_more, headline, tail
 from jobs.models import Attempt, Job, JobException
 from weir.protocol.elements import CheckpointKind

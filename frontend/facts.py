@@ -7,8 +7,8 @@ from typing import Protocol
 from django.conf import settings
 
 from checkpoints.models import Checkpoint
+from controlplane.formatting import milliseconds_between
 from frontend.attention import Facts
-from frontend.formatting import milliseconds_between
 from jobs.models import DriverStatus, Job
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 

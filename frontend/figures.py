@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import Any
 
 from checkpoints.models import Checkpoint
+from controlplane.formatting import duration, iso, milliseconds_between, size
 from frontend.alignment import (
     Aligned,
     Channel,
     channels,
     receiver_name,
 )
-from frontend.formatting import duration, iso, milliseconds_between, size
 from frontend.history import EXCEPTION_KINDS, DownTime, drawn
 from frontend.status import reason_text
 from frontend.texts import headline

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from checkpoints.models import Checkpoint
-from frontend.formatting import duration, event_time, iso, listed, plural, rough_duration, size
+from controlplane.formatting import duration, event_time, iso, listed, plural, rough_duration, size
 from frontend.graph import Chain, Graph, Link
 from weir.protocol.lifecycle import CheckpointStatus
 

@@ -8,8 +8,8 @@ from itertools import accumulate, islice
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint, Savepoint
+from controlplane.formatting import number, plural, size
 from frontend import lineage, lineage_queries, status
-from frontend.formatting import number, plural, size
 from frontend.lineage import Drawing, Entry, Gap, Row, Strand
 from frontend.texts import headline
 from jobs.models import Attempt, Job

@@ -10,8 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend import attention, facts, overview_queries, overview_sparkline, status
-from frontend.formatting import (
+from controlplane.formatting import (
     NOTHING,
     age,
     duration,
@@ -23,6 +22,7 @@ from frontend.formatting import (
     rough_duration,
     size,
 )
+from frontend import attention, facts, overview_queries, overview_sparkline, status
 from frontend.overview_filters import Group, Wanted
 from frontend.overview_queries import BackPressure, Urgency
 from frontend.overview_sparkline import Point

@@ -13,17 +13,7 @@ from typing import Any
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend import (
-    attention,
-    facts,
-    graph,
-    graph_state,
-    kept_verdicts,
-    outcomes,
-    queries,
-    status,
-)
-from frontend.formatting import (
+from controlplane.formatting import (
     NOTHING,
     age,
     duration,
@@ -35,6 +25,16 @@ from frontend.formatting import (
     plural,
     rough_duration,
     size,
+)
+from frontend import (
+    attention,
+    facts,
+    graph,
+    graph_state,
+    kept_verdicts,
+    outcomes,
+    queries,
+    status,
 )
 from frontend.texts import has_more, headline, tail
 from jobs.models import Attempt, DesiredState, Driver, Job, Operation, OperationKind

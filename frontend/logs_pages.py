@@ -9,9 +9,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
+from controlplane.formatting import size
 from frontend import logs_parts, pages, status
 from frontend.access import role_required
-from frontend.formatting import size
 from frontend.logs_parts import Part
 from frontend.texts import headline
 from jobs import driver_files

@@ -14,9 +14,9 @@ from django.views.decorators.http import condition, require_GET
 
 from controlplane import clock
 from controlplane.accounts.models import Role
+from controlplane.formatting import iso, plural
 from frontend import pages, recovery_figures, recovery_rows
 from frontend.access import role_required
-from frontend.formatting import iso, plural
 from frontend.views import VERSION
 from jobs.models import Attempt, Job
 

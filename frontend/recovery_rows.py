@@ -8,7 +8,7 @@ from typing import Any
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from frontend.formatting import (
+from controlplane.formatting import (
     NOTHING,
     duration,
     iso,

@@ -9,8 +9,8 @@ from django.db.models.functions import Cast
 
 from checkpoints import needs
 from checkpoints.models import Savepoint
+from controlplane.formatting import iso, plural
 from frontend import live, queries, savepoints
-from frontend.formatting import iso, plural
 from jobs.models import OPEN_OPERATIONS, Job
 from weir.protocol.lifecycle import CheckpointStatus
 

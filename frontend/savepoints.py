@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint, Savepoint
-from frontend import status
-from frontend.formatting import (
+from controlplane.formatting import (
     age,
     duration,
     event_time,
@@ -18,6 +17,7 @@ from frontend.formatting import (
     number,
     size,
 )
+from frontend import status
 from frontend.steps import Acknowledged
 from jobs.models import Job
 from jobs.redaction import without_credentials

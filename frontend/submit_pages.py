@@ -12,9 +12,9 @@ from rest_framework.request import Request
 
 from controlplane.accounts.models import Role
 from controlplane.errors import Invalid, KeyReused, Refusal
+from controlplane.formatting import size
 from frontend import pages, submit_choices
 from frontend.access import role_required
-from frontend.formatting import size
 from frontend.submit_form import SubmitForm
 from jobs import services, uploads
 from jobs.api.serializers import SubmissionRequest

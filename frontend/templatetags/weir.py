@@ -6,7 +6,7 @@ from typing import Any
 
 from django import template
 
-from frontend import formatting
+from controlplane import formatting
 
 register = template.Library()
 

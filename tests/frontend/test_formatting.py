@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from frontend import formatting
+from controlplane import formatting
 
 DURATIONS = [
     (None, "–"),

@@ -8,8 +8,8 @@ from django.test.utils import CaptureQueriesContext
 from checkpoints import services
 from checkpoints.models import Checkpoint
 from controlplane import clock
+from controlplane.formatting import iso
 from frontend import kept_verdicts, live, queries
-from frontend.formatting import iso
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests.frontend import rows, rows_graph
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
