@@ -28,7 +28,7 @@ from frontend import checkpoint_list as lists
 from frontend import checkpoint_queries as queries
 from frontend import checkpoint_sections as sections
 from frontend import checkpoint_storage as storage
-from frontend import pages, verdicts
+from frontend import kept_verdicts, pages
 from frontend import queries as shared
 from frontend.access import role_required
 from frontend.figures import Figure
@@ -130,7 +130,7 @@ def _live(job: Job, checkpoint: Checkpoint, operators: list[Any]) -> Json:
         operators,
         {} if settled else queries.finished(checkpoint),
         {} if settled else shared.acknowledged(checkpoint.pk),
-        verdicts.of(checkpoint),
+        kept_verdicts.of(checkpoint),
     )
 
 

@@ -275,11 +275,8 @@ def _gap(gap: Gap, known: _Known, drawn: _Drawn) -> Item:
     count = known.counts.get(gap)
     if count is not None:
         return Item(*drawn, text=plural(count, "more checkpoint"))
-    return Item(
-        *drawn,
-        text=f"Up to {plural(gap.numbers, 'more checkpoint')}",
-        more="Too many to be counted here: those that failed are among them",
-    )
+    most = plural(gap.numbers, "more checkpoint")
+    return Item(*drawn, text=f"Up to {most}, those that failed included")
 
 
 def _went_back(row: Row, known: _Known, drawn: _Drawn) -> Item:

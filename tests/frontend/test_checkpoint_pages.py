@@ -13,13 +13,18 @@ from django.test.utils import CaptureQueriesContext
 
 from checkpoints.models import Checkpoint, SubtaskAck
 from controlplane import clock
-from frontend import checkpoint_queries, checkpoint_sections
+from frontend import checkpoint_queries, checkpoint_sections, kept_verdicts
 from jobs.models import Job
 from tests.frontend import rows, rows_checkpoint
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.fixture(autouse=True)
+def no_verdict_is_kept() -> None:
+    kept_verdicts.forget()  # Rows of tests that were rolled back have been given their ids again.
 
 
 @pytest.fixture

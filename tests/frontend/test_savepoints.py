@@ -358,11 +358,9 @@ def test_a_gap_of_a_hundred_thousand_is_bounded_and_not_counted(
     Checkpoint.objects.filter(number__in=(5, 30)).update(status=CheckpointStatus.ABORTED)
     assert [text for text in told(job) if "more" in text] == [
         "18 more checkpoints",
-        "Up to 39 more checkpoints",
+        "Up to 39 more checkpoints, those that failed included",
         "9 more checkpoints",
     ]
-    bounded = next(item for item in tree(job).items if item.text.startswith("Up to"))
-    assert bounded.more.endswith("those that failed are among them")
 
 
 def test_of_hundreds_of_rollbacks_the_newest_are_drawn(viewer: Client, job: Job) -> None:
