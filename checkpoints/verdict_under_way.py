@@ -1,5 +1,7 @@
 """What a checkpoint that is under way waits for, and whether it is late. Pure."""
 
+from dataclasses import replace
+
 from checkpoints.verdict_facts import Facts, Times
 from checkpoints.verdict_result import Finding, Verdict
 from checkpoints.verdict_waiting import waiting
@@ -11,6 +13,9 @@ from weir.protocol.lifecycle import CheckpointStatus
 LATE_FACTOR = 3.0
 LATE_FLOOR_MS = 2_000.0  # but nobody is paged for two seconds.
 LATE_WITHOUT_OTHERS_MS = 30_000.0  # The first one of a job is measured by patience.
+
+# A stall is reported every second while it lasts; a few seconds later it is over.
+STALL_OVER_MS = 5_000.0
 
 
 def judge(facts: Facts) -> Verdict:
@@ -27,7 +32,7 @@ def judge(facts: Facts) -> Verdict:
     numbers = [counted, *_compared(times), *_limits(times)]
     if times.status is CheckpointStatus.FINALIZING:
         return _finalizing(times, so_far, numbers, is_late)
-    found = waiting(facts, Tense.PRESENT)
+    found = waiting(_without_past_stalls(facts), Tense.PRESENT)
     if found is None:
         return Verdict("warn" if is_late else "busy", f"{_progress(times)}.", because=numbers)
     if is_late or found.stack:
@@ -36,6 +41,17 @@ def judge(facts: Facts) -> Verdict:
         return found.verdict("warn", f"{late}, because {found.clause}.", [counted, *_limits(times)])
     found.advice = []  # It is too early for any.
     return found.verdict("busy", f"{_progress(times)}; it waits for {_who(found)}.", numbers)
+
+
+def _without_past_stalls(facts: Facts) -> Facts:
+    """The same without calls that have returned since: nobody is stuck in those now."""
+    evidence, now_ms = facts.evidence, facts.times.now_ms
+    last = {
+        key: stall
+        for key, stall in evidence.stalls.items()
+        if now_ms - stall.since_ms - stall.stalled_ms < STALL_OVER_MS
+    }
+    return replace(facts, evidence=replace(evidence, stalls=last))
 
 
 def _who(found: Finding) -> str:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from checkpoints import verdict
-from checkpoints.verdict_facts import Seen, Stall
-from tests.checkpoints.verdict_cases import IDLE, LINE, T0, Case, seen
-from weir.protocol.lifecycle import SubtaskStatus
+from checkpoints.verdict_facts import Edge, Facts, Seen, Stall
+from tests.checkpoints.verdict_cases import IDLE, LINE, T0, Case, seen, times
+from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
 STACK = '  File "/srv/orders.py", line 41, in enrich\n    rates = get(url)\n'
 
@@ -33,3 +33,23 @@ def test_a_stall_in_a_slot_that_had_acknowledged_is_not_to_blame(
     assert found.culprits == ("hourly-0",)
     assert "stuck" not in found.headline
     assert found.stack == ""
+
+
+@pytest.mark.parametrize("ago_ms", [1_000, 20_000])
+def test_nobody_is_stuck_in_a_call_that_has_returned(ago_ms: int) -> None:
+    """It was noted, and is told of when the checkpoint is over."""
+    now_ms = T0 + 60_000
+    stall = Stall(now_ms - ago_ms - 4_000, 4_000.0, STACK)
+    evidence = replace(
+        seen(LINE, dict.fromkeys(LINE.subtasks(), IDLE)),
+        stalls={("hourly", 1): stall},
+        missing=[("hourly", 1)],
+        missing_count=1,
+    )
+    row = times(status=CheckpointStatus.PENDING, now_ms=now_ms, acknowledged_count=11)
+    facts = Facts(row, LINE.operators, [Edge(*edge) for edge in LINE.edges], evidence=evidence)
+    found = verdict.of(facts)
+    is_stuck = ago_ms == 1_000
+    assert ("has been stuck in enrich" in found.headline) is is_stuck
+    assert (found.stack != "") is is_stuck
+    assert any("stuck" in text for text in found.because) is is_stuck
