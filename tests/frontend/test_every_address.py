@@ -5,8 +5,10 @@ The addresses are read from the URL conf, so that one that is added has to say h
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from django.test import Client
@@ -232,6 +234,21 @@ def test_each_page_is_shown_to_its_role_and_those_above_it_alone(client: Client,
             for role, browser in clients.items():
                 expected = 200 if role.rank >= needed.rank else 403
                 assert status(browser.get(address)) == expected, (address, role)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_no_page_leads_anybody_to_where_there_is_nothing_for_them(job: Job, role: Role) -> None:
+    browser, led = somebody(role), {}
+    for name, needed in GUARDED_READS.items():
+        for address in addresses(name, job) if role.rank >= needed.rank else ():
+            response = browser.get(address)
+            assert status(response) == 200, address
+            if response.headers["Content-Type"].startswith("text/html"):
+                for found in re.findall(r'<a [^>]*href="([^"#]+)', response.content.decode()):
+                    led[urljoin(address, unescape(found))] = address
+    assert len(led) > 20
+    wrong = [(to, page) for to, page in led.items() if status(browser.get(to)) not in (200, 302)]
+    assert not wrong
 
 
 def test_only_those_who_may_act_get_past_the_door_of_a_form(client: Client, job: Job) -> None:
