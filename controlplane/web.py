@@ -20,6 +20,7 @@ from types import FrameType
 
 from django.conf import settings
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -27,13 +28,22 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from controlplane import gateway, health, streams, threads
+from controlplane import converters, gateway, health, streams, threads
 from controlplane.handler import DjangoHandler
 from controlplane.hub import Hub
 from controlplane.requests import PlainRequests, http_problem, plain
 from controlplane.static import Static
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _JobId(StringConvertor):
+    """As in Django's paths: what cannot be a job's id is no address of one."""
+
+    regex = converters.JobId.regex
+
+
+register_url_convertor("job", _JobId())
 
 
 @asynccontextmanager
@@ -102,12 +112,14 @@ async def _everything_else(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _application() -> Starlette:
     ours = [Middleware(PlainRequests)]
-    job = "/gateway/v1/jobs/{job_id}"
+    job = "/gateway/v1/jobs/{job_id:job}"
     app = Starlette(
         routes=[
             Route(f"{job}/events", gateway.events, methods=["POST"], middleware=ours),
             Route(f"{job}/commands", gateway.commands, methods=["GET"], middleware=ours),
-            Route("/events/jobs/{job_id}", streams.job_events, methods=["GET"], middleware=ours),
+            Route(
+                "/events/jobs/{job_id:job}", streams.job_events, methods=["GET"], middleware=ours
+            ),
             Route("/healthz", health.alive, methods=["GET"], middleware=ours),
             Route("/readyz", health.ready, methods=["GET"], middleware=ours),
             Mount(settings.STATIC_URL, Static(settings.STATIC_ROOT), middleware=ours),

@@ -68,6 +68,13 @@ def test_an_unknown_job_is_not_found(web: Web, job: Job) -> None:
     assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 
+@pytest.mark.parametrize("job_id", ["%00", "a%00b", "%0d%0a", "x" * 121])
+def test_what_is_no_id_of_a_job_reaches_no_query(web: Web, job_id: str) -> None:
+    session = cookie(make_user())
+    assert web.request("GET", f"/events/jobs/{job_id}", Cookie=session).status == 404
+    assert web.request("GET", f"/gateway/v1/jobs/{job_id}/commands").status == 404
+
+
 def test_a_viewer_sees_the_job_at_once(web: Web, job: Job) -> None:
     with watched(web, cookie(make_user())) as (stream, received):
         assert stream.getheader("Content-Type") == "text/event-stream; charset=utf-8"
