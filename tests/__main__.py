@@ -1,9 +1,9 @@
 """``python -m tests [pytest options]``: the whole suite, in two processes side by side.
 
-What is pure (graph, protocol, simulation) needs no server, no port and no clock but the one that it
-makes itself, so it can run beside anything: niced, so that what runs against real time has the
-machine whenever it wants it. Its report follows when both have ended. With options, one ordinary
-run of what they ask for.
+What waits for nothing real (graph, protocol, simulation, and the API, whose requests never leave
+their process) can run beside anything: niced, so that what runs against real time has the machine
+whenever it wants it. Its report follows when both have ended. With options, one ordinary run of
+what they ask for.
 """
 
 import os
@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 
-PURE = ("tests/graph", "tests/protocol", "tests/simulation")
+TIMELESS = ("tests/graph", "tests/protocol", "tests/simulation", "tests/api")
 NICENESS = 10
-PURE_TIMEOUT_S = 900  # Of one test: it gets what time the others leave.
+TIMEOUT_S = 900  # Of one test: it gets what time the others leave.
 PYTEST = (sys.executable, "-m", "pytest")
 
 
@@ -21,11 +21,11 @@ def main(options: list[str]) -> int:
     """Run; 1 where anything failed."""
     if options:
         return subprocess.call([*PYTEST, *options])
-    pure = [*PYTEST, *PURE, f"--timeout={PURE_TIMEOUT_S}", "-p", "no:cacheprovider"]
-    rest = [*PYTEST, *(f"--ignore={path}" for path in PURE)]
+    timeless = [*PYTEST, *TIMELESS, f"--timeout={TIMEOUT_S}", "-p", "no:cacheprovider"]
+    rest = [*PYTEST, *(f"--ignore={path}" for path in TIMELESS)]
     with tempfile.TemporaryFile("w+") as told:
         with subprocess.Popen(
-            pure, stdout=told, stderr=subprocess.STDOUT, preexec_fn=lambda: os.nice(NICENESS)
+            timeless, stdout=told, stderr=subprocess.STDOUT, preexec_fn=lambda: os.nice(NICENESS)
         ) as beside:
             try:
                 codes = subprocess.call(rest), beside.wait()
@@ -35,7 +35,7 @@ def main(options: list[str]) -> int:
         told.seek(0)
         report = told.read().strip()
     # What went well is one line; behind the rest's report, so that neither hides the other.
-    print(f"\n{' '.join(PURE)}, beside it:")
+    print(f"\n{' '.join(TIMELESS)}, beside it:")
     print(report if codes[1] else report.rpartition("\n")[2], flush=True)
     return int(any(codes))
 
