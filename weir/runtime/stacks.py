@@ -4,8 +4,9 @@ The frames of a thread may be read only while it cannot run, that is with the in
 So nothing is read in the signal's handler: it writes the signal's number to a socket, which is all
 that a handler in C may do, and the I/O thread, which holds the lock as every thread that runs
 Python does, finds it there. (``faulthandler.register`` reads the frames at once, without the lock,
-while they change: it can crash a healthy process.) No thread masks the signal, so what user code
-starts inherits nothing: a program has the signal's default, a fork a handler that has no reader.
+while they change: it can crash a healthy process.) No thread masks the signal, so a program that
+user code starts has the signal's default; a fork of its shares the socket, and a signal to it shows
+the stacks of the process that it was forked from.
 
 A thread that stays in C and keeps the lock stops all others: then nothing can be printed safely,
 and it takes a debugger to see the stack from outside (``py-spy dump --native``, ``gdb``). So it is

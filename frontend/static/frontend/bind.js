@@ -27,7 +27,7 @@ const SET = {
   max: (element, value) => setAttribute(element, "max", value),
   value: (element, value) => setAttribute(element, "value", value),
   href: (element, value) => {
-    if (typeof value === "string" && /^\/(?!\/)/.test(value)) element.setAttribute("href", value);
+    if (typeof value === "string" && /^\/(?![/\\])/.test(value)) element.setAttribute("href", value);
   },
 };
 

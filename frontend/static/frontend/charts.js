@@ -147,7 +147,7 @@ export class Chart {
 function leadsTo(points) {
   for (const { customdata } of points ?? []) {
     const last = Array.isArray(customdata) ? customdata.at(-1) : null;
-    if (typeof last === "string" && /^\/(?!\/)/.test(last)) return last;
+    if (typeof last === "string" && /^\/(?![/\\])/.test(last)) return last;
   }
   return null;
 }

@@ -44,7 +44,7 @@ async function draw(element) {
   element.classList.add("clickable");
   element.on("plotly_click", ({ points: [point] }) => {
     const url = (element.layout?.meta?.links ?? {})[point?.y];
-    if (typeof url === "string" && /^\/(?!\/)/.test(url)) lead(element, url);
+    if (typeof url === "string" && /^\/(?![/\\])/.test(url)) lead(element, url);
   });
 }
 
