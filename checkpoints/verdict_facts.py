@@ -160,6 +160,11 @@ class Gate:
     blocked_ms: Sequence[float]
     bytes_during: Sequence[int]
 
+    @property
+    def slowest_ms(self) -> float:
+        """When its last barrier came, after the subtask's first."""
+        return max((arrived for arrived in self.arrived_ms if arrived is not None), default=0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:

@@ -4,30 +4,10 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from checkpoints.verdict_facts import Gate
 from controlplane.formatting import duration, plural, size
 
 TOGETHER_MS = 1.0  # Barriers closer than this came together: clocks and polls are no finer.
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """One input gate of one receiving subtask.
-
-    Shape: all sequences have one entry per channel, in channel order.
-    """
-
-    operator: str
-    index: int
-    gate: int
-    upstream: Sequence[str]
-    arrived_ms: Sequence[float | None]
-    blocked_ms: Sequence[float]
-    bytes_during: Sequence[int]
-
-    @property
-    def slowest_ms(self) -> float:
-        """When its last barrier came, after the subtask's first."""
-        return max((arrived for arrived in self.arrived_ms if arrived is not None), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from frontend import checkpoint_queries as queries
 from frontend.alignment import Channel
 from frontend.checkpoint_queries import GateSpan, Input
 from frontend.figures import Figure
+from frontend.parameters import whole_number
 
 CHANNELS_TOGETHER_MAX = 600  # Up to here all of them are one picture.
 GATES_TOGETHER_MAX = 60
@@ -36,11 +37,10 @@ class Wanted:
     @classmethod
     def of(cls, parameters: Mapping[str, str], base: str) -> "Wanted":
         """From ``?receiver=``, ``?gate=`` and ``?by=``."""
-        gate = parameters.get("gate", "")
         return cls(
             base,
             parameters.get("receiver", "").replace("\0", ""),
-            int(gate) if gate.isascii() and gate.isdigit() and len(gate) < 6 else 0,
+            whole_number(parameters.get("gate"), 99_999) or 0,
             parameters.get("by") == "blocked",
         )
 

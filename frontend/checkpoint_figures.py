@@ -5,13 +5,13 @@ As in ``frontend.figures``: colours are names of the style sheet, axes are in se
 """
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
+from checkpoints.verdict_facts import Gate
 from controlplane.formatting import duration, size
-from frontend.alignment import Gate, gate_counts, receiver_name
+from frontend.alignment import gate_counts, receiver_name
 from frontend.checkpoint_queries import ChainSpan, GateSpan, SubtaskPhases
-from frontend.figures import PHASES, Figure
+from frontend.figures import PHASES, Figure, heat_scale, plain
 
 HEAT_CELLS_MAX = 10_000  # About 300 kB, and a rectangle of a few pixels each.
 HEAT_ROWS_MAX = 60
@@ -19,12 +19,6 @@ STATE_BARS_MAX = 12
 STATE_SHARE_MIN = 0.01  # Of the largest: less cannot be seen.
 
 _LEGEND = {"orientation": "h", "traceorder": "normal", "x": 0, "y": 1, "yanchor": "bottom"}
-_HEAT = [[0, "var(--heat-low)"], [0.5, "var(--heat-mid)"], [1, "var(--heat-high)"]]
-
-
-def plain(text: str) -> str:
-    """Somebody's text as Plotly shows it literally: it would take tags in it for formatting."""
-    return escape(text, quote=False)
 
 
 def _layout(height: int, links: Mapping[str, str] | None = None, **parts: Any) -> Figure:
@@ -394,18 +388,7 @@ def _seconds(ms: float | None) -> float | None:
 
 def _heat_scale(z: Sequence[Sequence[float | None]], *, by_blocked: bool) -> Figure:
     most = max((value for row in z for value in row if value is not None), default=0.0)
-    return {
-        "zmin": 0,
-        "zmax": max(most, 0.001),  # All zero: a scale of a millisecond.
-        "colorscale": _HEAT,
-        "colorbar": {
-            "title": {"text": "Blocked" if by_blocked else "Barrier after<br>the first"},
-            "tickformat": "~s",
-            "ticksuffix": "s",
-            "thickness": 12,
-            "outlinewidth": 0,
-        },
-    }
+    return heat_scale(most, "Blocked" if by_blocked else "Barrier after<br>the first")
 
 
 def _heat_axis(title: str) -> Figure:

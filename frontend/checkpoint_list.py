@@ -11,6 +11,7 @@ from checkpoints.models import Checkpoint
 from controlplane.formatting import NOTHING, duration, iso, moment, number, size
 from frontend import checkpoint_queries as queries
 from frontend import status
+from frontend.parameters import BIGINT_MAX, whole_number
 from frontend.texts import headline
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus
@@ -18,7 +19,6 @@ from weir.protocol.lifecycle import CheckpointStatus
 STATUS_TEXTS = {"": "All", "completed": "Completed", "failed": "Failed", "pending": "Under way"}
 KIND_TEXTS = {"": "All", "checkpoint": "Checkpoints", "savepoint": "Savepoints"}
 LEFT_BEHIND = "The job went back behind it: it is on no line that goes on."
-_NUMBER_MAX = 2**63 - 1
 
 Json = dict[str, Any]
 
@@ -39,8 +39,8 @@ class Wanted:
         return cls(
             wanted_status if wanted_status in STATUS_TEXTS else "",
             kind if kind in KIND_TEXTS else "",
-            as_number(parameters.get("before")),
-            as_number(parameters.get("after")),
+            whole_number(parameters.get("before"), BIGINT_MAX),
+            whole_number(parameters.get("after"), BIGINT_MAX),
         )
 
     @property
@@ -53,14 +53,6 @@ class Wanted:
         given = {"status": self.status, "kind": self.kind} | changes
         query = urlencode({name: value for name, value in given.items() if value})
         return f"?{query}" if query else "?"
-
-
-def as_number(text: str | None) -> int | None:
-    """A checkpoint's number out of an address; None where it is none."""
-    if not text or not text.isascii() or not text.isdigit():
-        return None
-    found = int(text[:20])
-    return found if found <= _NUMBER_MAX else None
 
 
 def of(job_id: str, wanted: Wanted) -> Json:

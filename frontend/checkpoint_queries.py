@@ -23,7 +23,8 @@ from django.db.models import (
 )
 
 from checkpoints.models import Checkpoint, SubtaskAck
-from frontend.alignment import Channel, Gate
+from checkpoints.verdict_facts import Gate
+from frontend.alignment import Channel
 from frontend.queries import COMPLETED_ONCE, UNSETTLED, DatabaseNow
 from jobs.models import Operation, Subtask
 from weir.protocol.elements import CheckpointKind

@@ -13,8 +13,8 @@ from django.http import QueryDict
 from checkpoints.models import Checkpoint
 from controlplane.formatting import number, plural
 from frontend import checkpoint_details as details
-from frontend import checkpoint_list as lists
 from frontend import checkpoint_queries as queries
+from frontend.parameters import BIGINT_MAX, whole_number
 
 SUBTASKS_TOGETHER_MAX = 40  # Up to here the timeline shows all of them at once.
 SUBTASKS_SLOWEST = 40  # Of one chain, else.
@@ -35,7 +35,7 @@ class Sections:
         sort = given.get("sort", "-total")
         self.sort = sort if sort.removeprefix("-") in queries.ACK_ORDERINGS else "-total"
         self.operator = given.get("operator", "").replace("\0", "")
-        self.page = min(lists.as_number(given.get("page")) or 1, PAGES_MAX)
+        self.page = min(whole_number(given.get("page"), BIGINT_MAX) or 1, PAGES_MAX)
 
     _NAMES = ("chain", "all", "sort", "operator", "page")
 

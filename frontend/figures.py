@@ -61,9 +61,25 @@ def _layout(**parts: Any) -> Figure:
     }
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Somebody's text as Plotly shows it literally: it would take tags in it for formatting."""
     return escape(text, quote=False)
+
+
+def heat_scale(most: float, title: str) -> Figure:
+    """The colours of a heat map of seconds, up to ``most``."""
+    return {
+        "zmin": 0,
+        "zmax": max(most, 0.001),  # All zero: a scale of a millisecond.
+        "colorscale": [[0, "var(--heat-low)"], [0.5, "var(--heat-mid)"], [1, "var(--heat-high)"]],
+        "colorbar": {
+            "title": {"text": title},
+            "tickformat": "~s",
+            "ticksuffix": "s",
+            "thickness": 12,
+            "outlinewidth": 0,
+        },
+    }
 
 
 def history(
@@ -270,7 +286,7 @@ def _exceptions(rows: Sequence[JobException]) -> Figure:
         "y": [1] * len(rows),
         "yaxis": "y3",
         "customdata": [
-            [iso(row.at), _plain(EXCEPTION_KINDS.get(row.kind, row.kind)), _hover(row.text)]
+            [iso(row.at), plain(EXCEPTION_KINDS.get(row.kind, row.kind)), _hover(row.text)]
             for row in rows
         ],
         "hovertemplate": "%{customdata[1]}, %{customdata[0]}<br>%{customdata[2]}<extra></extra>",
@@ -285,7 +301,7 @@ def _hover(text: str) -> str:
     line = headline(text)
     if len(line) > HOVER_CHARACTERS_MAX:
         line = f"{line[: HOVER_CHARACTERS_MAX - 1]}…"
-    return _plain(line)
+    return plain(line)
 
 
 def alignment(aligned: Aligned) -> Figure:
@@ -303,7 +319,7 @@ def alignment(aligned: Aligned) -> Figure:
 
 
 def _bars(rows: Sequence[Channel]) -> Figure:
-    labels = [_plain(f"{channel.sender} → {channel.receiver}") for channel in rows]
+    labels = [plain(f"{channel.sender} → {channel.receiver}") for channel in rows]
     details = [
         [
             "its sender had ended" if channel.arrived_ms is None else duration(channel.arrived_ms),
@@ -375,7 +391,7 @@ def _heat_map(aligned: Aligned) -> Figure:
             {
                 "type": "heatmap",
                 "x": list(range(columns)),
-                "y": [_plain(receiver_name(gate, aligned.inputs)) for gate in rows],
+                "y": [plain(receiver_name(gate, aligned.inputs)) for gate in rows],
                 "z": [
                     [None if ms is None else ms / 1_000 for ms in gate.arrived_ms]
                     + [None] * (columns - len(gate.upstream))
@@ -383,7 +399,7 @@ def _heat_map(aligned: Aligned) -> Figure:
                 ],
                 "customdata": [
                     [
-                        [_plain(sender), duration(arrived), duration(blocked), size(during)]
+                        [plain(sender), duration(arrived), duration(blocked), size(during)]
                         for sender, arrived, blocked, during in zip(
                             gate.upstream,
                             gate.arrived_ms,
@@ -401,20 +417,9 @@ def _heat_map(aligned: Aligned) -> Figure:
                 "hoverongaps": False,
                 "xgap": 1 if columns <= 64 else 0,
                 "ygap": 1,
-                "zmin": 0,
-                "zmax": max(max(gate.slowest_ms for gate in rows) / 1_000, 0.001),
-                "colorscale": [
-                    [0, "var(--heat-low)"],
-                    [0.5, "var(--heat-mid)"],
-                    [1, "var(--heat-high)"],
-                ],
-                "colorbar": {
-                    "title": {"text": "Barrier after<br>the first"},
-                    "tickformat": "~s",
-                    "ticksuffix": "s",
-                    "thickness": 12,
-                    "outlinewidth": 0,
-                },
+                **heat_scale(
+                    max(gate.slowest_ms for gate in rows) / 1_000, "Barrier after<br>the first"
+                ),
             }
         ],
         "layout": _layout(

@@ -13,12 +13,12 @@ from controlplane.formatting import size
 from frontend import logs_parts, pages, status
 from frontend.access import role_required
 from frontend.logs_parts import Part
+from frontend.parameters import BIGINT_MAX, PAGE_MAX, whole_number
 from frontend.texts import headline
 from jobs import driver_files
 from jobs.models import Driver, DriverStatus, Job
 
 DRIVERS_SHOWN = 50  # The newest; those before them are found by their address.
-OFFSET_MAX = 2**63 - 1
 
 
 @never_cache
@@ -94,7 +94,7 @@ def _chosen(request: HttpRequest, job: Job, drivers: list[Driver]) -> Driver | N
     given = request.GET.get("driver", "")
     if not given:
         return drivers[0] if drivers else None
-    number = int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else 0
+    number = whole_number(given, PAGE_MAX) or 0
     known = next((driver for driver in drivers if driver.number == number), None)
     return known or _driver_or_404(job, number)
 
@@ -118,10 +118,8 @@ def _read(request: HttpRequest, driver: Driver) -> tuple[Part | None, str]:
 
 
 def _offset(request: HttpRequest, name: str) -> int | None:
-    given = request.GET.get(name, "")
-    if not (given.isascii() and given.isdecimal() and len(given) < 20):
-        return None  # As if it was not there: the page of a log is its end.
-    return min(int(given), OFFSET_MAX)
+    given = whole_number(request.GET.get(name), 10**19 - 1)
+    return None if given is None else min(given, BIGINT_MAX)  # None: a log's page is its end.
 
 
 def _why_not(driver: Driver) -> str:

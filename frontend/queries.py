@@ -29,7 +29,8 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, JSONObject
 
 from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
-from frontend.alignment import NOTHING_ALIGNED, Aligned, Gate
+from checkpoints.verdict_facts import Gate
+from frontend.alignment import NOTHING_ALIGNED, Aligned
 from frontend.graph_state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
 from frontend.history import Window
 from jobs.models import (

@@ -17,6 +17,7 @@ from controlplane.accounts.models import Role
 from controlplane.formatting import iso, plural
 from frontend import pages, recovery_figures, recovery_rows
 from frontend.access import role_required
+from frontend.parameters import PAGE_MAX, whole_number
 from frontend.views import VERSION
 from jobs.models import Attempt, Job
 
@@ -46,10 +47,11 @@ def _at(address: str, page: int) -> str:
 
 
 def _page(request: HttpRequest, job: Job) -> int:
-    attempt, page = request.GET.get("attempt", ""), request.GET.get("page", "")
-    if attempt.isascii() and attempt.isdecimal() and len(attempt) < 10:
-        return recovery_rows.page_of(job, int(attempt))
-    return int(page) if page.isascii() and page.isdecimal() and len(page) < 10 else 1
+    attempt = whole_number(request.GET.get("attempt"), PAGE_MAX)
+    if attempt is not None:
+        return recovery_rows.page_of(job, attempt)
+    page = whole_number(request.GET.get("page"), PAGE_MAX)
+    return 1 if page is None else page
 
 
 def _revision(_: HttpRequest, job_id: str) -> str | None:

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET
 from controlplane.accounts.models import Role
 from frontend import lineage_rows, live, pages, queries, savepoint_rows, savepoints
 from frontend.access import role_required
+from frontend.parameters import PAGE_MAX, whole_number
 from frontend.savepoint_rows import Shown
 from jobs.models import Job
 
@@ -67,9 +68,8 @@ def _job(job_id: str) -> Any:
 
 
 def _page(request: HttpRequest, job: Job) -> Shown:
-    page = request.GET.get("page", "")
-    number = int(page) if page.isascii() and page.isdecimal() and len(page) < 10 else 1
-    return savepoint_rows.shown(job, request.GET.get("wanted", ""), number)
+    number = whole_number(request.GET.get("page"), PAGE_MAX)
+    return savepoint_rows.shown(job, request.GET.get("wanted", ""), 1 if number is None else number)
 
 
 @cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.

@@ -8,22 +8,16 @@ figure: the same rows written by COPY alone, by this process, without protocol a
 
 import gzip
 import json
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-import django
 import urllib3
 
-from controlplane.embedded.stack import Stack
 from tests.benchmarks.report import Row, limit_row
+from tests.benchmarks.web_stack import web_stack
 from weir.config import CheckpointConfig
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol import wire
@@ -116,9 +110,9 @@ class Dataflow:
 def control_plane(quick: bool) -> list[Row]:
     """Acknowledgements per second over HTTP into PostgreSQL, and the time of large checkpoints."""
     rounds = 2 if quick else 9
-    with _plane() as url:
+    with web_stack() as stack:
         flow = Dataflow(SUBTASKS // 2, SUBTASKS // 2, CHANNELS)
-        lines = [_Line(url, flow) for _ in range(DRIVERS)]
+        lines = [_Line(stack.url, flow) for _ in range(DRIVERS)]
         rates, copies = [], []
         for _ in range(rounds + 1):
             rates.append(_rate(lines))
@@ -128,7 +122,7 @@ def control_plane(quick: bool) -> list[Row]:
         rows += [
             _checkpoint_row(f"a checkpoint of {SUBTASKS:,} subtasks", lines[0], rounds),
             _checkpoint_row(
-                f"a checkpoint of {WIDE} × {WIDE} all to all", _Line(url, wide), rounds
+                f"a checkpoint of {WIDE} × {WIDE} all to all", _Line(stack.url, wide), rounds
             ),
         ]
         return rows
@@ -288,35 +282,3 @@ class _Line:
         from checkpoints.models import Checkpoint
 
         return Checkpoint.objects.get(job=self.job_id, number=number).status
-
-
-@contextmanager
-def _plane() -> Iterator[str]:
-    """A web process with its servers, and Django in this process on the same database."""
-    home = Path(tempfile.mkdtemp(prefix="weir-bench-"))
-    stack = Stack(home, auto_restart=False, environment={"WEIR_LOG_LEVEL": "WARNING"})
-    before = dict(os.environ)
-    try:
-        stack.start({"postgres", "redis", "web"})
-        os.environ.update(stack.environment)
-        _set_up(stack)
-        yield stack.url
-    finally:
-        _close_connections()
-        stack.stop()
-        os.environ.clear()
-        os.environ.update(before)
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def _set_up(stack: Stack) -> None:
-    django.setup()
-    from tests.services import use_database
-
-    use_database(stack.postgres.url)
-
-
-def _close_connections() -> None:
-    from django.db import connections
-
-    connections.close_all()

@@ -5,23 +5,19 @@ Chromium.
 """
 
 import asyncio
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from controlplane.embedded.stack import Stack
 from tests.benchmarks import pages
 from tests.benchmarks.dashboard_data import CHECKPOINTS, Stored, fill
 from tests.benchmarks.report import Row
+from tests.benchmarks.web_stack import web_stack
 
 
 def dashboard(quick: bool) -> list[Row]:
     """Pages over a full database, what a page load weighs, an acknowledgement's way to a pixel."""
-    with _plane() as stack:
+    with web_stack() as stack:
         # They import models, which only now can be.
         from tests.benchmarks import dashboard_browsers, dashboard_loads, dashboard_pixels
 
@@ -87,31 +83,3 @@ class _Viewer:
         from tests.controlplane.web import Web
 
         return pages.Reader(Web.at(self.port).connect(), "=".join(self.cookie))
-
-
-@contextmanager
-def _plane() -> Iterator[Stack]:
-    """A web process with its servers, and Django in this process on the same database."""
-    home = Path(tempfile.mkdtemp(prefix="weir-bench-"))
-    stack = Stack(home, auto_restart=False, environment={"WEIR_LOG_LEVEL": "WARNING"})
-    before = dict(os.environ)
-    try:
-        stack.start({"postgres", "redis", "web"})
-        os.environ.update(stack.environment)
-        import django
-
-        django.setup()
-        from django.db import connections
-
-        from tests.services import use_database
-
-        use_database(stack.postgres.url)
-        try:
-            yield stack
-        finally:
-            connections.close_all()
-    finally:
-        stack.stop()
-        os.environ.clear()
-        os.environ.update(before)
-        shutil.rmtree(home, ignore_errors=True)

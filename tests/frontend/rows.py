@@ -331,9 +331,24 @@ def alignment(
     gate: int = 0,
     upstream: str = "flights",
 ) -> GateAlignment:
-    """One gate of a receiving subtask: channels were blocked from their barrier to the last one."""
+    """One gate of a receiving subtask, as ``gate_alignment`` has it."""
+    row = gate_alignment(of, operator, index, arrived_ms, gate=gate, upstream=upstream)
+    row.save()
+    return row
+
+
+def gate_alignment(
+    of: Checkpoint,
+    operator: str,
+    index: int,
+    arrived_ms: Sequence[float | None],
+    *,
+    gate: int = 0,
+    upstream: str = "flights",
+) -> GateAlignment:
+    """One gate, not saved: channels were blocked from their barrier to the last one."""
     last = max((ms for ms in arrived_ms if ms is not None), default=0.0)
-    return GateAlignment.objects.create(
+    return GateAlignment(
         checkpoint=of,
         operator=operator,
         index=index,

@@ -65,30 +65,13 @@ def acknowledged(
             )
             if uid == chain and chain != "flights":
                 arrived = [late_ms, *(float(sender) for sender in range(parallelism - 1))]
-                gates.append(gate(of, uid, index, arrived))
+                gates.append(rows.gate_alignment(of, uid, index, arrived))
     SubtaskAck.objects.bulk_create(acks)
     GateAlignment.objects.bulk_create(gates)
     of.acknowledged_count = len(acks)
     of.subtask_count = max(of.subtask_count, len(acks))
     of.save()
     return of
-
-
-def gate(
-    of: Checkpoint, operator: str, index: int, arrived: Sequence[float | None], gate: int = 0
-) -> GateAlignment:
-    """One gate, not saved: channels were blocked from their barrier to the last one."""
-    last = max((ms for ms in arrived if ms is not None), default=0.0)
-    return GateAlignment(
-        checkpoint=of,
-        operator=operator,
-        index=index,
-        gate=gate,
-        upstream=[f"flights-{sender}" for sender in range(len(arrived))],
-        arrived_ms=list(arrived),
-        blocked_ms=[0.0 if ms is None else last - ms for ms in arrived],
-        bytes_during=[0 if not ms else int(ms * 5_200) for ms in arrived],
-    )
 
 
 def file_handle(of: Checkpoint, uid: str, index: int, size: int) -> dict[str, Any]:

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from checkpoints.models import Checkpoint, GateAlignment
+from checkpoints.verdict_facts import Gate
 from frontend import alignment, queries
 from jobs.models import Operator
 from tests.frontend import rows
-from tests.frontend.rows_checkpoint import gate
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +21,9 @@ def checkpoint(db: None) -> Checkpoint:
     given = random.Random(7)
     arrivals = [None, 0.0, 3.0, 3.0, 40.0]
     GateAlignment.objects.bulk_create(
-        gate(made, operator, index, [given.choice(arrivals) for _ in range(width)], gate=number)
+        rows.gate_alignment(
+            made, operator, index, [given.choice(arrivals) for _ in range(width)], gate=number
+        )
         for operator, number, width in (("totals", 0, 3), ("hourly", 0, 2), ("hourly", 1, 6))
         for index in range(9)
     )
@@ -33,7 +35,7 @@ def all_gates(of: Checkpoint) -> list[alignment.Gate]:
     operators = Operator.objects.filter(job=of.job_id).order_by("position")
     position = {uid: at for at, uid in enumerate(operators.values_list("uid", flat=True))}
     found = [
-        alignment.Gate(
+        Gate(
             row.operator,
             row.index,
             row.gate,

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from frontend import asking
 from jobs.models import Job, Operation
 from jobs.submissions import Pipeline
 from tests.frontend import documents, rows
+from tests.frontend.reading import words
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
@@ -50,12 +50,6 @@ def asked_by(name: str, act: Callable[..., Operation], monkeypatch: pytest.Monke
     question = replace(asking.QUESTIONS[name], act=act)
     monkeypatch.setitem(asking.QUESTIONS, name, question)
     return act
-
-
-def words(response: Any) -> str:
-    """What somebody reads on a page."""
-    text = re.sub(r"<head>.*?</head>|<[^>]+>", " ", response.content.decode(), flags=re.DOTALL)
-    return " ".join(unescape(text).split())
 
 
 def address(name: str, job: Job) -> str:

@@ -144,7 +144,9 @@ def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(window: Window)
     window.sees_nothing("#cancel-dialog")
     assert not job.operations.exists()
 
-    window.do(lambda page: page.keyboard.press("Enter"))  # The focus is where it came from.
+    came_back = "document.activeElement.matches('#more-actions summary')"
+    wait_for(lambda: window.evaluate(came_back), "the focus is where it came from")
+    window.do(lambda page: page.keyboard.press("Enter"))
     window.click("Cancel job")
     window.click("Cancel the job")
     window.sees("#action-result", "The job is being cancelled.")

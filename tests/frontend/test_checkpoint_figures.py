@@ -8,8 +8,8 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
+from checkpoints.verdict_facts import Gate
 from frontend import checkpoint_figures as figures
-from frontend.alignment import Gate
 from frontend.checkpoint_queries import ChainSpan, GateSpan, SubtaskPhases
 
 CSS = (Path(figures.__file__).parent / "static/frontend/weir.css").read_text()

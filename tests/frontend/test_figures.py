@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 import pytest
 
 from checkpoints.models import Checkpoint
+from checkpoints.verdict_facts import Gate
 from frontend import alignment, figures
 from frontend import history as past
-from frontend.alignment import Aligned, Gate
+from frontend.alignment import Aligned
 from jobs.models import Attempt, JobException
 from weir.protocol.lifecycle import CheckpointStatus
 

@@ -1,7 +1,5 @@
 """The page of a job's attempts."""
 
-import re
-from html import unescape
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ from controlplane import clock
 from frontend.recovery_rows import percent
 from jobs.models import Attempt, Job
 from tests.frontend import rows, rows_recovery
+from tests.frontend.reading import words
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = pytest.mark.django_db
@@ -20,12 +19,6 @@ SCRIPT = "<script>alert(1)</script>"
 @pytest.fixture
 def job(db: None) -> Job:
     return rows.job()
-
-
-def words(response: Any) -> str:
-    text = re.sub(r"<head>.*?</head>|<template>.*?</template>|<[^>]+>", " ",
-                  response.content.decode(), flags=re.DOTALL)  # fmt: skip
-    return " ".join(unescape(text).split())
 
 
 def address(job: Job, more: str = "") -> str:

@@ -2,7 +2,6 @@
 
 import re
 from datetime import timedelta
-from html import unescape
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from controlplane import clock
 from frontend import lineage_queries, lineage_rows
 from jobs.models import Attempt, Job
 from tests.frontend import rows, rows_recovery
+from tests.frontend.reading import words
 from weir.protocol.lifecycle import CheckpointStatus
 
 pytestmark = pytest.mark.django_db
@@ -24,12 +24,6 @@ SCRIPT = "<script>alert(1)</script>"
 @pytest.fixture
 def job(db: None) -> Job:
     return rows.running()
-
-
-def words(response: Any) -> str:
-    text = re.sub(r"<head>.*?</head>|<template>.*?</template>|<[^>]+>", " ",
-                  response.content.decode(), flags=re.DOTALL)  # fmt: skip
-    return " ".join(unescape(text).split())
 
 
 def address(job: Job, more: str = "") -> str:

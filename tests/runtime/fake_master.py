@@ -18,7 +18,7 @@ import psutil
 from tests.runtime.standin import STAND_IN, exchange_graph
 from weir.config import JobConfig
 from weir.errors import ChannelError
-from weir.ids import AttemptNumber, JobId
+from weir.ids import AttemptNumber, JobId, OperatorId
 from weir.protocol.deployment import (
     Address,
     Deploy,
@@ -131,7 +131,13 @@ class FakeMaster:
         self.order_worker(slot, attempt, plan_slot)
         return self.expect(WorkerReady, attempt=attempt, slot_index=plan_slot)
 
-    def deploy(self, worker: ControlConnection, attempt: int = 1, *addresses: Address) -> None:
+    def deploy(
+        self,
+        worker: ControlConnection,
+        attempt: int = 1,
+        *addresses: Address,
+        max_parallelism: tuple[tuple[OperatorId, int], ...] = (),
+    ) -> None:
         deploy = Deploy(
             attempt=AttemptNumber(attempt),
             job_id=JOB_ID,
@@ -141,7 +147,7 @@ class FakeMaster:
             restored_storage=None,
             restored_directory="",
             restores=(),
-            max_parallelism=(),
+            max_parallelism=max_parallelism,
         )
         self.send(worker, deploy)
 

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from tests.builders import barrier, subtask
-from tests.runtime.fake_master import DEADLINE_S, JOB_ID, FakeMaster, fake_master, supervisor
+from tests.runtime.fake_master import DEADLINE_S, FakeMaster, fake_master, supervisor
 from tests.runtime.fake_master import program as dumped
 from tests.runtime.operator_harness import ManualClock
 from tests.runtime.subtask_harness import ATTEMPT, Reports
@@ -21,7 +21,7 @@ from weir.datastream.execution import capturing
 from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, OperatorId, SubtaskId
 from weir.operators.sources import DataGeneratorSource
-from weir.protocol.deployment import Deploy, StopProcess, WorkerExited
+from weir.protocol.deployment import StopProcess, WorkerExited
 from weir.protocol.messages import (
     AlignmentProgress,
     SubtaskMetrics,
@@ -266,19 +266,9 @@ def running(parallelism: int) -> Iterator[tuple[FakeMaster, list[ControlConnecti
             slot = master.accept_slot(dumped(graph), index)
             workers.append(master.start_worker(slot, 1, index))
         addresses = tuple(ready.address for _, ready in workers)
+        groups = tuple((operator.uid, 128) for operator in graph.operators)
         for worker, _ in workers:
-            deploy = Deploy(
-                attempt=ATTEMPT,
-                job_id=JOB_ID,
-                slot_addresses=addresses,
-                storage=None,
-                restored_checkpoint=None,
-                restored_storage=None,
-                restored_directory="",
-                restores=(),
-                max_parallelism=tuple((o.uid, 128) for o in graph.operators),
-            )
-            master.send(worker, deploy)
+            master.deploy(worker, 1, *addresses, max_parallelism=groups)
         yield master, [worker for worker, _ in workers]
         for worker, _ in workers:
             master.send(worker, StopProcess(AttemptNumber(1)))
