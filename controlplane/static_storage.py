@@ -1,6 +1,6 @@
 """Static files and, beside each that gets smaller by it, the same compressed.
 
-``collectstatic`` makes them once, as small as gzip can: Plotly's bundle alone has 4.8 MB. What is
+``collectstatic`` makes them once, as small as gzip can: plotly.js alone has 1.5 or 4.8 MB. What is
 served from them is decided by ``controlplane.static``.
 """
 

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import dj_database_url
-import plotly
 from pythonjsonlogger.core import RESERVED_ATTRS
 
-from controlplane import env
+from controlplane import env, plotly_js
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
@@ -147,9 +146,8 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "controlplane.static_storage.CompressedStaticFilesStorage"},
 }
-STATICFILES_DIRS = [
-    ("plotly", str(Path(plotly.__file__).parent / "package_data")),  # plotly.min.js
-]
+WEIR_PLOTLY = plotly_js.bundle(BASE_DIR)
+STATICFILES_DIRS = [("plotly", str(WEIR_PLOTLY.parent))]
 DATA_UPLOAD_MAX_MEMORY_SIZE = WEIR_BODY_BYTES_MAX
 AUTH_PASSWORD_VALIDATORS = [
     {

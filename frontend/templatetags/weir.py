@@ -5,10 +5,18 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.conf import settings
+from django.templatetags.static import static
 
 from controlplane import formatting
 
 register = template.Library()
+
+
+@register.simple_tag
+def plotly_bundle() -> str:
+    """The address of plotly.js."""
+    return static(f"plotly/{settings.WEIR_PLOTLY.name}")
 
 
 @register.filter

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
 import pytest
 
 from checkpoints.models import Checkpoint
@@ -14,6 +13,7 @@ from frontend import alignment, figures
 from frontend import history as past
 from frontend.alignment import Aligned
 from jobs.models import Attempt, JobException
+from tests.frontend.plotly_figures import is_valid
 from weir.protocol.lifecycle import CheckpointStatus
 
 CSS = (Path(figures.__file__).parent / "static/frontend/weir.css").read_text()
@@ -72,13 +72,6 @@ def aligned(gates: Sequence[Gate]) -> Aligned:
         max((len(one.upstream) for one in gates), default=0),
         max((max(one.blocked_ms, default=0.0) for one in gates), default=0.0),
     )
-
-
-def is_valid(figure: figures.Figure) -> bool:
-    """Whether Plotly knows every property and takes every value; raises where not."""
-    coloured = json.loads(re.sub(r'"var\((--[\w-]+)\)"', '"#123456"', json.dumps(figure)))
-    go.Figure(coloured)
-    return True
 
 
 def traces(figure: figures.Figure) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,18 @@
+"""Which bundle of plotly.js browsers get.
+
+The pages draw on Cartesian axes only, so the small bundle is enough, a third of the whole one. It
+comes from npm (``package.json``), which not every machine has. Where it was not installed, the
+whole bundle does, which the Python package ``plotly`` carries: same version, same pictures.
+"""
+
+from pathlib import Path
+
+import plotly
+
+SMALL = Path("node_modules", "plotly.js-cartesian-dist-min", "plotly-cartesian.min.js")
+
+
+def bundle(root: Path) -> Path:
+    """The small one if it is installed under ``root``, else the whole one."""
+    small = root / SMALL
+    return small if small.is_file() else Path(plotly.__file__).parent / "package_data/plotly.min.js"
