@@ -34,7 +34,7 @@ def tick_at(job_id: str, due_ms: int, now_ms: int) -> None:
         transaction.on_commit(lambda: send(job_id, delay_s), robust=True)
 
 
-def send(job_id: str, delay_s: float) -> None:
+def send(job_id: str, delay_s: float, *, is_repeated: bool = False) -> None:
     """Schedule a job's tick now; a broker that cannot be reached is logged."""
     from checkpoints.tasks import tick_job  # It calls the services, which schedule it.
 
@@ -44,7 +44,7 @@ def send(job_id: str, delay_s: float) -> None:
     try:
         with _producers(broker).acquire(block=True, timeout=TIMEOUT_S) as producer:
             tick_job.apply_async(
-                (job_id,),
+                (job_id, is_repeated),
                 countdown=delay_s,
                 expires=delay_s + EXPIRES_S,
                 producer=producer,

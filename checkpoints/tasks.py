@@ -12,9 +12,9 @@ def tick() -> None:
 
 
 @shared_task
-def tick_job(job_id: str) -> None:
+def tick_job(job_id: str, is_repeated: bool = False) -> None:
     """The same for one job, at its exact time."""
-    ticking.tick_one(job_id)
+    ticking.tick_one(job_id, is_repeated=is_repeated)
 
 
 @shared_task

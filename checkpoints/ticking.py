@@ -19,6 +19,7 @@ from jobs.models import Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)
 
+EARLY_MS = 100  # By so much the clock of whoever counted down may be fast.
 CLAIMED_MAX = 500  # Jobs in one look; the next, a second later, takes the rest.
 
 
@@ -42,15 +43,24 @@ def tick_due() -> int:
     return count
 
 
-def tick_one(job_id: str) -> bool:
-    """Tick a job if it is due; one that is due in a moment is counted down for again."""
+def tick_one(job_id: str, *, is_repeated: bool = False) -> bool:
+    """Tick a job if it is due.
+
+    Clocks differ: a countdown that came a little early is repeated, once. Whatever is due later is
+    no business of this one: somebody else has ticked and counts down. Were it repeated until the
+    job is due, it would live for ever where the interval is short, with all that come after it.
+    """
     with logs.about(job=job_id):
         if _tick(job_id, skip_locked=False):
             return True
+        if is_repeated:
+            return False
         now = clock.now()
-        due = _heard(now).filter(pk=job_id).values_list("coordinator__due_at", flat=True).first()
-        if due is not None:  # Clocks differ: the countdown's was a little fast.
-            punctual.tick_at(job_id, clock.to_ms(due), clock.to_ms(now))
+        soon = now + clock.milliseconds(EARLY_MS)
+        due = _heard(now).filter(pk=job_id, coordinator__due_at__lte=soon)
+        due_at = due.values_list("coordinator__due_at", flat=True).first()
+        if due_at is not None:
+            punctual.send(job_id, max(0.0, (due_at - now).total_seconds()), is_repeated=True)
         return False
 
 

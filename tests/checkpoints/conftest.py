@@ -35,7 +35,9 @@ def wakeups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def countdowns(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
     """Jobs and seconds that would be counted down; the tests tick by themselves."""
     scheduled: list[tuple[str, float]] = []
-    monkeypatch.setattr("checkpoints.punctual.send", lambda *what: scheduled.append(what))
+    monkeypatch.setattr(
+        "checkpoints.punctual.send", lambda *what, is_repeated=False: scheduled.append(what)
+    )
     return scheduled
 
 

@@ -90,14 +90,31 @@ def test_what_is_due_in_a_moment_is_counted_down_for(
     assert 0.5 < delay_s <= 1.0
 
 
-def test_a_countdown_that_is_too_fast_is_repeated(
+def test_a_countdown_that_is_a_little_fast_is_repeated_once(
+    db: None, countdowns: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticking, "EARLY_MS", 30_000)
+    line = Line.running(interval_ms=60_000)
+    due(line, seconds_ago=-20.0)
+    countdowns.clear()
+    tasks.tick_job(line.job_id)
+    ((job_id, delay_s),) = countdowns
+    assert job_id == line.job_id
+    assert 10 < delay_s <= 20
+    tasks.tick_job(line.job_id, is_repeated=True)
+    assert len(countdowns) == 1
+
+
+def test_a_countdown_that_finds_the_job_ticked_already_ends(
     db: None, countdowns: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:
-    line = Line.running(interval_ms=60_000)
-    due(line, seconds_ago=-1.0)
+    """Of several for one time the first ticks; if the others went on, they would only get more."""
+    line = Line.running(interval_ms=1_000)
+    due(line)
     countdowns.clear()
     with django_capture_on_commit_callbacks(execute=True):
-        assert not ticking.tick_one(line.job_id)
+        for _ in range(3):
+            tasks.tick_job(line.job_id)
     assert [job_id for job_id, _ in countdowns] == [line.job_id]
 
 
