@@ -121,6 +121,9 @@ class ChannelConfig:
     slice_target_ms: float = 5.0
     frame_bytes_max: int = 1 << 20
     credit_bytes: int = 2 << 20  # Per channel: what the sender may have under way.
+    # What a batch costs of that beside its size: some tenths of a millisecond go into each, in
+    # which about so many bytes of a large one are aggregated. 64 tiny ones are under way at most.
+    batch_credit_bytes: int = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,8 @@ class SubtaskHarness:
             mode=mode,
             inline_max_bytes=inline_max_bytes,
         )
-        config = JobConfig(checkpoints=checkpoints, channels=ChannelConfig(credit_bytes=1_000))
+        bounds = ChannelConfig(credit_bytes=1_000, batch_credit_bytes=0)
+        config = JobConfig(checkpoints=checkpoints, channels=bounds)
         self.operator = Passing()
         operator: Operator = source or self.operator
         gate = OutputGate([channel(100)], First(), self.transport, config.channels)

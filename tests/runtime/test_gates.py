@@ -1,5 +1,7 @@
 """Input and output gates: turns, blocking, credit and what waits for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,12 +17,16 @@ from weir.runtime.gates import InputGates, OutputGate
 from weir.runtime.partitioners import Broadcast, First
 
 A, B = ChannelId(0), ChannelId(1)
-SMALL = ChannelConfig(batch_rows_max=4, frame_bytes_max=1_000_000, credit_bytes=100)
+SMALL = ChannelConfig(
+    batch_rows_max=4, frame_bytes_max=1_000_000, credit_bytes=100, batch_credit_bytes=0
+)
 
 
-def input_gates(channels: int = 2) -> tuple[InputGates, FakeTransport]:
+def input_gates(
+    channels: int = 2, config: ChannelConfig = SMALL
+) -> tuple[InputGates, FakeTransport]:
     transport = FakeTransport()
-    gates = InputGates([[channel(i) for i in range(channels)]], transport, SMALL)
+    gates = InputGates([[channel(i) for i in range(channels)]], transport, config)
     return gates, transport
 
 
@@ -33,9 +39,9 @@ def output_gate(
     return OutputGate(ends, partitioner, transport, config), transport
 
 
-def polled(gates: InputGates, rows_max: int = 10) -> list[object]:
+def polled(gates: InputGates, rows_max: int = 10) -> list[tuple[ChannelId, object]]:
     """Everything that can be taken now, as ``(channel, rows or element)``."""
-    taken: list[object] = []
+    taken: list[tuple[ChannelId, object]] = []
     while (found := gates.poll(rows_max)) is not None:
         from_channel, element = found
         what = element.payload.rows if isinstance(element, Records) else element
@@ -88,6 +94,29 @@ def test_all_the_credit_comes_back_however_a_batch_was_sliced() -> None:
     gates.poll(10)
     assert sum(size for _, size in transport.granted) == 159
     assert gates.channels[A].credit.held_bytes == 0
+
+
+def test_tiny_batches_are_bounded_in_number_and_all_arrive() -> None:
+    config = replace(SMALL, credit_bytes=10_000, batch_credit_bytes=1_000)
+    sending, wire = output_gate(config=config)
+    gates, transport = input_gates(1, config)
+    for row in range(0, 200, 2):
+        sending.emit(Batch.of_rows([row, row + 1]))
+        sending.broadcast(Watermark(row))  # So that those that wait cannot be joined.
+    arrived: list[tuple[ChannelId, object]] = []
+    under_way = []
+    while wire.sent:
+        sent, wire.sent = wire.sent, []
+        under_way.append(sum(isinstance(element, Records) for _, element in sent))
+        for _, element in sent:
+            gates.deliver(A, element)
+        arrived += polled(gates, rows_max=1)  # Cut up on the way.
+        granted, transport.granted = transport.granted, []
+        for _, size in granted:
+            sending.granted(0, size)
+    assert under_way[0] == max(under_way) == 10
+    rows = [what for _, what in arrived if isinstance(what, list)]
+    assert rows == [[row] for row in range(200)]
 
 
 def test_a_sender_without_credit_is_refused() -> None:

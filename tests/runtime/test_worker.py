@@ -82,7 +82,7 @@ class WorkerHarness:
         )
         config = JobConfig(
             checkpoints=CheckpointConfig(interval_ms=1_000),
-            channels=ChannelConfig(credit_bytes=credit_bytes),
+            channels=ChannelConfig(credit_bytes=credit_bytes, batch_credit_bytes=0),
         )
         self.worker = Worker(
             job, config, ATTEMPT, JOB, 0,

@@ -6,6 +6,10 @@ to be sent. The receiver gives back what it took out of the channel, in portions
 often enough that a sender never runs dry while the receiver keeps up, seldom enough to cost
 little. Control elements need no credit, so a barrier never waits for it.
 
+What a batch costs is its size and a fixed charge: however small it is it takes the receiver's time,
+and a barrier waits behind all that is under way. By bytes alone a window would hold thousands of
+tiny batches, seconds of work. Flink bounds that time as well, by measuring throughput (FLIP-183).
+
 Both sides count the size that the sender states, never a measurement of their own.
 """
 

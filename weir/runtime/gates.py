@@ -63,6 +63,7 @@ class InputGates:
             for i, channels in enumerate(gates)
         ]
         self.channels = {channel.id: channel for gate in self.gates for channel in gate}
+        self._batch_bytes = config.batch_credit_bytes
         self._turn: deque[InputChannel] = deque()
         self._transport = transport
         self._live = len(self.channels)
@@ -77,7 +78,7 @@ class InputGates:
         channel = self.channels[channel_id]
         if type(element) is Records:
             channel.bytes_in += element.size
-            channel.credit.on_delivered(element.size)
+            channel.credit.on_delivered(element.size + self._batch_bytes)
         channel.queue.append(element)
         self._offer(channel)
 
@@ -90,10 +91,12 @@ class InputGates:
                 continue
             element = channel.queue.popleft()
             if type(element) is Records:
+                charge = self._batch_bytes
                 if element.count > rows_max:
                     element, rest = _split(element, rows_max)
                     channel.queue.appendleft(rest)
-                if grant := channel.credit.on_consumed(element.size):
+                    charge = 0  # Given back with the rest.
+                if grant := channel.credit.on_consumed(element.size + charge):
                     self._transport.grant(channel.id, grant)
             self._offer(channel)
             return channel, element
@@ -169,6 +172,7 @@ class OutputGate:
         self._transport = transport
         self._rows_max = config.batch_rows_max
         self._bytes_max = config.frame_bytes_max
+        self._batch_bytes = config.batch_credit_bytes
 
     @property
     def has_overdraft(self) -> bool:
@@ -205,7 +209,7 @@ class OutputGate:
                 if not channel.credit.can_send:
                     return
                 element = self._joined(channel)
-                channel.credit.consume(element.size)
+                channel.credit.consume(element.size + self._batch_bytes)
                 channel.bytes_out += element.size
             else:
                 queue.popleft()

@@ -46,7 +46,7 @@ from weir.config import (
     RestartStrategyKind,
     Retention,
 )
-from weir.errors import ProtocolError
+from weir.errors import ProtocolError, WeirError
 from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId
 from weir.protocol.coordinator import CoordinatorState, check_invariants
@@ -355,8 +355,11 @@ class Simulation:
     def _number_of(self, uri: str) -> CheckpointId:
         if "/chk-" in uri:
             return CheckpointId(int(uri.rpartition("-")[2]))
-        own = load(self._store.peek(f"{uri[len(STORAGE) :].strip('/')}/{SAVEPOINT_MANIFEST}"))
-        return own.checkpoint_id
+        directory = uri[len(STORAGE) :].strip("/")
+        try:
+            return load(self._store.peek(f"{directory}/{SAVEPOINT_MANIFEST}")).checkpoint_id
+        except WeirError as error:
+            raise InvariantBroken(f"{uri} is not whole: {error}") from error
 
     @property
     def control_plane(self) -> SimulatedControlPlane:
@@ -1037,6 +1040,7 @@ def _random_config(rng: random.Random) -> JobConfig:
             batch_rows_max=rng.randint(1, 6),
             frame_bytes_max=rng.choice([200, 2_000]),
             credit_bytes=rng.choice([1, 150, 600, 5_000]),
+            batch_credit_bytes=40,
         ),
         spare_slots=rng.choice([0, 0, 1]),
         heartbeat_interval_ms=10,
