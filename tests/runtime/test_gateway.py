@@ -293,6 +293,23 @@ def test_measurements_that_were_sent_once_are_not_taken_back(control: StandIn) -
     assert control.events == [metrics("map-0", 1), metrics("map-0", 2)]
 
 
+def test_measurements_wait_for_one_another_and_for_nothing_else(
+    control: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(production, "MEASUREMENTS_GATHERED_S", 60.0)
+    portion = [metrics(f"map-{n}", 1) for n in range(production.MEASUREMENTS_AT_ONCE)]
+    with driver(control, heartbeat_s=60) as gateway:
+        for event in portion[:2]:
+            gateway.post(event)
+        gateway.post(notice("at once"))
+        control.wait_for(lambda: control.up_to == 3)
+        for event in portion:
+            gateway.post(event)
+        control.wait_for(lambda: control.up_to == 3 + len(portion))
+    sent = [list(batch.events) for batch in control.batches if batch.events]
+    assert sent == [[notice("at once"), *portion[:2]], portion]
+
+
 def test_a_silent_driver_gives_a_sign_of_life(control: StandIn) -> None:
     with driver(control, heartbeat_s=0.05):
         control.wait_for(lambda: len(control.batches) >= 3)

@@ -6,7 +6,9 @@ the sign of life. The other polls for commands. What must not be lost waits here
 plane is away; only of the measurements of a subtask just the newest of each kind does.
 
 A large job has thousands of measurements a second, and its checkpoints wait for acknowledgements.
-So measurements go behind everything else that waits, and those of each subtask in turn. A stalled
+So measurements go behind everything else that waits, and those of each subtask in turn. Each batch
+costs the control plane a transaction, so while only measurements wait, they wait a moment for one
+another. A stalled
 call keeps its place, and what was measured before it stays before it: the next measurement after it
 says that it is over.
 
@@ -66,6 +68,7 @@ POLL_TIMEOUT_S = POLL_WAIT_S + 10.0
 # that is being set up, a database that is being restored. After that no retry repairs it.
 UNKNOWN_MAX_S = 60.0
 FLUSH_MAX_S = 600.0  # How long a driver whose job ended waits to say so.
+MEASUREMENTS_GATHERED_S = 0.25
 MEASUREMENTS_AT_ONCE = 100  # Alignments of many channels are tens of kilobytes each.
 COMPRESSED_FROM_BYTES = 8 << 10
 ANSWER_BYTES_MAX = 64 << 20
@@ -248,6 +251,11 @@ class Gateway:
         return self._has_waiting or self._is_under_way
 
     @property
+    def _is_due(self) -> bool:
+        enough = len(self._behind) >= MEASUREMENTS_AT_ONCE
+        return bool(self._waiting) or enough or self._is_closing or self._has_ended
+
+    @property
     def _has_waiting(self) -> bool:
         return bool(self._waiting or self._behind)
 
@@ -268,10 +276,9 @@ class Gateway:
             if not self._encoded:
                 self._is_under_way = False
                 self._changed.notify_all()
-                self._changed.wait_for(
-                    lambda: self._has_waiting or self._is_closing or self._has_ended,
-                    self._heartbeat_s,
-                )
+                self._changed.wait_for(lambda: self._behind or self._is_due, self._heartbeat_s)
+                if self._behind:
+                    self._changed.wait_for(lambda: self._is_due, MEASUREMENTS_GATHERED_S)
             if self._has_ended or (
                 self._is_closing and not self._has_waiting and not self._encoded
             ):
