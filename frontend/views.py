@@ -72,8 +72,11 @@ def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
     found = live.revisions(job_id)
     if found is None:
         return None
-    # Another version of Weir may say the same thing in another way.
-    return f'"{VERSION}/{name}/{found["checkpoints"]}/{found["events"]}"'
+    # A window of time moves on though nothing happens. Another version of Weir may say the same
+    # thing in another way.
+    window = history.window(request.GET.get("window"))
+    minute = clock.now().strftime("%d%H%M") if window.span else ""
+    return f'"{VERSION}/{name}/{found["checkpoints"]}/{found["events"]}/{minute}"'
 
 
 @cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.

@@ -1,5 +1,6 @@
 import gzip
 import re
+from datetime import timedelta
 from html.parser import HTMLParser
 
 import pytest
@@ -8,6 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from controlplane import clock
 from controlplane.accounts.models import Role, User
 from frontend import graph, live
 from frontend.asking import QUESTIONS
@@ -179,6 +181,20 @@ def test_data_that_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -
         assert viewer.get(address, headers=again).status_code == 304
         rows.checkpoint(job, 100 + Job.objects.count() + len(address))
         assert viewer.get(address, headers=again).status_code == 200
+
+
+def test_a_window_of_time_moves_on_though_nothing_happens(
+    viewer: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock.now().replace(second=0)
+    for address in (f"/jobs/{job.pk}/details", f"/jobs/{job.pk}/figures/history"):
+        for window, after_a_minute in (("50", 304), ("hour", 200)):
+            monkeypatch.setattr(clock, "now", lambda: now)
+            asked = f"{address}?window={window}"
+            again = {"If-None-Match": viewer.get(asked)["ETag"]}
+            assert viewer.get(asked, headers=again).status_code == 304
+            monkeypatch.setattr(clock, "now", lambda: now + timedelta(minutes=1))
+            assert viewer.get(asked, headers=again).status_code == after_a_minute
 
 
 def test_the_window_of_the_history_is_part_of_the_address(viewer: Client, job: Job) -> None:
