@@ -145,7 +145,7 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
         "button": question.button.format(job.name),
         "consequences": consequences.of(name, _known(job)),
         "why_not": _why_not(job, name, form) if said is None else "",
-        "missing": _missing(form, initial.get("target", "")),
+        "missing": _missing(form, initial),
     }
     return _asked(request, form, said, context)
 
@@ -398,8 +398,17 @@ def _previewed(job: Job, which: str) -> dict[str, Any]:
     return outcomes.as_form(operation, job)
 
 
-def _missing(form: forms.Form, target: str) -> str:
-    """Says that what the address or the preview names is not offered: another would be chosen."""
+def _missing(form: forms.Form, initial: dict[str, Any]) -> list[str]:
+    """What the address or the preview names and the form does not hold: it would be overlooked."""
+    found = [_not_offered(form, initial.get("target", ""))]
+    if withheld := initial.get("withheld"):
+        found.append(
+            f"Write again what keeps a secret and is not filled in: {', '.join(withheld)}."
+        )
+    return [*filter(None, found)]
+
+
+def _not_offered(form: forms.Form, target: str) -> str:
     if not target or "target" not in form.fields:
         return ""
     offered = [value for _, group in form.fields["target"].choices for value, _ in group]

@@ -137,8 +137,13 @@ def asked(operation: Operation) -> list[tuple[str, str]]:
 
 
 def as_form(operation: Operation, job: Job) -> dict[str, Any]:
-    """What a restore's preview was about, as the form of a fork takes it."""
+    """What a restore's preview was about, as the form of a fork takes it.
+
+    Parameters that keep a secret are not among them: ``withheld`` names those.
+    """
     given = operation.parameters
+    parameters = given.get("parameters") or {}
+    open_ = {name: text for name, text in parameters.items() if redaction.shown(name, text) == text}
     of, pipeline = str(given.get("of", "")), given.get("pipeline") or {}
     kind = pipeline.get("kind", "")
     target = pipeline.get("artifact_digest") if kind == "upload" else pipeline.get("target")
@@ -146,7 +151,8 @@ def as_form(operation: Operation, job: Job) -> dict[str, Any]:
     if (kind, target) == (job.pipeline_kind, own):
         kind = target = ""
     found = {
-        "parameters": given.get("parameters"),
+        "parameters": open_,
+        "withheld": [name for name in parameters if name not in open_],
         "parallelism": given.get("parallelism"),
         "pipeline_kind": kind,
         "pipeline_target": target,

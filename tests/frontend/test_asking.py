@@ -475,7 +475,7 @@ def test_a_fork_begins_with_what_its_preview_was_about(
         "restore": f"/s/{job.pk}/chk-10",
         "pipeline": {"kind": "module", "target": "pipelines.next", "artifact_digest": None},
         "parallelism": 3,
-        "parameters": {"output": "/data/trial"},
+        "parameters": {"output": "/data/trial", "password": "hunter2"},
         "allow_non_restored_state": True,
     }
     row = rows.operation(job, None, "preview", parameters=asked, result=documents.restore(tmp_path))
@@ -484,7 +484,10 @@ def test_a_fork_begins_with_what_its_preview_was_about(
         assert said in words(page)
     address = f"/jobs/{job.pk}/fork?preview={row.pk}"
     assert f'href="{address}"' in page.content.decode()
-    form = operator.get(address).context["form"]
+    page = operator.get(address)
+    assert "Write again what keeps a secret and is not filled in: password." in words(page)
+    assert "hunter2" not in page.content.decode()
+    form = page.context["form"]
     assert {name: form[name].value() for name in asked.keys() & form.fields.keys()} == {
         "parameters": "output=/data/trial",
         "parallelism": 3,

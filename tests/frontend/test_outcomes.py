@@ -195,11 +195,18 @@ def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
     job = Job(pipeline_kind="module", pipeline_target="a.b")
     own = {"kind": "module", "target": "a.b", "artifact_digest": None}
     asked = operation(
-        "preview", {}, kind="restore", of="12", pipeline=own, parallelism=3, parameters={"o": "/x"}
+        "preview",
+        {},
+        kind="restore",
+        of="12",
+        pipeline=own,
+        parallelism=3,
+        parameters={"o": "/x", "password": "hunter2"},
     )
     assert outcomes.as_form(asked, job) == {
         "target": "checkpoint:12",
         "parameters": {"o": "/x"},
+        "withheld": ["password"],
         "parallelism": 3,
         "pipeline_kind": "",
         "pipeline_target": "",
