@@ -24,8 +24,10 @@ from weir.examples.flights_data import write_flights
 
 CHECKPOINTS_MIN = 10
 KILL_AFTER = 5  # Completed checkpoints; the next one is under way when the worker dies.
-ROWS_PER_SECOND = 20_000
-LOOK_S = 0.1
+ROWS_PER_SECOND = 10_000  # Some 260 hours of flights a second: windows close all the time.
+LOOK_S = 0.1  # For a checkpoint under way, to kill a worker in the middle of it.
+NEWEST = 20  # Checkpoints: more than there can be between two looks.
+LOOKS_PER_JOB = 5  # The rest is looked at this much more seldom.
 TIMEOUT_S = 300.0
 FINAL = ("finished", "failed", "canceled")
 
@@ -54,14 +56,15 @@ class Demonstration:
         while time.monotonic() - self._started < TIMEOUT_S:
             job = self._get()
             self._look_at_attempts()
-            self._look_at_checkpoints()
             if job["status"] != self._status:
                 self._status = job["status"]
                 self._say(f"job {self._status}")
-            if self._status in FINAL:
-                self.cause = job["cause"]
-                return self._status
-            time.sleep(LOOK_S)
+            for _ in range(LOOKS_PER_JOB):
+                self._look_at_checkpoints()
+                if self._status in FINAL:
+                    self.cause = job["cause"]
+                    return self._status
+                time.sleep(LOOK_S)
         raise TimeoutError(f"the job is {self._status} after {TIMEOUT_S:.0f} s")
 
     def _look_at_attempts(self) -> None:
@@ -81,7 +84,8 @@ class Demonstration:
                 )
 
     def _look_at_checkpoints(self) -> None:
-        for checkpoint in reversed(self._get("checkpoints")["results"]):
+        newest = self._get("checkpoints", page_size=NEWEST)["results"]
+        for checkpoint in reversed(newest):
             number, status = checkpoint["number"], checkpoint["status"]
             if status in ("pending", "finalizing"):
                 self._kill_once(number)
@@ -109,8 +113,8 @@ class Demonstration:
             f"{checkpoint['state_bytes'] / 1000:.0f} kB"
         )
 
-    def _get(self, path: str = "") -> Any:
-        return self._client.get(f"jobs/{self._job}{'/' if path else ''}{path}")
+    def _get(self, path: str = "", **query: Any) -> Any:
+        return self._client.get(f"jobs/{self._job}{'/' if path else ''}{path}", **query)
 
     def _say(self, text: str) -> None:
         print(f"{time.monotonic() - self._started:6.1f} s  {text}", flush=True)
