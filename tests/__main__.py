@@ -1,9 +1,9 @@
 """``python -m tests [pytest options]``: the whole suite, in two processes side by side.
 
-What waits for nothing real (graph, protocol, simulation, and the API, whose requests never leave
-their process) can run beside anything: niced, so that what runs against real time has the machine
-whenever it wants it. Its report follows when both have ended. With options, one ordinary run of
-what they ask for.
+What is about no time (the pure machines, rows in a database of their own, pages, also in a browser
+that waits as long as it takes) can run beside anything: niced, so that what runs against real time
+has the machine whenever it wants it. Its report follows when both have ended. With options, one
+ordinary run of what they ask for.
 """
 
 import os
@@ -11,7 +11,10 @@ import subprocess
 import sys
 import tempfile
 
-TIMELESS = ("tests/graph", "tests/protocol", "tests/simulation", "tests/api")
+TIMELESS = tuple(
+    f"tests/{name}"
+    for name in ("graph", "protocol", "simulation", "api", "jobs", "checkpoints", "frontend")
+)
 NICENESS = 10
 TIMEOUT_S = 900  # Of one test: it gets what time the others leave.
 PYTEST = (sys.executable, "-m", "pytest")

@@ -13,10 +13,10 @@ from pathlib import Path
 from django.core.management import call_command
 from django.test import override_settings
 
-START_TIMEOUT_S = 40.0
+START_TIMEOUT_S = 90.0
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 45.0) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -24,7 +24,7 @@ def log_in(window: Window) -> None:
 def drawn(window: Window, section: str) -> None:
     """Wait until a section's picture is there: Plotly is large, and machines are busy."""
     picture = f"{section} [data-figure][data-drawn]"
-    window.do(lambda page: page.wait_for_selector(picture, state="attached", timeout=30_000))
+    window.do(lambda page: page.wait_for_selector(picture, state="attached", timeout=90_000))
 
 
 def test_a_checkpoint_under_way_becomes_its_final_form_without_a_reload(window: Window) -> None:

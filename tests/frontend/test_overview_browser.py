@@ -18,7 +18,7 @@ from tests.services import database_url
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-POLLED_S = 20.0  # Some looks at the server, also where the machine is busy.
+POLLED_S = 60.0  # Some looks at the server, also where the machine is busy.
 
 
 @pytest.fixture(scope="module")
