@@ -25,6 +25,7 @@ from jobs import driver_files
 from jobs.models import Driver, Job
 from jobs.processes import MARK
 
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1"  # They move no data: the optimising compiler never pays.
 TASK_FAILURES_MAX = 1_000  # A slot that is lost comes back; the restart strategy decides.
 # Threads, not cores: each slot needs one of its own, and the script may want more slots than the
 # machine has cores. Until it has said how many, this is enough for most; idle ones cost nothing.
@@ -126,9 +127,10 @@ def _defaults(job: Job, directory: Path) -> dict[str, str]:
             "spark.driver.bindAddress": LOOPBACK,
             # A JVM that is killed removes nothing of what it put into its temporary directory.
             "spark.driver.extraJavaOptions": (
-                f"-Dlog4j2.configurationFile={log_configuration} -XX:-UsePerfData "
+                f"-Dlog4j2.configurationFile={log_configuration} -XX:-UsePerfData {JVM_OPTIONS} "
                 f"-Djava.io.tmpdir={driver_files.scratch_of(directory)}"
             ),
+            "spark.executor.extraJavaOptions": JVM_OPTIONS,
             "spark.default.parallelism": str(os.cpu_count() or 1),  # Of cores, not of threads.
         }
     if is_in_cluster(job):

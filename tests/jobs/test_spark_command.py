@@ -10,7 +10,7 @@ from pytest_django.fixtures import Settings
 
 from jobs import driver_files, uploads
 from jobs.models import Driver, Job
-from jobs.spark_command import SparkCommand, is_shipped, spark_command
+from jobs.spark_command import JVM_OPTIONS, SparkCommand, is_shipped, spark_command
 from tests.jobs.builders import driver_of, submitted
 from weir.runtime.job_file import read_job_file
 
@@ -87,6 +87,7 @@ def test_library_mode_and_launcher_tell_spark_the_same() -> None:
     for key, value in conf(command_of(submitted(spark_master="spark://host:7077"))).items():
         assert f'"{key}"' in source, key
         assert value == "1000" or f'"{key}": "{value}"' in source
+    assert f'JVM_OPTIONS = "{JVM_OPTIONS}"' in source
 
 
 def spark_source() -> str:
