@@ -4,7 +4,7 @@ What moves the checkpoint coordinator is not for here; it is passed over.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from controlplane import clock, wakeups
@@ -13,6 +13,7 @@ from jobs.attempts import Attempts
 from jobs.models import DesiredState, Driver, DriverStatus, Job, JobException
 from jobs.subtasks import Subtasks
 from jobs.texts import storable
+from weir.ids import SubtaskId
 from weir.protocol.events import (
     AttemptStarted,
     CaughtUp,
@@ -26,6 +27,7 @@ from weir.protocol.gateway import DriverEvent, DriverLost, JobPlanned, PipelineF
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     AlignmentProgress,
+    Measurement,
     SubtaskChanged,
     SubtaskMetrics,
     SubtaskStalled,
@@ -38,7 +40,8 @@ def apply(job: Job, driver: Driver, events: Sequence[DriverEvent]) -> None:
     """Fold a batch of the job's newest driver into its rows."""
     if not events:
         return
-    fold = _Fold(job, driver)
+    about = {event.chain for event in events if isinstance(event, SubtaskChanged | Measurement)}
+    fold = _Fold(job, driver, about)
     for event in events:
         fold.take(event)
     fold.save()
@@ -47,12 +50,12 @@ def apply(job: Job, driver: Driver, events: Sequence[DriverEvent]) -> None:
 class _Fold:
     """One batch under way: what many of its events change is written once."""
 
-    def __init__(self, job: Job, driver: Driver) -> None:
+    def __init__(self, job: Job, driver: Driver, about: Collection[SubtaskId]) -> None:
         self._job = job
         self._driver = driver
         self._now: datetime = clock.now()
         self._attempts = Attempts(job, driver, self._now)
-        self._subtasks = Subtasks(job, self._now)
+        self._subtasks = Subtasks(job, self._now, about)
         self._exceptions: list[JobException] = []
         self._is_refused = False
 

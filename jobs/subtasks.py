@@ -1,7 +1,12 @@
 """Where each chain subtask stands and what it does, folded over a batch and written once."""
 
+from collections.abc import Collection
 from dataclasses import fields
 from datetime import datetime
+from functools import reduce
+from operator import or_
+
+from django.db.models import Q
 
 from jobs import rates
 from jobs.drivers import SUBTASK_ENDS
@@ -23,19 +28,22 @@ _COUNTERS = tuple(f.name for f in fields(SubtaskMetrics) if f.name not in ("atte
 class Subtasks:
     """The job's subtask rows while a batch is applied; the caller holds the job's lock."""
 
-    def __init__(self, job: Job, now: datetime) -> None:
+    def __init__(self, job: Job, now: datetime, about: Collection[SubtaskId]) -> None:
+        """``about`` are the chain subtasks of which the batch tells."""
         self._job = job
         self._now = now
+        self._about = about
         self._rows: dict[tuple[str, int], Subtask] | None = None  # Read when first needed.
+        self._has_all = False
         self._touched: dict[tuple[str, int], Subtask] = {}
 
     def forget(self) -> None:
         """The rows were made anew."""
-        self._rows, self._touched = None, {}
+        self._rows, self._has_all, self._touched = None, False, {}
 
     def begin(self, attempt: int) -> None:
         """An attempt deploys all of them."""
-        for key, row in self._known().items():
+        for key, row in self._all().items():
             row.attempt, row.status, row.metrics = attempt, SubtaskStatus.DEPLOYING.value, {}
             row.samples, row.rates, row.aligning, row.stall = [], {}, None, None
             self._touched[key] = row
@@ -99,7 +107,7 @@ class Subtasks:
         What they were about when a failed attempt ended is told until the next one begins: it is
         what explains the checkpoints that end with it.
         """
-        for key, row in self._known().items():
+        for key, row in self._all().items():
             if row.status not in SUBTASK_ENDS:
                 row.status = SubtaskStatus.CANCELED.value
             row.samples, row.rates = [], {}
@@ -129,10 +137,24 @@ class Subtasks:
         self.forget()
 
     def _known(self) -> dict[tuple[str, int], Subtask]:
+        """Those that the batch tells of: of a large job, few."""
         if self._rows is None:
-            rows = Subtask.objects.filter(job=self._job)
-            self._rows = {(row.chain, row.index): row for row in rows}
+            indexes: dict[str, list[int]] = {}
+            for subtask in self._about:
+                indexes.setdefault(str(subtask.operator), []).append(subtask.index)
+            places = (Q(chain=chain, index__in=of) for chain, of in indexes.items())
+            self._rows = self._read(reduce(or_, places, Q(pk__in=[])))
         return self._rows
+
+    def _all(self) -> dict[tuple[str, int], Subtask]:
+        if not self._has_all:
+            self._rows = self._read(Q()) | (self._rows or {})
+            self._has_all = True
+        return self._known()
+
+    def _read(self, which: Q) -> dict[tuple[str, int], Subtask]:
+        rows = Subtask.objects.filter(which, job=self._job)
+        return {(row.chain, row.index): row for row in rows}
 
     def _measured(self, event: Measurement) -> Subtask | None:
         """The row that a measurement is about; None: it comes too late.

@@ -192,3 +192,20 @@ def test_nothing_aligns_or_stalls_once_the_job_is_over() -> None:
     apply(job, aligning("sink-0"), stalled("sink-0"), metrics("sink-0", 1), metrics("sink-0", 2))
     assert told(job, "sink-0") == ({}, None, None)
     assert row(job, "sink-0").metrics["records_in"] == 200  # The last counters are kept.
+
+
+def test_a_batch_reads_the_rows_that_it_tells_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand subtasks a hundred measure in a batch, many times a second."""
+    job = running()
+    apply(job, *(metrics(f"sink-{index}", 1) for index in range(20)))
+    read = []
+    production = Subtask.from_db
+
+    def from_db(*row: Any) -> Subtask:
+        read.append(production(*row))
+        return read[-1]
+
+    monkeypatch.setattr(Subtask, "from_db", from_db)
+    apply(job, metrics("sink-7", 2), metrics("sink-9", 2))
+    assert sorted(row.index for row in read) == [7, 9]
+    assert told(job, "sink-7")[0]["busy"] == 0.25
