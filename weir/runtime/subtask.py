@@ -497,7 +497,7 @@ class Subtask:
         held_ns = self.back_pressured_ns
         if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
             held_ns += now_ns - self._held_since_ns
-        busy, held = self.busy_ns / 1e6, held_ns / 1e6
+        idle_ns = max(0, elapsed_ns - self.busy_ns - held_ns)  # Rounded once: it never shrinks.
         return SubtaskMetrics(
             attempt=self._attempt,
             chain=self.chain,
@@ -505,9 +505,9 @@ class Subtask:
             records_out=sum(gate.records_out for gate in self.outputs),
             bytes_in=sum(c.bytes_in for c in self.inputs.channels.values()),
             bytes_out=sum(c.bytes_out for gate in self.outputs for c in gate.channels),
-            busy_ms=busy,
-            idle_ms=max(0.0, elapsed_ns / 1e6 - busy - held),
-            back_pressured_ms=held,
+            busy_ms=self.busy_ns / 1e6,
+            idle_ms=idle_ns / 1e6,
+            back_pressured_ms=held_ns / 1e6,
             watermark_ms=self._reached_watermark_ms,
             late_records=sum(c.operator.ctx.late_records for c in self._operators),
         )
