@@ -21,6 +21,7 @@ from tests.benchmarks import (
     pause,
     records,
     recovery,
+    saturation,
     streams,
     throughput,
     triggers,
@@ -31,6 +32,7 @@ FILE_WIDTH = 140  # Where the output is no terminal.
 BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "aggregate": throughput.aggregate,
     "checkpoints": throughput.checkpoints,
+    "saturation": saturation.saturation,
     "pause": pause.pause,
     "bandwidth": bandwidth.bandwidth,
     "recovery": recovery.recovery,

@@ -13,7 +13,13 @@ from typing import Any
 import psutil
 from pyspark.find_spark_home import _find_spark_home
 
-from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
+from weir.config import (
+    ChannelConfig,
+    CheckpointConfig,
+    JobConfig,
+    RestartConfig,
+    RestartStrategyKind,
+)
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.execution import ExecutionOptions
 from weir.protocol.events import JobEvent, WorkerStarted
@@ -48,6 +54,7 @@ def run_job(
     storage: Path | None = None,
     interval_ms: int | None = None,
     spare_slots: int = 0,
+    channels: ChannelConfig | None = None,
 ) -> JobHistory:
     """Run what ``build`` adds to an environment to its end; it restarts without delay."""
     env = StreamExecutionEnvironment.get_execution_environment()
@@ -61,6 +68,7 @@ def run_job(
         ),
         restart=RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0),
         spare_slots=spare_slots,
+        channels=channels or ChannelConfig(),
     )
     for listener in listeners:
         submit.listen(listener)
