@@ -121,6 +121,11 @@ CHANNELS: Mapping[str, Words] = {
     "credit_bytes": Words(
         "Credit", "How much a sender may have under way in a channel: then it waits.", size
     ),
+    "batch_credit_bytes": Words(
+        "Credit of a batch",
+        "What each batch costs of that beside its size, so that of tiny ones few are under way.",
+        size,
+    ),
 }
 
 JOB: Mapping[str, Words] = {
