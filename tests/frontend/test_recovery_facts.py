@@ -8,6 +8,7 @@ import pytest
 
 from frontend import recovery_figures
 from frontend.recovery_facts import Deployment, outages, summary, takeover
+from tests.frontend.plotly_figures import is_valid
 
 BEGUN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -146,7 +147,9 @@ def test_a_job_that_never_ran_has_no_availability() -> None:
 
 def traces(**options: Any) -> dict[str, dict[str, Any]]:
     given = {"deployments": line(), "before": None, "now": at(400), "is_over": False} | options
-    return {trace["name"]: trace for trace in recovery_figures.recovery(**given)["data"]}
+    figure = recovery_figures.recovery(**given)
+    assert is_valid(figure)
+    return {trace["name"]: trace for trace in figure["data"]}
 
 
 def test_the_timeline_shows_when_it_was_up_and_down() -> None:
