@@ -5,9 +5,8 @@ comes from npm (``package.json``), which not every machine has. Where it was not
 whole bundle does, which the Python package ``plotly`` carries: same version, same pictures.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
-
-import plotly
 
 SMALL = Path("node_modules", "plotly.js-cartesian-dist-min", "plotly-cartesian.min.js")
 
@@ -15,4 +14,9 @@ SMALL = Path("node_modules", "plotly.js-cartesian-dist-min", "plotly-cartesian.m
 def bundle(root: Path) -> Path:
     """The small one if it is installed under ``root``, else the whole one."""
     small = root / SMALL
-    return small if small.is_file() else Path(plotly.__file__).parent / "package_data/plotly.min.js"
+    if small.is_file():
+        return small
+    package = find_spec("plotly")  # Every process comes by here, and none needs to import it.
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).with_name("package_data") / "plotly.min.js"

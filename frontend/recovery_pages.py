@@ -50,8 +50,7 @@ def _page(request: HttpRequest, job: Job) -> int:
     attempt = whole_number(request.GET.get("attempt"), PAGE_MAX)
     if attempt is not None:
         return recovery_rows.page_of(job, attempt)
-    page = whole_number(request.GET.get("page"), PAGE_MAX)
-    return 1 if page is None else page
+    return whole_number(request.GET.get("page"), PAGE_MAX) or 1
 
 
 def _revision(_: HttpRequest, job_id: str) -> str | None:

@@ -68,8 +68,8 @@ def _job(job_id: str) -> Any:
 
 
 def _page(request: HttpRequest, job: Job) -> Shown:
-    number = whole_number(request.GET.get("page"), PAGE_MAX)
-    return savepoint_rows.shown(job, request.GET.get("wanted", ""), 1 if number is None else number)
+    number = whole_number(request.GET.get("page"), PAGE_MAX) or 1
+    return savepoint_rows.shown(job, request.GET.get("wanted", ""), number)
 
 
 @cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.

@@ -25,7 +25,7 @@ from jobs import driver_files
 from jobs.models import Driver, Job
 from jobs.processes import MARK
 
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1"  # They move no data: the optimising compiler never pays.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1"  # Spark's move no data: optimising them never pays.
 TASK_FAILURES_MAX = 1_000  # A slot that is lost comes back; the restart strategy decides.
 # Threads, not cores: each slot needs one of its own, and the script may want more slots than the
 # machine has cores. Until it has said how many, this is enough for most; idle ones cost nothing.

@@ -121,7 +121,7 @@ def _running(by: User) -> Job:
     _acknowledge(job, COMPLETED + 1)
     for chain, index in itertools.product(("hourly", "totals"), range(rows.PARALLELISM)):
         taken = job.checkpoints.get(number=COMPLETED + 1)
-        rows.alignment(taken, chain, index, [31.0 + index, 0.0])
+        rows.gate_alignment(taken, chain, index, [31.0 + index, 0.0]).save()
     rows.savepoint(
         job,
         "nightly",

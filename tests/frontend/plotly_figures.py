@@ -14,7 +14,10 @@ CARTESIAN = {
 
 
 def is_valid(figure: dict[str, Any]) -> bool:
-    """It is JSON, Plotly knows every property and takes every value; raises where not."""
+    """Whether the small bundle has all its traces.
+
+    Raises where it is no JSON, or Plotly does not know a property or refuses a value.
+    """
     coloured = re.sub(r'"var\(--[\w-]+\)"', '"#123456"', json.dumps(figure, allow_nan=False))
     go.Figure(json.loads(coloured))
     return {trace["type"] for trace in figure["data"]} <= CARTESIAN

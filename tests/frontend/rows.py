@@ -322,21 +322,6 @@ def acknowledge_chain(of: Checkpoint, chain: str, index: int) -> None:
             acknowledge(of, uid, index, chain=chain)
 
 
-def alignment(
-    of: Checkpoint,
-    operator: str,
-    index: int,
-    arrived_ms: Sequence[float | None],
-    *,
-    gate: int = 0,
-    upstream: str = "flights",
-) -> GateAlignment:
-    """One gate of a receiving subtask, as ``gate_alignment`` has it."""
-    row = gate_alignment(of, operator, index, arrived_ms, gate=gate, upstream=upstream)
-    row.save()
-    return row
-
-
 def gate_alignment(
     of: Checkpoint,
     operator: str,
@@ -407,7 +392,7 @@ def history(
     for operator in ("hourly", "totals"):
         for index in range(PARALLELISM):
             # flights-1 has no file of its own: its barrier is first, and waits for flights-0's.
-            alignment(rows[-1], operator, index, [chance.uniform(18, 41), 0.0])
+            gate_alignment(rows[-1], operator, index, [chance.uniform(18, 41), 0.0]).save()
     return rows
 
 

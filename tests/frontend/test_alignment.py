@@ -30,7 +30,7 @@ def checkpoint(db: None) -> Checkpoint:
     return made
 
 
-def all_gates(of: Checkpoint) -> list[alignment.Gate]:
+def all_gates(of: Checkpoint) -> list[Gate]:
     """In the graph's order."""
     operators = Operator.objects.filter(job=of.job_id).order_by("position")
     position = {uid: at for at, uid in enumerate(operators.values_list("uid", flat=True))}

@@ -254,7 +254,7 @@ def test_nothing_sticks_out_sideways(window: Window, width: int, tmp_path: Path)
     rows.history(job, 20)
     rows.exception(job, "x" * 400)
     made = rows.savepoint(job, "x" * 80, 21, note="x" * 400, labels={"x" * 100: "x" * 100})
-    rows.alignment(made.checkpoint, "hourly", 0, [20.0, 0.0])
+    rows.gate_alignment(made.checkpoint, "hourly", 0, [20.0, 0.0]).save()
     found = {"sentences": ["x" * 400], "sources": [{"splits": [dict.fromkeys(SPLIT, "x" * 400)]}]}
     asked = rows.operation(
         job, None, "preview", parameters={"kind": "rollback", "checkpoint": 20}, result=found

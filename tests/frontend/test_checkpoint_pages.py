@@ -387,7 +387,7 @@ def test_many_channels_are_shown_by_pair_and_then_the_slowest_subtasks(
     row = rows.checkpoint(job, 1)
     for index in range(200):
         arrived = [1.0 + index / 10] * 199 + [3_000.0 if index == 7 else 20.0]
-        rows.alignment(row, "hourly", index, arrived)
+        rows.gate_alignment(row, "hourly", index, arrived).save()
     base = f"/jobs/{job.pk}/checkpoints/1"
     part = text(viewer.get(f"{base}/alignment?part=1").content.decode())
     assert "Each cell is a pair of operators" in part

@@ -7,10 +7,9 @@ plane is away; only of the measurements of a subtask just the newest of each kin
 
 A large job has thousands of measurements a second, and its checkpoints wait for acknowledgements.
 So measurements go behind everything else that waits, and those of each subtask in turn. Each batch
-costs the control plane a transaction, so while only measurements wait, they wait a moment for one
-another. A stalled
-call keeps its place, and what was measured before it stays before it: the next measurement after it
-says that it is over.
+costs the control plane a transaction, so where nothing else waits, they wait a moment for one
+another. A stalled call keeps its place, and what was measured before it stays before it: the next
+measurement after it says that it is over.
 
 A batch that was sent once keeps its numbers until it is acknowledged, whatever became of the
 answer: the control plane may have applied it, and knows it again by them.

@@ -49,10 +49,10 @@ TASK_FAILURES_MAX = (
 IN_PROCESS = "in-process"
 LOOPBACK = "127.0.0.1"
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
-_LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
-# Spark's JVMs start Python and keep in touch. What its optimising compiler does for them while they
-# start, a third of the CPU time of a short job, never pays.
+# Spark's JVMs start Python and keep in touch. What the optimising compiler does while they start,
+# a third of the CPU time of a short job, never pays.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
+_LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
 
 
