@@ -20,6 +20,7 @@ from tests.spark.harness import (
 )
 from weir.datastream import RestartConfig, RestartStrategyKind
 from weir.protocol.events import JobEvent, Recovered, SlotChanged
+from weir.spark.job_master import IO_THREAD_NAME, IO_THREADS
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
 
@@ -39,6 +40,12 @@ class Usage:
     slot_threads: int
     driver_fds: int
     driver_threads: int
+    driver_pool_threads: int
+
+
+def is_pooled(thread: threading.Thread) -> bool:
+    """Whether it is of the driver's pool, which grows when all of it is busy, up to its bound."""
+    return thread.name.startswith(IO_THREAD_NAME)
 
 
 @dataclass(slots=True)
@@ -63,7 +70,8 @@ class Measuring:
                         slot_processes=len(self.slot.children(recursive=True)),
                         slot_threads=sum(p.num_threads() for p in lasting),
                         driver_fds=psutil.Process().num_fds(),
-                        driver_threads=threading.active_count(),
+                        driver_threads=len([t for t in threading.enumerate() if not is_pooled(t)]),
+                        driver_pool_threads=len(list(filter(is_pooled, threading.enumerate()))),
                     )
                 )
 
@@ -89,5 +97,6 @@ def test_two_hundred_restarts_in_place_leave_nothing(tmp_path: Path) -> None:
         # The least of ten: a thread that is about to end is no leak, and a leak is in all of them.
         before, after = (min(getattr(u, resource) for u in part) for part in (settled, last))
         assert after <= before, f"{resource} grew from {before} to {after}"
+    assert all(1 <= u.driver_pool_threads <= IO_THREADS for u in measuring.usages)
     before, after = (min(u.resident_bytes for u in part) for part in (settled, last))
     assert after - before < GROWTH_MAX_BYTES, f"memory grew from {before} to {after}"

@@ -48,6 +48,7 @@ from weir.storage.store import CheckpointStore
 logger = logging.getLogger(__name__)
 
 IO_THREADS = 4
+IO_THREAD_NAME = "weir-io"
 BACKLOG = 128
 RELEASE_TIMEOUT_S = 15.0
 LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
@@ -95,7 +96,7 @@ class SparkCluster:
         self._slots: dict[int, _Peer] = {}
         self._workers: dict[int, _Peer] = {}
         self._results: deque[Callable[[], None]] = deque()
-        self._pool = ThreadPoolExecutor(IO_THREADS, thread_name_prefix="weir-io")
+        self._pool = ThreadPoolExecutor(IO_THREADS, thread_name_prefix=IO_THREAD_NAME)
         self._stage: threading.Thread | None = None
         self._stage_error: Exception | None = None
         self._stage_done = False
