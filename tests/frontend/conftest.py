@@ -1,6 +1,7 @@
 """Somebody of each role, logged in; a web process and a browser for the tests that need them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.test import Client
@@ -39,15 +40,17 @@ def browser() -> Iterator[Chromium]:
 
 
 @pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The web process's own directory, where the drivers' directories are."""
+    return tmp_path_factory.mktemp("web")
+
+
+@pytest.fixture(scope="module")
 def process(
-    django_db_setup: None,
-    django_db_blocker: DjangoDbBlocker,
-    redis_server: Redis,
-    tmp_path_factory: pytest.TempPathFactory,
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, redis_server: Redis, home: Path
 ) -> Iterator[WebProcess]:
     """One web process for all tests of a module; it keeps nothing between two requests."""
     needs_chromium()
-    home = tmp_path_factory.mktemp("web")
     with django_db_blocker.unblock():
         url = database_url()
     with web_process(home, url, redis_server.url) as process:

@@ -7,6 +7,7 @@ to reach; what acts (``test_actions``) goes through the services.
 import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from django.db import transaction
@@ -120,6 +121,13 @@ def driver(of: Job, number: int = 1, status: str = "running", **columns: Any) ->
             **columns,
         }
     )
+
+
+def log_of(driver: Driver, home: Path) -> Path:
+    """The place of its log below the home of a web process, in a directory that is there."""
+    file = home / "drivers" / driver.job_id / str(driver.number) / "driver.log"
+    file.parent.mkdir(parents=True)
+    return file
 
 
 def attempt(of: Driver, number: int = 1, **columns: Any) -> Attempt:

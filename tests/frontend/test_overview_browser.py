@@ -1,41 +1,20 @@
 """The list of jobs, a driver's log and the form of a new job as scripts make them, in a browser."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import FilePayload
-from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane import clock
 from controlplane.accounts.models import Role
-from controlplane.embedded.redis import Redis
 from jobs.models import Job
 from tests.frontend import rows
-from tests.frontend.browser import Window, needs_chromium
-from tests.frontend.server import WebProcess, wait_for, web_process
-from tests.services import database_url
+from tests.frontend.browser import Window
+from tests.frontend.server import wait_for
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 POLLED_S = 60.0  # Some looks at the server, also where the machine is busy.
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def process(
-    django_db_setup: None, django_db_blocker: DjangoDbBlocker, redis_server: Redis, home: Path
-) -> Iterator[WebProcess]:
-    """As everywhere, but the drivers' directories are known here."""
-    needs_chromium()
-    with django_db_blocker.unblock():
-        url = database_url()
-    with web_process(home, url, redis_server.url) as process:
-        yield process
 
 
 def log_in(window: Window) -> None:
@@ -48,9 +27,7 @@ def search(window: Window, words: str) -> None:
 
 def test_a_log_is_followed_and_sifted(window: Window, home: Path) -> None:
     job = rows.job()
-    rows.driver(job)
-    log = home / "drivers" / job.pk / "1" / "driver.log"
-    log.parent.mkdir(parents=True)
+    log = rows.log_of(rows.driver(job), home)
     log.write_text("started\nERROR no disk\nhalf a")
     log_in(window)
     window.open(f"/jobs/{job.pk}/logs/")

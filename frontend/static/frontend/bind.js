@@ -6,6 +6,8 @@
 //
 // Text goes in as text only, never as markup; addresses only where they stay on this server.
 
+import { isOwnPath } from "./addresses.js";
+
 const SET = {
   text: (element, value) => {
     const text = value ?? "";
@@ -27,7 +29,7 @@ const SET = {
   max: (element, value) => setAttribute(element, "max", value),
   value: (element, value) => setAttribute(element, "value", value),
   href: (element, value) => {
-    if (typeof value === "string" && /^\/(?![/\\])/.test(value)) element.setAttribute("href", value);
+    if (isOwnPath(value)) element.setAttribute("href", value);
   },
 };
 

@@ -2,6 +2,9 @@
 //
 // A mark whose last value in customdata is an address of this server leads there.
 
+import { isOwnPath } from "./addresses.js";
+import { patience } from "./requests.js";
+
 let loading = null;
 
 /** Plotly, loaded when the first picture needs it. */
@@ -89,6 +92,8 @@ export class Chart {
   #url;
   #plotly;
   #figure = null;
+  #asked = 0; // How often the figure was fetched,
+  #shown = 0; // and the number of the one that is drawn.
   #leads = false; // Whether clicks are listened to.
 
   constructor(element, url, plotlyUrl) {
@@ -103,11 +108,21 @@ export class Chart {
     this.#url = url;
   }
 
-  /** Fetch the figure and draw it; an answer that has not changed comes from the browser's cache. */
+  /**
+   * Fetch the figure and draw it; an answer that has not changed comes from the browser's cache, and
+   * one that comes after the answer to a later request is not drawn any more.
+   */
   async refresh() {
-    const response = await fetch(this.#url, { headers: { Accept: "application/json" } });
+    this.#asked += 1;
+    const number = this.#asked;
+    const headers = { Accept: "application/json" };
+    const response = await fetch(this.#url, { headers, signal: patience() });
     if (!response.ok) throw new Error(`${this.#url} answered ${response.status}`);
-    this.#figure = await response.json();
+    const figure = await response.json();
+    if (number > this.#shown) {
+      this.#shown = number;
+      this.#figure = figure;
+    }
     await this.#draw();
   }
 
@@ -131,6 +146,7 @@ export class Chart {
     if (!this.#leads) this.#lead();
     this.#element.dataset.drawn = String(Number(this.#element.dataset.drawn ?? 0) + 1);
   }
+
   #lead() {
     this.#leads = true;
     this.#element.on("plotly_click", ({ points }) => {
@@ -147,7 +163,7 @@ export class Chart {
 function leadsTo(points) {
   for (const { customdata } of points ?? []) {
     const last = Array.isArray(customdata) ? customdata.at(-1) : null;
-    if (typeof last === "string" && /^\/(?![/\\])/.test(last)) return last;
+    if (isOwnPath(last)) return last;
   }
   return null;
 }

@@ -5,15 +5,18 @@
 //   data-part="…"     where a section comes from; data-into links in it show another part of it
 //   data-swap         a link or form that shows another part of this page
 
+import { isOwnPath } from "./addresses.js";
 import { fill } from "./bind.js";
 import { Chart } from "./charts.js";
 import { tick } from "./clock.js";
 import { refetch } from "./refetch.js";
+import { Newest, patience } from "./requests.js";
 import { localise } from "./times.js";
 
 const SWAP_EVERY_MS = 2_000; // At most, while acknowledgements come.
 
 const charts = new Map(); // Element -> its chart.
+const parts = new WeakMap(); // Section -> the newest request for it.
 const announcer = document.getElementById("announcer");
 const article = () => document.getElementById("checkpoint");
 
@@ -44,33 +47,36 @@ async function draw(element) {
   element.classList.add("clickable");
   element.on("plotly_click", ({ points: [point] }) => {
     const url = (element.layout?.meta?.links ?? {})[point?.y];
-    if (typeof url === "string" && /^\/(?![/\\])/.test(url)) lead(element, url);
+    if (isOwnPath(url)) lead(element, url);
   });
 }
 
 function lead(element, url) {
   const part = element.closest("[data-part]");
   if (part) load(part, url);
-  else if (element.closest("#timeline")) swap(url);
+  else if (element.closest("#timeline")) turnTo(url);
   else location.assign(url);
 }
 
 /** Fetch a section into its place; what is there stays until then, and says why if nothing came. */
 async function load(part, url) {
-  const wanted = new URL(url || part.dataset.shown || part.dataset.part, location.href);
+  const wanted = new URL(url, location.href);
   wanted.searchParams.set("part", "1");
+  if (!parts.has(part)) parts.set(part, new Newest());
+  const signal = parts.get(part).signal();
+  part.dataset.shown = url;
   part.dataset.state = "loading";
   part.setAttribute("aria-busy", "true");
   try {
-    const text = await fetchText(wanted);
+    const text = await fetchText(wanted, signal);
     forget(part);
     const parsed = new DOMParser().parseFromString(text, "text/html");
     part.replaceChildren(...parsed.body.childNodes);
     part.dataset.state = "loaded";
-    part.dataset.shown = url || part.dataset.part;
     localise(part);
     mount(part);
   } catch (error) {
+    if (signal.aborted) return;
     console.info(`A section could not be fetched: ${error.message}`);
     part.dataset.state = "failed";
     const note = document.createElement("p");
@@ -85,12 +91,16 @@ async function load(part, url) {
     note.append(again);
     part.replaceChildren(note);
   } finally {
-    part.removeAttribute("aria-busy");
+    if (!signal.aborted) part.removeAttribute("aria-busy");
   }
 }
 
-async function fetchText(url) {
-  const response = await fetch(url, { headers: { Accept: "text/html" }, redirect: "manual" });
+async function fetchText(url, signal) {
+  const response = await fetch(url, {
+    headers: { Accept: "text/html" },
+    redirect: "manual",
+    signal: AbortSignal.any([signal, patience()]),
+  });
   if (response.type === "opaqueredirect") location.reload(); // Logged out: the login leads back.
   if (!response.ok) throw new Error(`${url} answered ${response.status}`);
   return response.text();
@@ -105,20 +115,43 @@ function forget(root) {
 
 // Another part of the page -----------------------------------------------------------------------
 
-/** Show the page at an address in this one's place: pictures and sections that stay, stay. */
-async function swap(url, { isNew = true } = {}) {
-  const wanted = new URL(url, location.href);
-  let found;
+const pages = new Newest();
+const here = () => location.pathname + location.search;
+let asked = here(); // What is shown, or will be.
+let turning = null; // Until what somebody asked for last is shown.
+
+/** Go to another address of this page, as its links and forms ask for. */
+function turnTo(url) {
+  history.pushState(null, "", url);
+  turning = turn(location.hash.slice(1));
+}
+
+/** Show what the address says now, if need be as a page of its own; then focus its section. */
+async function turn(section) {
   try {
-    found = new DOMParser()
-      .parseFromString(await fetchText(wanted), "text/html")
-      .getElementById("checkpoint");
-    if (found === null) throw new Error("it is no page of a checkpoint");
+    if (await swap()) document.getElementById(section)?.focus({ preventScroll: true });
   } catch (error) {
-    console.info(`${wanted} is opened as a page: ${error.message}`);
-    if (isNew) location.assign(wanted);
-    return false;
+    console.info(`${location.href} is loaded as a page: ${error.message}`);
+    location.reload();
   }
+}
+
+/**
+ * The page as the server has it now, in this one's place: pictures and sections that stay, stay.
+ * False if it was asked for once more meanwhile.
+ */
+async function swap() {
+  const signal = pages.signal();
+  asked = here();
+  let text;
+  try {
+    text = await fetchText(location.href, signal);
+  } catch (error) {
+    if (signal.aborted) return false;
+    throw error;
+  }
+  const found = new DOMParser().parseFromString(text, "text/html").getElementById("checkpoint");
+  if (found === null) throw new Error("it is no page of a checkpoint");
   const shown = article();
   const next = document.adoptNode(found);
   for (const name of ["part", "figure"]) {
@@ -137,10 +170,8 @@ async function swap(url, { isNew = true } = {}) {
   }
   forget(shown);
   shown.replaceWith(next);
-  if (isNew) history.pushState(null, "", wanted);
   tick(next);
   mount(next);
-  if (isNew && wanted.hash) document.querySelector(wanted.hash)?.focus({ preventScroll: true });
   return true;
 }
 
@@ -154,7 +185,7 @@ document.addEventListener("click", (event) => {
     load(part, link.getAttribute("href"));
   } else {
     event.preventDefault();
-    swap(link.href);
+    turnTo(link.href);
   }
 });
 
@@ -164,14 +195,16 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   const url = new URL(form.action);
   for (const [name, value] of new FormData(form)) if (value) url.searchParams.set(name, value);
-  swap(url.href);
+  turnTo(url.href);
 });
 
 document.addEventListener("change", (event) => {
   if (event.target.matches("form[data-swap] select")) event.target.form.requestSubmit();
 });
 
-window.addEventListener("popstate", () => swap(location.href, { isNew: false }));
+window.addEventListener("popstate", () => {
+  if (here() !== asked) turning = turn("");
+});
 
 // While it is under way --------------------------------------------------------------------------
 
@@ -179,6 +212,7 @@ let drawn = 0;
 let revision = null;
 
 async function follow(value) {
+  await turning;
   const page = article();
   if (value.is_under_way) {
     fill(page, value);
@@ -187,11 +221,11 @@ async function follow(value) {
     revision = value.revision;
     drawn = Date.now();
     // Where somebody reads on, only pictures change below them.
-    if (!page.contains(document.activeElement)) await swap(location.href, { isNew: false });
+    if (!page.contains(document.activeElement)) await swap();
     await refresh();
     return true;
   }
-  if (!(await swap(location.href, { isNew: false }))) throw new Error("its final form did not come");
+  if (!(await swap())) throw new Error("the viewer wants another part of it first");
   await refresh();
   announcer.textContent = `Checkpoint ${page.dataset.number} is now: ${value.status.text}.`;
   return false;
@@ -199,9 +233,12 @@ async function follow(value) {
 
 function refresh() {
   const page = article();
-  for (const part of page.querySelectorAll("[data-part]")) load(part, part.dataset.shown ?? part.dataset.part);
+  const sections = [...page.querySelectorAll("[data-part]")];
   const outside = [...charts].filter(([element]) => page.contains(element) && !element.closest("[data-part]"));
-  return Promise.all(outside.map(([, chart]) => chart.refresh()));
+  return Promise.all([
+    ...sections.map((part) => load(part, part.dataset.shown)),
+    ...outside.map(([, chart]) => chart.refresh()),
+  ]);
 }
 
 mount(document);

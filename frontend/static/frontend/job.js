@@ -9,6 +9,7 @@ import { Graph } from "./graph.js";
 import { follow } from "./live.js";
 import { closeOnLeave } from "./menu.js";
 import { announce, begin } from "./progress.js";
+import { Newest, patience } from "./requests.js";
 
 const FETCH_EVERY_MS = 2_000; // At most: with a checkpoint a second, every second one is enough.
 
@@ -32,7 +33,8 @@ const graph = new Graph(page.querySelector("[data-scope=graph]"));
 
 let shown = page.dataset.revision; // Of the details and figures on the page.
 let wanted = shown;
-let timer = null;
+let isFetching = false;
+const rest = new Newest();
 
 function show(snapshot) {
   setServerTime(snapshot.now);
@@ -42,27 +44,32 @@ function show(snapshot) {
   announce(announcer, snapshot);
   document.title = `${snapshot.name} · ${snapshot.status.text} · Weir`;
   wanted = `${snapshot.revisions.checkpoints} ${snapshot.revisions.events}`;
-  if (wanted !== shown && timer === null) fetchRest();
+  if (wanted !== shown && !isFetching) fetchRest();
 }
 
+/** What lies behind the stream, until it is shown; whoever calls this again goes on in its place. */
 async function fetchRest() {
   const revision = wanted;
-  timer = setTimeout(() => {
-    timer = null;
-    if (wanted !== shown) fetchRest();
-  }, FETCH_EVERY_MS);
+  const signal = rest.signal();
+  isFetching = true;
+  const pause = new Promise((resolve) => setTimeout(resolve, FETCH_EVERY_MS));
   try {
     const address = withWindow(page.dataset.details);
-    const response = await fetch(address, { headers: { Accept: "application/json" } });
+    const headers = { Accept: "application/json" };
+    const response = await fetch(address, { headers, signal: AbortSignal.any([signal, patience()]) });
     if (!response.ok) throw new Error(`${address} answered ${response.status}`);
     const value = await response.json();
     for (const scope of scopes) fill(scope, value);
     tick(page);
     await drawAll();
-    shown = revision;
+    if (!signal.aborted) shown = revision;
   } catch (error) {
-    console.info(`Details come with the next try: ${error.message}`);
+    if (!signal.aborted) console.info(`Details come with the next try: ${error.message}`);
   }
+  await pause;
+  if (signal.aborted) return;
+  isFetching = false;
+  if (wanted !== shown) fetchRest();
 }
 
 function drawAll() {
@@ -83,8 +90,8 @@ function chooseWindow(link) {
   }
   window.history.replaceState(null, "", `?window=${encodeURIComponent(link.dataset.window)}`);
   past.moveTo(withWindow(page.dataset.history));
-  if (timer === null) fetchRest();
-  else shown = ""; // With the next fetch.
+  shown = ""; // Until it is, also if the first try fails.
+  fetchRest();
 }
 
 for (const link of page.querySelectorAll(".windows a")) {

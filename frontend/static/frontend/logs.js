@@ -1,6 +1,8 @@
 // A driver's log: shows the lines with some words, wraps them or not, and follows what is written.
 // Lines are text only, never markup.
 
+import { patience } from "./requests.js";
+
 const EVERY_MS = 2_000;
 const LINES_MAX = 20_000; // Of those that were followed; the oldest go.
 const NEAR_END_PX = 40;
@@ -14,6 +16,7 @@ const followButton = document.getElementById("log-follow");
 const note = document.getElementById("log-note");
 let next = log.dataset.next;
 let timer = null;
+let isLooking = false;
 
 const lines = () => log.querySelectorAll(".line:not(.unfinished)");
 
@@ -64,12 +67,16 @@ function append(part) {
   if (isAtEnd) log.scrollTop = log.scrollHeight;
 }
 
+/** One at a time: two would bring the same lines twice. */
 async function look() {
   clearTimeout(timer);
+  if (isLooking) return; // It goes on by itself.
+  isLooking = true;
   let wait = EVERY_MS;
   if (!document.hidden) {
     try {
-      const response = await fetch(`${log.dataset.url}?from=${next}`, { redirect: "manual" });
+      const address = `${log.dataset.url}?from=${next}`;
+      const response = await fetch(address, { redirect: "manual", signal: patience() });
       if (response.type === "opaqueredirect") {
         say("You are logged out. Reload the page to log in again.");
       } else if (response.status === 404) {
@@ -86,6 +93,7 @@ async function look() {
       say("The control plane cannot be reached; following goes on when it is back.");
     }
   }
+  isLooking = false;
   if (isFollowing()) timer = setTimeout(look, wait);
 }
 

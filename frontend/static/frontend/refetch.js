@@ -8,6 +8,7 @@
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
 import { follow } from "./live.js";
+import { patience } from "./requests.js";
 
 const AT_MOST_EVERY_MS = 500;
 const AT_LEAST_EVERY_MS = 3_000; // For what the stream leaves out.
@@ -21,38 +22,45 @@ export function refetch(page, { relevant, show, says }) {
   const connection = new Connection(document.getElementById("connection"), says);
   let seen = null;
   let isDue = false;
+  let isLooking = false;
   let isOver = false;
-  let timer = null;
   let etag = null;
 
+  /** One at a time: an older answer never comes after a newer one. */
   async function look() {
-    isDue = false;
-    timer = setTimeout(() => {
-      timer = null;
-      if (isDue && !isOver) look();
-    }, AT_MOST_EVERY_MS);
-    try {
-      const headers = { Accept: "application/json" };
-      if (etag) headers["If-None-Match"] = etag;
-      const response = await fetch(url, { headers, redirect: "manual" });
-      if (response.type === "opaqueredirect") return connection.set(false, true);
-      if (response.status === 304) return;
-      if (!response.ok) throw new Error(`${url} answered ${response.status}`);
-      etag = response.headers.get("ETag");
-      const value = await response.json();
-      if (value.now) setServerTime(value.now);
-      if ((await show(value)) === false) isOver = true;
-      tick(page);
-    } catch (error) {
-      isDue = true;
-      console.info(`What is new comes with the next try: ${error.message}`);
+    isLooking = true;
+    while (isDue && !isOver && !document.hidden) {
+      isDue = false;
+      const pause = new Promise((resolve) => setTimeout(resolve, AT_MOST_EVERY_MS));
+      try {
+        await lookOnce();
+      } catch (error) {
+        isDue = true;
+        console.info(`What is new comes with the next try: ${error.message}`);
+      }
+      await pause;
     }
+    isLooking = false;
+  }
+
+  async function lookOnce() {
+    const headers = { Accept: "application/json" };
+    if (etag) headers["If-None-Match"] = etag;
+    const response = await fetch(url, { headers, redirect: "manual", signal: patience() });
+    if (response.type === "opaqueredirect") return connection.set(false, true);
+    if (response.status === 304) return;
+    if (!response.ok) throw new Error(`${url} answered ${response.status}`);
+    const value = await response.json();
+    if (value.now) setServerTime(value.now);
+    if ((await show(value)) === false) isOver = true;
+    etag = response.headers.get("ETag"); // Of what is shown now.
+    tick(page);
   }
 
   function want() {
     if (isOver || document.hidden) return;
     isDue = true;
-    if (timer === null) look();
+    if (!isLooking) look();
   }
 
   setServerTime(now);
@@ -71,7 +79,8 @@ export function refetch(page, { relevant, show, says }) {
 
 /** Replace an element by the one with its id on the page as it is now. */
 export async function renew(id) {
-  const response = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
+  const headers = { Accept: "text/html" };
+  const response = await fetch(location.href, { headers, redirect: "manual", signal: patience() });
   if (!response.ok) throw new Error(`the page answered ${response.status}`);
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const found = page.getElementById(id);

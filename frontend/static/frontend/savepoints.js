@@ -3,6 +3,7 @@
 import { fill } from "./bind.js";
 import { localise } from "./times.js";
 import { refetch } from "./refetch.js";
+import { patience } from "./requests.js";
 
 const page = document.getElementById("savepoint-page");
 const announcer = document.getElementById("announcer");
@@ -19,7 +20,7 @@ async function show(value) {
 async function drawTree() {
   const headers = { Accept: "text/html" };
   if (etag) headers["If-None-Match"] = etag;
-  const response = await fetch(page.dataset.lineage, { headers, redirect: "manual" });
+  const response = await fetch(page.dataset.lineage, { headers, redirect: "manual", signal: patience() });
   if (response.status === 304) return;
   if (!response.ok) throw new Error(`${page.dataset.lineage} answered ${response.status}`);
   const isFirst = etag === null;

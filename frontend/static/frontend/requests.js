@@ -1,0 +1,19 @@
+// Requests for what changes: how long an answer is waited for, and which of several answers counts.
+
+/** A connection that broke without a word never brings an answer. */
+export const patience = () => AbortSignal.timeout(30_000);
+
+/**
+ * The newest of several requests for one place: answers may come in another order than they were
+ * asked for.
+ */
+export class Newest {
+  #controller = null;
+
+  /** For the request that is made now; the one before it ends with an AbortError. */
+  signal() {
+    this.#controller?.abort();
+    this.#controller = new AbortController();
+    return this.#controller.signal;
+  }
+}
