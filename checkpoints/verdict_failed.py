@@ -1,5 +1,7 @@
 """Why a checkpoint failed, in the words of its cause. Pure."""
 
+import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -83,6 +85,22 @@ _REASONS: Mapping[FailureReason, _Reason] = {
 _OTHER = _Reason("it was given up", _NOTHING_LOST)
 _OF_ATTEMPT = (FailureReason.JOB_FAILOVER, FailureReason.TASK_FAILURE)
 
+# How the driver's words for the end of an attempt begin, where it was not a subtask's function.
+_SLOT = re.compile(r"(?:the worker process of )?slot (?P<index>\d+)\b")
+_CHECKPOINT = re.compile(r"checkpoint (?P<number>\d+) failed\b")
+_SIGNAL = re.compile(r"killed by signal (?P<number>\d+)\b")
+_NATIVE_CRASH = (
+    "That is a crash in native code: look at the extension modules that the functions of this slot "
+    "call, and at what the process wrote last."
+)
+_SIGNALS: Mapping[int, str] = {
+    signal.SIGKILL: (
+        "If nobody ended it by hand, the kernel did because memory ran out: see the kernel's log "
+        "of that host. Give the slots more memory, or spread the state over more of them."
+    ),
+    **dict.fromkeys((signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV), _NATIVE_CRASH),
+}
+
 
 def judge(facts: Facts) -> Verdict:
     """The verdict on an aborted checkpoint."""
@@ -124,13 +142,7 @@ def _of_cause(facts: Facts, cause: str) -> Finding:
     text = error("\n".join(filter(None, [said, rest])))
     stack = cause.strip() if rest.strip() else ""
     if subtask is None:
-        found = Finding(text, stack=stack)
-        found.culprits = _of_slot(facts, first)
-        if found.culprits:
-            index = key_of(found.culprits[0])[1]
-            where = facts.slot(("", index)).text
-            found.because.append(f"Slot {index}{where} ran {', '.join(found.culprits)}.")
-        return found
+        return _of_process(facts, first, Finding(text, stack=stack))
     key = key_of(subtask)
     found = Finding(f"{subtask}: {text}" if text else subtask, culprits=[subtask], stack=stack)
     found.because.append(
@@ -154,13 +166,20 @@ def _subtask(facts: Facts, first: str) -> tuple[str | None, str]:
     return None, first
 
 
-def _of_slot(facts: Facts, first: str) -> list[str]:
-    """The subtasks of the slot that the cause speaks of (``slot 1 on node-3 was lost``)."""
-    words = first.split()
-    if len(words) < 2 or words[0] != "slot" or not words[1].isdigit():
-        return []
-    index = int(words[1])
-    return [name_of((c, index)) for c, count in facts.parallelism.items() if index < count]
+def _of_process(facts: Facts, first: str, found: Finding) -> Finding:
+    """With what follows from the slot, signal or checkpoint that the cause speaks of."""
+    if slot := _SLOT.match(first):
+        index = int(slot["index"])
+        chains = facts.parallelism.items()
+        found.culprits = [name_of((chain, index)) for chain, count in chains if index < count]
+        if found.culprits:
+            where = facts.slot(("", index)).text
+            found.because.append(f"Slot {index}{where} ran {', '.join(found.culprits)}.")
+    if (sent := _SIGNAL.search(first)) and (advice := _SIGNALS.get(int(sent["number"]))):
+        found.advice.append(advice)
+    if failed := _CHECKPOINT.match(first):
+        found.advice.append(f"See checkpoint {failed['number']}: why it failed is said there.")
+    return found
 
 
 def _progress(facts: Facts) -> str:

@@ -20,6 +20,7 @@ from weir.protocol.lifecycle import SubtaskStatus
 DOING_LISTED = 6  # Subtasks of which it is said what they do; the rest is counted.
 SENDERS_NAMED = 3
 _RUNS = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
+_OF_SLOT = (Why.STUCK, Why.SILENT)  # What all subtasks of a slot have in common.
 _GRAVITY = {
     Why.STUCK: 5,
     Why.SILENT: 4,
@@ -60,6 +61,8 @@ def waiting(facts: Facts, tense: Tense) -> Finding | None:
         found.because.clear()  # Below it is said what it does; once is enough.
     chains = {worst.key[0]}
     for other, its_root in ranked[1:]:
+        if worst.why in _OF_SLOT and (other.why, other.key[1]) == (worst.why, worst.key[1]):
+            continue  # The same thing once more.
         if _GRAVITY[other.why] >= _GRAVITY[Why.BUSY] and other.key[0] not in chains:
             chains.add(other.key[0])
             second = _of_root(facts, other, its_root, tense)

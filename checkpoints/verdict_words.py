@@ -84,10 +84,9 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
 def of_silence(facts: Facts, key: Key, silent_ms: float, tense: Tense) -> Finding:
     """A subtask that nothing is heard of while others report."""
     name, slot = name_of(key), facts.slot(key).text
-    verb = "had said" if tense is Tense.PAST else "has said"
+    runs, says = ("ran", "had said") if tense is Tense.PAST else ("runs", "has said")
     return Finding(
-        f"{name} {verb} nothing for {rough_duration(silent_ms)} (slot {key[1]}"
-        + (f", {slot[2:-1]})" if slot else ")"),
+        f"slot {key[1]}{slot}, where {name} {runs}, {says} nothing for {rough_duration(silent_ms)}",
         f"{name} (silent for {rough_duration(silent_ms)})",
         because=["Subtasks of other slots reported meanwhile, so it is this slot, not the driver."],
         advice=[

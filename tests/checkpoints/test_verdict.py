@@ -324,15 +324,18 @@ def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None
 @pytest.mark.parametrize(
     ("doing", "words"),
     [
-        (running(stall=Stall(T0, 590_000.0, STACK)), "was stuck in enrich (orders.py:41)"),
-        (running(rates=IDLE, silent_ms=12_000.0), "had said nothing for 12 s (slot 1, host node-1"),
-        (running(rates=IDLE, sent_on=True), "has sent its barrier on and was writing its snapshot"),
-        (Seen(SubtaskStatus.FAILED), "was failed"),
+        (running(stall=Stall(T0, 590_000.0, STACK)), "hourly-1 was stuck in enrich (orders.py:41)"),
+        (running(rates=IDLE, silent_ms=12_000.0), "hourly-1 ran, had said nothing for 12 s"),
+        (
+            running(rates=IDLE, sent_on=True),
+            "hourly-1 has sent its barrier on and was writing its snapshot",
+        ),
+        (Seen(SubtaskStatus.FAILED), "hourly-1 was failed"),
     ],
 )
 def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None:
     found = verdict.of(waits(*SINKS, (("hourly", 1), doing)))
-    assert f"hourly-1 {words}" in found.headline
+    assert words in found.headline
     assert found.culprits == ("hourly-1",)
 
 
@@ -375,7 +378,18 @@ def test_two_culprits_of_one_wait_are_both_named() -> None:
         )
     )
     assert found.culprits == ("hourly-1", "enrich-0")
-    assert any(line.startswith("Also: enrich-0 had said nothing") for line in found.because)
+    assert any(
+        line.startswith("Also: slot 0")
+        and line.endswith("enrich-0 ran, had said nothing for 30 s.")
+        for line in found.because
+    )
+
+
+def test_a_silent_slot_is_named_once_with_where_it_is() -> None:
+    silent = running(rates=IDLE, silent_ms=12_000.0)
+    found = verdict.of(waits(*SINKS, (("source", 1), silent), (("enrich", 1), silent)))
+    assert "slot 1 (host node-1, process 4701), where " in found.headline
+    assert not any(line.startswith("Also: ") for line in found.because)
 
 
 def test_without_evidence_an_expired_checkpoint_says_how_many_are_missing() -> None:
@@ -453,6 +467,25 @@ def test_a_lost_slot_names_host_and_subtasks() -> None:
     assert "slot 1 on node-1 was lost" in found.headline
     assert found.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
     assert any("process 4701" in line for line in found.because)
+
+
+@pytest.mark.parametrize(
+    ("signal", "advice"), [("9", "memory ran out"), ("11", "a crash in native code")]
+)
+def test_a_killed_worker_process_names_its_slot_and_what_such_a_kill_means(
+    signal: str, advice: str
+) -> None:
+    cause = f"the worker process of slot 1 (pid 4701) ended: killed by signal {signal}"
+    found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
+    assert found.headline == f"The job failed while it was under way: {cause}."
+    assert found.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
+    assert advice in found.advice[0]
+
+
+def test_a_victim_of_another_checkpoint_s_failure_leads_to_that_one() -> None:
+    cause = "checkpoint 25 failed: checkpoint_expired; that is one more than tolerated"
+    found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
+    assert found.advice[0] == "See checkpoint 25: why it failed is said there."
 
 
 @pytest.mark.parametrize("reason", FailureReason)

@@ -1,6 +1,8 @@
 """A running job gets into one trouble after the other, and each time the verdict says which."""
 
+import os
 import shutil
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -71,11 +73,21 @@ def test_the_verdict_names_what_was_injected(plane: Plane, tmp_path: Path) -> No
     switches = tmp_path / "switches"
     job = submitted(plane, tmp_path, switches)
     job.await_completed(beyond=2)
-    before = quick_again(job)
-    calm = verdict_of(job, before)
+    calm = verdict_of(job, quick_again(job))
     assert calm["tone"] == "good", calm
     assert calm["headline"].startswith("All is well: it took "), calm
 
+    for trouble_of in (slow, both_slow, stuck, skewed, slow_storage, silent_then_gone, expired):
+        quick_again(job)
+        trouble_of(job, switches)
+
+    job.ask("cancel")
+    job.await_status("canceled")
+    shutil.rmtree(switches)
+
+
+def slow(job: PlaneJob, switches: Path) -> None:
+    """One subtask takes too long for each record."""
     with on(switches, "slow"):
         time.sleep(RATES_S)
         found = verdict_of(job, long_one(job, job.newest_completed())["number"])
@@ -84,17 +96,40 @@ def test_the_verdict_names_what_was_injected(plane: Plane, tmp_path: Path) -> No
     assert "work-1 was slow, busy" in found["headline"], found
     assert found["channel"]["receiver"] == "work-1", found
 
-    before = quick_again(job)
+
+def both_slow(job: PlaneJob, switches: Path) -> None:
+    """Two do, of operators on two branches."""
+    with on(switches, "both"):
+        time.sleep(RATES_S)
+        beyond = job.newest_completed()
+
+        def found_both() -> dict[str, Any] | None:
+            numbers = [c["number"] for c in job.checkpoints(status="completed")]
+            found = (verdict_of(job, number) for number in numbers if number > beyond)
+            return next((one for one in found if len(one["culprits"]) > 1), None)
+
+        found = dict(wait_for("a verdict on both", found_both, 60.0))
+    assert found["tone"] == "warn", found
+    assert set(found["culprits"]) == {"work-1", "audit-0"}, found
+    assert found["headline"].startswith("Two operators were slow, "), found
+    assert all(f"{culprit} (busy " in found["headline"] for culprit in found["culprits"]), found
+
+
+def stuck(job: PlaneJob, switches: Path) -> None:
+    """A call does not return for some seconds."""
+    before = job.newest_completed()
     with on(switches, "block"):
-        stuck = under_way(job, lambda v: "work-1 has been stuck" in v["headline"])
-        assert stuck["tone"] == "warn", stuck
+        now = under_way(job, lambda v: "work-1 has been stuck" in v["headline"])
+        assert now["tone"] == "warn", now
         found = verdict_of(job, long_one(job, before)["number"])
-    for one in (stuck, found):
+    for one in (now, found):
         assert one["culprits"] == ["work-1"], one
         assert "stuck in look_up_rates (trouble.py:" in one["headline"], one
         assert "time.sleep(BLOCKED_S)" in one["stack"], one
 
-    quick_again(job)
+
+def skewed(job: PlaneJob, switches: Path) -> None:
+    """All records have one key."""
     with on(switches, "skewed"):
         time.sleep(RATES_S)
         found = verdict_of(job, long_one(job, job.newest_completed())["number"])
@@ -104,7 +139,9 @@ def test_the_verdict_names_what_was_injected(plane: Plane, tmp_path: Path) -> No
     assert "records" in found["headline"], found  # Many times those of its sibling.
     assert any("salt the key" in line for line in found["advice"]), found
 
-    quick_again(job)
+
+def slow_storage(job: PlaneJob, switches: Path) -> None:
+    """Every snapshot takes long to write."""
     with on(switches, "storage"):
         # Whatever is under way may have been written before.
         (newest, *_) = job.checkpoints()
@@ -112,9 +149,45 @@ def test_the_verdict_names_what_was_injected(plane: Plane, tmp_path: Path) -> No
     assert found["tone"] == "warn", found
     assert found["headline"].startswith("The checkpoint storage was slow: slot "), found
 
-    job.ask("cancel")
-    job.await_status("canceled")
-    shutil.rmtree(switches)
+
+def silent_then_gone(job: PlaneJob, switches: Path) -> None:
+    """A slot's process is stopped, says nothing any more, and is killed."""
+    pid = job.worker_pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        silent = under_way(job, lambda v: "has said nothing" in v["headline"])
+        number = job.await_pending()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert "slot 0 (host " in silent["headline"], silent
+    assert f"process {pid})" in silent["headline"], silent
+    assert not any(line.startswith("Also: ") for line in silent["because"]), silent
+    gone = of_failed(job, number)
+    assert f"the worker process of slot 0 (pid {pid}) ended: killed by signal 9" in gone["headline"]
+    assert {"numbers-0", "work-0", "audit-0"} <= set(gone["culprits"]), gone
+    assert "memory" in gone["advice"][0], gone
+
+
+def expired(job: PlaneJob, switches: Path) -> None:
+    """A call does not return until the checkpoint's time is over, which fails the job."""
+    with on(switches, "hang"):
+        under_way(job, lambda v: "work-1 has been stuck" in v["headline"])
+        found = of_failed(job, job.await_pending())
+    assert found["tone"] == "bad", found
+    assert found["headline"].startswith("Timed out after "), found
+    assert "because work-1 was stuck in await_lock (trouble.py:" in found["headline"], found
+    assert found["culprits"] == ["work-1"], found
+    assert "time.sleep(HELD_S)" in found["stack"], found
+
+
+def of_failed(job: PlaneJob, number: int) -> dict[str, Any]:
+    """The verdict on a checkpoint once it has failed."""
+
+    def failed() -> bool:
+        return bool(job.get(f"checkpoints/{number}")["status"] == "aborted")
+
+    wait_for(f"the end of checkpoint {number}", failed)
+    return verdict_of(job, number)
 
 
 def under_way(job: PlaneJob, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
