@@ -138,18 +138,22 @@ def _of_cause(facts: Facts, cause: str) -> Finding:
     first, _, rest = cause.strip().partition("\n")
     if not first:
         return Finding("")
+    is_full = "Errno 28" in cause or "No space left" in cause
     subtask, said = _subtask(facts, first)
     text = error("\n".join(filter(None, [said, rest])))
     stack = cause.strip() if rest.strip() else ""
     if subtask is None:
-        return _of_process(facts, first, Finding(text, stack=stack))
+        found = _of_process(facts, first, Finding(text, stack=stack))
+        if is_full:
+            found.advice.append("Free space in the checkpoint storage.")
+        return found
     key = key_of(subtask)
     found = Finding(f"{subtask}: {text}" if text else subtask, culprits=[subtask], stack=stack)
     found.because.append(
         f"{subtask} ({facts.label(key[0])}) ran in slot {key[1]}{facts.slot(key).text}."
     )
     found.path = [hop(facts, key)]
-    if "Errno 28" in cause or "No space left" in cause:
+    if is_full:
         found.advice.append(f"Free space where slot {key[1]}{facts.slot(key).text} writes.")
     return found
 

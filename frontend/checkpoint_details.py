@@ -331,18 +331,24 @@ def states(
     checkpoint: Checkpoint,
     before: Checkpoint | None,
 ) -> list[Json]:
-    """The state of each operator, and of the same one in the checkpoint before."""
+    """The state of each operator, and of the same one in the checkpoint before.
+
+    As long as subtasks of an operator are missing there is no difference to speak of.
+    """
     now = {row.operator: row for row in totals if row.checkpoint_id == checkpoint.pk}
     then = {
         row.operator: row for row in totals if before is not None and row.checkpoint_id == before.pk
     }
     names = {row.uid: row.name for row in operators}
+    subtask_counts = {row.uid: row.parallelism for row in operators}
+    is_whole = checkpoint.status in COMPLETED_ONCE
     order = {row.uid: at for at, row in enumerate(operators)}
     found = []
     for uid in sorted({*now, *then}, key=lambda uid: (order.get(uid, len(order)), uid)):
         here, there = now.get(uid), then.get(uid)
         state_bytes = here.state_bytes if here else 0
         before_bytes = there.state_bytes if there else 0
+        is_all = is_whole or (here is not None and here.count == subtask_counts.get(uid))
         found.append(
             {
                 "uid": uid,
@@ -353,7 +359,9 @@ def states(
                 "before_bytes": before_bytes if then else None,
                 "state": size(state_bytes) if here else NOTHING,
                 "before": size(before_bytes) if there else NOTHING,
-                "difference": _difference(state_bytes, before_bytes) if then else NOTHING,
+                "difference": _difference(state_bytes, before_bytes)
+                if then and is_all
+                else NOTHING,
                 "written": size(here.written_bytes) if here else NOTHING,
                 "in_flight": size(here.in_flight_bytes) if here else NOTHING,
             }

@@ -455,6 +455,12 @@ def test_a_snapshot_that_could_not_be_written_names_subtask_and_error() -> None:
     assert found.advice[0] == "Free space where slot 1 (host node-1, process 4701) writes."
 
 
+def test_a_full_storage_is_said_whoever_met_it() -> None:
+    cause = "OSError: [Errno 28] No space left on device"
+    found = aborted(FailureReason.FINALIZE_CHECKPOINT_FAILURE, cause=cause)
+    assert found.advice[0] == "Free space in the checkpoint storage."
+
+
 def test_a_failed_attempt_names_the_subtask_that_failed() -> None:
     cause = "hourly-1 failed\nTraceback (most recent call last):\n  File x\nValueError: bad row"
     found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)

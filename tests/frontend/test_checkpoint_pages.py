@@ -346,6 +346,19 @@ def test_state_is_compared_with_the_last_that_completed(viewer: Client, job: Job
     assert "there is nothing to compare with" in text(one(viewer, job, 5))
 
 
+def test_an_operator_s_state_differs_once_all_of_it_is_there(viewer: Client, job: Job) -> None:
+    rows_checkpoint.acknowledged(rows.checkpoint(job, 1), state_bytes=30_000)
+    under_way = rows.checkpoint(job, 2, status=CheckpointStatus.PENDING)
+    rows.acknowledge(under_way, "hourly", 0, state_bytes=40_000)
+    said = text(one(viewer, job, 2))
+    assert "Of the subtasks that have acknowledged so far." in said
+    assert "hourly 1 40.0 kB 60.0 kB –" in said
+    assert "totals 0 – 60.0 kB –" in said
+    assert "%)" not in said
+    rows.acknowledge(under_way, "hourly", 1, state_bytes=40_000)
+    assert "hourly 2 80.0 kB 60.0 kB +20.0 kB (+33%)" in text(one(viewer, job, 2))
+
+
 def test_acknowledgements_are_sorted_filtered_and_paged(viewer: Client, job: Job) -> None:
     wide(job)
 
