@@ -11,6 +11,7 @@ from checkpoints.verdict_stacks import error
 from checkpoints.verdict_waiting import names, waiting
 from checkpoints.verdict_words import Tense, hop
 from controlplane.formatting import duration, number, plural
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import FailureReason
 
 MISSING_NAMED = 5
@@ -87,7 +88,8 @@ _OF_ATTEMPT = (FailureReason.JOB_FAILOVER, FailureReason.TASK_FAILURE)
 
 # How the driver's words for the end of an attempt begin, where it was not a subtask's function.
 _SLOT = re.compile(r"(?:the worker process of )?slot (?P<index>\d+)\b")
-_CHECKPOINT = re.compile(r"checkpoint (?P<number>\d+) failed\b")
+_TEMPLATE = re.compile(r"the template process of this slot died with exit code (?P<code>-?\d+)")
+_CHECKPOINT = re.compile(rf"(?:{'|'.join(CheckpointKind)}) (?P<number>\d+) failed\b")
 _SIGNAL = re.compile(r"killed by signal (?P<number>\d+)\b")
 _NATIVE_CRASH = (
     "That is a crash in native code: look at the extension modules that the functions of this slot "
@@ -143,8 +145,10 @@ def _of_cause(facts: Facts, cause: str) -> Finding:
     text = error("\n".join(filter(None, [said, rest])))
     stack = cause.strip() if rest.strip() else ""
     if subtask is None:
-        found = _of_process(facts, first, Finding(text, stack=stack))
-        if is_full:
+        if _SLOT.match(first):
+            text = first  # What the process wrote last is below.
+        found = _of_process(facts, cause, Finding(text, stack=stack))
+        if is_full and facts.times.reason not in _OF_ATTEMPT:
             found.advice.append("Free space in the checkpoint storage.")
         return found
     key = key_of(subtask)
@@ -170,18 +174,24 @@ def _subtask(facts: Facts, first: str) -> tuple[str | None, str]:
     return None, first
 
 
-def _of_process(facts: Facts, first: str, found: Finding) -> Finding:
+def _of_process(facts: Facts, cause: str, found: Finding) -> Finding:
     """With what follows from the slot, signal or checkpoint that the cause speaks of."""
-    if slot := _SLOT.match(first):
+    cause = cause.strip()
+    if slot := _SLOT.match(cause):
         index = int(slot["index"])
         chains = facts.parallelism.items()
         found.culprits = [name_of((chain, index)) for chain, count in chains if index < count]
         if found.culprits:
             where = facts.slot(("", index)).text
             found.because.append(f"Slot {index}{where} ran {', '.join(found.culprits)}.")
-    if (sent := _SIGNAL.search(first)) and (advice := _SIGNALS.get(int(sent["number"]))):
+    number_of = 0
+    if template := _TEMPLATE.search(cause):  # Its children are ended with it.
+        number_of = -int(template["code"])
+    elif sent := _SIGNAL.search(cause.partition("\n")[0]):
+        number_of = int(sent["number"])
+    if advice := _SIGNALS.get(number_of):
         found.advice.append(advice)
-    if failed := _CHECKPOINT.match(first):
+    if failed := _CHECKPOINT.match(cause):
         found.advice.append(f"See checkpoint {failed['number']}: why it failed is said there.")
     return found
 

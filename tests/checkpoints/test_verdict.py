@@ -476,14 +476,26 @@ def test_a_lost_slot_names_host_and_subtasks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signal", "advice"), [("9", "memory ran out"), ("11", "a crash in native code")]
+    ("ended", "advice"),
+    [
+        ("killed by signal 9", "memory ran out"),
+        ("killed by signal 11", "a crash in native code"),
+        # Weir itself ends the children of a template that is gone.
+        (
+            "killed by signal 9\nthe template process of this slot died with exit code -11",
+            "a crash in native code",
+        ),
+        ("killed by signal 9\nthe template process of this slot died with exit code 1", "Look at"),
+        ("exit 1\nTraceback (most recent call last):\nValueError: of a log", "Look at"),
+    ],
 )
 def test_a_killed_worker_process_names_its_slot_and_what_such_a_kill_means(
-    signal: str, advice: str
+    ended: str, advice: str
 ) -> None:
-    cause = f"the worker process of slot 1 (pid 4701) ended: killed by signal {signal}"
+    cause = f"the worker process of slot 1 (pid 4701) ended: {ended}"
     found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
-    assert found.headline == f"The job failed while it was under way: {cause}."
+    (first, *_) = cause.splitlines()
+    assert found.headline == f"The job failed while it was under way: {first}."
     assert found.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
     assert advice in found.advice[0]
 

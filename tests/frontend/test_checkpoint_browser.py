@@ -38,6 +38,9 @@ def test_a_checkpoint_under_way_becomes_its_final_form_without_a_reload(window: 
     rows.drive(job, rows.chain_acknowledged(1, "flights", 0))
     window.sees(".operators", "waiting for flights-1")
     drawn(window, "#timeline")
+    # What comes soon after that is drawn as well, though nothing else happens.
+    rows.drive(job, rows.chain_acknowledged(1, "hourly", 0))
+    window.sees("#acknowledgements", "hourly-0")
 
     rows.complete(job, 1, arrived_ms=(35.0, 0.0))
     window.sees("#checkpoint header", "Checkpoint 1 Completed")
@@ -125,3 +128,9 @@ def test_a_section_that_cannot_be_fetched_says_so_and_comes_with_another_try(
     window.do(lambda page: page.unroute("**/storage?*"))
     window.do(lambda page: page.click("#storage a:has-text('Try again')"))
     window.sees("#storage", "4 files, 160 kB in all")
+    # The server's own link for another try: there is no manifest.
+    window.sees("#storage", "The manifest cannot be read")
+    window.do(lambda page: page.evaluate("document.querySelector('#storage dl').remove()"))
+    window.do(lambda page: page.click("#storage a:has-text('Try again')"))
+    window.sees("#storage dl", "Manifest")
+    assert window.count("#checkpoint") == 1

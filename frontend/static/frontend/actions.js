@@ -1,5 +1,7 @@
 // Sends the page's forms without leaving it; without this script they work as forms do.
 
+import { patience } from "./requests.js";
+
 export function watch(root, result) {
   for (const form of root.querySelectorAll("form[data-confirm]")) {
     form.addEventListener("submit", (event) => {
@@ -45,6 +47,7 @@ async function send(form, result) {
       method: "POST",
       body: new FormData(form),
       headers: { Accept: "application/json" },
+      signal: patience(),
     });
     const isJson = response.headers.get("Content-Type")?.includes("json");
     const answer = isJson ? await response.json() : null;

@@ -7,17 +7,22 @@ import { patience } from "./requests.js";
 
 let loading = null;
 
+const PLOTLY_MS = 120_000; // Half a megabyte over a slow line.
+
 /** Plotly, loaded when the first picture needs it. */
 function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
+    const giveUp = () => {
+      loading = null;
+      script.remove();
+      reject(new Error("Plotly could not be loaded"));
+    };
     script.src = url;
     script.addEventListener("load", () => resolve(window.Plotly));
-    script.addEventListener("error", () => {
-      loading = null;
-      reject(new Error("Plotly could not be loaded"));
-    });
+    script.addEventListener("error", giveUp);
     document.head.append(script);
+    setTimeout(() => { if (!window.Plotly) giveUp(); }, PLOTLY_MS);
   });
   return loading;
 }

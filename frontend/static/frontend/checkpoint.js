@@ -9,7 +9,7 @@ import { isOwnPath } from "./addresses.js";
 import { fill } from "./bind.js";
 import { Chart } from "./charts.js";
 import { tick } from "./clock.js";
-import { refetch } from "./refetch.js";
+import { LATER, refetch } from "./refetch.js";
 import { Newest, patience } from "./requests.js";
 import { localise } from "./times.js";
 
@@ -60,6 +60,7 @@ function lead(element, url) {
 
 /** Fetch a section into its place; what is there stays until then, and says why if nothing came. */
 async function load(part, url) {
+  url ||= part.dataset.shown || part.dataset.part; // An empty one is a second try.
   const wanted = new URL(url, location.href);
   wanted.searchParams.set("part", "1");
   if (!parts.has(part)) parts.set(part, new Newest());
@@ -205,6 +206,8 @@ document.addEventListener("change", (event) => {
 window.addEventListener("popstate", () => {
   if (here() !== asked) turning = turn("");
 });
+// Some browsers let requests fail as soon as another page is on its way.
+window.addEventListener("beforeunload", () => pages.signal());
 
 // While it is under way --------------------------------------------------------------------------
 
@@ -212,33 +215,49 @@ let drawn = 0;
 let revision = null;
 
 async function follow(value) {
-  await turning;
+  for (let awaited = null; awaited !== turning; ) {
+    awaited = turning;
+    await awaited;
+  }
   const page = article();
   if (value.is_under_way) {
     fill(page, value);
     tick(page);
-    if (value.revision === revision || Date.now() - drawn < SWAP_EVERY_MS) return true;
-    revision = value.revision;
+    if (value.revision === revision) return true;
+    if (Date.now() - drawn < SWAP_EVERY_MS) return LATER;
     drawn = Date.now();
     // Where somebody reads on, only pictures change below them.
     if (!page.contains(document.activeElement)) await swap();
-    await refresh();
+    redraw();
+    revision = value.revision;
     return true;
   }
   if (!(await swap())) throw new Error("the viewer wants another part of it first");
-  await refresh();
+  redraw();
   announcer.textContent = `Checkpoint ${page.dataset.number} is now: ${value.status.text}.`;
   return false;
 }
 
-function refresh() {
-  const page = article();
-  const sections = [...page.querySelectorAll("[data-part]")];
-  const outside = [...charts].filter(([element]) => page.contains(element) && !element.closest("[data-part]"));
-  return Promise.all([
-    ...sections.map((part) => load(part, part.dataset.shown)),
-    ...outside.map(([, chart]) => chart.refresh()),
-  ]);
+let isStale = false;
+let isRedrawing = false;
+
+/** All pictures and sections anew, one round after the other; what fails stays as it is. */
+async function redraw() {
+  isStale = true;
+  if (isRedrawing) return;
+  isRedrawing = true;
+  while (isStale) {
+    isStale = false;
+    const page = article();
+    const sections = [...page.querySelectorAll("[data-part]")];
+    const outside = [...charts].filter(([element]) => page.contains(element) && !element.closest("[data-part]"));
+    const ends = await Promise.allSettled([
+      ...sections.map((part) => load(part)),
+      ...outside.map(([, chart]) => chart.refresh()),
+    ]);
+    for (const { reason } of ends) if (reason) console.info(`A picture stays as it is: ${reason.message}`);
+  }
+  isRedrawing = false;
 }
 
 mount(document);

@@ -3,6 +3,8 @@
 // Texts and tooltips are the elements with data-part; what is filled has its full width in
 // data-full. A picture of another graph (a restart with a changed pipeline) is fetched anew.
 
+import { patience } from "./requests.js";
+
 export class Graph {
   #scope;
   #fetching = false;
@@ -30,7 +32,7 @@ export class Graph {
     if (this.#fetching) return;
     this.#fetching = true;
     try {
-      const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+      const response = await fetch(location.href, { headers: { Accept: "text/html" }, signal: patience() });
       if (!response.ok) throw new Error(`the page answered ${response.status}`);
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       const found = page.querySelector("[data-scope=graph]");

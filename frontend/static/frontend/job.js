@@ -61,8 +61,9 @@ async function fetchRest() {
     const value = await response.json();
     for (const scope of scopes) fill(scope, value);
     tick(page);
-    await drawAll();
-    if (!signal.aborted) shown = revision;
+    // Numbers do not wait for pictures that come slowly, as with the first one Plotly itself does.
+    const isDrawn = await Promise.race([drawAll().then(() => true), pause.then(() => false)]);
+    if (isDrawn && !signal.aborted) shown = revision;
   } catch (error) {
     if (!signal.aborted) console.info(`Details come with the next try: ${error.message}`);
   }

@@ -4,8 +4,10 @@
 import { fill } from "./bind.js";
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
+import { patience } from "./requests.js";
 
 const EVERY_MS = 3_000;
+const ANSWER_MS = 10_000; // For one look.
 
 const page = document.getElementById("jobs");
 const connection = new Connection(
@@ -26,11 +28,14 @@ function drawSparklines(jobs) {
   }
 }
 
+let isLooking = false;
+
 async function refresh() {
-  if (document.hidden) return;
+  if (document.hidden || isLooking) return;
+  isLooking = true;
   try {
     const headers = { Accept: "application/json" };
-    const response = await fetch(page.dataset.url, { headers, redirect: "manual" });
+    const response = await fetch(page.dataset.url, { headers, redirect: "manual", signal: patience(ANSWER_MS) });
     if (response.type === "opaqueredirect") {
       connection.set(false, true);
       return;
@@ -44,6 +49,8 @@ async function refresh() {
     connection.set(true);
   } catch {
     connection.set(false);
+  } finally {
+    isLooking = false;
   }
 }
 

@@ -8,17 +8,21 @@ const page = document.getElementById("recovery");
 const element = page.querySelector("[data-figure=recovery]");
 const chart = element && new Chart(element, page.dataset.figureUrl, page.dataset.plotly);
 
-async function show(value) {
+function show(value) {
   if (chart === null) {
     // The first attempt: the page has another shape from now on.
     if (value.attempts.length > 0) location.reload();
     return;
   }
   fill(page, value);
-  await chart.refresh();
+  draw();
 }
 
-chart?.refresh().catch((error) => console.info(`The timeline comes with the next try: ${error.message}`));
+function draw() {
+  chart?.refresh().catch((error) => console.info(`The timeline stays as it is: ${error.message}`));
+}
+
+draw();
 document.querySelector("tr[data-is-wanted]")?.scrollIntoView({ block: "center" });
 refetch(page, {
   relevant: ({ status, attempt, revisions }) => [status, attempt, revisions?.events],

@@ -13,9 +13,15 @@ import { patience } from "./requests.js";
 const AT_MOST_EVERY_MS = 500;
 const AT_LEAST_EVERY_MS = 3_000; // For what the stream leaves out.
 
+const ANSWER_MS = 10_000; // For one look, which the next ones wait for.
+
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+export const LATER = Symbol("later"); // What was shown is not all of the value yet.
+
 /**
  * Call `show(value)` with what `page.dataset.url` answers, whenever `relevant(snapshot)` changed.
- * Ends once `show` gives false.
+ * Ends once `show` gives false; where it gives LATER it is called again soon, as where it throws.
  */
 export function refetch(page, { relevant, show, says }) {
   const { events, url, now } = page.dataset;
@@ -26,16 +32,20 @@ export function refetch(page, { relevant, show, says }) {
   let isOver = false;
   let etag = null;
 
-  /** One at a time: an older answer never comes after a newer one. */
+  /** One at a time: an older answer never comes after a newer one. Failures make the pauses longer. */
   async function look() {
     isLooking = true;
+    let failures = 0;
     while (isDue && !isOver && !document.hidden) {
       isDue = false;
-      const pause = new Promise((resolve) => setTimeout(resolve, AT_MOST_EVERY_MS));
+      let pause = wait(AT_MOST_EVERY_MS);
       try {
         await lookOnce();
+        failures = 0;
       } catch (error) {
         isDue = true;
+        failures += 1;
+        pause = wait(Math.min(AT_MOST_EVERY_MS * failures, AT_LEAST_EVERY_MS));
         console.info(`What is new comes with the next try: ${error.message}`);
       }
       await pause;
@@ -46,14 +56,16 @@ export function refetch(page, { relevant, show, says }) {
   async function lookOnce() {
     const headers = { Accept: "application/json" };
     if (etag) headers["If-None-Match"] = etag;
-    const response = await fetch(url, { headers, redirect: "manual", signal: patience() });
+    const response = await fetch(url, { headers, redirect: "manual", signal: patience(ANSWER_MS) });
     if (response.type === "opaqueredirect") return connection.set(false, true);
     if (response.status === 304) return;
     if (!response.ok) throw new Error(`${url} answered ${response.status}`);
     const value = await response.json();
     if (value.now) setServerTime(value.now);
-    if ((await show(value)) === false) isOver = true;
-    etag = response.headers.get("ETag"); // Of what is shown now.
+    const shown = await show(value);
+    if (shown === LATER) isDue = true;
+    else etag = response.headers.get("ETag"); // Of what is shown now.
+    if (shown === false) isOver = true;
     tick(page);
   }
 

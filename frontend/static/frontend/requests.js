@@ -1,7 +1,7 @@
 // Requests for what changes: how long an answer is waited for, and which of several answers counts.
 
-/** A connection that broke without a word never brings an answer. */
-export const patience = () => AbortSignal.timeout(30_000);
+/** For one request: a connection that broke without a word never brings an answer. */
+export const patience = (ms = 30_000) => AbortSignal.timeout(ms);
 
 /**
  * The newest of several requests for one place: answers may come in another order than they were

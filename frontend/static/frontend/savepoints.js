@@ -24,13 +24,14 @@ async function drawTree() {
   if (response.status === 304) return;
   if (!response.ok) throw new Error(`${page.dataset.lineage} answered ${response.status}`);
   const isFirst = etag === null;
-  etag = response.headers.get("ETag");
   const found = new DOMParser().parseFromString(await response.text(), "text/html");
   const tree = document.getElementById("lineage");
   // What is on the page came with it; taking it away would take the focus with it.
-  if (isFirst && tree.contains(document.activeElement)) return;
-  tree.replaceWith(document.adoptNode(found.getElementById("lineage")));
-  localise(page);
+  if (!isFirst || !tree.contains(document.activeElement)) {
+    tree.replaceWith(document.adoptNode(found.getElementById("lineage")));
+    localise(page);
+  }
+  etag = response.headers.get("ETag"); // Of what is shown now.
 }
 
 function announce(savepoints) {
