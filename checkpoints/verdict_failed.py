@@ -184,12 +184,12 @@ def _of_process(facts: Facts, cause: str, found: Finding) -> Finding:
         if found.culprits:
             where = facts.slot(("", index)).text
             found.because.append(f"Slot {index}{where} ran {', '.join(found.culprits)}.")
-    number_of = 0
+    killed_by = 0
     if template := _TEMPLATE.search(cause):  # Its children are ended with it.
-        number_of = -int(template["code"])
+        killed_by = -int(template["code"])
     elif sent := _SIGNAL.search(cause.partition("\n")[0]):
-        number_of = int(sent["number"])
-    if advice := _SIGNALS.get(number_of):
+        killed_by = int(sent["number"])
+    if advice := _SIGNALS.get(killed_by):
         found.advice.append(advice)
     if failed := _CHECKPOINT.match(cause):
         found.advice.append(f"See checkpoint {failed['number']}: why it failed is said there.")

@@ -13,7 +13,10 @@ import tempfile
 
 TIMELESS = tuple(
     f"tests/{name}"
-    for name in ("graph", "protocol", "simulation", "api", "jobs", "checkpoints", "frontend")
+    for name in (
+        *("graph", "protocol", "simulation", "api", "jobs", "checkpoints", "frontend"),
+        *("controlplane", "deploy"),
+    )
 )
 NICENESS = 10
 TIMEOUT_S = 900  # Of one test: it gets what time the others leave.
