@@ -9,7 +9,7 @@ import { Graph } from "./graph.js";
 import { follow } from "./live.js";
 import { closeOnLeave } from "./menu.js";
 import { announce, begin } from "./progress.js";
-import { Newest, patience } from "./requests.js";
+import { Newest, patience, wait } from "./requests.js";
 
 const FETCH_EVERY_MS = 2_000; // At most: with a checkpoint a second, every second one is enough.
 
@@ -52,7 +52,7 @@ async function fetchRest() {
   const revision = wanted;
   const signal = rest.signal();
   isFetching = true;
-  const pause = new Promise((resolve) => setTimeout(resolve, FETCH_EVERY_MS));
+  const pause = wait(FETCH_EVERY_MS);
   try {
     const address = withWindow(page.dataset.details);
     const headers = { Accept: "application/json" };

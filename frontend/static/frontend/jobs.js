@@ -4,10 +4,9 @@
 import { fill } from "./bind.js";
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
-import { patience } from "./requests.js";
+import { LOOK_MS, patience } from "./requests.js";
 
 const EVERY_MS = 3_000;
-const ANSWER_MS = 10_000; // For one look.
 
 const page = document.getElementById("jobs");
 const connection = new Connection(
@@ -35,7 +34,7 @@ async function refresh() {
   isLooking = true;
   try {
     const headers = { Accept: "application/json" };
-    const response = await fetch(page.dataset.url, { headers, redirect: "manual", signal: patience(ANSWER_MS) });
+    const response = await fetch(page.dataset.url, { headers, redirect: "manual", signal: patience(LOOK_MS) });
     if (response.type === "opaqueredirect") {
       connection.set(false, true);
       return;

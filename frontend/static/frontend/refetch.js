@@ -8,14 +8,10 @@
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
 import { follow } from "./live.js";
-import { patience } from "./requests.js";
+import { LOOK_MS, patience, wait } from "./requests.js";
 
 const AT_MOST_EVERY_MS = 500;
 const AT_LEAST_EVERY_MS = 3_000; // For what the stream leaves out.
-
-const ANSWER_MS = 10_000; // For one look, which the next ones wait for.
-
-const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export const LATER = Symbol("later"); // What was shown is not all of the value yet.
 
@@ -56,7 +52,7 @@ export function refetch(page, { relevant, show, says }) {
   async function lookOnce() {
     const headers = { Accept: "application/json" };
     if (etag) headers["If-None-Match"] = etag;
-    const response = await fetch(url, { headers, redirect: "manual", signal: patience(ANSWER_MS) });
+    const response = await fetch(url, { headers, redirect: "manual", signal: patience(LOOK_MS) });
     if (response.type === "opaqueredirect") return connection.set(false, true);
     if (response.status === 304) return;
     if (!response.ok) throw new Error(`${url} answered ${response.status}`);
