@@ -13,15 +13,12 @@ from controlplane.accounts.models import Role
 from jobs.models import Driver, Job
 from tests.frontend import documents, rows
 from tests.frontend.browser import Window
+from tests.frontend.logging_in import log_in
 from tests.frontend.server import WebProcess, wait_for
 from tests.frontend.test_formatting import ROUGH
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-
-
-def log_in(window: Window, role: Role = Role.OPERATOR) -> None:
-    window.log_in(rows.user(role).username, rows.PASSWORD)
 
 
 def open_job(window: Window, job: Job) -> None:

@@ -9,16 +9,12 @@ import pytest
 from playwright.sync_api import Page
 
 from checkpoints import services
-from controlplane.accounts.models import Role
 from tests.frontend import rows, rows_checkpoint
 from tests.frontend.browser import Window
+from tests.frontend.logging_in import log_in
 from tests.frontend.server import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-
-
-def log_in(window: Window) -> None:
-    window.log_in(rows.user(Role.OPERATOR).username, rows.PASSWORD)
 
 
 def drawn(window: Window, section: str) -> None:

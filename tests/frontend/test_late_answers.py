@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Error, Page, Route
 
 from checkpoints import services
-from controlplane.accounts.models import Role
 from tests.frontend import rows, rows_checkpoint
 from tests.frontend.browser import Window
+from tests.frontend.logging_in import log_in
 from tests.frontend.server import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -43,10 +43,6 @@ def held(window: Window, pattern: str) -> Iterator[Callable[[], int]]:
         page.evaluate("fetch(location.href).then((answer) => answer.text()).then(() => null)")
 
     window.do(release)
-
-
-def log_in(window: Window) -> None:
-    window.log_in(rows.user(Role.OPERATOR).username, rows.PASSWORD)
 
 
 def sort_by(window: Window, column: str) -> None:

@@ -6,19 +6,15 @@ import pytest
 from playwright.sync_api import FilePayload
 
 from controlplane import clock
-from controlplane.accounts.models import Role
 from jobs.models import Job
 from tests.frontend import rows
 from tests.frontend.browser import Window
+from tests.frontend.logging_in import log_in
 from tests.frontend.server import wait_for
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 POLLED_S = 60.0  # Some looks at the server, also where the machine is busy.
-
-
-def log_in(window: Window) -> None:
-    window.log_in(rows.user(Role.OPERATOR).username, rows.PASSWORD)
 
 
 def search(window: Window, words: str) -> None:

@@ -8,12 +8,9 @@ from jobs import operations
 from jobs.models import Attempt, Job, Operation
 from tests.frontend import rows, rows_recovery
 from tests.frontend.browser import Window
+from tests.frontend.logging_in import log_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-
-
-def log_in(window: Window, role: Role = Role.OPERATOR) -> None:
-    window.log_in(rows.user(role).username, rows.PASSWORD)
 
 
 def acknowledge(job: Job, *which: tuple[str, int]) -> None:
