@@ -142,6 +142,7 @@ class JobConfig:
     spare_slots: int = 0
     allow_non_restored_state: bool = False
     allow_pickled_state: bool = False  # Restore state that was declared as pickles: it runs code.
+    object_reuse: bool = False  # Operators hand on the very objects they hold, without a copy.
     parameters: Mapping[str, str] = field(default_factory=dict)  # The pipeline's own arguments.
 
     def __post_init__(self) -> None:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tests.runtime.operator_harness import InlineWriter
-from weir.common.dynamic import DYNAMIC
 from weir.common.row import Row
 from weir.common.typeinfo import TypeInformation, Types, type_from_wire
+from weir.common.types.dynamic import DYNAMIC
 from weir.errors import ConfigError, RestoreError, SchemaError
 from weir.graph.key_groups import key_group_range
 from weir.ids import CheckpointId, StateHandle

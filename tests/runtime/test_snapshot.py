@@ -375,12 +375,11 @@ def test_pickled_state_is_restored_only_with_consent() -> None:
     assert two.keyed.get_state(pickled).value() == {1, 2}
 
 
-def test_a_value_that_does_not_fit_its_type_fails_the_snapshot_by_name() -> None:
+def test_a_value_that_does_not_fit_its_type_is_refused_when_it_is_put() -> None:
     one = Subtask()
     one.keyed.set_current_key(1)
-    one.keyed.get_state(VALUE).update("text")
-    with pytest.raises(SchemaError, match=r"state\.value: 'text'"):
-        one.snapshot(snapshot_writer(MemoryStore()))
+    with pytest.raises(SchemaError, match=r"state 'value': 'text' of type str does not fit LONG"):
+        one.keyed.get_state(VALUE).update("text")
 
 
 def test_a_program_that_declares_another_type_is_refused() -> None:

@@ -230,8 +230,8 @@ def test_without_a_live_view_values_are_not_copied() -> None:
     keyed = backend()
     basket = keyed.get_state(BASKET)
     keyed.set_current_key(1)
-    kept = [1]
-    basket.update(kept)
+    basket.update([1])
+    kept = basket.value()
     assert basket.value() is kept
     frozen = keyed.freeze(ONE)
     own = basket.value()

@@ -3,9 +3,11 @@
 import datetime as dt
 import math
 import pickle
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from weir.common.row import Row
 from weir.common.typeinfo import TypeInformation, Types, type_from_wire
+from weir.common.types.dynamic import DYNAMIC
 from weir.errors import SchemaError
 
 _instants = st.datetimes(
@@ -187,3 +190,84 @@ def test_only_a_type_that_holds_pickles_says_so() -> None:
     assert Types.MAP(Types.STRING(), Types.LIST(Types.PICKLED_BYTE_ARRAY())).has_pickles
     assert Types.ROW([Types.PICKLED_BYTE_ARRAY()]).has_pickles
     assert not Types.ROW([Types.STRING(), Types.LIST(Types.BIG_DEC())]).has_pickles
+
+
+AWKWARD: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers() | st.sampled_from([2**31, -(2**31) - 1, 2**63, 2**53 + 1, 2**25 + 1, 10**4500]),
+    st.floats() | st.sampled_from([-0.0, 1e39, 0.1]),
+    st.decimals(),
+    st.text(max_size=2) | st.just("\ud800"),
+    st.binary(max_size=2),
+    st.dates(),
+    st.times(timezones=st.none() | st.just(dt.UTC)),
+    st.datetimes(timezones=st.none() | st.timezones()),
+    st.sampled_from([np.int8(3), np.int64(2**40), np.float32(0.1), np.bool_(True), np.str_("n")]),
+)
+
+
+def _as_text(value: Any) -> str:
+    """The value with its classes, so that nan is nan, and 1 is not 1.0."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_as_text(k)}: {_as_text(v)}' for k, v in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}({', '.join(map(_as_text, value))})"
+    return f"{type(value).__name__} {value!r}"
+
+
+def _outcome(action: Callable[[], Any]) -> str:
+    try:
+        return _as_text(action())
+    except SchemaError:
+        return "refused"
+
+
+@settings(deadline=None, max_examples=300)
+@given(types.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.none() | pair[1] | AWKWARD)))
+def test_the_normal_form_of_a_value_is_what_comes_back_of_it(
+    case: tuple[TypeInformation, Any],
+) -> None:
+    kind, value = case
+    if kind.has_pickles:
+        return  # Pickles are not read back only to see that they can be.
+    stored = _outcome(lambda: kind.from_arrow(kind.to_arrow([value]))[0])
+    assert _outcome(lambda: kind.normaliser()(value)) == stored
+    assert _outcome(lambda: kind.normalise_all([value])[0]) == stored
+    assert _outcome(lambda: DYNAMIC.normaliser()(value)) == _outcome(
+        lambda: DYNAMIC.from_arrow(DYNAMIC.to_arrow([value]))[0]
+    )
+
+
+@settings(deadline=None)
+@given(types.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.lists(pair[1], max_size=3))))
+def test_what_normal_values_share_cannot_be_changed(
+    case: tuple[TypeInformation, list[Any]],
+) -> None:
+    kind, values = case
+    for made in (kind.normalise_all(list(values)), list(map(kind.normaliser(), values))):
+        assert not _mutable_parts(made[:]) & _mutable_parts(values)
+    for value in () if kind.has_pickles else values:
+        assert not _mutable_parts(DYNAMIC.normaliser()([value])) & _mutable_parts([value])
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "held"),
+    [
+        (Types.TUPLE([Types.INT(), Types.INT()]), [1, 2], (1, 2)),
+        (Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.INT()]), (1, 2), Row(a=1, b=2)),
+        (Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.INT()]), {"b": 2}, Row(a=None, b=2)),
+        (Types.FLOAT(), 0.1, 0.10000000149011612),
+        (Types.LONG(), np.int64(5), 5),
+        (Types.LIST(Types.DOUBLE()), (1, 2.5), [1.0, 2.5]),
+    ],
+)
+def test_a_value_becomes_what_its_type_holds(kind: TypeInformation, given: Any, held: Any) -> None:
+    assert _as_text(kind.normaliser()(given)) == _as_text(held)
+    assert _as_text(kind.normalise_all([given])) == _as_text([held])
+
+
+def test_a_field_that_the_type_does_not_have_is_refused() -> None:
+    kind = Types.ROW_NAMED(["a"], [Types.INT()])
+    with pytest.raises(SchemaError, match="has a field b that the type does not have"):
+        kind.normaliser()({"a": 1, "b": 2})

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.ownership import own_rows
 from weir.common.row import Row, rows_of
 from weir.common.typeinfo import RowTypeInfo, TypeInformation
 from weir.errors import SchemaError
@@ -124,6 +125,14 @@ class Batch:
             return Batch.of_columns(self.columns.take(pa.array(indices)), self.type, timestamps)
         rows = self.rows
         return Batch.of_rows([rows[i] for i in indices.tolist()], self.type, timestamps)
+
+    def copied(self) -> "Batch":
+        """The batch for a second consumer, whose changes to records the first one does not see."""
+        if self.is_columnar:
+            return Batch.of_columns(self.columns, self.type, self.timestamps)
+        immutable = self.type is not None and not self.type.is_mutable
+        rows = self.rows if immutable else own_rows(self.rows)
+        return self if rows is self.rows else Batch.of_rows(rows, self.type, self.timestamps)
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} {'columnar' if self.is_columnar else 'row'} records)"

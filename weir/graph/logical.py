@@ -50,6 +50,7 @@ class Operator:
     is_sink: bool = False
     keyed: bool = False  # Whether it may hold keyed state.
     files: str | None = None  # The directory that a file sink commits its output to.
+    location: str = ""  # File and line of the call that made it, for messages.
 
 
 @dataclass(frozen=True, slots=True)

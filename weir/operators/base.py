@@ -74,6 +74,13 @@ class OperatorContext:
     lineage: Lineage = UNKNOWN  # Nothing was restored, or nobody knows.
     rewinds_output: bool = True  # Whether that output is to be taken back; else it stays.
     late_records: int = 0  # Counted by operators that drop or divert late records.
+    object_reuse: bool = False  # Whether operators may hand on the very objects they hold.
+    location: str = ""  # File and line of the call that made the operator.
+
+    @property
+    def label(self) -> str:
+        """The operator as errors name it: ``'Map' (pipeline.py:12)``."""
+        return f"{self.name!r} ({self.location})" if self.location else repr(self.name)
 
 
 class Operator(ABC):

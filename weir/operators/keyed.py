@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weir.common.batch import Batch, builtin_name
-from weir.common.dynamic import DYNAMIC
-from weir.common.typeinfo import TypeInformation, Types, copy_object
+from weir.common.typeinfo import TypeInformation, Types
+from weir.common.types.dynamic import DYNAMIC
 from weir.errors import GraphError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
@@ -27,6 +27,7 @@ from weir.operators.functions import (
     TimeDomain,
     TimerService,
 )
+from weir.operators.hand_over import HandOver
 from weir.operators.keys import RowKeySelector, check_ownership, key_groups_of_keys
 from weir.operators.stateless import (
     CallOperator,
@@ -133,7 +134,7 @@ class KeyedInput:
         self._ctx = ctx
         self._selector = selector
         self.backend: KeyedStateBackend = ctx.state.keyed
-        self._left: Iterator[tuple[SlotKey, int]] = iter(())
+        self._places: list[tuple[SlotKey, int]] = []  # Of the records to come, the last one first.
 
     def keys_of(self, batch: Batch) -> tuple[list[Any], list[int]]:
         """Key and key group of every record.
@@ -165,14 +166,15 @@ class KeyedInput:
     def begin(self, batch: Batch) -> None:
         """Get the keys of a slice ready for ``under_key``."""
         _, slots, groups = self.places_of(batch)
-        self._left = zip(slots, groups, strict=True)
+        self._places = list(zip(slots, groups, strict=True))
+        self._places.reverse()
 
     def under_key(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """``function`` for record after record of the slice, each under its own key."""
         cursor = self.backend.cursor
 
         def call(row: Any) -> Any:
-            cursor.slot, cursor.group = next(self._left)
+            cursor.slot, cursor.group = self._places.pop()
             return function(row)
 
         return call
@@ -228,11 +230,17 @@ class ReduceOperator(FunctionOperator):
         """Open the function and the state."""
         super().open(ctx)
         self._input = KeyedInput(ctx, self._selector)
-        descriptor = ValueStateDescriptor("reduced", self._value_type or DYNAMIC)
-        self._reduced = ctx.state.keyed.get_state(descriptor)
+        kind = self._value_type or DYNAMIC
+        self._reduced = ctx.state.keyed.get_state(ValueStateDescriptor("reduced", kind))
+        self._normalise = kind.normaliser()
+        self._hand_over = HandOver(ctx, None)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
-        """Reduce a slice; state is read and written once per key where keys can share a dict."""
+        """Reduce a slice; state is read and written once per key where keys can share a dict.
+
+        What is carried from record to record is what state would give back, so the outcome does
+        not depend on slices.
+        """
         keys, groups = self._input.keys_of(batch)
         rows = batch.rows
         left = iter(rows)
@@ -240,11 +248,12 @@ class ReduceOperator(FunctionOperator):
         try:
             reduced = run(keys, groups, left)
         except Exception as error:
-            raise failure_at(self.ctx.name, rows, left, error) from error
+            raise failure_at(self.ctx.label, rows, left, error) from error
         self.ctx.output.emit(Batch.of_rows(reduced, self._value_type, batch.timestamps))
 
     def _by_key(self, keys: list[Any], groups: list[int], left: Iterator[Any]) -> list[Any]:
-        reduce, state = self._call, self._reduced
+        reduce, state, normalise = self._call, self._reduced, self._normalise
+        hand_over = self._hand_over.one
         set_key = self._input.backend.set_current_key_and_group
         current: dict[Any, Any] = {}
         group_of = dict(zip(keys, groups, strict=True))
@@ -254,31 +263,24 @@ class ReduceOperator(FunctionOperator):
             if known is _UNREAD:
                 set_key(key, group_of[key])
                 known = state.value()
-            value = row if known is None else reduce(known, row)
+            value = normalise(row if known is None else reduce(known, row))
             current[key] = value
-            out.append(value if type(value) is tuple else _handed_out(value))
+            out.append(hand_over(value))
         for key, value in current.items():
             set_key(key, group_of[key])
             state.update(value)
         return out
 
     def _one_by_one(self, keys: list[Any], groups: list[int], left: Iterator[Any]) -> list[Any]:
-        reduce, state = self._call, self._reduced
+        reduce, state, hand_over = self._call, self._reduced, self._hand_over.one
         set_key = self._input.backend.set_current_key_and_group
         out: list[Any] = []
         for key, group, row in zip(keys, groups, left, strict=True):
             set_key(key, group)
             known = state.value()
-            value = row if known is None else reduce(known, row)
-            state.update(value)
-            out.append(value if type(value) is tuple else _handed_out(value))
+            state.update(row if known is None else reduce(known, row))
+            out.append(hand_over(state.value()))
         return out
-
-
-def _handed_out(value: Any) -> Any:
-    """A value that may be emitted while state keeps it: a function that changes its reduction in
-    place must not change what was emitted before."""
-    return value if isinstance(value, tuple) else copy_object(value)
 
 
 class CountOperator(Operator):
@@ -408,7 +410,7 @@ class KeyedProcessOperator(TimerOperator):
                 if (made := process(row, context)) is not None:
                     take(made, timestamp)
         except Exception as error:
-            raise failure_at(self.ctx.name, rows, left, error) from error
+            raise failure_at(self.ctx.label, rows, left, error) from error
         self.collector.flush()
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
@@ -421,7 +423,7 @@ class KeyedProcessOperator(TimerOperator):
                 self.collector.take(made, timestamp if domain is TimeDomain.EVENT_TIME else None)
         except Exception as error:
             where = f"in the timer {timestamp} of the key {short_repr(timer.key)}"
-            raise failure_in(self.ctx.name, where, error) from error
+            raise failure_in(self.ctx.label, where, error) from error
 
 
 class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):

@@ -16,7 +16,7 @@ from weir.errors import KeyTypeError, SubtaskError, UserError, WeirError
 from weir.graph import key_groups as scalar
 from weir.ids import KeyGroupRange
 from weir.operators.partition import key_groups_of
-from weir.operators.user_code import short_repr
+from weir.operators.user_code import all_handled, short_repr
 
 KeyGroups = npt.NDArray[np.uint16]
 
@@ -52,7 +52,8 @@ class FunctionKeySelector:
         """
         left = iter(rows)
         try:
-            keys = list(map(self.function, left))
+            function = self.function
+            keys = [function(row) for row in left]
         except WeirError:
             raise
         except Exception as error:
@@ -61,6 +62,7 @@ class FunctionKeySelector:
                 f"the key function of key_by failed on the record {short_repr(record)}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        all_handled("the key function of key_by", left)
         return keys if self.key_type is None else _as_type(keys, self.key_type)
 
     def keys_of(self, batch: Batch) -> list[Any]:
@@ -181,7 +183,7 @@ def _columns_of_tuples(keys: Sequence[Any]) -> list[pa.Array] | None:
 
 def _as_type(keys: list[Any], key_type: TypeInformation) -> list[Any]:
     try:
-        values = key_type.from_arrow(key_type.to_arrow(keys))
+        values = key_type.normalise_all(keys)
     except WeirError as error:
         raise KeyTypeError(f"a key does not fit the declared key_type: {error}") from error
     return [_hashable(value) for value in values]

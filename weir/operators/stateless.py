@@ -1,6 +1,7 @@
 """Operators without state: map, filter, flat_map and process, per record and per batch.
 
-Each handles a whole slice in one comprehension. Event times stay with their records: a mapped
+Each handles a whole slice in one comprehension, whose records are the receiver's own and of the
+declared type (``hand_over``). Event times stay with their records: a mapped
 record keeps its time, the records that a flat map makes have the time of the one they came from. A
 vectorised function that may change the number of rows cannot say which came from which, so its
 output has no event time until it is assigned again.
@@ -31,8 +32,9 @@ from weir.operators.functions import (
     RuntimeContext,
     TimerService,
 )
+from weir.operators.hand_over import HandOver
 from weir.operators.output_tag import OutputTag
-from weir.operators.user_code import failure_at, failure_in
+from weir.operators.user_code import all_handled, failure_at, failure_in
 from weir.protocol.elements import MIN_WATERMARK_MS
 
 
@@ -147,7 +149,7 @@ class FunctionOperator(Operator):
             try:
                 self.function.open(RuntimeContext(ctx, keyed=self.keyed))
             except Exception as error:
-                raise failure_in(ctx.name, "in open()", error) from error
+                raise failure_in(ctx.label, "in open()", error) from error
 
     def close(self) -> None:
         """Close the function if it was opened."""
@@ -168,7 +170,8 @@ class CallOperator(FunctionOperator):
         try:
             made = self.apply(batch, left)
         except Exception as error:
-            raise failure_at(self.ctx.name, rows, left, error) from error
+            raise failure_at(self.ctx.label, rows, left, error) from error
+        all_handled(self.ctx.label, left)
         self.ctx.output.emit(made)  # Outside: what fails behind this operator is not its failure.
 
     @abstractmethod
@@ -184,9 +187,15 @@ class MapOperator(CallOperator):
         self.call = function.map if isinstance(function, MapFunction) else function
         self._output_type = output_type
 
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function."""
+        self._hand_over = HandOver(ctx, self._output_type, self.call)
+        super().open(ctx)
+
     def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
         """As many records, with their times."""
-        return Batch.of_rows(list(map(self.call, left)), self._output_type, batch.timestamps)
+        made = self._hand_over.of_each(self.call, left)
+        return Batch.of_rows(made, self._output_type, batch.timestamps)
 
 
 class FilterOperator(CallOperator):
@@ -198,7 +207,8 @@ class FilterOperator(CallOperator):
 
     def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
         """The batch itself where all of it stays."""
-        kept = [i for i, keeps in enumerate(map(self.call, left)) if keeps]
+        keeps = self.call
+        kept = [i for i, row in enumerate(left) if keeps(row)]
         return batch if len(kept) == len(batch) else batch.take(np.array(kept, np.int64))
 
 
@@ -210,13 +220,17 @@ class FlatMapOperator(CallOperator):
         self.call = function.flat_map if isinstance(function, FlatMapFunction) else function
         self._output_type = output_type
 
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function."""
+        self._hand_over = HandOver(ctx, self._output_type, self.call)
+        super().open(ctx)
+
     def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
         """Any number of records, each with the time of the one it came from."""
-        flat_map = self.call
+        flat_map, of_all = self.call, self._hand_over.of_all
         if batch.timestamps is None:
-            made = [value for row in left for value in flat_map(row) or ()]
-            return Batch.of_rows(made, self._output_type)
-        parts = [list(flat_map(row) or ()) for row in left]
+            return Batch.of_rows(of_all(flat_map, left), self._output_type)
+        parts = [of_all(flat_map, (row,)) for row in left]
         timestamps = np.repeat(batch.timestamps, list(map(len, parts)))
         return Batch.of_rows(list(chain.from_iterable(parts)), self._output_type, timestamps)
 
@@ -230,24 +244,27 @@ class Collector:
     def __init__(self, ctx: OperatorContext, output_type: TypeInformation | None) -> None:
         self._ctx = ctx
         self._output_type = output_type
+        self._hand_over = HandOver(ctx, output_type)
         self._main: list[Any] = []
         self._main_times: list[int | None] = []
-        self._sides: dict[str, tuple[OutputTag, list[Any], list[int | None]]] = {}
+        self._sides: dict[str, _Side] = {}
 
     def __len__(self) -> int:
         return len(self._main)
 
     def take(self, yielded: Iterable[Any], timestamp: int | None) -> None:
-        """Keep everything ``yielded`` under this event time."""
+        """Keep everything ``yielded`` under this event time.
+
+        Raises:
+            SchemaError: A record does not fit the type that is declared for its output.
+        """
+        main, times, one = self._main, self._main_times, self._hand_over.one
         for value in yielded:
             if type(value) is tuple and len(value) == 2 and isinstance(value[0], OutputTag):
-                tag = value[0]
-                _, values, times = self._sides.setdefault(tag.tag_id, (tag, [], []))
-                values.append(value[1])
-                times.append(timestamp)
+                self._side(value[0]).take(value[1], timestamp)
             else:
-                self._main.append(value)
-                self._main_times.append(timestamp)
+                main.append(one(value))
+                times.append(timestamp)
 
     def flush(self) -> None:
         """Emit what was kept."""
@@ -255,10 +272,35 @@ class Collector:
             rows, times = self._main, self._main_times
             self._main, self._main_times = [], []
             self._ctx.output.emit(Batch.of_rows(rows, self._output_type, timestamps_of(times)))
-        for tag, rows, times in self._sides.values():
-            batch = Batch.of_rows(rows, tag.type_info, timestamps_of(times))
-            self._ctx.output.emit_side(tag.tag_id, batch)
-        self._sides.clear()
+        for side in self._sides.values():
+            if side.rows:
+                self._ctx.output.emit_side(side.tag.tag_id, side.taken())
+
+    def _side(self, tag: OutputTag) -> "_Side":
+        side = self._sides.get(tag.tag_id)
+        if side is None:
+            side = self._sides[tag.tag_id] = _Side(tag, HandOver(self._ctx, tag.type_info))
+        return side
+
+
+class _Side:
+    """The records for one side output."""
+
+    def __init__(self, tag: OutputTag, hand_over: HandOver) -> None:
+        self.tag = tag
+        self.rows: list[Any] = []
+        self._times: list[int | None] = []
+        self._hand_over = hand_over
+
+    def take(self, value: Any, timestamp: int | None) -> None:
+        self.rows.append(self._hand_over.one(value))
+        self._times.append(timestamp)
+
+    def taken(self) -> Batch:
+        """All of them as a batch; from now on there are none."""
+        rows, times = self.rows, self._times
+        self.rows, self._times = [], []
+        return Batch.of_rows(rows, self.tag.type_info, timestamps_of(times))
 
 
 class ProcessOperator(FunctionOperator):
@@ -286,7 +328,7 @@ class ProcessOperator(FunctionOperator):
                 if (made := process(row, context)) is not None:
                     take(made, timestamp)
         except Exception as error:
-            raise failure_at(self.ctx.name, rows, left, error) from error
+            raise failure_at(self.ctx.label, rows, left, error) from error
         self._collector.flush()
 
     def on_watermark(self, timestamp_ms: int) -> None:
@@ -457,7 +499,7 @@ def _call(operator: Operator, function: Callable[[Any], Any], columns: pa.Record
         return function(columns)
     except Exception as error:
         where = f"on a batch of {columns.num_rows} rows ({', '.join(columns.schema.names)})"
-        raise failure_in(operator.ctx.name, where, error) from error
+        raise failure_in(operator.ctx.label, where, error) from error
 
 
 def _listed(made: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What an operator says when the user's function raised: which operator, which record, and why.
+"""Errors of user code: the operator, the record and the cause.
 
 A list comprehension over an iterator costs nothing on the good path and still knows, afterwards,
 how far it came: what the iterator has left tells which record failed, and nothing runs twice.
@@ -9,7 +9,7 @@ from operator import length_hint
 from reprlib import Repr
 from typing import Any
 
-from weir.errors import SubtaskError, WeirError
+from weir.errors import InternalError, SchemaError, SubtaskError, WeirError
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
@@ -22,22 +22,35 @@ def short_repr(record: object) -> str:
 
 
 def failure_at(
-    name: str, records: Sequence[Any], left: Iterator[Any], error: Exception
+    label: str, records: Sequence[Any], left: Iterator[Any], error: Exception
 ) -> Exception:
-    """What to raise when user code of operator ``name`` failed on the record last taken.
+    """The error to raise when user code of the operator ``label`` failed on the record last taken.
 
-    ``left`` is a list iterator over ``records``. An error that Weir raised on purpose stays itself.
+    ``left`` is a list iterator over ``records``. An error that Weir raised on purpose stays itself,
+    but a value that does not fit its type is told with the operator and the record.
     """
-    return failure_on(name, records[len(records) - length_hint(left) - 1], error)
+    return failure_on(label, records[len(records) - length_hint(left) - 1], error)
 
 
-def failure_on(name: str, record: object, error: Exception) -> Exception:
-    """What to raise when user code of operator ``name`` failed on ``record``."""
-    return failure_in(name, f"on the record {short_repr(record)}", error)
+def failure_on(label: str, record: object, error: Exception) -> Exception:
+    """The error to raise when user code of the operator ``label`` failed on ``record``."""
+    return failure_in(label, f"on the record {short_repr(record)}", error)
 
 
-def failure_in(name: str, where: str, error: Exception) -> Exception:
-    """What to raise when user code of operator ``name`` failed in ``where``."""
+def failure_in(label: str, where: str, error: Exception) -> Exception:
+    """The error to raise when user code of the operator ``label`` failed in ``where``."""
+    if isinstance(error, SchemaError):
+        return SchemaError(f"{label} failed {where}: {error}")
     if isinstance(error, WeirError):
         return error
-    return SubtaskError(f"{name!r} failed {where}: {type(error).__name__}: {error}")
+    return SubtaskError(f"{label} failed {where}: {type(error).__name__}: {error}")
+
+
+def all_handled(label: str, left: Iterator[Any]) -> None:
+    """Check that a slice was gone through to its end.
+
+    Raises:
+        InternalError: Records are left over, which would be lost.
+    """
+    if count := length_hint(left):
+        raise InternalError(f"{label} left {count} records of a slice unhandled")

@@ -139,9 +139,9 @@ class WatermarkOperator(Operator):
         )
         left = iter(batch.rows)
         try:
-            assigned = list(map(assign, left, before))
+            assigned = [assign(row, at) for row, at in zip(left, before, strict=True)]
         except Exception as error:
-            raise failure_at(self.ctx.name, batch.rows, left, error) from error
+            raise failure_at(self.ctx.label, batch.rows, left, error) from error
         try:
             return np.array(assigned, np.int64)
         except (TypeError, ValueError, OverflowError) as error:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from weir.common.batch import Batch
-from weir.common.dynamic import DYNAMIC
 from weir.common.typeinfo import TypeInformation, Types
+from weir.common.types.dynamic import DYNAMIC
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.functions import (
     AggregateFunction,

@@ -131,7 +131,7 @@ def _build(
             read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
         )
         restored_bytes += state.restored_bytes
-        head_output = _output(chain, uid, operators, gates)
+        head_output = _output(chain, uid, operators, gates, reuse=config.object_reuse)
         context = OperatorContext(
             job_id=deploy.job_id,
             attempt=deploy.attempt,
@@ -148,6 +148,8 @@ def _build(
             deliver=_delivery(deploy, subtask, reporter),
             lineage=deploy.lineage,
             rewinds_output=deploy.rewinds_output,
+            object_reuse=config.object_reuse,
+            location=node.location,
         )
         operators[uid].open(context)
         chained.append(ChainedOperator(subtask, operators[uid], state))
@@ -180,6 +182,8 @@ def _output(
     uid: OperatorId,
     operators: dict[OperatorId, Operator],
     gates: dict[int, OutputGate],
+    *,
+    reuse: bool,
 ) -> ChainOutput:
     def targets(tag: str | None) -> Targets:
         def leads(edge: Edge) -> bool:
@@ -188,6 +192,7 @@ def _output(
         return Targets(
             [(operators[e.target], e.input_index) for e in chain.inner_edges if leads(e)],
             [gates[id(e)] for e in chain.out_edges if leads(e)],
+            reuse=reuse,
         )
 
     edges: Sequence[Edge] = (*chain.inner_edges, *chain.out_edges)

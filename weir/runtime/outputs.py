@@ -1,4 +1,4 @@
-"""What an operator emits into: the operators chained behind it and the gates of its outgoing edges.
+"""Outputs of an operator: the operators chained behind it and the gates of its outgoing edges.
 
 Inside a chain, emitting is a call: the next operator runs at once on the same batch. Watermarks and
 idleness go to everything behind the operator, side outputs included.
@@ -19,13 +19,18 @@ class Targets:
 
     chained: Sequence[tuple[Operator, int]] = ()  # With the input index at the operator.
     gates: Sequence[OutputGate] = ()
+    reuse: bool = False  # Whether all of them may have the very same records.
 
     def emit(self, batch: Batch) -> None:
-        """Hand the batch to all of them."""
-        for operator, input_index in self.chained:
-            operator.on_batch(batch, input_index)
-        for gate in self.gates:
-            gate.emit(batch)
+        """Hand the batch to all of them, records of its own to each."""
+        count = len(self.chained) + len(self.gates)
+        batches = [batch] * count
+        if count > 1 and not self.reuse:  # Before the first one may change its records.
+            batches[1:] = [batch.copied() for _ in batches[1:]]
+        for (operator, input_index), part in zip(self.chained, batches, strict=False):
+            operator.on_batch(part, input_index)
+        for gate, part in zip(self.gates, batches[len(self.chained) :], strict=True):
+            gate.emit(part)
 
 
 @dataclass(slots=True)

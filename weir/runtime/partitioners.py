@@ -57,8 +57,9 @@ class Broadcast:
         self._channels = range(channel_count)
 
     def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
-        """The whole batch, once per channel."""
-        return ((channel, batch) for channel in self._channels)
+        """The whole batch, once per channel, with records of its own."""
+        copies = [batch, *(batch.copied() for _ in self._channels[1:])]
+        return zip(self._channels, copies, strict=True)
 
 
 class RoundRobin:

@@ -26,15 +26,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from weir.common.dynamic import DynamicTypeInfo
 from weir.common.row import Row, row_class
 from weir.common.typeinfo import (
-    Copier,
     ListTypeInfo,
     MapTypeInfo,
     RowTypeInfo,
     TypeInformation,
 )
+from weir.common.types.base import Copier
+from weir.common.types.dynamic import DynamicTypeInfo
 from weir.errors import RestoreError
 
 Converter: TypeAlias = Callable[[Any], Any]
@@ -322,7 +322,7 @@ def _evolve_row(stored: RowTypeInfo, declared: RowTypeInfo) -> Evolution:
     for name, kind in zip(declared.field_names, declared.field_types, strict=True):
         index = old.get(name)
         if index is None:
-            default = declared.default_of(name)
+            default = kind.normaliser()(declared.default_of(name))
             differences.append(f"field {name} is added, {default!r} in what was stored")
             fields.append(_Field(None, default=default, copier=kind.copier))
             continue

@@ -1,13 +1,16 @@
 """The states a function works with: value, list, map, reducing and aggregating, per current key.
 
 Names and meaning are PyFlink's. They are thin: a look-up in the dictionary of the current key's
-group, and before a write the question whether a frozen view wants to know what was there.
+group, and before a write the question whether a frozen view wants to know what was there. What is
+put is normalised to the declared type: it comes back the same before a restore and after one, and
+the caller's object is not the state's.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from weir.errors import UserError
+from weir.common.types.base import Normaliser
+from weir.errors import SchemaError, UserError
 
 if TYPE_CHECKING:
     from weir.state.backend import Cursor, StateTable
@@ -16,13 +19,14 @@ if TYPE_CHECKING:
 class State:
     """A state of the current key."""
 
-    __slots__ = ("_cursor", "_mutable", "_table", "_tables")
+    __slots__ = ("_cursor", "_mutable", "_normalise", "_table", "_tables")
 
     def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
         self._table = table
         self._cursor = cursor
         self._tables = table.tables
         self._mutable = table.is_mutable
+        self._normalise = table.type_info.normaliser()
 
     def clear(self) -> None:
         """Forget what is kept for the current key."""
@@ -48,6 +52,16 @@ class State:
         except IndexError:
             raise no_key() from None
 
+    def _normal(self, value: Any) -> Any:
+        """The value as the state's type holds it."""
+        try:
+            return self._normalise(value)
+        except SchemaError as error:
+            raise self._misfit(error) from error
+
+    def _misfit(self, error: SchemaError) -> SchemaError:
+        return SchemaError(f"state {self._table.name!r}: {error}")
+
     def _put(self, value: Any) -> None:
         cursor = self._cursor
         try:
@@ -72,7 +86,15 @@ class ValueState(State):
             raise no_key() from None
 
     def update(self, value: Any) -> None:
-        """Set the value; None clears it."""
+        """Set the value; None clears it.
+
+        Raises:
+            SchemaError: The value does not fit the state's type.
+        """
+        try:
+            value = self._normalise(value)
+        except SchemaError as error:
+            raise self._misfit(error) from error
         if value is None:
             self.clear()
         elif self._mutable:
@@ -90,7 +112,11 @@ class ValueState(State):
 class ListState(State):
     """A list."""
 
-    __slots__ = ()
+    __slots__ = ("_normalise_element",)
+
+    def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
+        super().__init__(table, cursor)
+        self._normalise_element: Normaliser = table.type_info.element_type.normaliser()  # type: ignore[attr-defined]
 
     def get(self) -> list[Any]:
         """The elements, in a list of the caller's own."""
@@ -98,6 +124,10 @@ class ListState(State):
 
     def add(self, value: Any) -> None:
         """Append an element."""
+        try:
+            value = self._normalise_element(value)
+        except SchemaError as error:
+            raise self._misfit(error) from error
         kept = self._own()
         if kept is None:
             self._put([value])
@@ -106,11 +136,11 @@ class ListState(State):
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
-        self._extend(list(values))
+        self._extend(self._normal(list(values)))
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all elements; without any the state is cleared."""
-        if new := list(values):
+        if new := self._normal(list(values)):
             self._put(new)
         else:
             self.clear()
@@ -126,19 +156,28 @@ class ListState(State):
 class MapState(State):
     """A dictionary. What iterates over it is not disturbed by changes made meanwhile."""
 
-    __slots__ = ("_values_mutable",)
+    __slots__ = ("_normalise_key", "_normalise_value", "_values_mutable")
 
     def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
         super().__init__(table, cursor)
-        self._values_mutable: bool = table.type_info.value_type.is_mutable  # type: ignore[attr-defined]
+        kind: Any = table.type_info
+        self._values_mutable: bool = kind.value_type.is_mutable
+        self._normalise_value: Normaliser = kind.value_type.normaliser()
+        self._normalise_key: Normaliser = kind.key_type.normaliser()
 
     def get(self, key: Any) -> Any:
         """The value under ``key``, or None."""
         kept = self._seen()
-        return None if kept is None else kept.get(key)
+        return None if kept is None else kept.get(self._key(key))
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value under ``key``."""
+        if key is None:
+            raise SchemaError(f"state {self._table.name!r}: None cannot be a key")
+        try:
+            key, value = self._normalise_key(key), self._normalise_value(value)
+        except SchemaError as error:
+            raise self._misfit(error) from error
         kept = self._own()
         if kept is None:
             self._put({key: value})
@@ -152,7 +191,8 @@ class MapState(State):
 
     def remove(self, key: Any) -> None:
         """Forget the value under ``key``, if there is one."""
-        if self.contains(key):
+        key = self._key(key)
+        if key in (self._shared() or ()):
             kept = self._own()
             del kept[key]
             if not kept:
@@ -160,7 +200,7 @@ class MapState(State):
 
     def contains(self, key: Any) -> bool:
         """Whether there is a value under ``key``."""
-        return key in (self._shared() or ())
+        return self._key(key) in (self._shared() or ())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values."""
@@ -183,6 +223,12 @@ class MapState(State):
 
     def __iter__(self) -> Iterator[Any]:
         return self.keys()
+
+    def _key(self, key: Any) -> Any:
+        try:
+            return self._normalise_key(key)
+        except SchemaError as error:
+            raise self._misfit(error) from error
 
     def _seen(self) -> Any:
         # Reading copies nothing unless the values themselves could be changed by the reader.
@@ -207,7 +253,7 @@ class ReducingState(State):
     def add(self, value: Any) -> None:
         """Reduce one more value into it."""
         kept = self._own()
-        self._put(value if kept is None else self._reduce(kept, value))
+        self._put(self._normal(value if kept is None else self._reduce(kept, value)))
 
 
 class AggregatingState(State):
@@ -229,7 +275,7 @@ class AggregatingState(State):
         kept = self._own()
         if kept is None:
             kept = self._function.create_accumulator()
-        self._put(self._function.add(value, kept))
+        self._put(self._normal(self._function.add(value, kept)))
 
 
 def no_key() -> UserError:

@@ -17,8 +17,10 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from weir.common.ownership import own
 from weir.common.row import Row, rows_of
-from weir.common.typeinfo import Copier, TypeInformation, Wire, copy_object
+from weir.common.types.base import Copier, Normaliser, TypeInformation, Wire
+from weir.common.types.basic import is_writable
 from weir.errors import SchemaError
 
 _PLAIN = frozenset({type(None), bool, int, float, str})
@@ -40,20 +42,45 @@ class DynamicTypeInfo(TypeInformation):
     def from_arrow(self, array: pa.Array) -> list[Any]:
         return [None if text is None else _untagged(json.loads(text)) for text in array.to_pylist()]
 
+    def normaliser(self) -> Normaliser:
+        return _normalised
+
+    def normalise_all(self, values: list[Any]) -> list[Any]:
+        return list(map(_normalised, values))
+
     def to_wire(self) -> Wire:
         return "DYNAMIC"
 
     @property
     def copier(self) -> Copier | None:
-        return copy_object
+        return own
 
 
 DYNAMIC = DynamicTypeInfo()
 
 
+def _normalised(value: Any) -> Any:
+    """The value as it will come back, and sharing nothing that can be changed."""
+    kind = type(value)
+    if kind in _PLAIN and is_writable(value):
+        return value
+    if kind is list:
+        return list(map(_normalised, value))
+    if kind is dict:
+        return {_normalised(key): _normalised(item) for key, item in value.items()}
+    if kind is tuple or isinstance(value, Row):
+        return tuple.__new__(kind, [_normalised(item) for item in value])
+    if kind in _WRITERS:
+        tag, write = _WRITERS[kind]
+        return _READERS[tag](write(value))
+    return _tagged(value)  # Refuses it.
+
+
 def _tagged(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
+        if not is_writable(value):
+            raise SchemaError(f"an integer of {value.bit_length()} bits is too long to be stored")
         return value
     if kind is tuple:
         return {"tuple": [_tagged(item) for item in value]}

@@ -1,0 +1,119 @@
+"""What a user's function returns, as records that are the receiver's own.
+
+Two rules hold wherever a function is called record by record. It never runs inside an iterator
+(``map``, ``filter``, a generator): these take a StopIteration of the function for their own end,
+and the rest of the slice would vanish. And what it returned is fitted to the declared type, or else
+copied where something could change it, *before* it is called again: it may return the same object
+each time, or keep it in state.
+
+No copy is needed of what a function returns that cannot keep anything: one that names nothing
+outside itself. That is looked up once, in its code. ``enable_object_reuse`` does without copies
+altogether.
+
+Source: Flink, ExecutionConfig.enableObjectReuse.
+"""
+
+from collections.abc import Callable, Iterable
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import CodeType, FunctionType, MethodDescriptorType
+from typing import Any, Final
+
+from weir.common.ownership import IMMUTABLE, own
+from weir.common.typeinfo import TypeInformation
+from weir.operators.base import OperatorContext
+
+# Built-in functions that keep none of their arguments.
+_KEEP_NOTHING: Final = frozenset(
+    {abs, all, any, bool, bytes, dict, divmod, float, int, isinstance, len, list, max, min, repr}
+    | {round, set, sorted, str, sum, tuple}
+)
+# A generator and a coroutine keep their variables from one record to the next.
+_LIVES_ON: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_REACH_OUTSIDE = ("LOAD_NAME", "STORE_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME")
+
+
+class HandOver:
+    """Makes the records of one output of an operator."""
+
+    __slots__ = ("_fit", "_kind")
+
+    def __init__(
+        self,
+        ctx: OperatorContext,
+        kind: TypeInformation | None,
+        function: Callable[..., Any] | None = None,
+    ) -> None:
+        """The hand-over of records of ``kind``, None where no type is declared.
+
+        ``function`` is the one that is called for each record, where it is always the same.
+        """
+        self._kind = kind
+        self._fit: Callable[[Any], Any] | None = None  # Per record; None: there is no need.
+        if not (ctx.object_reuse or (function is not None and keeps_nothing(function))):
+            self._fit = own if kind is None else kind.normaliser()
+
+    def of_each(self, call: Callable[[Any], Any], rows: Iterable[Any]) -> list[Any]:
+        """What ``call`` returns for each row.
+
+        Raises:
+            SchemaError: A record does not fit the declared type.
+        """
+        fit = self._fit
+        if fit is None:
+            return self._declared([call(row) for row in rows])
+        if self._kind is None:
+            return [v if type(v := call(row)) in IMMUTABLE else fit(v) for row in rows]
+        return [fit(call(row)) for row in rows]
+
+    def of_all(self, call: Callable[[Any], Any], rows: Iterable[Any]) -> list[Any]:
+        """All that ``call`` gives for each row, in order; None is nothing.
+
+        Raises:
+            SchemaError: A record does not fit the declared type.
+        """
+        fit = self._fit
+        if fit is None:
+            return self._declared([value for row in rows for value in call(row) or ()])
+        if self._kind is None:
+            return [
+                value if type(value) in IMMUTABLE else fit(value)
+                for row in rows
+                for value in call(row) or ()
+            ]
+        return [fit(value) for row in rows for value in call(row) or ()]
+
+    def one(self, value: Any) -> Any:
+        """One record.
+
+        Raises:
+            SchemaError: It does not fit the declared type.
+        """
+        if self._fit is not None:
+            return self._fit(value)
+        return value if self._kind is None else self._declared([value])[0]
+
+    def _declared(self, rows: list[Any]) -> list[Any]:
+        return rows if self._kind is None else self._kind.normalise_all(rows)
+
+
+def keeps_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function certainly keeps no reference to what it gets or returns.
+
+    True of plain functions that name nothing outside themselves but built-in functions of that
+    kind, and of methods of immutable classes, such as ``str.split``.
+    """
+    if isinstance(function, MethodDescriptorType):
+        return function.__objclass__ in IMMUTABLE
+    if not isinstance(function, FunctionType):
+        return function in _KEEP_NOTHING if isinstance(function, type) else False
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    return (
+        IMMUTABLE.issuperset(map(type, defaults))
+        and not function.__closure__
+        and _stays_inside(function.__code__, function.__globals__)
+    )
+
+
+def _stays_inside(code: CodeType, names: dict[str, Any]) -> bool:
+    if code.co_flags & _LIVES_ON:
+        return False
