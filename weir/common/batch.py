@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.inferred_schema import InferredSchema
 from weir.common.ownership import own_rows
-from weir.common.row import Row, rows_of
+from weir.common.row import rows_of
 from weir.common.typeinfo import RowTypeInfo, TypeInformation
-from weir.errors import SchemaError
 
 Timestamps = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
@@ -95,6 +95,16 @@ class Batch:
             self._columns = _to_columns(self._rows or [], self.type)
         return self._columns
 
+    def columns_of(self, inferred: InferredSchema) -> pa.RecordBatch:
+        """The records as Arrow columns; undeclared ones of the schema of those before them.
+
+        Raises:
+            SchemaError: The records do not fit.
+        """
+        if self._columns is None:
+            self._columns = _to_columns(self._rows or [], self.type, inferred)
+        return self._columns
+
     @property
     def size(self) -> int:
         """Bytes the batch takes, exact for columns and estimated from a sample for rows."""
@@ -162,27 +172,15 @@ def can_concat(one: Batch, other: Batch) -> bool:
     )
 
 
-def _to_columns(rows: list[Any], type: TypeInformation | None) -> pa.RecordBatch:
+def _to_columns(
+    rows: list[Any], type: TypeInformation | None, inferred: InferredSchema | None = None
+) -> pa.RecordBatch:
     if type is not None:
         array = type.to_arrow(rows)
         if isinstance(type, RowTypeInfo):
             return pa.RecordBatch.from_struct_array(array)
         return pa.RecordBatch.from_arrays([array], names=["value"])
-    first = rows[0] if rows else None
-    try:
-        if isinstance(first, Row) and first.field_names is not None:
-            return pa.RecordBatch.from_pylist([row.as_dict() for row in rows])
-        if isinstance(first, dict):
-            return pa.RecordBatch.from_pylist(rows)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, TypeError) as error:
-        raise SchemaError(
-            f"records do not share one schema: {error}; declare output_type on the operator "
-            "that makes them"
-        ) from error
-    raise SchemaError(
-        f"columns were asked of records of type {builtin_name(first)}; declare output_type on the "
-        "operator that makes them, e.g. output_type=Types.ROW_NAMED([...], [...])"
-    )
+    return (inferred or InferredSchema()).columns(rows)
 
 
 def _pickled_size(sample: list[Any]) -> int:

@@ -18,6 +18,7 @@ from weir.config import CheckpointingMode, JobConfig, RestartConfig
 from weir.datastream import execution
 from weir.datastream.checkpoint_config import CheckpointConfig
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
+from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.options import read_options
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import End, Transformation, build_graph
@@ -35,6 +36,7 @@ class StreamExecutionEnvironment:
     def __init__(self, configuration: Configuration | None = None) -> None:
         self._job = JobConfig(name=DEFAULT_JOB_NAME)
         self._checkpoints = CheckpointConfig(CheckpointSettings())
+        self._execution = ExecutionConfig()
         self._restart = RestartConfig()
         self._restore: str | None = None
         self._chaining = True
@@ -48,6 +50,10 @@ class StreamExecutionEnvironment:
         return cls(configuration)
 
     # Settings ---------------------------------------------------------------------------------
+
+    def get_config(self) -> ExecutionConfig:
+        """The execution settings, to change."""
+        return self._execution
 
     def set_parallelism(self, parallelism: int) -> Self:
         """How many subtasks an operator has that sets none itself."""
@@ -118,6 +124,13 @@ class StreamExecutionEnvironment:
         options = read.get("options", {})
         self._restore = options.get("restore", self._restore)
         self._chaining = options.get("chaining", self._chaining)
+        if "object_reuse" in options:
+            reuse = options["object_reuse"]
+            (
+                self._execution.enable_object_reuse
+                if reuse
+                else self._execution.disable_object_reuse
+            )()
         return self
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
@@ -219,6 +232,7 @@ class StreamExecutionEnvironment:
             name=job_name or self._job.name,
             checkpoints=self._checkpoints.settings,
             restart=self._restart,
+            object_reuse=self._execution.is_object_reuse_enabled(),
         )
 
 

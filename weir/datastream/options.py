@@ -141,6 +141,7 @@ OPTIONS: Mapping[str, Option] = {
     "pipeline.max-parallelism": Option("job", "max_parallelism", int),
     "pipeline.name": Option("job", "name", str),
     "pipeline.operator-chaining.enabled": Option("options", "chaining", _boolean),
+    "pipeline.object-reuse": Option("options", "object_reuse", _boolean),
     "heartbeat.interval": Option("job", "heartbeat_interval_ms", duration_ms),
     "heartbeat.timeout": Option("job", "heartbeat_timeout_ms", duration_ms),
     "slot.request.timeout": Option("job", "slots_timeout_ms", duration_ms),

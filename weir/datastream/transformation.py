@@ -8,9 +8,11 @@ An operator without a uid is named after its kind and its rank among the operato
 the order they were written (``map-2``): the same program gives the same uids.
 """
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from weir.common.typeinfo import TypeInformation
@@ -57,11 +59,24 @@ class Transformation:
     # and its parallelism from its input, so that the two are chained.
     companion_of: "Transformation | None" = None
     role: str = ""
+    location: str = field(default_factory=lambda: caller_location())  # For messages.
 
     @property
     def is_source(self) -> bool:
         """Whether nothing feeds it."""
         return not self.inputs
+
+
+def caller_location() -> str:
+    """File and line of the innermost call from outside Weir, like ``pipeline.py:12``."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_weir(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def _is_weir(module: str) -> bool:
+    return module.startswith("weir.") and not module.startswith("weir.examples.")
 
 
 def build_graph(
@@ -93,6 +108,7 @@ def build_graph(
             is_sink=t.is_sink,
             keyed=t.keyed,
             files=t.files,
+            location=t.location,
         )
         for t in members
     )

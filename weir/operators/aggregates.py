@@ -141,8 +141,9 @@ class CombineOperator(Operator):
         return self._selector.columns_of(batch), list(self._selector.column_names)
 
     def _combined(self, batch: Batch) -> pa.RecordBatch:
+        records = self.columns_of(batch)
         columns, names = self.group_columns(batch)
-        partial = raw_parts(batch.columns, self._parts)
+        partial = raw_parts(records, self._parts)
         groups = self._groups(columns)
         if groups is not None:
             columns = [column.take(pa.array(groups.first_rows)) for column in columns]

@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+
 from weir.common.batch import Batch
+from weir.common.inferred_schema import InferredSchema
+from weir.errors import SchemaError
 from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
 from weir.protocol.lineage import UNKNOWN, Lineage
 
@@ -94,6 +98,18 @@ class Operator(ABC):
     def open(self, ctx: OperatorContext) -> None:
         """Get ready; ``ctx.state`` already holds what was restored."""
         self.ctx = ctx
+        self._inferred = InferredSchema()
+
+    def columns_of(self, batch: Batch) -> pa.RecordBatch:
+        """The records as columns; undeclared ones of one schema in all batches.
+
+        Raises:
+            SchemaError: The records do not fit; names the operator.
+        """
+        try:
+            return batch.columns_of(self._inferred)
+        except SchemaError as error:
+            raise SchemaError(f"{self.ctx.label} needs columns: {error}") from error
 
     @abstractmethod
     def on_batch(self, batch: Batch, input_index: int) -> None:

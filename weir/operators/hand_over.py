@@ -13,6 +13,8 @@ altogether.
 Source: Flink, ExecutionConfig.enableObjectReuse.
 """
 
+import builtins
+import dis
 from collections.abc import Callable, Iterable
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FunctionType, MethodDescriptorType
@@ -105,7 +107,7 @@ def keeps_nothing(function: Callable[..., Any]) -> bool:
     if isinstance(function, MethodDescriptorType):
         return function.__objclass__ in IMMUTABLE
     if not isinstance(function, FunctionType):
-        return function in _KEEP_NOTHING if isinstance(function, type) else False
+        return _is_built_in(function)
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     return (
         IMMUTABLE.issuperset(map(type, defaults))
@@ -116,4 +118,20 @@ def keeps_nothing(function: Callable[..., Any]) -> bool:
 
 def _stays_inside(code: CodeType, names: dict[str, Any]) -> bool:
     if code.co_flags & _LIVES_ON:
+        return False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _REACH_OUTSIDE:
+            return False
+        if instruction.opname == "LOAD_GLOBAL":
+            value = names.get(instruction.argval, getattr(builtins, instruction.argval, None))
+            if type(value) not in IMMUTABLE and not _is_built_in(value):
+                return False
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return all(_stays_inside(each, names) for each in inner)
+
+
+def _is_built_in(value: Any) -> bool:
+    try:
+        return value in _KEEP_NOTHING
+    except TypeError:  # A value that cannot be hashed is no function.
         return False

@@ -160,7 +160,7 @@ class ParquetSinkOperator(Operator):
         self._sync_moves()
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
-        columns = self._fit(batch.columns)
+        columns = self._fit(self.columns_of(batch))
         while columns.num_rows:
             if self._current is None:
                 name = f"{self._stem}-{self._numbered}.parquet"

@@ -8,8 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.common.batch import Batch
+from weir.common.column_types import fit_columns
+from weir.common.ownership import own
 from weir.common.typeinfo import TypeInformation, Types
-from weir.errors import ConfigError, SourceChangedError
+from weir.errors import ConfigError, SchemaError, SourceChangedError, SubtaskError, WeirError
 from weir.operators.splits import Source, SplitReader, SplitSourceOperator
 
 __all__ = [
@@ -36,7 +38,7 @@ class CollectionSource(Source):
         rows_per_second: float | None = None,
     ) -> None:
         super().__init__(rows_per_second)
-        self.rows = list(rows)
+        self.rows = list(rows) if type_info is None else type_info.normalise_all(list(rows))
         self.type_info = type_info
 
     def discover(self, parallelism: int) -> list[dict[str, Any]]:
@@ -64,7 +66,8 @@ class _CollectionReader(SplitReader):
     def read(self, rows_max: int) -> Batch | None:
         rows = self._rows[self._index : self._index + rows_max]
         self._index += len(rows)
-        return Batch.of_rows(rows, self._type) if rows else None
+        # Copies: this process may read the collection once more.
+        return Batch.of_rows(rows, self._type).copied() if rows else None
 
 
 class NumberSequenceSource(Source):
@@ -171,7 +174,7 @@ class _GeneratorReader(SplitReader):
     def _make(self, indices: range) -> Batch:
         function, type_info = self._source.function, self._source.type_info
         if not self._source.vectorised:
-            return Batch.of_rows(list(map(function, indices)), type_info)
+            return Batch.of_rows(self._rows(function, indices), type_info)
         array: npt.NDArray[np.int64] = np.arange(
             indices.start, indices.stop, indices.step, dtype=np.int64
         )
@@ -182,4 +185,24 @@ class _GeneratorReader(SplitReader):
                 f"a vectorised generator must return a RecordBatch of as many rows as it was given "
                 f"indices: {len(indices)} were given, it returned {made!r}"
             )
-        return Batch.of_columns(columns, type_info)
+        return Batch.of_columns(
+            columns if type_info is None else fit_columns(columns, type_info), type_info
+        )
+
+    def _rows(self, function: Callable[[Any], Any], indices: range) -> list[Any]:
+        kind = self._source.type_info
+        fit = own if kind is None else kind.normaliser()
+        rows: list[Any] = []
+        try:
+            for index in indices:
+                rows.append(fit(function(index)))
+        except SchemaError as error:
+            raise SchemaError(f"the generator's record {indices[len(rows)]}: {error}") from error
+        except WeirError:
+            raise
+        except Exception as error:
+            raise SubtaskError(
+                f"the generator function failed on the index {indices[len(rows)]}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return rows

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.common.batch import Batch, Timestamps, builtin_name
+from weir.common.column_types import fit_columns
 from weir.common.typeinfo import TypeInformation
 from weir.errors import SchemaError
 from weir.operators.base import Operator, OperatorContext
@@ -389,13 +390,15 @@ class MapBatchesOperator(FunctionOperator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Map a slice."""
-        mapped = _checked(self.ctx.name, _call(self, self.function, batch.columns), "map_batches")
+        mapped = _checked(
+            self.ctx.name, _call(self, self.function, self.columns_of(batch)), "map_batches"
+        )
         if mapped.num_rows != len(batch):
             raise SchemaError(
                 f"{self.ctx.name!r} made {mapped.num_rows} rows of {len(batch)}; a function that "
                 "changes the number of rows belongs into filter_batches or flat_map_batches"
             )
-        self.ctx.output.emit(Batch.of_columns(mapped, self._output_type, batch.timestamps))
+        self.ctx.output.emit(declared(self.ctx, mapped, self._output_type, batch.timestamps))
 
 
 class FilterBatchesOperator(FunctionOperator):
@@ -403,7 +406,7 @@ class FilterBatchesOperator(FunctionOperator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Filter a slice."""
-        columns = batch.columns
+        columns = self.columns_of(batch)
         kept = np.flatnonzero(self._mask(_call(self, self.function, columns), len(batch)))
         if len(kept) == len(batch):
             self.ctx.output.emit(batch)
@@ -438,10 +441,10 @@ class FlatMapBatchesOperator(FunctionOperator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Flat map a slice."""
-        made = _call(self, lambda columns: _listed(self.function(columns)), batch.columns)
+        made = _call(self, lambda columns: _listed(self.function(columns)), self.columns_of(batch))
         for part in made:
             checked = _checked(self.ctx.name, part, "flat_map_batches")
-            self.ctx.output.emit(Batch.of_columns(checked, self._output_type))
+            self.ctx.output.emit(declared(self.ctx, checked, self._output_type, None))
 
 
 class ProcessBatchesOperator(FunctionOperator):
@@ -461,16 +464,16 @@ class ProcessBatchesOperator(FunctionOperator):
         made = _call(
             self,
             lambda columns: _listed(self.function.process_batch(columns, context)),
-            batch.columns,
+            self.columns_of(batch),
         )
         for part in made:
             tag, columns = part if isinstance(part, tuple) else (None, part)
             columns = _checked(self.ctx.name, columns, "process_batches")
             timestamps = batch.timestamps if columns.num_rows == len(batch) else None
             if tag is None:
-                self.ctx.output.emit(Batch.of_columns(columns, self._output_type, timestamps))
+                self.ctx.output.emit(declared(self.ctx, columns, self._output_type, timestamps))
             else:
-                side = Batch.of_columns(columns, tag.type_info, timestamps)
+                side = declared(self.ctx, columns, tag.type_info, timestamps)
                 self.ctx.output.emit_side(tag.tag_id, side)
 
     def on_watermark(self, timestamp_ms: int) -> None:
@@ -492,6 +495,27 @@ class _BatchContext(BatchProcessFunction.Context):
 
     def current_processing_time(self) -> int:
         return self._operator.ctx.clock.now_ms()
+
+
+def declared(
+    ctx: OperatorContext,
+    columns: pa.RecordBatch,
+    kind: TypeInformation | None,
+    timestamps: Timestamps | None,
+) -> Batch:
+    """Columns that a user's function made, as a batch of the declared type.
+
+    Raises:
+        SchemaError: They do not fit it; names the operator and the column.
+    """
+    if kind is not None:
+        try:
+            columns = fit_columns(columns, kind)
+        except SchemaError as error:
+            raise SchemaError(
+                f"{ctx.label} made what its output_type does not hold: {error}"
+            ) from error
+    return Batch.of_columns(columns, kind, timestamps)
 
 
 def _call(operator: Operator, function: Callable[[Any], Any], columns: pa.RecordBatch) -> Any:

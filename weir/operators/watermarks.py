@@ -128,7 +128,7 @@ class WatermarkOperator(Operator):
 
     def _timestamps(self, batch: Batch) -> Timestamps | None:
         if self._strategy.column is not None:
-            return column_timestamps(batch.columns, self._strategy.column)
+            return column_timestamps(self.columns_of(batch), self._strategy.column)
         assign = self._strategy.assign
         if assign is None:
             return batch.timestamps

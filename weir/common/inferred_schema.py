@@ -1,0 +1,104 @@
+"""The schema of records whose type is not declared, where columns are needed of them.
+
+It is that of the first records, and all later ones must be of it, in whatever slices they come:
+every record has the same fields, and a field holds values of one class. A field that is missing or
+new in some records is refused, since a column for it would have to be dropped or made up. Whoever
+declares ``output_type`` says what such records are: a field that a dict leaves out is null then.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from weir.common.row import Row, row_class
+from weir.common.types.base import shown
+from weir.errors import SchemaError
+
+_ADVICE = (
+    "declare output_type on the operator that makes them, e.g. "
+    "output_type=Types.ROW_NAMED([...], [...])"
+)
+
+
+class InferredSchema:
+    """Turns undeclared records into columns, batch after batch of one stream."""
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] | None = None
+        self._classes: dict[str, type] = {}
+        self._types: dict[str, pa.DataType] = {}
+
+    def columns(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        """The records as columns, in the order of the first record's fields.
+
+        Shape: n records -> n rows.
+
+        Raises:
+            SchemaError: The records have no field names, or not the same, or a field holds values
+                of several classes.
+        """
+        if self._names is None and rows:
+            self._names = _field_names(rows[0])
+        names = self._names or ()
+        if set(map(type, rows)) == {row_class(names)}:  # Their class says that they are alike.
+            columns = list(zip(*rows, strict=True))
+        else:
+            self._check_names(rows, names)
+            columns = [tuple(row[name] for row in rows) for name in names]
+        arrays = list(map(self._column, names, columns))
+        return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def _check_names(self, rows: Sequence[Any], names: tuple[str, ...]) -> None:
+        fields = frozenset(names)
+        for row in rows:
+            if (own := _field_names(row)) != names and frozenset(own) != fields:
+                raise SchemaError(
+                    f"the record {shown(row)} has the fields {', '.join(own)}, but those before it "
+                    f"have {', '.join(names)}; {_ADVICE} (fields that a dict leaves out are null)"
+                )
+
+    def _column(self, name: str, values: Sequence[Any]) -> pa.Array:
+        classes = set(map(type, values)) - {type(None)}
+        known = self._classes.get(name)
+        if known is not None:
+            classes.add(known)
+        if len(classes) > 1:
+            listed = " and ".join(sorted(kind.__name__ for kind in classes))
+            raise SchemaError(f"the field {name!r} of records holds {listed}; {_ADVICE}")
+        if not classes:
+            return pa.nulls(len(values))
+        (self._classes[name],) = classes
+        try:
+            return self._array(name, values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as error:
+            raise SchemaError(f"the field {name!r} of records: {error}; {_ADVICE}") from error
+
+    def _array(self, name: str, values: Sequence[Any]) -> pa.Array:
+        known = self._types.get(name)
+        if known is None or pa.types.is_nested(known):
+            # Arrow would drop what a known struct has no field for.
+            array = pa.array(values)
+        else:
+            array = pa.array(values, known)
+        if known is None and not pa.types.is_null(array.type):
+            self._types[name] = array.type
+        elif known is not None and array.type != known:
+            raise SchemaError(
+                f"the field {name!r} of records was {known} and is {array.type}; {_ADVICE}"
+            )
+        return array
+
+
+def _field_names(row: Any) -> tuple[str, ...]:
+    names: Any = None
+    if isinstance(row, Row):
+        names = row.field_names
+    elif isinstance(row, Mapping):
+        names = tuple(row)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise SchemaError(
+            f"columns were asked of the record {shown(row)} of type {type(row).__name__}, which "
+            f"has no field names; {_ADVICE}"
+        )
+    return tuple(names)

@@ -1,0 +1,28 @@
+"""``ExecutionConfig``: settings of the environment that concern how operators work."""
+
+from typing import Self
+
+
+class ExecutionConfig:
+    """What ``env.get_config()`` gives."""
+
+    def __init__(self) -> None:
+        self._object_reuse = False
+
+    def enable_object_reuse(self) -> Self:
+        """Let operators hand on the very objects that functions return, without a copy.
+
+        Faster for records that can be changed in place, and wrong where a function changes or keeps
+        an object that it received or returned.
+        """
+        self._object_reuse = True
+        return self
+
+    def disable_object_reuse(self) -> Self:
+        """Copy records that can be changed in place before they are handed on; the default."""
+        self._object_reuse = False
+        return self
+
+    def is_object_reuse_enabled(self) -> bool:
+        """Whether operators share the records that they hand on."""
+        return self._object_reuse
