@@ -1,5 +1,7 @@
 """Batches: one set of records with two faces."""
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -40,6 +42,18 @@ def test_rows_that_nothing_describes_say_what_to_declare() -> None:
         SchemaError, match=r"field .id. of records holds int and str; declare output_type"
     ):
         _ = Batch.of_rows([{"id": 1}, {"id": "a"}]).columns
+
+
+def test_columns_of_a_declared_type_give_the_records_of_that_type() -> None:
+    columns = pa.record_batch({"id": [1, None], "price": ["1.50", None]})
+    kinds = [Types.LONG(), Types.BIG_DEC()]
+    for kind, first in (
+        (Types.TUPLE(kinds), (1, Decimal("1.50"))),
+        (Types.ROW_NAMED(["id", "price"], kinds), Row(id=1, price=Decimal("1.50"))),
+    ):
+        rows = Batch.of_columns(columns, kind).rows
+        assert rows == [first, (None, None)]
+        assert {type(row) for row in rows} == {type(first)}
 
 
 def test_slice_and_take_keep_order_times_and_face() -> None:

@@ -77,7 +77,9 @@ class Batch:
         """The records as Python objects; not to be changed."""
         if self._rows is None:
             batch = self.columns
-            if self.type is not None and not isinstance(self.type, RowTypeInfo):
+            if isinstance(self.type, RowTypeInfo):
+                self._rows = self.type.from_arrow(batch.to_struct_array())
+            elif self.type is not None:
                 self._rows = self.type.from_arrow(batch.column(0))
             else:
                 values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -138,11 +140,16 @@ class Batch:
 
     def copied(self) -> "Batch":
         """The batch for a second consumer, whose changes to records the first one does not see."""
-        if self.is_columnar:
-            return Batch.of_columns(self.columns, self.type, self.timestamps)
-        immutable = self.type is not None and not self.type.is_mutable
-        rows = self.rows if immutable else own_rows(self.rows)
-        return self if rows is self.rows else Batch.of_rows(rows, self.type, self.timestamps)
+        if self.type is not None and not self.type.is_mutable:
+            return self
+        if not self.is_columnar:
+            rows = own_rows(self.rows)
+            return self if rows is self.rows else Batch.of_rows(rows, self.type, self.timestamps)
+        if self.type is None and not any(
+            pa.types.is_nested(kind) for kind in self.columns.schema.types
+        ):
+            return self
+        return Batch.of_columns(self.columns, self.type, self.timestamps)  # Makes its own rows.
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} {'columnar' if self.is_columnar else 'row'} records)"

@@ -46,6 +46,11 @@ def own(value: Any) -> Any:
         SchemaError: The value holds an object that cannot be copied, such as a lock or a file.
     """
     kind = type(value)
+    if kind is tuple:  # The most frequent by far.
+        for item in value:
+            if type(item) not in IMMUTABLE:
+                return _own_tuple(value)
+        return value
     if kind in IMMUTABLE:
         return value
     copier = _COPIERS.get(kind)

@@ -2,9 +2,9 @@
 
 Two rules hold wherever a function is called record by record. It never runs inside an iterator
 (``map``, ``filter``, a generator): these take a StopIteration of the function for their own end,
-and the rest of the slice would vanish. And what it returned is fitted to the declared type, or else
-copied where something could change it, *before* it is called again: it may return the same object
-each time, or keep it in state.
+and the rest of the slice would vanish. And what it returned is copied, where something could change
+it, *before* it is called again: it may return the same object each time, or keep it in state. The
+slice as a whole is then fitted to the declared type.
 
 No copy is needed of what a function returns that cannot keep anything: one that names nothing
 outside itself. That is looked up once, in its code. ``enable_object_reuse`` does without copies
@@ -20,9 +20,12 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FunctionType, MethodDescriptorType
 from typing import Any, Final
 
+from weir.common.batch import Batch, Timestamps
 from weir.common.ownership import IMMUTABLE, own
 from weir.common.typeinfo import TypeInformation
+from weir.errors import SchemaError
 from weir.operators.base import OperatorContext
+from weir.operators.user_code import short_repr
 
 # Built-in functions that keep none of their arguments.
 _KEEP_NOTHING: Final = frozenset(
@@ -37,12 +40,12 @@ _REACH_OUTSIDE = ("LOAD_NAME", "STORE_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "I
 class HandOver:
     """Makes the records of one output of an operator."""
 
-    __slots__ = ("_fit", "_kind")
+    __slots__ = ("_kind", "_label", "own")
 
     def __init__(
         self,
         ctx: OperatorContext,
-        kind: TypeInformation | None,
+        kind: TypeInformation | None = None,
         function: Callable[..., Any] | None = None,
     ) -> None:
         """The hand-over of records of ``kind``, None where no type is declared.
@@ -50,52 +53,54 @@ class HandOver:
         ``function`` is the one that is called for each record, where it is always the same.
         """
         self._kind = kind
-        self._fit: Callable[[Any], Any] | None = None  # Per record; None: there is no need.
-        if not (ctx.object_reuse or (function is not None and keeps_nothing(function))):
-            self._fit = own if kind is None else kind.normaliser()
+        self._label = ctx.label
+        shares = ctx.object_reuse or (function is not None and keeps_nothing(function))
+        self.own: Callable[[Any], Any] | None = None if shares else own  # None: no need to copy.
 
     def of_each(self, call: Callable[[Any], Any], rows: Iterable[Any]) -> list[Any]:
-        """What ``call`` returns for each row.
-
-        Raises:
-            SchemaError: A record does not fit the declared type.
-        """
-        fit = self._fit
-        if fit is None:
-            return self._declared([call(row) for row in rows])
-        if self._kind is None:
-            return [v if type(v := call(row)) in IMMUTABLE else fit(v) for row in rows]
-        return [fit(call(row)) for row in rows]
+        """What ``call`` returns for each row."""
+        own = self.own
+        if own is None:
+            return [call(row) for row in rows]
+        return [v if type(v := call(row)) in IMMUTABLE else own(v) for row in rows]
 
     def of_all(self, call: Callable[[Any], Any], rows: Iterable[Any]) -> list[Any]:
-        """All that ``call`` gives for each row, in order; None is nothing.
+        """All that ``call`` gives for each row, in order; None is nothing."""
+        own = self.own
+        if own is None:
+            return [value for row in rows for value in call(row) or ()]
+        return [
+            value if type(value) in IMMUTABLE else own(value)
+            for row in rows
+            for value in call(row) or ()
+        ]
+
+    def batch(self, rows: list[Any], timestamps: Timestamps | None = None) -> Batch:
+        """Records that were made here, as what is declared.
 
         Raises:
-            SchemaError: A record does not fit the declared type.
+            SchemaError: A record does not fit; names the operator, the record and its field.
         """
-        fit = self._fit
-        if fit is None:
-            return self._declared([value for row in rows for value in call(row) or ()])
-        if self._kind is None:
-            return [
-                value if type(value) in IMMUTABLE else fit(value)
-                for row in rows
-                for value in call(row) or ()
-            ]
-        return [fit(value) for row in rows for value in call(row) or ()]
+        kind = self._kind
+        if kind is not None:
+            try:
+                rows = kind.normalise_all(rows)
+            except SchemaError:
+                self._refuse(kind, rows)
+                raise
+        return Batch.of_rows(rows, kind, timestamps)
 
-    def one(self, value: Any) -> Any:
-        """One record.
-
-        Raises:
-            SchemaError: It does not fit the declared type.
-        """
-        if self._fit is not None:
-            return self._fit(value)
-        return value if self._kind is None else self._declared([value])[0]
-
-    def _declared(self, rows: list[Any]) -> list[Any]:
-        return rows if self._kind is None else self._kind.normalise_all(rows)
+    def _refuse(self, kind: TypeInformation, rows: list[Any]) -> None:
+        """Find the record that does not fit."""
+        normalise = kind.normaliser()
+        for row in rows:
+            try:
+                normalise(row)
+            except SchemaError as error:
+                raise SchemaError(
+                    f"{self._label} made the record {short_repr(row)}, which does not fit its "
+                    f"declared type: {error}"
+                ) from error
 
 
 def keeps_nothing(function: Callable[..., Any]) -> bool:

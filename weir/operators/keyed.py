@@ -233,7 +233,7 @@ class ReduceOperator(FunctionOperator):
         kind = self._value_type or DYNAMIC
         self._reduced = ctx.state.keyed.get_state(ValueStateDescriptor("reduced", kind))
         self._normalise = kind.normaliser()
-        self._hand_over = HandOver(ctx, None)
+        self._own = HandOver(ctx).own
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Reduce a slice; state is read and written once per key where keys can share a dict.
@@ -252,8 +252,7 @@ class ReduceOperator(FunctionOperator):
         self.ctx.output.emit(Batch.of_rows(reduced, self._value_type, batch.timestamps))
 
     def _by_key(self, keys: list[Any], groups: list[int], left: Iterator[Any]) -> list[Any]:
-        reduce, state, normalise = self._call, self._reduced, self._normalise
-        hand_over = self._hand_over.one
+        reduce, state, normalise, own = self._call, self._reduced, self._normalise, self._own
         set_key = self._input.backend.set_current_key_and_group
         current: dict[Any, Any] = {}
         group_of = dict(zip(keys, groups, strict=True))
@@ -263,23 +262,25 @@ class ReduceOperator(FunctionOperator):
             if known is _UNREAD:
                 set_key(key, group_of[key])
                 known = state.value()
-            value = normalise(row if known is None else reduce(known, row))
-            current[key] = value
-            out.append(hand_over(value))
+            value = row if known is None else reduce(known, row)
+            current[key] = held = normalise(value)
+            # The normal form of what nothing can change is the value itself.
+            out.append(held if held is value or own is None else own(held))
         for key, value in current.items():
             set_key(key, group_of[key])
             state.update(value)
         return out
 
     def _one_by_one(self, keys: list[Any], groups: list[int], left: Iterator[Any]) -> list[Any]:
-        reduce, state, hand_over = self._call, self._reduced, self._hand_over.one
+        reduce, state, own = self._call, self._reduced, self._own
         set_key = self._input.backend.set_current_key_and_group
         out: list[Any] = []
         for key, group, row in zip(keys, groups, left, strict=True):
             set_key(key, group)
             known = state.value()
             state.update(row if known is None else reduce(known, row))
-            out.append(hand_over(state.value()))
+            held = state.value()
+            out.append(held if own is None else own(held))
         return out
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from weir.common.batch import Batch, Timestamps, builtin_name
 from weir.common.column_types import fit_columns
+from weir.common.ownership import IMMUTABLE
 from weir.common.typeinfo import TypeInformation
 from weir.errors import SchemaError
 from weir.operators.base import Operator, OperatorContext
@@ -173,11 +174,15 @@ class CallOperator(FunctionOperator):
         except Exception as error:
             raise failure_at(self.ctx.label, rows, left, error) from error
         all_handled(self.ctx.label, left)
-        self.ctx.output.emit(made)  # Outside: what fails behind this operator is not its failure.
+        self.ctx.output.emit(self.made(batch, made))  # What fails behind is no failure of it.
 
     @abstractmethod
-    def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
-        """What the slice becomes; ``left`` gives its rows."""
+    def apply(self, batch: Batch, left: Iterator[Any]) -> Any:
+        """Call the function for each row that ``left`` gives."""
+
+    @abstractmethod
+    def made(self, batch: Batch, returned: Any) -> Batch:
+        """The slice that ``apply`` made of a batch."""
 
 
 class MapOperator(CallOperator):
@@ -193,10 +198,13 @@ class MapOperator(CallOperator):
         self._hand_over = HandOver(ctx, self._output_type, self.call)
         super().open(ctx)
 
-    def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
-        """As many records, with their times."""
-        made = self._hand_over.of_each(self.call, left)
-        return Batch.of_rows(made, self._output_type, batch.timestamps)
+    def apply(self, batch: Batch, left: Iterator[Any]) -> list[Any]:
+        """As many records."""
+        return self._hand_over.of_each(self.call, left)
+
+    def made(self, batch: Batch, returned: list[Any]) -> Batch:
+        """The records with their times."""
+        return self._hand_over.batch(returned, batch.timestamps)
 
 
 class FilterOperator(CallOperator):
@@ -206,11 +214,14 @@ class FilterOperator(CallOperator):
         super().__init__(function)
         self.call = function.filter if isinstance(function, FilterFunction) else function
 
-    def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
-        """The batch itself where all of it stays."""
+    def apply(self, batch: Batch, left: Iterator[Any]) -> list[int]:
+        """The numbers of those that stay."""
         keeps = self.call
-        kept = [i for i, row in enumerate(left) if keeps(row)]
-        return batch if len(kept) == len(batch) else batch.take(np.array(kept, np.int64))
+        return [i for i, row in enumerate(left) if keeps(row)]
+
+    def made(self, batch: Batch, returned: list[int]) -> Batch:
+        """The batch itself where all of it stays."""
+        return batch if len(returned) == len(batch) else batch.take(np.array(returned, np.int64))
 
 
 class FlatMapOperator(CallOperator):
@@ -226,14 +237,19 @@ class FlatMapOperator(CallOperator):
         self._hand_over = HandOver(ctx, self._output_type, self.call)
         super().open(ctx)
 
-    def apply(self, batch: Batch, left: Iterator[Any]) -> Batch:
-        """Any number of records, each with the time of the one it came from."""
+    def apply(self, batch: Batch, left: Iterator[Any]) -> list[list[Any]]:
+        """What each record becomes; all together where they have no times to keep."""
         flat_map, of_all = self.call, self._hand_over.of_all
         if batch.timestamps is None:
-            return Batch.of_rows(of_all(flat_map, left), self._output_type)
-        parts = [of_all(flat_map, (row,)) for row in left]
-        timestamps = np.repeat(batch.timestamps, list(map(len, parts)))
-        return Batch.of_rows(list(chain.from_iterable(parts)), self._output_type, timestamps)
+            return [of_all(flat_map, left)]
+        return [of_all(flat_map, (row,)) for row in left]
+
+    def made(self, batch: Batch, returned: list[list[Any]]) -> Batch:
+        """Any number of records, each with the time of the one it came from."""
+        if batch.timestamps is None:
+            return self._hand_over.batch(returned[0])
+        timestamps = np.repeat(batch.timestamps, list(map(len, returned)))
+        return self._hand_over.batch(list(chain.from_iterable(returned)), timestamps)
 
 
 class Collector:
@@ -244,7 +260,6 @@ class Collector:
 
     def __init__(self, ctx: OperatorContext, output_type: TypeInformation | None) -> None:
         self._ctx = ctx
-        self._output_type = output_type
         self._hand_over = HandOver(ctx, output_type)
         self._main: list[Any] = []
         self._main_times: list[int | None] = []
@@ -254,25 +269,33 @@ class Collector:
         return len(self._main)
 
     def take(self, yielded: Iterable[Any], timestamp: int | None) -> None:
-        """Keep everything ``yielded`` under this event time.
+        """Keep everything ``yielded`` under this event time."""
+        main, times, own = self._main, self._main_times, self._hand_over.own
+        for value in yielded:
+            if type(value) is tuple:
+                for item in value:  # Most often nothing to copy, and no tag.
+                    if type(item) not in IMMUTABLE:
+                        break
+                else:
+                    main.append(value)
+                    times.append(timestamp)
+                    continue
+                if len(value) == 2 and isinstance(value[0], OutputTag):
+                    self._side(value[0]).take(value[1], timestamp)
+                    continue
+            main.append(value if own is None or type(value) in IMMUTABLE else own(value))
+            times.append(timestamp)
+
+    def flush(self) -> None:
+        """Emit what was kept.
 
         Raises:
             SchemaError: A record does not fit the type that is declared for its output.
         """
-        main, times, one = self._main, self._main_times, self._hand_over.one
-        for value in yielded:
-            if type(value) is tuple and len(value) == 2 and isinstance(value[0], OutputTag):
-                self._side(value[0]).take(value[1], timestamp)
-            else:
-                main.append(one(value))
-                times.append(timestamp)
-
-    def flush(self) -> None:
-        """Emit what was kept."""
         if self._main:
             rows, times = self._main, self._main_times
             self._main, self._main_times = [], []
-            self._ctx.output.emit(Batch.of_rows(rows, self._output_type, timestamps_of(times)))
+            self._ctx.output.emit(self._hand_over.batch(rows, timestamps_of(times)))
         for side in self._sides.values():
             if side.rows:
                 self._ctx.output.emit_side(side.tag.tag_id, side.taken())
@@ -294,14 +317,15 @@ class _Side:
         self._hand_over = hand_over
 
     def take(self, value: Any, timestamp: int | None) -> None:
-        self.rows.append(self._hand_over.one(value))
+        own = self._hand_over.own
+        self.rows.append(value if own is None else own(value))
         self._times.append(timestamp)
 
     def taken(self) -> Batch:
         """All of them as a batch; from now on there are none."""
         rows, times = self.rows, self._times
         self.rows, self._times = [], []
-        return Batch.of_rows(rows, self.tag.type_info, timestamps_of(times))
+        return self._hand_over.batch(rows, timestamps_of(times))
 
 
 class ProcessOperator(FunctionOperator):

@@ -9,6 +9,7 @@ the caller's object is not the state's.
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from weir.common.typeinfo import Types
 from weir.common.types.base import Normaliser
 from weir.errors import SchemaError, UserError
 
@@ -73,7 +74,11 @@ class State:
 class ValueState(State):
     """One value."""
 
-    __slots__ = ()
+    __slots__ = ("_is_long",)
+
+    def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
+        super().__init__(table, cursor)
+        self._is_long = table.type_info == Types.LONG()  # The most frequent; checked in place.
 
     def value(self) -> Any:
         """The value, or None."""
@@ -91,10 +96,12 @@ class ValueState(State):
         Raises:
             SchemaError: The value does not fit the state's type.
         """
-        try:
-            value = self._normalise(value)
-        except SchemaError as error:
-            raise self._misfit(error) from error
+        if not (
+            self._is_long
+            and type(value) is int
+            and -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF
+        ):
+            value = self._normal(value)
         if value is None:
             self.clear()
         elif self._mutable:

@@ -23,7 +23,7 @@ from weir.errors import SchemaError
 
 _SINGLE = struct.Struct("f")
 _UTC = zoneinfo.ZoneInfo("UTC")  # As Arrow gives it back.
-_TEXT_BITS = 14_000  # An integer of so many bits has fewer digits than Python writes.
+TEXT_BITS = 14_000  # An integer of so many bits has fewer digits than Python writes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class _TextTypeInfo(TypeInformation):
 
 def is_writable(value: Any) -> bool:
     """Whether Python writes a value as text: an integer of some thousand digits it does not."""
-    return type(value) is not int or value.bit_length() < _TEXT_BITS
+    return type(value) is not int or value.bit_length() < TEXT_BITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,13 +130,15 @@ class RowTypeInfo(TypeInformation):
         def fitted(value: Any) -> Any:
             if value is None:
                 return None
-            plain = type(value) is made and len(value) == width
-            values = value if plain else self._positional(value)
             try:
-                fields = [fit(v) for fit, v in zip(normalisers, values, strict=True)]
+                if type(value) is not made or len(value) != width:
+                    return tuple.__new__(made, map(_call, normalisers, self._positional(value)))
+                for fit, item in zip(normalisers, value):  # noqa: B905 - as long as one another
+                    if fit(item) is not item:
+                        return tuple.__new__(made, map(_call, normalisers, value))
             except SchemaError:
                 _refuse(self, value)  # Names the field as well.
-            return tuple.__new__(made, fields)
+            return value  # Nothing in it could be changed, nor was it.
 
         return fitted
 
@@ -325,6 +327,10 @@ def _refuse(kind: TypeInformation, value: Any) -> NoReturn:
     """Say of a value that is known not to fit what is wrong with it."""
     kind.to_arrow([value])
     raise AssertionError(f"{shown(value)} fits {kind} after all")
+
+
+def _call(function: Normaliser, value: Any) -> Any:
+    return function(value)
 
 
 def _holds(kind: TypeInformation, values: Sequence[Any]) -> bool:

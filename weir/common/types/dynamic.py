@@ -20,9 +20,10 @@ import pyarrow as pa
 from weir.common.ownership import own
 from weir.common.row import Row, rows_of
 from weir.common.types.base import Copier, Normaliser, TypeInformation, Wire
-from weir.common.types.basic import is_writable
+from weir.common.types.basic import TEXT_BITS, is_writable
 from weir.errors import SchemaError
 
+_INT_MAX = 1 << TEXT_BITS
 _PLAIN = frozenset({type(None), bool, int, float, str})
 
 
@@ -62,14 +63,23 @@ DYNAMIC = DynamicTypeInfo()
 def _normalised(value: Any) -> Any:
     """The value as it will come back, and sharing nothing that can be changed."""
     kind = type(value)
-    if kind in _PLAIN and is_writable(value):
-        return value
-    if kind is list:
+    if kind in _PLAIN:
+        if kind is not int or -_INT_MAX < value < _INT_MAX:
+            return value
+    elif kind is tuple or isinstance(value, Row):
+        for item in value:
+            if type(item) is int:  # Most of what records hold is looked at without a call.
+                if -_INT_MAX < item < _INT_MAX:
+                    continue
+            elif type(item) is str:
+                continue
+            if _normalised(item) is not item:
+                return tuple.__new__(kind, map(_normalised, value))
+        return value  # Nothing in it could be changed, nor was it.
+    elif kind is list:
         return list(map(_normalised, value))
-    if kind is dict:
+    elif kind is dict:
         return {_normalised(key): _normalised(item) for key, item in value.items()}
-    if kind is tuple or isinstance(value, Row):
-        return tuple.__new__(kind, [_normalised(item) for item in value])
     if kind in _WRITERS:
         tag, write = _WRITERS[kind]
         return _READERS[tag](write(value))
