@@ -104,6 +104,19 @@ def test_a_function_may_return_the_same_object_each_time(size: int) -> None:
     assert [record[1] for record in made] == [(1, [1]), (2, [1, 2]), (3, [1, 2, 3])]
 
 
+def growing(count: int) -> Iterator[list[int]]:
+    grown: list[int] = []
+    for number in range(count):
+        grown.append(number)
+        yield grown
+
+
+@pytest.mark.parametrize("times", [None, [5, 6]])
+def test_a_generator_may_yield_the_same_object_each_time(times: Any) -> None:
+    harness = Harness(FlatMapFactory(growing), keyed=False)
+    assert harness.rows([2, 3], times) == [[0], [0, 1], [0], [0, 1], [0, 1, 2]]
+
+
 @pytest.mark.parametrize("size", SLICES)
 def test_a_declared_type_copies_as_well(size: int) -> None:
     shared: list[int] = []
