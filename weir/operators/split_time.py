@@ -75,9 +75,7 @@ class SplitEventTime:
         now_ms = self._ctx.clock.now_ms()
         if split.silent_since_ms is None:
             split.silent_since_ms = now_ms
-        if now_ms - split.silent_since_ms >= timeout_ms:
-            split.is_idle = True
-            self._advance()
+        split.is_idle = now_ms - split.silent_since_ms >= timeout_ms
 
     @property
     def idle_due_ms(self) -> int | None:
@@ -88,10 +86,17 @@ class SplitEventTime:
         return self._last_record_ms + timeout_ms
 
     def check_idle(self) -> None:
-        """Become idle if no split gave records for as long as the strategy says."""
+        """No split gave records: become idle after as long as the strategy says.
+
+        Before that, event time goes on without the splits that have become idle.
+        """
         due_ms = self.idle_due_ms
-        if due_ms is not None and due_ms <= self._ctx.clock.now_ms():
+        if due_ms is None:
+            return
+        if due_ms <= self._ctx.clock.now_ms():
             self._out.become_idle()
+        else:
+            self._advance()
 
     def _advance(self) -> None:
         watermark_ms = self._splits.watermark_ms
