@@ -95,6 +95,35 @@ class TestTurns:
                 assert event[2] > passed, (event, events)
         assert splits(events)[:2] == [0, 2]
 
+    def test_pieces_of_one_former_subtask_come_together_again_in_its_order(self) -> None:
+        """Another subtask came as far as the last split; then one gets all that is left."""
+        source = ListedSource(*([10 * i, 10 * i + 5] for i in range(6)))
+        (alone,) = started(source, MONOTONOUS)
+        alone.read(1)
+        first, second = rescaled(source, MONOTONOUS, 2, [alone.barrier(1)])
+        for _ in range(8):
+            second.read(1)
+        assert splits(second.output.events) == [1, 3, 5]
+        first.read(1), first.read(1)
+        (subtask,) = rescaled(source, MONOTONOUS, 1, [first.barrier(2), second.barrier(2)])
+        events = subtask.read_rest(1)
+        assert late_windows(events, 1) == []
+        assert splits(events) == [2, 4]
+
+    def test_begun_splits_stand_first_in_a_checkpoint_so_that_dealing_spreads_them(self) -> None:
+        source = ListedSource(*([10 * i, 10 * i + 5] for i in range(9)))
+        running = started(source, MONOTONOUS, 3)
+        running[0].read(1)
+        for _ in range(4):
+            running[1].read(1)
+        running[2].read(1)
+        snapshots = [subtask.barrier(1) for subtask in running]
+        (together,) = rescaled(source, MONOTONOUS, 1, snapshots)
+        (snapshot,) = [together.barrier(2)]
+        positions = [item["position"] for item in snapshot["splits"]]
+        assert positions == [1, 1, 1, None, None, None, None, None]
+        assert [item["split"]["number"] for item in snapshot["splits"]][:3] == [0, 2, 4]
+
     def test_of_endless_splits_none_starves_where_time_stands_still(self) -> None:
         source = ListedSource([5] * 500, [*range(6, 500)], bounded=False)
         (subtask,) = started(source, MONOTONOUS)
@@ -119,6 +148,7 @@ class TestRestored:
         assert subtask.read(1) == [(1, 2, 62), ("watermark", 61)]
         assert subtask.read(1) == [("watermark", 99)]  # The second split ended; the first is at 99.
         assert subtask.read(1) == [(0, 1, 40)]
+        assert [item["watermark_ms"] for item in subtask.barrier(2)["splits"]] == [99]
         assert subtask.read(1) == [(0, 2, 101), ("watermark", 100)]
 
     def test_a_subtask_without_splits_ends(self) -> None:
@@ -140,6 +170,13 @@ class TestRestored:
             else:
                 assert event[2] > passed, (event, events)
         assert len(events) - len(marks(events)) == 10
+
+    def test_of_positions_alone_a_fresh_split_does_not_wait_for_one_that_was_begun(self) -> None:
+        source = ListedSource([*range(100)], [20, 95])
+        old = [{"splits": [{"split": {"number": 0}, "position": 10}]}]
+        old.append({"splits": [{"split": {"number": 1}, "position": None}]})
+        (subtask,) = rescaled(source, MONOTONOUS, 1, old)
+        assert late_windows(subtask.read_rest(10), 1) == []
 
     def test_event_time_goes_on_from_where_it_was_and_says_so_first(self) -> None:
         before = OperatorHarness(SourceWatermarkFactory(), keyed=False)
@@ -301,6 +338,14 @@ class TestLowestTimes:
         running.read(2)
         (subtask,) = rescaled(source, BY_COLUMN, 1, [running.barrier(1)])
         assert marks(subtask.read(1)) == [("watermark", 9)]
+
+    def test_splits_of_several_former_subtasks_are_read_one_by_one(self) -> None:
+        """Their times tell all that is needed, so no second reader has to be open."""
+        source = ListedSource([0, 1], [2, 3], [4, 5], [6, 7], tells_lowest=True)
+        first, second = started(source, BY_COLUMN, 2)
+        first.read(1)
+        (subtask,) = rescaled(source, BY_COLUMN, 1, [first.barrier(1), second.barrier(1)])
+        assert splits(subtask.read_rest(1)) == [0, 1, 2, 3]
 
     def test_the_bound_holds_it_back_as_the_first_record_will(self) -> None:
         source = ListedSource([0, 50, 99], [30, 20, 90], tells_lowest=True)

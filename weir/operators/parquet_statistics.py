@@ -51,5 +51,5 @@ def _stored_lowest(statistics: pq.Statistics, kind: pa.DataType) -> Any:
     if pa.types.is_date(kind):
         return pa.array([statistics.min_raw], pa.int32()).cast(pa.date32())
     if pa.types.is_integer(kind):
-        return pa.array([statistics.min])  # With its sign or without, as the file says.
+        return pa.array([statistics.min], kind)
     return None
