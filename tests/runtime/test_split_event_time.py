@@ -97,18 +97,20 @@ class TestTurns:
 
     def test_pieces_of_one_former_subtask_come_together_again_in_its_order(self) -> None:
         """Another subtask came as far as the last split; then one gets all that is left."""
-        source = ListedSource(*([10 * i, 10 * i + 5] for i in range(6)))
+        source = ListedSource(*([10 * i, 10 * i + 5, 10 * i + 7] for i in range(6)))
         (alone,) = started(source, MONOTONOUS)
         alone.read(1)
         first, second = rescaled(source, MONOTONOUS, 2, [alone.barrier(1)])
-        for _ in range(8):
+        for _ in range(10):
             second.read(1)
         assert splits(second.output.events) == [1, 3, 5]
-        first.read(1), first.read(1)
+        assert second.output.rows[-1] == (5, 1, 55)
+        for _ in range(3):
+            first.read(1)
         (subtask,) = rescaled(source, MONOTONOUS, 1, [first.barrier(2), second.barrier(2)])
         events = subtask.read_rest(1)
         assert late_windows(events, 1) == []
-        assert splits(events) == [2, 4]
+        assert splits(events) == [2, 4, 5]
 
     def test_begun_splits_stand_first_in_a_checkpoint_so_that_dealing_spreads_them(self) -> None:
         source = ListedSource(*([10 * i, 10 * i + 5] for i in range(9)))
@@ -341,7 +343,7 @@ class TestLowestTimes:
 
     def test_splits_of_several_former_subtasks_are_read_one_by_one(self) -> None:
         """Their times tell all that is needed, so no second reader has to be open."""
-        source = ListedSource([0, 1], [2, 3], [4, 5], [6, 7], tells_lowest=True)
+        source = ListedSource([0, 10, 20], [1, 11, 21], [30, 40], [31, 41], tells_lowest=True)
         first, second = started(source, BY_COLUMN, 2)
         first.read(1)
         (subtask,) = rescaled(source, BY_COLUMN, 1, [first.barrier(1), second.barrier(1)])
@@ -362,6 +364,22 @@ def test_with_a_resolution_slices_do_not_matter_to_what_is_late() -> None:
         late.append(late_windows(subtask.read_rest(size), 100))
     assert late[0]
     assert late[1:] == late[:1] * 3
+
+
+def test_with_a_resolution_the_split_furthest_behind_decides_within_a_slice() -> None:
+    strategy = MONOTONOUS.with_resolution(100)
+    source = ListedSource([50, 150, 250, 350], [220, 320])
+    (subtask,) = rescaled(source, strategy, 1, begun(source, [1, 1], strategy))
+    assert subtask.read() == [
+        (0, 1, 150), ("watermark", 149), (0, 2, 250), ("watermark", 219), (0, 3, 350),
+    ]  # fmt: skip
+
+
+def test_with_a_resolution_a_restored_split_goes_on_from_its_own_watermark() -> None:
+    strategy = MONOTONOUS.with_resolution(100)
+    source = ListedSource([250, 40, 41])
+    (subtask,) = rescaled(source, strategy, 1, begun(source, [1], strategy))
+    assert subtask.read(1) == [(0, 1, 40), ("watermark", 249)]
 
 
 def late_windows(events: list[Any], size_ms: int) -> list[Any]:
