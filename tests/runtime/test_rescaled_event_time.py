@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,8 +35,38 @@ JOB = JobId("rescaled")
 WINDOWS = Counter(dict.fromkeys(range(0, COUNT, WINDOW_MS), WINDOW_MS))
 
 
+LATE = 3_400  # The index of a record that may carry a time from long ago.
+
+
 def record(indices: Any) -> pa.RecordBatch:
     return pa.record_batch({"ts": pa.array(indices), "word": pa.array(indices % 3)})
+
+
+def record_or_late(indices: Any) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"ts": pa.array(np.where(indices == LATE, 50, indices)), "word": pa.array(indices % 3)}
+    )
+
+
+def generated_late(root: Path) -> Source:
+    return DataGeneratorSource(record_or_late, COUNT, RATE, vectorised=True)
+
+
+def files_late(root: Path, *, write_statistics: bool = False) -> Source:
+    path = root / "input.parquet"
+    if not path.exists():
+        columns = record_or_late(np.arange(COUNT))
+        pq.write_table(
+            pa.Table.from_batches([columns]),
+            path,
+            row_group_size=50,
+            write_statistics=write_statistics,
+        )
+    return ParquetSource(path, rows_per_second=RATE)
+
+
+def files_announced(root: Path) -> Source:
+    return files_late(root, write_statistics=True)
 
 
 def generated(root: Path) -> Source:
@@ -138,6 +169,26 @@ def run(graph: JobGraph, root: Path, parallelism: int, **kwargs: Any) -> JobResu
     return result
 
 
+def stopped_and_rescaled(
+    make: Callable[[Path], Source],
+    before: int,
+    after: int,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Counter[int]:
+    """What the windows counted in a run that was stopped midway, and in the one that went on."""
+    output, savepoint = root / "output", root / "savepoint"
+    stopping = Stopping(savepoint, before, COUNT // before * 2 // 5, monkeypatch)
+    first = pipeline(make(root), output, before)
+    run(first, root, before, job_id=JOB, meanwhile=stopping)
+    assert stopping.done == [str(savepoint)]
+    assert 0 < counts(output).total() < COUNT - WINDOW_MS  # Closed some, and left much.
+
+    restore = RestoreRequest.parse(str(savepoint))
+    run(pipeline(make(root), output, after), root, after, job_id=JOB, restore_from=restore)
+    return counts(output)
+
+
 @pytest.mark.parametrize("make", SOURCES)
 @pytest.mark.parametrize(("before", "after"), [(3, 1), (2, 1), (3, 2), (2, 3), (1, 4)])
 def test_nothing_in_order_is_late_after_a_rescale(
@@ -147,13 +198,26 @@ def test_nothing_in_order_is_late_after_a_rescale(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    output, savepoint = tmp_path / "output", tmp_path / "savepoint"
-    stopping = Stopping(savepoint, before, COUNT // before * 2 // 5, monkeypatch)
-    first = pipeline(make(tmp_path), output, before)
-    run(first, tmp_path, before, job_id=JOB, meanwhile=stopping)
-    assert stopping.done == [str(savepoint)]
-    assert 0 < counts(output).total() < COUNT - WINDOW_MS  # Closed some, and left much.
+    assert stopped_and_rescaled(make, before, after, tmp_path, monkeypatch) == WINDOWS
 
-    restore = RestoreRequest.parse(str(savepoint))
-    run(pipeline(make(tmp_path), output, after), tmp_path, after, job_id=JOB, restore_from=restore)
-    assert counts(output) == WINDOWS
+
+@pytest.mark.parametrize("make", [generated_late, files_late])
+@pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 2)])
+def test_what_is_late_without_a_rescale_is_late_with_one(
+    make: Callable[[Path], Source],
+    before: int,
+    after: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = WINDOWS - Counter([LATE])
+    run(pipeline(make(tmp_path), tmp_path / "undisturbed", before), tmp_path / "alone", before)
+    assert counts(tmp_path / "undisturbed") == expected
+    assert stopped_and_rescaled(make, before, after, tmp_path, monkeypatch) == expected
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_what_statistics_announce_is_on_time(parallelism: int, tmp_path: Path) -> None:
+    graph = pipeline(files_announced(tmp_path), tmp_path / "output", parallelism)
+    run(graph, tmp_path, parallelism)
+    assert counts(tmp_path / "output") == WINDOWS - Counter([LATE]) + Counter([0])
