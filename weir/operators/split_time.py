@@ -52,10 +52,13 @@ class SplitEventTime:
         if bound_ms is None or timestamps is None:
             self._ctx.output.emit(timed)
             return
-        before_ms = split.watermark_ms
-        split.watermark_ms = max(before_ms, int(timestamps.max()) - bound_ms - 1)
-        others_ms = self._splits.watermark_of_others(split)
-        self._out.emit_timed(timed, timestamps, bound_ms, least_ms=before_ms, most_ms=others_ms)
+        split.watermark_ms = self._out.emit_timed(
+            timed,
+            timestamps,
+            bound_ms,
+            least_ms=split.watermark_ms,
+            most_ms=self._splits.watermark_of_others(split),
+        )
 
     def finish_split(self) -> None:
         """A split has ended and holds event time back no longer."""

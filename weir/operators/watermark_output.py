@@ -4,7 +4,7 @@ import numpy as np
 
 from weir.common.batch import Batch, Timestamps
 from weir.operators.base import Output
-from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
+from weir.protocol.elements import MIN_WATERMARK_MS
 
 
 class WatermarkOutput:
@@ -34,23 +34,24 @@ class WatermarkOutput:
 
     def emit_timed(
         self, batch: Batch, timestamps: Timestamps, bound_ms: int, *, least_ms: int, most_ms: int
-    ) -> None:
+    ) -> int:
         """Send a slice and the watermarks that follow from its timestamps.
 
-        They lie ``bound_ms`` and one millisecond below the highest timestamp, but neither below
-        ``least_ms`` nor above ``most_ms``.
+        They lie ``bound_ms`` and one millisecond below the highest timestamp, but not below
+        ``least_ms``; the last of them is returned. What goes out does not lie above ``most_ms``.
         """
         resolution_ms = self._resolution_ms
         if resolution_ms is None:
-            watermark_ms = max(least_ms, int(timestamps.max()) - bound_ms - 1)
-            self.emit(batch, min(most_ms, watermark_ms))
-            return
+            last_ms = max(least_ms, int(timestamps.max()) - bound_ms - 1)
+            self.emit(batch, min(most_ms, last_ms))
+            return last_ms
         # What the watermark plus one would be after each record: a window that starts and ends at
         # multiples of the resolution closes where this passes one.
         reached = np.maximum.accumulate(timestamps) - bound_ms
-        if least_ms > MIN_WATERMARK_MS:
+        last_ms = max(least_ms, int(reached[-1]) - 1)
+        if int(reached[0]) <= least_ms:
             reached = np.maximum(reached, least_ms + 1)
-        if most_ms < MAX_WATERMARK_MS:
+        if last_ms > most_ms:
             reached = np.minimum(reached, most_ms + 1)
         before = (self.emitted_ms + 1) // resolution_ms
         passed = np.maximum(reached // resolution_ms, before)
@@ -60,6 +61,7 @@ class WatermarkOutput:
             start = row + 1
         if start < len(batch):
             self.emit(batch.slice(start, len(batch)), int(reached[-1]) - 1)
+        return last_ms
 
     def advance(self, watermark_ms: int) -> None:
         """Send the watermark if it is a higher one."""
