@@ -4,13 +4,12 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
 from tests.runtime.connector_harness import Collected, Harness, Snapshot
 from weir.common import WatermarkStrategy
 from weir.common.batch import Batch
 from weir.operators.base import Poll, SourceOperator
-from weir.operators.split_order import TrackedSplit
 from weir.operators.splits import Source, SplitReader
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
@@ -75,16 +74,10 @@ class _ListReader(SplitReader):
             rows.append((self._number, self._index - 1, at))
         if not rows and self._index == len(self._times) and self._bounded:
             return None
-        if not self._columnar:
-            return Batch.of_rows(rows)
-        times = np.array([at for _, _, at in rows], np.int64)
-        named = [{"split": number, "index": i, "ts": at} for number, i, at in rows]
-        return Batch.of_rows(named, None, times) if not rows else _columns(rows)
+        return _columns(rows) if self._columnar and rows else Batch.of_rows(rows)
 
 
 def _columns(rows: list[Row]) -> Batch:
-    import pyarrow as pa
-
     names = ["split", "index", "ts"]
     arrays = [pa.array(column) for column in zip(*rows, strict=True)]
     return Batch.of_columns(pa.RecordBatch.from_arrays(arrays, names=names))
@@ -167,8 +160,3 @@ def _subtasks(
         Timed(factory, index=i, parallelism=parallelism, restored=restored)
         for i in range(parallelism)
     ]
-
-
-def kept(*splits: TrackedSplit) -> list[Snapshot]:
-    """A snapshot with these splits."""
-    return [{"splits": [split.item for split in splits]}]

@@ -36,7 +36,7 @@ class TimestampAssigner(ABC):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkAlignment:
-    """How far splits of one group may be apart in event time."""
+    """The event time by which splits of a group may be apart, and how often they are compared."""
 
     group: str
     drift_ms: int

@@ -1,10 +1,10 @@
 """The unfinished splits of a source subtask: whose turn it is, and how far event time has come.
 
 A *begun* split has been read in part; the others are *fresh*. The splits that one subtask was given
-at the first start of the job are a *lane*: it would read them one after the other, and so their
-event times follow each other, whatever they are. A rescaled subtask may hold pieces of several
-lanes, and of one lane several begun splits. It treats each lane so that nothing is late which would
-have been on time in the lane as it was:
+at the first start of the job are a *lane*: it would read them one after the other, so that the
+bound on disorder holds along the lane. A rescaled subtask may hold pieces of several lanes, and of
+one lane several begun splits. It treats each lane so that nothing is late which would have been on
+time in the lane as it was:
 
 - begun splits are read in turn, and of these the one furthest behind in event time goes first;
 - the next fresh split of a lane is begun when no begun one that was before it in the lane is left,
@@ -49,7 +49,7 @@ class TrackedSplit:
 
     @property
     def item(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The split as a checkpoint keeps it."""
         return {
             "split": self.split,
             "position": self.position,
@@ -115,7 +115,7 @@ class SplitOrder:
         self._begin_due()
 
     def watermark_of_others(self, split: TrackedSplit) -> int:
-        """How far all splits but this one let event time come; the end of it without others."""
+        """The least watermark of all splits but this one; the end of event time without others."""
         least = self._fresh_ms
         for other in self.begun:
             if other.watermark_ms < least and other is not split and not other.is_idle:
@@ -124,7 +124,7 @@ class SplitOrder:
 
     @property
     def watermark_ms(self) -> int | None:
-        """How far all splits let event time come; None if all that are read are idle."""
+        """The least watermark of all splits; None if all that are read are idle."""
         active = [split.watermark_ms for split in self.begun if not split.is_idle]
         return min(*active, self._fresh_ms) if active else None
 

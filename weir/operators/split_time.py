@@ -37,7 +37,7 @@ class SplitEventTime:
 
     @property
     def watermark_ms(self) -> int | None:
-        """What was let out; None: nothing yet."""
+        """The watermark that was let out last; None: none yet."""
         return None if self._out.emitted_ms == MIN_WATERMARK_MS else self._out.emitted_ms
 
     def emit(self, split: TrackedSplit, batch: Batch) -> None:
@@ -117,7 +117,7 @@ class SourceWatermarkFactory:
 
 
 class SourceWatermarkOperator(Operator):
-    """Passes on what a source made of splits sends, and keeps how far event time had come.
+    """Passes records and watermarks of a source made of splits on, and keeps the last watermark.
 
     After a restore it says so first, and lets no lower watermark pass.
     """
@@ -148,5 +148,5 @@ class SourceWatermarkOperator(Operator):
 
     @property
     def own_watermark_ms(self) -> int | None:
-        """How far event time has come here."""
+        """The watermark that was passed on last."""
         return None if self._reached_ms == MIN_WATERMARK_MS else self._reached_ms
