@@ -104,10 +104,11 @@ class Harness:
         checkpointing: bool = True,
         lineage: Lineage = UNKNOWN,
         rewinds_output: bool = True,
+        output: Collected | None = None,
     ) -> None:
         self.operator = factory()
         self.clock = ManualClock()
-        self.output = Collected()
+        self.output = output or Collected()
         self.state = State(restored, index)
         self.delivered: list[tuple[int, Any]] = []
         self.operator.open(

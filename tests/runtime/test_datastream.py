@@ -23,6 +23,8 @@ from weir.datastream.options import OPTIONS
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Chaining, JobGraph, Partitioning
 from weir.operators.sources import CollectionSource
+from weir.operators.split_time import SourceWatermarkFactory
+from weir.operators.watermarks import WatermarkFactory
 from weir.runtime.in_process import run_in_process
 
 BY_COLUMN = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
@@ -191,6 +193,29 @@ def test_watermarks_of_a_source_run_beside_it_and_its_uid_is_the_sources() -> No
     graph = captured(build).graph
     assert ("events", "forward", "events-watermarks") in shape(graph)
     assert [op.parallelism for op in graph.operators if op.uid.startswith("events")] == [3, 3]
+
+
+def test_a_source_of_splits_tells_event_time_itself_and_any_other_has_it_told_behind_it() -> None:
+    class Own(CollectionSource):
+        def create_operator_factory(self, parallelism: int) -> Any:
+            return super().create_operator_factory(parallelism)
+
+    def factory(source: Any) -> Any:
+        def build(env: StreamExecutionEnvironment) -> None:
+            env.from_source(source, BY_COLUMN, "Events").uid("events").map(str)
+
+        (timing,) = [op for op in captured(build).graph.operators if op.uid == "events-watermarks"]
+        return timing.factory
+
+    rows = [Row(word="to", ts=1)]
+    assert isinstance(factory(CollectionSource(rows)), SourceWatermarkFactory)
+    assert isinstance(factory(Own(rows)), WatermarkFactory)
+
+
+def test_alignment_is_refused_where_no_splits_can_be_paused() -> None:
+    aligned = BY_COLUMN.with_watermark_alignment("group", 1)
+    with pytest.raises(GraphError, match="leave with_watermark_alignment out"):
+        words(environment()).assign_timestamps_and_watermarks(aligned)
 
 
 def test_chaining_is_cut_where_asked() -> None:

@@ -4,7 +4,11 @@ A *watermark* t says that no record with a timestamp of t or less will follow. B
 follow the highest timestamp seen: minus the bound by which records may come out of order, minus one
 millisecond, because another record with the very same timestamp may still come.
 
-Source: Flink, BoundedOutOfOrdernessWatermarks and WatermarksWithIdleness.
+Given to ``from_source``, a strategy is applied to every split of the source by itself: the bound is
+about the records of one split, and the watermark of a subtask is the least of its splits'.
+
+Source: Flink, BoundedOutOfOrdernessWatermarks, WatermarksWithIdleness and, for alignment, FLIP-182
+and FLIP-217.
 """
 
 import datetime as dt
@@ -31,6 +35,15 @@ class TimestampAssigner(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class WatermarkAlignment:
+    """The event time by which splits of a group may be apart, and how often they are compared."""
+
+    group: str
+    drift_ms: int
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
     """How timestamps are assigned and watermarks follow them; every ``with_`` gives a new one."""
 
@@ -39,10 +52,11 @@ class WatermarkStrategy:
     column: str | None = None  # Per column instead.
     idle_timeout_ms: int | None = None
     resolution_ms: int | None = None
+    alignment: WatermarkAlignment | None = None
 
     @classmethod
     def for_monotonous_timestamps(cls) -> "WatermarkStrategy":
-        """Timestamps never go back within one subtask."""
+        """Timestamps never go back within one split; behind the source, within one subtask."""
         return cls(bound_ms=0)
 
     @classmethod
@@ -83,7 +97,10 @@ class WatermarkStrategy:
 
         Without it watermarks come after a slice, and which records are late depends on how records
         fell into slices. With the size of the windows as resolution it depends on the records alone
-        (as long as one subtask reads them), at the price of a slice per step of event time.
+        (as long as one subtask reads them, one split after the other), at the price of a slice per
+        step of event time. Where a subtask reads splits in turn, as an endless source does and a
+        restored one may, it is their turns that decide: a record that keeps to the bound within its
+        split is on time in every case.
         """
         resolution_ms = milliseconds_of(resolution)
         if resolution_ms <= 0:
@@ -91,8 +108,39 @@ class WatermarkStrategy:
         return replace(self, resolution_ms=resolution_ms)
 
     def with_idleness(self, idle_timeout: Length) -> "WatermarkStrategy":
-        """A subtask without records for this long no longer holds event time back."""
+        """A split, or subtask, without records for this long no longer holds event time back.
+
+        A split that is not asked for records, because others go first, does not become idle.
+        """
         idle_timeout_ms = milliseconds_of(idle_timeout)
         if idle_timeout_ms <= 0:
             raise ConfigError(f"the idle timeout is {idle_timeout_ms} ms; it must be positive")
         return replace(self, idle_timeout_ms=idle_timeout_ms)
+
+    def with_watermark_alignment(
+        self,
+        watermark_group: str,
+        max_allowed_watermark_drift: Length,
+        update_interval: Length | None = None,
+    ) -> "WatermarkStrategy":
+        """A split that is further ahead of others than the drift is paused until they catch up.
+
+        It is the splits which one subtask of a source reads in turn that are aligned, each against
+        the one furthest behind that is not idle and has told its event time. A split may overshoot
+        by the slice that was read last. Subtasks and sources do not wait for each other, so equal
+        groups of two sources mean nothing yet. ``update_interval`` (None: a second) is how often
+        Flink compares subtasks; here it is checked and kept only, as splits are compared before
+        every slice.
+
+        Raises:
+            ConfigError: The group has no name, the drift is negative or the interval not positive.
+        """
+        drift_ms = milliseconds_of(max_allowed_watermark_drift)
+        interval_ms = 1_000 if update_interval is None else milliseconds_of(update_interval)
+        if not isinstance(watermark_group, str) or not watermark_group:
+            raise ConfigError(f"the watermark group is {watermark_group!r}; give it a name")
+        if drift_ms < 0:
+            raise ConfigError(f"the allowed drift is {drift_ms} ms; it cannot be negative")
+        if interval_ms <= 0:
+            raise ConfigError(f"the update interval is {interval_ms} ms; it must be positive")
+        return replace(self, alignment=WatermarkAlignment(watermark_group, drift_ms, interval_ms))

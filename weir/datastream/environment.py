@@ -8,6 +8,7 @@ that the environment is empty again, as in Flink.
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from weir.common.configuration import Configuration
@@ -21,10 +22,12 @@ from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.options import read_options
 from weir.datastream.stream import DataStream
-from weir.datastream.transformation import End, Transformation, build_graph
+from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
 from weir.errors import GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.sources import CollectionSource
+from weir.operators.split_time import SourceWatermarkFactory
+from weir.operators.splits import tells_event_time
 from weir.operators.watermarks import WatermarkFactory
 
 DEFAULT_JOB_NAME = "Weir Streaming Job"
@@ -157,7 +160,8 @@ class StreamExecutionEnvironment:
         """A stream of a source's records, with event time by ``watermark_strategy``.
 
         ``source`` is an object with ``create_operator_factory(parallelism)``, such as those of
-        ``weir.datastream.connectors``; it knows its own types.
+        ``weir.datastream.connectors``; it knows its own types. Where it is made of splits, the
+        strategy is applied to each of them, and event time is that of the split furthest behind.
         """
         if not hasattr(source, "create_operator_factory"):
             raise GraphError(
@@ -166,19 +170,26 @@ class StreamExecutionEnvironment:
             )
         if type_info is not None:
             raise GraphError("give the type to the source itself, not to from_source")
+        is_timed = watermark_strategy != WatermarkStrategy.no_watermarks()
+        make_source = source.create_operator_factory
+        make_watermarks: OperatorFactory = SourceWatermarkFactory()
+        if not tells_event_time(source):
+            make_watermarks = WatermarkFactory(watermark_strategy)
+        elif is_timed:
+            make_source = partial(source.create_timed_operator_factory, strategy=watermark_strategy)
         reading = self.add(
             Transformation(
                 source_name,
-                source.create_operator_factory,
+                make_source,
                 output_type=getattr(source, "type_info", None),
             )
         )
-        if watermark_strategy == WatermarkStrategy.no_watermarks():
+        if not is_timed:
             return DataStream(self, (End(reading),), reading)
         timing = self.add(
             Transformation(
                 f"{source_name}: watermarks",
-                lambda parallelism: WatermarkFactory(watermark_strategy),
+                lambda parallelism: make_watermarks,
                 inputs=(End(reading),),
                 companion_of=reading,
                 role="watermarks",

@@ -4,11 +4,16 @@ A split is one row group, so that all subtasks share even a single file, or with
 ``split_by="file"`` one file, whose rows then keep their order. Every split carries the size and the
 modification time of its file, which are compared whenever it is opened, the first time as well as
 after a restore: a position in another file would mean other records.
+
+Files of several partitions overlap in event time, and their names say nothing about it. Where the
+event time is a column, the statistics of the row groups do: see ``discover_in_event_time``.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from glob import glob, has_magic
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +22,7 @@ import pyarrow.parquet as pq
 
 from weir.common.batch import Batch
 from weir.errors import ConfigError, SourceChangedError, UserError
+from weir.operators.parquet_statistics import lowest_time_ms
 from weir.operators.splits import Source, SplitReader
 
 DECODE_ROWS = 65_536  # Decoded at a time; what is emitted are slices of it.
@@ -71,6 +77,24 @@ class ParquetSource(Source):
                 if part
             ]
         return splits
+
+    def discover_in_event_time(self, parallelism: int, column: str) -> list[dict[str, Any]]:
+        """All splits, each with its lowest time where the statistics of its row groups tell it.
+
+        Where they do for all splits, these are in the order of those times, else in that of names.
+        """
+        splits = [
+            split if lowest is None else {**split, "lowest": {"column": column, "ms": lowest}}
+            for split, lowest in _with_lowest_ms(self.discover(parallelism), column)
+        ]
+        if all("lowest" in split for split in splits):
+            splits.sort(key=lambda split: split["lowest"]["ms"])  # Stable: then by name.
+        return splits
+
+    def lowest_ms(self, split: dict[str, Any], column: str) -> int | None:
+        """The least time of the split's rows as found when the job began, if of this column."""
+        lowest = split.get("lowest", {})
+        return lowest["ms"] if lowest.get("column") == column else None
 
     def open(self, split: dict[str, Any], position: Any) -> SplitReader:
         # Looked at before, for a message that names the cause, and after, because only what is
@@ -172,6 +196,18 @@ class _ParquetReader(SplitReader):
         self._skip -= self._taken
         self._chunk = chunk
         return True
+
+
+def _with_lowest_ms(
+    splits: list[dict[str, Any]], column: str
+) -> Iterator[tuple[dict[str, Any], int | None]]:
+    """Every split with its lowest time."""
+    for path, parts in groupby(splits, key=itemgetter("path")):
+        with pq.ParquetFile(path) as file:
+            for split in parts:
+                lowest = [lowest_time_ms(file, group, column) for group in split["row_groups"]]
+                known = [at for at in lowest if at is not None]
+                yield split, min(known) if len(known) == len(lowest) else None
 
 
 def _check_unchanged(split: dict[str, Any]) -> None:

@@ -5,6 +5,9 @@ timestamp rose: minus the allowed disorder, minus one millisecond. Watermarks fr
 ignored, but for the last one of all, by which a source says that it ended. Without records for the
 idle timeout it says that it is idle, and takes that back with the next record.
 
+It stands in mid-stream, and behind sources that are not made of splits; those that are tell event
+time themselves, split by split (``weir.operators.split_time``).
+
 Source: Flink, TimestampsAndWatermarksOperator.
 """
 
@@ -15,11 +18,12 @@ import pyarrow as pa
 
 from weir.common.batch import Batch, Timestamps
 from weir.common.watermark import WatermarkStrategy
-from weir.errors import SchemaError
+from weir.errors import GraphError, SchemaError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.event_time import WatermarkState
 from weir.operators.user_code import failure_at, short_repr
+from weir.operators.watermark_output import WatermarkOutput
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
 
@@ -28,6 +32,14 @@ class WatermarkFactory:
     """Makes operators that assign timestamps and watermarks."""
 
     strategy: WatermarkStrategy
+
+    def __post_init__(self) -> None:
+        if self.strategy.alignment is not None:
+            raise GraphError(
+                "watermark alignment pauses the splits of a source, so it works only with "
+                "from_source and a source that is made of splits; leave with_watermark_alignment "
+                "out here"
+            )
 
     def __call__(self) -> "WatermarkOperator":
         """A new operator."""
@@ -39,8 +51,6 @@ class WatermarkOperator(Operator):
 
     def __init__(self, strategy: WatermarkStrategy) -> None:
         self._strategy = strategy
-        self._emitted = MIN_WATERMARK_MS
-        self._idle = False
         self._last_record_ms = 0
 
     def open(self, ctx: OperatorContext) -> None:
@@ -48,12 +58,16 @@ class WatermarkOperator(Operator):
         super().open(ctx)
         self._last_record_ms = ctx.clock.now_ms()
         self._saved = WatermarkState(ctx)
-        self._emitted = self._saved.restored_ms
-        self._silent = self._emitted > MIN_WATERMARK_MS  # Those behind wait to hear of it again.
+        self._times = TimestampReader(self._strategy, ctx)
+        self._out = WatermarkOutput(
+            ctx.output, self._strategy.resolution_ms, self._saved.restored_ms
+        )
+        # Those behind wait to hear of it again.
+        self._silent = self._out.emitted_ms > MIN_WATERMARK_MS
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         """Keep how far event time has come."""
-        self._saved.save(self._emitted)
+        self._saved.save(self._out.emitted_ms)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Pass the records on with their time, then the watermark that follows from them."""
@@ -63,55 +77,35 @@ class WatermarkOperator(Operator):
             self._last_record_ms = self.ctx.clock.now_ms()
         if self._silent:
             self._silent = False
-            self.ctx.output.emit_watermark(self._emitted)
-        timestamps = self._timestamps(batch)
-        timed = _with_timestamps(batch, timestamps)
-        bound_ms, resolution_ms = self._strategy.bound_ms, self._strategy.resolution_ms
+            self.ctx.output.emit_watermark(self._out.emitted_ms)
+        timestamps = self._times.timestamps(batch)
+        timed = with_timestamps(batch, timestamps)
+        bound_ms = self._strategy.bound_ms
         if bound_ms is None or timestamps is None:
             self.ctx.output.emit(timed)
             return
-        if resolution_ms is None:
-            self._emit(timed, int(timestamps.max()) - bound_ms - 1)
-            return
-        # What the watermark plus one would be after each record: a window that starts and ends at
-        # multiples of the resolution closes where this passes one.
-        reached = np.maximum.accumulate(timestamps) - bound_ms
-        passed = np.maximum(reached // resolution_ms, (self._emitted + 1) // resolution_ms)
-        start, before = 0, (self._emitted + 1) // resolution_ms
-        for row in np.flatnonzero(np.diff(passed, prepend=before)).tolist():
-            self._emit(timed.slice(start, row + 1), int(reached[row]) - 1)
-            start = row + 1
-        if start < len(timed):
-            self._emit(timed.slice(start, len(timed)), int(reached[-1]) - 1)
-
-    def _emit(self, batch: Batch, watermark_ms: int) -> None:
-        self.ctx.output.emit(batch)
-        if watermark_ms > self._emitted:
-            self._emitted = watermark_ms
-            self.ctx.output.emit_watermark(watermark_ms)
-        elif self._idle and self._emitted > MIN_WATERMARK_MS:
-            self.ctx.output.emit_watermark(self._emitted)
-        self._idle = False
+        self._out.emit_timed(
+            timed, timestamps, bound_ms, least_ms=MIN_WATERMARK_MS, most_ms=MAX_WATERMARK_MS
+        )
 
     def on_watermark(self, timestamp_ms: int) -> None:
         """Only the end of event time is passed on."""
         if timestamp_ms == MAX_WATERMARK_MS:
-            self._emitted = timestamp_ms
-            self.ctx.output.emit_watermark(timestamp_ms)
+            self._out.advance(timestamp_ms)
 
     @property
     def own_watermark_ms(self) -> int | None:
         """How far event time has come here."""
-        return None if self._emitted == MIN_WATERMARK_MS else self._emitted
+        return None if self._out.emitted_ms == MIN_WATERMARK_MS else self._out.emitted_ms
 
     def on_idle(self) -> None:
         """Nothing comes in, so nothing goes out."""
-        self._become_idle()
+        self._out.become_idle()
 
     def next_timer_ms(self) -> int | None:
         """When the stream will count as idle."""
         timeout_ms = self._strategy.idle_timeout_ms
-        if timeout_ms is None or self._idle or self._emitted == MAX_WATERMARK_MS:
+        if timeout_ms is None or self._out.is_idle or self._out.emitted_ms == MAX_WATERMARK_MS:
             return None
         return self._last_record_ms + timeout_ms
 
@@ -119,14 +113,18 @@ class WatermarkOperator(Operator):
         """Become idle if it is time."""
         due_ms = self.next_timer_ms()
         if due_ms is not None and due_ms <= now_ms:
-            self._become_idle()
+            self._out.become_idle()
 
-    def _become_idle(self) -> None:
-        if not self._idle:
-            self._idle = True
-            self.ctx.output.emit_idle()
 
-    def _timestamps(self, batch: Batch) -> Timestamps | None:
+class TimestampReader:
+    """Reads the event time of records by a strategy."""
+
+    def __init__(self, strategy: WatermarkStrategy, ctx: OperatorContext) -> None:
+        self._strategy = strategy
+        self.ctx = ctx
+
+    def timestamps(self, batch: Batch) -> Timestamps | None:
+        """The timestamps of a slice in milliseconds; None: its records have none."""
         if self._strategy.column is not None:
             return column_timestamps(self.columns_of(batch), self._strategy.column)
         assign = self._strategy.assign
@@ -182,7 +180,8 @@ def column_timestamps(columns: pa.RecordBatch, name: str) -> Timestamps:
     return timestamps
 
 
-def _with_timestamps(batch: Batch, timestamps: Timestamps | None) -> Batch:
+def with_timestamps(batch: Batch, timestamps: Timestamps | None) -> Batch:
+    """The same records with these timestamps."""
     if timestamps is batch.timestamps:
         return batch
     if batch.is_columnar:

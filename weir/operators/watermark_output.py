@@ -1,0 +1,77 @@
+"""The way of a watermark out of the operator that makes it: after its records, and never back."""
+
+import numpy as np
+
+from weir.common.batch import Batch, Timestamps
+from weir.operators.base import Output
+from weir.protocol.elements import MIN_WATERMARK_MS
+
+
+class WatermarkOutput:
+    """Sends records on, followed by the watermark that they bring if it is a higher one.
+
+    ``resolution_ms``: the watermark also goes out within a slice, at the very record with which it
+    passes a multiple of this.
+    """
+
+    def __init__(
+        self, output: Output, resolution_ms: int | None, emitted_ms: int = MIN_WATERMARK_MS
+    ) -> None:
+        self.emitted_ms = emitted_ms
+        self.is_idle = False
+        self._output = output
+        self._resolution_ms = resolution_ms
+
+    def emit(self, batch: Batch, watermark_ms: int) -> None:
+        """Send a slice, then the watermark, or after idleness at least the old one."""
+        self._output.emit(batch)
+        if watermark_ms > self.emitted_ms:
+            self.emitted_ms = watermark_ms
+            self._output.emit_watermark(watermark_ms)
+        elif self.is_idle and self.emitted_ms > MIN_WATERMARK_MS:
+            self._output.emit_watermark(self.emitted_ms)
+        self.is_idle = False
+
+    def emit_timed(
+        self, batch: Batch, timestamps: Timestamps, bound_ms: int, *, least_ms: int, most_ms: int
+    ) -> int:
+        """Send a slice and the watermarks that follow from its timestamps.
+
+        They lie ``bound_ms`` and one millisecond below the highest timestamp, but not below
+        ``least_ms``; the last of them is returned. What goes out does not lie above ``most_ms``.
+        """
+        resolution_ms = self._resolution_ms
+        if resolution_ms is None:
+            last_ms = max(least_ms, int(timestamps.max()) - bound_ms - 1)
+            self.emit(batch, min(most_ms, last_ms))
+            return last_ms
+        # What the watermark plus one would be after each record: a window that starts and ends at
+        # multiples of the resolution closes where this passes one.
+        reached = np.maximum.accumulate(timestamps) - bound_ms
+        last_ms = max(least_ms, int(reached[-1]) - 1)
+        if int(reached[0]) <= least_ms:
+            reached = np.maximum(reached, least_ms + 1)
+        if last_ms > most_ms:
+            reached = np.minimum(reached, most_ms + 1)
+        before = (self.emitted_ms + 1) // resolution_ms
+        passed = np.maximum(reached // resolution_ms, before)
+        start = 0
+        for row in np.flatnonzero(np.diff(passed, prepend=before)).tolist():
+            self.emit(batch.slice(start, row + 1), int(reached[row]) - 1)
+            start = row + 1
+        if start < len(batch):
+            self.emit(batch.slice(start, len(batch)), int(reached[-1]) - 1)
+        return last_ms
+
+    def advance(self, watermark_ms: int) -> None:
+        """Send the watermark if it is a higher one."""
+        if watermark_ms > self.emitted_ms:
+            self.emitted_ms = watermark_ms
+            self.is_idle = False
+            self._output.emit_watermark(watermark_ms)
+
+    def become_idle(self) -> None:
+        """Say once that nothing comes; the next slice takes it back."""
+        if not self.is_idle:
+            self.is_idle = True
+            self._output.emit_idle()
