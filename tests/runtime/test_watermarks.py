@@ -151,6 +151,16 @@ def test_an_assigner_that_returns_no_number_is_refused_with_its_record() -> None
         h.rows([1, None, 3])
 
 
+@pytest.mark.parametrize("returned", [1.5, True, "1", 2**63])
+def test_an_assigner_that_returns_no_timestamp_is_refused(returned: object) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda record, at: record  # type: ignore[no-any-return]
+    )
+    harness = Harness(WatermarkFactory(strategy), keyed=False)
+    with pytest.raises(SchemaError, match="for the record .* must return integer milliseconds"):
+        harness.rows([1, returned])
+
+
 def test_watermarks_from_before_are_ignored_but_for_the_last() -> None:
     h = harness(MONOTONOUS)
     assert h.watermark(500) == []

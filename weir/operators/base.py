@@ -87,21 +87,15 @@ class OperatorContext:
         return f"{self.name!r} ({self.location})" if self.location else repr(self.name)
 
 
-class Operator(ABC):
-    """One operator of one subtask."""
+class ColumnReader:
+    """Reads batch after batch as columns; undeclared records are of one schema in all of them."""
 
-    ctx: OperatorContext
-    # Names the operator's states in a store, with no effect beyond it: a preview restores states
-    # without opening what would touch an input or output. None: opening has no such effect.
-    declare: "Callable[[OperatorStateStore], None] | None" = None
-
-    def open(self, ctx: OperatorContext) -> None:
-        """Get ready; ``ctx.state`` already holds what was restored."""
-        self.ctx = ctx
+    def __init__(self, label: str) -> None:
+        self._label = label  # Of the operator that needs columns.
         self._inferred = InferredSchema()
 
-    def columns_of(self, batch: Batch) -> pa.RecordBatch:
-        """The records as columns; undeclared ones of one schema in all batches.
+    def __call__(self, batch: Batch) -> pa.RecordBatch:
+        """The records as columns.
 
         Raises:
             SchemaError: The records do not fit; names the operator.
@@ -109,7 +103,22 @@ class Operator(ABC):
         try:
             return batch.columns_of(self._inferred)
         except SchemaError as error:
-            raise SchemaError(f"{self.ctx.label} needs columns: {error}") from error
+            raise SchemaError(f"{self._label} needs columns: {error}") from error
+
+
+class Operator(ABC):
+    """One operator of one subtask."""
+
+    ctx: OperatorContext
+    columns_of: ColumnReader
+    # Names the operator's states in a store, with no effect beyond it: a preview restores states
+    # without opening what would touch an input or output. None: opening has no such effect.
+    declare: "Callable[[OperatorStateStore], None] | None" = None
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Get ready; ``ctx.state`` already holds what was restored."""
+        self.ctx = ctx
+        self.columns_of = ColumnReader(ctx.label)
 
     @abstractmethod
     def on_batch(self, batch: Batch, input_index: int) -> None:

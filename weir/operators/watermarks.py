@@ -20,7 +20,7 @@ from weir.common.batch import Batch, Timestamps
 from weir.common.watermark import WatermarkStrategy
 from weir.errors import GraphError, SchemaError
 from weir.ids import CheckpointId
-from weir.operators.base import Operator, OperatorContext
+from weir.operators.base import ColumnReader, Operator, OperatorContext
 from weir.operators.event_time import WatermarkState
 from weir.operators.user_code import failure_at, short_repr
 from weir.operators.watermark_output import WatermarkOutput
@@ -121,12 +121,13 @@ class TimestampReader:
 
     def __init__(self, strategy: WatermarkStrategy, ctx: OperatorContext) -> None:
         self._strategy = strategy
-        self.ctx = ctx
+        self._label = ctx.label
+        self._columns_of = ColumnReader(ctx.label)
 
     def timestamps(self, batch: Batch) -> Timestamps | None:
         """The timestamps of a slice in milliseconds; None: its records have none."""
         if self._strategy.column is not None:
-            return column_timestamps(self.columns_of(batch), self._strategy.column)
+            return column_timestamps(self._columns_of(batch), self._strategy.column)
         assign = self._strategy.assign
         if assign is None:
             return batch.timestamps
@@ -139,15 +140,27 @@ class TimestampReader:
         try:
             assigned = [assign(row, at) for row, at in zip(left, before, strict=True)]
         except Exception as error:
-            raise failure_at(self.ctx.label, batch.rows, left, error) from error
-        try:
-            return np.array(assigned, np.int64)
-        except (TypeError, ValueError, OverflowError) as error:
-            wrong = next((i for i, at in enumerate(assigned) if type(at) is not int), 0)
-            raise SchemaError(
-                f"the timestamp assigner of {self.ctx.name!r} returned {assigned[wrong]!r} for the "
-                f"record {short_repr(batch.rows[wrong])}; it must return integer milliseconds"
-            ) from error
+            raise failure_at(self._label, batch.rows, left, error) from error
+        if all(map(_is_timestamp_class, set(map(type, assigned)))):
+            try:
+                return np.array(assigned, np.int64)
+            except OverflowError:
+                pass  # Told below.
+        wrong = next(i for i, at in enumerate(assigned) if not is_timestamp(at))
+        raise SchemaError(
+            f"the timestamp assigner of {self._label} returned {short_repr(assigned[wrong])} for "
+            f"the record {short_repr(batch.rows[wrong])}; it must return integer milliseconds that "
+            "fit into 64 bits"
+        )
+
+
+def is_timestamp(value: object) -> bool:
+    """Whether a value is an integer, Python's or NumPy's, of at most 64 bits."""
+    return _is_timestamp_class(type(value)) and MIN_WATERMARK_MS <= value <= MAX_WATERMARK_MS  # type: ignore[operator]
+
+
+def _is_timestamp_class(kind: type) -> bool:
+    return issubclass(kind, (int, np.integer)) and kind is not bool
 
 
 def column_timestamps(columns: pa.RecordBatch, name: str) -> Timestamps:
