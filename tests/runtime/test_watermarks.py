@@ -157,7 +157,7 @@ def test_an_assigner_that_returns_no_timestamp_is_refused(returned: object) -> N
         lambda record, at: record  # type: ignore[no-any-return]
     )
     harness = Harness(WatermarkFactory(strategy), keyed=False)
-    with pytest.raises(SchemaError, match="for the record .* must return integer milliseconds"):
+    with pytest.raises(SchemaError, match=r"for the record .* must return integer milliseconds"):
         harness.rows([1, returned])
 
 
