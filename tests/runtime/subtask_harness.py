@@ -116,9 +116,10 @@ class Passing(Operator):
     def has_pending(self) -> bool:
         return self.pending > 0
 
-    def advance(self, records_max: int) -> None:
+    def advance(self, records_max: int) -> int:
         self.pending -= 1
         self.calls.append("advance")
+        return 1
 
     def next_timer_ms(self) -> int | None:
         return self.timer_ms

@@ -509,7 +509,7 @@ def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
             path = JobLayout(JOB).manifest(settled.pop(0))
             found = load(store.read(path), path)
             assert isinstance(found, Manifest)
-            if any(handle.name == "table.window-0" for handle in found.handles):
+            if any(handle.name == "table.window-0-10000" for handle in found.handles):
                 kept.append(found)
         return bool(kept)
 
@@ -522,8 +522,8 @@ def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
     )  # fmt: skip
     assert found.problems == ()
     told = {(s.name, s.form): s for s in operator(found, "windows").states}
-    assert told["window-0", "table"].verdict is StateVerdict.KEPT
-    assert told["window-0", "table"].declared == told["window-0", "table"].stored
+    assert told["window-0-10000", "table"].verdict is StateVerdict.KEPT
+    assert told["window-0-10000", "table"].declared == told["window-0-10000", "table"].stored
     request = RestoreRequest.parse(f"{tmp_path}/{JOB}/chk-{kept[0].checkpoint_id}")
     result = run_in_process(again.graph, again.config, restore_from=request)
     assert (result.status, result.cause) == (JobStatus.FINISHED, "")

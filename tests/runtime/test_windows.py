@@ -193,7 +193,9 @@ def test_windows_of_processing_time_fire_at_the_end_of_the_input() -> None:
     harness = Harness(windows(windows=TumblingProcessingTimeWindows.of(10)))
     harness.rows([("a", 1)])
     harness.operator.finish()
+    harness.settle()
     harness.operator.finish()
+    harness.settle()
     assert rows_of(harness.output.events) == [("a", 1)]
 
 
@@ -363,6 +365,7 @@ def test_column_windows_of_processing_time_fire_by_the_clock_and_at_the_end() ->
     ]
     pipeline.run(None, k=["a"], x=[5])
     pipeline.final.operator.finish()
+    pipeline.final.settle()
     assert _plain(pipeline.final.output.events[-1])[1] == [("a", 1_010, 1_020, 5, 1)]
 
 

@@ -1,11 +1,14 @@
 """Windows per record: what a window gathered goes through the user's functions when it ends.
 
-Under each key a map state holds, by the start of the window, what was gathered: the list of
-records, their reduction, or an accumulator. Two timers end a window: one at its last moment, which
-fires it, and one as much later as lateness is allowed, which forgets it; without lateness they are
-one. A record is late when its window's last moment plus the allowed lateness has passed; it is
-counted and goes to the side output for late data, or nowhere. A late but allowed record fires its
-window at once, again.
+Under each key a map state holds, by the start and end of the window, what was gathered: the list of
+records, their reduction, or an accumulator. A timer fires the window at its last moment; where
+lateness is allowed, another one forgets it as much later, and is registered when the first fired.
+Both carry the window's bounds, so that a window restored into a program whose windows have another
+size, or another lateness, still ends at its own end and is forgotten once.
+
+A record is late when its window's last moment plus the allowed lateness has passed; it is counted
+and goes to the side output for late data, or nowhere. A late but allowed record fires its window at
+once, again.
 
 Source: Flink, WindowOperator and EventTimeTrigger.
 """
@@ -19,7 +22,7 @@ import numpy as np
 
 from weir.common.batch import Batch
 from weir.common.dynamic import DYNAMIC
-from weir.common.typeinfo import TypeInformation, Types
+from weir.common.typeinfo import MapTypeInfo, TypeInformation, Types
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.functions import (
     AggregateFunction,
@@ -35,11 +38,12 @@ from weir.operators.keys import RowKeySelector
 from weir.operators.output_tag import OutputTag
 from weir.operators.user_code import failure_at, failure_in, short_repr
 from weir.operators.window_aggregates import event_times
-from weir.operators.window_assigners import TimeWindow, TumblingWindows
+from weir.operators.window_assigners import Bounds, TimeWindow, TumblingWindows, old_layout
+from weir.protocol.elements import MAX_WATERMARK_MS
 from weir.state.descriptors import MapStateDescriptor
 from weir.state.timers import Timer
 
-FIRED_AT_ONCE = 8_192  # Timers between two flushes when the input has ended.
+_STATE = "windows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +77,26 @@ class WindowOperator(TimerOperator):
         self._gather_opened = False
 
     def open(self, ctx: OperatorContext) -> None:
-        """Open the functions and the state."""
+        """Open the functions and the state.
+
+        Raises:
+            RestoreError: The checkpoint's windows were stored without their end.
+        """
         super().open(ctx)
         if isinstance(self._gather, Function):
             self._gather_opened = True
             self._gather.open(RuntimeContext(ctx, keyed=True))
-        descriptor = MapStateDescriptor("windows", Types.LONG(), self._kept_type)
+        if any(
+            isinstance(stored, MapTypeInfo) and stored.key_type == Types.LONG()
+            for stored in ctx.state.keyed.stored_types(_STATE)
+        ):
+            raise old_layout(ctx.subtask.operator)
+        descriptor = MapStateDescriptor(
+            _STATE, Types.TUPLE([Types.LONG(), Types.LONG()]), self._kept_type
+        )
         self._kept = ctx.state.keyed.get_map_state(descriptor)
+        is_event_time = self._windows.is_event_time
+        self._timers = self.timers.event_time if is_event_time else self.timers.processing_time
         self._global_state = RuntimeContext(ctx, keyed=True)
 
     def close(self) -> None:
@@ -97,25 +114,29 @@ class WindowOperator(TimerOperator):
             starts = self._windows.starts_of(event_times(batch, self.ctx.name)).tolist()
         else:
             starts = [self._windows.start_of(self.ctx.clock.now_ms())] * len(rows)
+        size_ms, lateness_ms = self._windows.size_ms, self._lateness_ms
         keys, groups = self._input.keys_of(batch)
         set_key, late = self._input.backend.set_current_key_and_group, []
-        add = self._adder()
+        add, state, watermark = self._adder(), self._kept, self.watermark
         left = iter(rows)
         try:
             for i, (row, start, key, group) in enumerate(
                 zip(left, starts, keys, groups, strict=True)
             ):
-                last = start + self._windows.size_ms - 1
-                if by_event_time and last + self._lateness_ms <= self.watermark:
+                bounds = start, start + size_ms
+                last = start + size_ms - 1
+                if by_event_time and last + lateness_ms <= watermark:
                     late.append(i)
                     continue
                 set_key(key, group)
-                kept = self._kept.get(start)
-                self._kept.put(start, add(kept, row))
-                if by_event_time and last <= self.watermark:
-                    self._emit(key, start)
+                kept = state.get(bounds)
+                state.put(bounds, add(kept, row))
+                if by_event_time and last <= watermark:
+                    self._emit(key, bounds)
+                    if kept is None:  # Nothing fires any more, but it is to be forgotten.
+                        self._register(self._forgotten_ms(bounds), key, group, bounds)
                 elif kept is None:
-                    self._register(last, key, group, start)
+                    self._register(last, key, group, bounds)
         except Exception as error:
             raise failure_at(self.ctx.name, rows, left, error) from error
         self.collector.flush()
@@ -127,29 +148,29 @@ class WindowOperator(TimerOperator):
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
         """A window ends, or is forgotten."""
-        start = timer.namespace
-        assert isinstance(start, int)
-        last = start + self._windows.size_ms - 1
-        if timer.timestamp_ms == last:
-            self._emit(timer.key, start)
-        if timer.timestamp_ms == last + self._lateness_ms:
-            self._forget(timer.key, start)
+        bounds = _bounds(timer.namespace)
+        if timer.timestamp_ms == bounds[1] - 1:
+            self._emit(timer.key, bounds)
+        forgotten_ms = self._forgotten_ms(bounds)
+        # A timer of the clean-up may have been registered under another lateness: if that was the
+        # shorter one the window stays, if it was the longer one the window may be gone already.
+        if self._kept.contains(bounds):
+            if timer.timestamp_ms >= forgotten_ms:
+                self._forget(timer.key, bounds)
+            else:
+                self._register(forgotten_ms, timer.key, timer.group, bounds)
 
     def finish(self) -> None:
-        """Processing time ends with the input: fire what is open."""
-        if self._windows.is_event_time:
-            return
-        queue = self.timers.processing_time
-        while (next_ms := queue.next_ms()) is not None:
-            self._fire_due(TimeDomain.PROCESSING_TIME, next_ms, FIRED_AT_ONCE)
+        """Processing time ends with the input: what is open fires in ``advance``."""
+        if not self._windows.is_event_time:
+            self.fire_processing_time()
 
-    def _register(self, last: int, key: Any, group: int, start: int) -> None:
-        queue = (
-            self.timers.event_time if self._windows.is_event_time else self.timers.processing_time
-        )
-        queue.register(last, key, start, group=group)
-        if self._lateness_ms:
-            queue.register(last + self._lateness_ms, key, start, group=group)
+    def _register(self, at_ms: int, key: Any, group: int, bounds: Bounds) -> None:
+        self._timers.register(at_ms, key, _namespace(bounds), group=group)
+
+    def _forgotten_ms(self, bounds: Bounds) -> int:
+        """When the window takes nothing more; timers end where event time does."""
+        return min(bounds[1] - 1 + self._lateness_ms, MAX_WATERMARK_MS)
 
     def _adder(self) -> Callable[[Any, Any], Any]:
         """What puts a record to those that its window has, which may be None."""
@@ -162,11 +183,11 @@ class WindowOperator(TimerOperator):
         reduce = gather.reduce if isinstance(gather, ReduceFunction) else gather
         return lambda kept, row: row if kept is None else reduce(kept, row)
 
-    def _emit(self, key: Any, start: int) -> None:
-        kept = self._kept.get(start)
+    def _emit(self, key: Any, bounds: Bounds) -> None:
+        kept = self._kept.get(bounds)
         if kept is None:
             return
-        window = TimeWindow(start, start + self._windows.size_ms)
+        window = TimeWindow(*bounds)
         gather, function = self._gather, self.function
         try:
             if gather is None:
@@ -187,11 +208,10 @@ class WindowOperator(TimerOperator):
             where = f"in the window {window.start} to {window.end} of the key {short_repr(key)}"
             raise failure_in(self.ctx.name, where, error) from error
 
-    def _forget(self, key: Any, start: int) -> None:
-        self._kept.remove(start)
+    def _forget(self, key: Any, bounds: Bounds) -> None:
+        self._kept.remove(bounds)
         if isinstance(self.function, ProcessWindowFunction):
-            window = TimeWindow(start, start + self._windows.size_ms)
-            self.function.clear(_WindowContext(self, window))
+            self.function.clear(_WindowContext(self, TimeWindow(*bounds)))
 
     @property
     def global_state(self) -> RuntimeContext:
@@ -222,3 +242,13 @@ def _append(kept: list[Any] | None, row: Any) -> list[Any]:
         return [row]
     kept.append(row)
     return kept
+
+
+def _namespace(bounds: Bounds) -> str:
+    """A window's bounds as its timers carry them: text, which needs no encoding per timer."""
+    return f"{bounds[0]}/{bounds[1]}"
+
+
+def _bounds(namespace: Any) -> Bounds:
+    start, _, end = namespace.partition("/")
+    return int(start), int(end)
