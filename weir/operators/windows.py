@@ -16,6 +16,7 @@ Source: Flink, WindowOperator and EventTimeTrigger.
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -118,13 +119,14 @@ class WindowOperator(TimerOperator):
         keys, groups = self._input.keys_of(batch)
         set_key, late = self._input.backend.set_current_key_and_group, []
         add, state, watermark = self._adder(), self._kept, self.watermark
+        # Made once for all records of a window, which share them in state as well.
+        windows = {start: _named((start, start + size_ms)) for start in set(starts)}
         left = iter(rows)
         try:
             for i, (row, start, key, group) in enumerate(
                 zip(left, starts, keys, groups, strict=True)
             ):
-                bounds = start, start + size_ms
-                last = start + size_ms - 1
+                bounds, last, namespace = windows[start]
                 if by_event_time and last + lateness_ms <= watermark:
                     late.append(i)
                     continue
@@ -134,9 +136,9 @@ class WindowOperator(TimerOperator):
                 if by_event_time and last <= watermark:
                     self._emit(key, bounds)
                     if kept is None:  # Nothing fires any more, but it is to be forgotten.
-                        self._register(self._forgotten_ms(bounds), key, group, bounds)
+                        self._register(self._forgotten_ms(bounds), key, group, namespace)
                 elif kept is None:
-                    self._register(last, key, group, bounds)
+                    self._register(last, key, group, namespace)
         except Exception as error:
             raise failure_at(self.ctx.name, rows, left, error) from error
         self.collector.flush()
@@ -148,7 +150,9 @@ class WindowOperator(TimerOperator):
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
         """A window ends, or is forgotten."""
-        bounds = _bounds(timer.namespace)
+        namespace = timer.namespace
+        assert isinstance(namespace, str)
+        bounds = _bounds(namespace)
         if timer.timestamp_ms == bounds[1] - 1:
             self._emit(timer.key, bounds)
         forgotten_ms = self._forgotten_ms(bounds)
@@ -158,15 +162,15 @@ class WindowOperator(TimerOperator):
             if timer.timestamp_ms >= forgotten_ms:
                 self._forget(timer.key, bounds)
             else:
-                self._register(forgotten_ms, timer.key, timer.group, bounds)
+                self._register(forgotten_ms, timer.key, timer.group, timer.namespace)
 
     def finish(self) -> None:
         """Processing time ends with the input: what is open fires in ``advance``."""
         if not self._windows.is_event_time:
             self.fire_processing_time()
 
-    def _register(self, at_ms: int, key: Any, group: int, bounds: Bounds) -> None:
-        self._timers.register(at_ms, key, _namespace(bounds), group=group)
+    def _register(self, at_ms: int, key: Any, group: int, namespace: Any) -> None:
+        self._timers.register(at_ms, key, namespace, group=group)
 
     def _forgotten_ms(self, bounds: Bounds) -> int:
         """When the window takes nothing more; timers end where event time does."""
@@ -244,11 +248,16 @@ def _append(kept: list[Any] | None, row: Any) -> list[Any]:
     return kept
 
 
-def _namespace(bounds: Bounds) -> str:
-    """A window's bounds as its timers carry them: text, which needs no encoding per timer."""
-    return f"{bounds[0]}/{bounds[1]}"
+def _named(bounds: Bounds) -> tuple[Bounds, int, str]:
+    """A window's bounds, its last moment, and the bounds as its timers carry them.
+
+    That is text, which needs no encoding for every timer.
+    """
+    start, end = bounds
+    return bounds, end - 1, f"{start}/{end}"
 
 
-def _bounds(namespace: Any) -> Bounds:
+@lru_cache(maxsize=1_024)  # The timers of a window fire one after the other.
+def _bounds(namespace: str) -> Bounds:
     start, _, end = namespace.partition("/")
     return int(start), int(end)

@@ -17,7 +17,6 @@ from weir.graph.key_groups import default_max_parallelism, key_group_range
 from weir.ids import KeyGroupRange, OperatorId, StateHandle, SubtaskId
 from weir.protocol.deployment import OperatorRestore, RestoredHandle
 
-
 # Operator state that tells only how far event time has come. Leaving it behind loses nothing.
 WATERMARK_STATE = "watermark"
 

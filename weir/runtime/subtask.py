@@ -13,10 +13,11 @@ forwarded, every operator's state is frozen. Records behind the barrier cannot s
 because the loop does nothing else meanwhile. Writing the frozen state is the snapshotter's.
 
 At the end of all input the operators see the last watermark and ``finish``, from the head on, each
-after the pending work of all of them is done; the subtask then stays (ENDED) and takes part in checkpoints until one that was taken after every subtask ended has
-completed, so that sinks commit their tail. It gets no barriers any more, so the coordinator's
-trigger itself stands for one. Where nothing is checkpointed periodically it is FINISHED at once,
-and the trigger of a savepoint still stands for a barrier.
+after the pending work of all of them is done. The subtask then stays (ENDED) and takes part in
+checkpoints until one that was taken after every subtask ended has completed, so that sinks commit
+their tail. It gets no barriers any more, so the coordinator's trigger itself stands for one. Where
+nothing is checkpointed periodically it is FINISHED at once, and the trigger of a savepoint still
+stands for a barrier.
 
 A stop comes in two ways. *Suspend*: a subtask pauses behind the barrier as it is, without timers
 or end of input, until it is told to commit and finish, or to go on. *Drain*: sources end as if
