@@ -251,10 +251,10 @@ class Pipeline:
             if combined
             else None
         )
-        factory = WindowAggregateFactory(
+        self.factory = WindowAggregateFactory(
             selector, specs, assigner, lateness_ms, late_tag, combined=combined
         )
-        self.final = Harness(factory, **final)
+        self.final = Harness(self.factory, **final)
 
     def run(self, times: list[int] | None, **columns: Any) -> list[Any]:
         """Process one slice; what came out."""
