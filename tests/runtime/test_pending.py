@@ -88,6 +88,12 @@ def deliver_ends(harness: SubtaskHarness) -> None:
         harness.subtask.inputs.deliver(ChannelId(index), EndOfInput())
 
 
+def use_up_credit(harness: SubtaskHarness) -> None:
+    """Send so much that what is emitted next waits, though nothing waits yet."""
+    harness.subtask.outputs[0].emit(Batch.of_rows(["x" * 2_000]))
+    assert in_overdraft(harness) == 0
+
+
 def through_back_pressure(harness: SubtaskHarness) -> tuple[list[Any], int]:
     """All that comes out, with credit for a batch at a time; the most rows that waited for it."""
     out: list[Any] = harness.emitted()
@@ -209,7 +215,7 @@ def test_windows_that_fire_wait_for_credit_between_their_slices() -> None:
     )
     batch = Batch.of_rows([("k", 1)] * 2_000, timestamps=np.arange(2_000))
     give(harness, batch)
-    harness.exhaust_credit()
+    use_up_credit(harness)
     harness.subtask.inputs.deliver(ChannelId(0), Watermark(10_000))
     out, most = through_back_pressure(harness)
     assert [row for row in out if isinstance(row, tuple)] == [("k", n) for n in range(2_000)]
@@ -220,7 +226,7 @@ def test_windows_that_fire_wait_for_credit_between_their_slices() -> None:
 def test_windows_of_processing_time_wait_for_credit_at_the_end_of_the_input() -> None:
     harness = SubtaskHarness(head=slow_windows(lambda: harness.clock, event_time=False)())
     give(harness, Batch.of_rows([(f"k{number}", 1) for number in range(2_000)]))
-    harness.exhaust_credit()
+    use_up_credit(harness)
     deliver_ends(harness)
     out, most = through_back_pressure(harness)
     fired = [row[0] for row in out if isinstance(row, tuple)]
