@@ -369,6 +369,20 @@ def test_column_windows_of_processing_time_fire_by_the_clock_and_at_the_end() ->
     assert _plain(pipeline.final.output.events[-1])[1] == [("a", 1_010, 1_020, 5, 1)]
 
 
+def test_a_clock_that_is_put_back_does_not_fire_a_window_with_every_slice() -> None:
+    pipeline = Pipeline(assigner=TumblingProcessingTimeWindows.of(10))
+    pipeline.final.clock.ms = 1_003
+    pipeline.run(None, k=["a"], x=[1])
+    pipeline.final.clock_to(1_025)
+    pipeline.final.clock.ms = 1_014
+    for _ in range(2):
+        pipeline.run(None, k=["a"], x=[1])
+        pipeline.final.settle()
+    assert [_plain(e) for e in pipeline.final.clock_to(1_020)] == [
+        ("rows", [("a", 1_010, 1_020, 2, 2)])
+    ]
+
+
 def test_columns_without_event_time_are_refused_with_advice() -> None:
     with pytest.raises(SchemaError, match="assign_timestamps_and_watermarks"):
         Pipeline().run(None, k=["a"], x=[1])

@@ -210,9 +210,12 @@ class WindowAggregateOperator(Operator):
         done = 0
         while done < records_max and self.has_pending:
             done += self._advance_window(records_max - done)
-        if self._watermark_held and not self.has_pending:
-            self._watermark_held = False
-            self.ctx.output.emit_watermark(self._watermark)
+        if not self.has_pending:
+            if self._watermark_held:
+                self._watermark_held = False
+                self.ctx.output.emit_watermark(self._watermark)
+            if not self._windows.is_event_time:
+                self._until_ms = MIN_WATERMARK_MS  # A clock that is put back opens windows anew.
         return done
 
     def next_timer_ms(self) -> int | None:
