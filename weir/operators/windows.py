@@ -156,13 +156,12 @@ class WindowOperator(TimerOperator):
         if timer.timestamp_ms == bounds[1] - 1:
             self._emit(timer.key, bounds)
         forgotten_ms = self._forgotten_ms(bounds)
-        # A timer of the clean-up may have been registered under another lateness: if that was the
-        # shorter one the window stays, if it was the longer one the window may be gone already.
-        if self._kept.contains(bounds):
-            if timer.timestamp_ms >= forgotten_ms:
-                self._forget(timer.key, bounds)
-            else:
-                self._register(forgotten_ms, timer.key, timer.group, timer.namespace)
+        # A window has one timer at a time. It may be from before a restore under another lateness:
+        # if that was the shorter one, the window stays for the rest; if the longer one, it stayed.
+        if timer.timestamp_ms >= forgotten_ms:
+            self._forget(timer.key, bounds)
+        else:
+            self._register(forgotten_ms, timer.key, timer.group, namespace)
 
     def finish(self) -> None:
         """Processing time ends with the input: what is open fires in ``advance``."""
