@@ -542,8 +542,8 @@ class WindowedStream:
     def allowed_lateness(self, time_ms: Length) -> Self:
         """Keep a window this long after it fired; a late record fires it again.
 
-        It may change with a restore; windows that are open are forgotten by the new lateness, or by
-        the old one if they had fired and that was longer.
+        It may change with a restore: whether a record is late is decided by the new one from then
+        on. A window that fired before may be kept for the old one, where that was longer.
         """
         lateness_ms = milliseconds_of(time_ms)
         if lateness_ms < 0:
