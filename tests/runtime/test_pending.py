@@ -294,6 +294,25 @@ def test_each_operator_finishes_after_the_pending_work_of_those_before_it() -> N
     assert harness.emitted() == [LAST, "head 2", "head 1", "behind 1", EndOfInput()]
 
 
+def test_an_operator_finishes_after_what_the_end_of_another_gave_it_to_do() -> None:
+    calls: list[str] = []
+
+    class Emitting(Finishing):
+        def finish(self) -> None:
+            super().finish()
+            self.ctx.output.emit(Batch.of_rows(["rest"]))
+
+    class Busy(Finishing):
+        def on_batch(self, batch: Batch, input_index: int) -> None:
+            super().on_batch(batch, input_index)
+            self.pending = 1
+
+    harness = SubtaskHarness(head=Emitting("head", calls, 0), behind=Busy("behind", calls, 0))
+    deliver_ends(harness)
+    harness.settle()
+    assert calls == ["head finishes", "behind gets rest", "behind advances", "behind finishes"]
+
+
 def test_the_last_of_a_chain_with_pending_work_goes_first() -> None:
     """It gets nothing more before what it has is done."""
     calls: list[str] = []
@@ -337,6 +356,21 @@ def test_a_drain_triggered_while_operators_finish_is_confirmed(checkpointing: bo
     assert harness.reports.statuses == ["running", "ended"]
     harness.subtask.on_completed(barrier(1).checkpoint_id, final=True)
     assert harness.reports.statuses == ["running", "ended", "finished"]
+
+
+def test_a_drain_given_up_while_operators_finish_leaves_none_without_its_confirmation() -> None:
+    """The head finished expecting to be confirmed, which an end of the subtask would lose."""
+    head, behind = Finishing("head", [], 2), Finishing("behind", [], 0)
+    harness = SubtaskHarness(head=head, behind=behind, checkpointing=False)
+    harness.subtask.on_trigger(barrier(1, kind=CheckpointKind.STOP_DRAIN))
+    deliver_ends(harness)
+    while not head.pending:
+        assert harness.subtask.step() is Progress.WORKED
+    assert head.ctx.checkpointing
+    harness.subtask.on_aborted(barrier(1).checkpoint_id)
+    harness.settle()
+    assert behind.ctx.checkpointing
+    assert harness.reports.statuses == ["running", "ended"]
 
 
 class Keys(SourceOperator):

@@ -403,6 +403,18 @@ def test_a_snapshot_in_the_middle_of_firing_holds_exactly_the_rest() -> None:
     assert rest[-1] == ("watermark", 50)
 
 
+def test_restored_windows_that_had_begun_to_fire_go_on_before_any_watermark() -> None:
+    before = Pipeline()
+    before.run([1, 1, 30], k=["a", "b", "a"], x=[1, 1, 1])
+    before.final.operator.on_watermark(20)
+    before.final.operator.advance(2)
+    after = Pipeline(restored=before.final.snapshot())
+    assert after.final.operator.has_pending
+    after.final.settle()
+    made = [*rows_of(before.final.output.events), *rows_of(after.final.output.events)]
+    assert sorted(tuple(row) for row in made) == [("a", 0, 10, 1, 1), ("b", 0, 10, 1, 1)]
+
+
 @pytest.mark.parametrize("late_tag", [None, LATE])
 @pytest.mark.parametrize("keys", [("k",), ("k", "j")])
 def test_windows_equal_a_plain_computation_through_restores_and_rescale(
