@@ -369,6 +369,14 @@ def test_column_windows_of_processing_time_fire_by_the_clock_and_at_the_end() ->
     assert _plain(pipeline.final.output.events[-1])[1] == [("a", 1_010, 1_020, 5, 1)]
 
 
+def test_a_column_window_of_processing_time_lasts_to_its_end() -> None:
+    pipeline = Pipeline(assigner=TumblingProcessingTimeWindows.of(10))
+    for pipeline.final.clock.ms in (1_003, 1_013):
+        pipeline.run(None, k=["a"], x=[1])
+    assert [row[1] for row in rows_of(pipeline.final.clock_to(1_019))] == [1_000]
+    assert [row[1] for row in rows_of(pipeline.final.clock_to(1_020))] == [1_010]
+
+
 def test_a_clock_that_is_put_back_does_not_fire_a_window_with_every_slice() -> None:
     pipeline = Pipeline(assigner=TumblingProcessingTimeWindows.of(10))
     pipeline.final.clock.ms = 1_003
