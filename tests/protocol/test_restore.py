@@ -157,6 +157,17 @@ def test_an_operator_that_saved_nothing_may_go() -> None:
     assert (plan.restores, plan.skipped) == ((), ())
 
 
+def test_an_operator_that_saved_nothing_but_its_watermark_may_go() -> None:
+    """Functions without a key keep it, and could be left out before they did."""
+    held = snapshot((listed("union", 0, "watermark"),), operator=OperatorId("process"))
+    plan = plan_restore([held], [target()])
+    assert (plan.restores, plan.skipped) == ((), ("process",))
+    for more in (keyed(0, 127), listed("union", 0), keyed(0, 127, "watermark")):
+        held = snapshot((listed("union", 0, "watermark"),), (more,), operator=OperatorId("process"))
+        with pytest.raises(RestoreError, match="state of process"):
+            plan_restore([held], [target()])
+
+
 def test_a_parallelism_above_the_restored_max_parallelism_is_refused() -> None:
     held = [snapshot((keyed(0, 3),), max_parallelism=4)]
     with pytest.raises(RestoreError, match="lower the parallelism to 4 or less"):

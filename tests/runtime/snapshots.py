@@ -10,7 +10,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle
 from weir.state.backend import KeyedStateBackend
 from weir.state.columnar import ColumnarTable
 from weir.state.snapshot import KeyedPart, restore
-from weir.state.timers import KeyedTimers
+from weir.state.timers import KeyedTimers, Timer, TimerQueue
 from weir.storage.manifest import read_handle
 from weir.storage.store import CheckpointStore
 from weir.storage.writer import StoredSnapshotWriter
@@ -30,6 +30,11 @@ def snapshot_writer(
     return StoredSnapshotWriter(
         store, JOB, AttemptNumber(1), ONE, subtask, inline_max=inline_max, cancelled=cancelled
     )
+
+
+def due(queue: TimerQueue, until_ms: int) -> list[Timer]:
+    """All timers due by then, as they fire."""
+    return list(iter(lambda: queue.poll(until_ms), None))
 
 
 class Subtask:

@@ -69,7 +69,7 @@ class Reports(list[Any]):
 
 
 def context(
-    output: ChainOutput, clock: ManualClock, *, checkpointing: bool = True
+    output: ChainOutput, clock: ManualClock, *, checkpointing: bool = True, keyed: bool = False
 ) -> OperatorContext:
     groups = key_group_range(128, 1, 0)
     return OperatorContext(
@@ -81,7 +81,7 @@ def context(
         max_parallelism=128,
         key_groups=groups,
         output=output,
-        state=OperatorStateStore(groups, 128, keyed=False, read=lambda handle: b""),
+        state=OperatorStateStore(groups, 128, keyed=keyed, read=lambda handle: b""),
         clock=clock,
         parameters={},
         checkpointing=checkpointing,
@@ -116,9 +116,10 @@ class Passing(Operator):
     def has_pending(self) -> bool:
         return self.pending > 0
 
-    def advance(self, records_max: int) -> None:
+    def advance(self, records_max: int) -> int:
         self.pending -= 1
         self.calls.append("advance")
+        return 1
 
     def next_timer_ms(self) -> int | None:
         return self.timer_ms
@@ -161,13 +162,15 @@ class Counting(SourceOperator):
 class SubtaskHarness:
     """A subtask and everything around it; ``source`` takes the operator's place and the inputs'.
 
-    ``behind`` follows it in the chain.
+    ``head`` takes the operator's place alone, on a keyed stream; ``behind`` follows in the chain,
+    keyed if there is no ``head``.
     """
 
     def __init__(
         self,
         *,
         source: SourceOperator | None = None,
+        head: Operator | None = None,
         behind: Operator | None = None,
         channels: int = 2,
         mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
@@ -176,6 +179,7 @@ class SubtaskHarness:
         inline_max_bytes: int = 20_000,
     ) -> None:
         self.clock = ManualClock()
+        self.granted = 0
         self.reports = Reports()
         self.snapshots = SnapshotQueue()
         self.store = store or MemoryStore()
@@ -188,14 +192,14 @@ class SubtaskHarness:
         bounds = ChannelConfig(credit_bytes=1_000, batch_credit_bytes=0)
         config = JobConfig(checkpoints=checkpoints, channels=bounds)
         self.operator = Passing()
-        operator: Operator = source or self.operator
+        operator: Operator = source or head or self.operator
         gate = OutputGate([channel(100)], First(), self.transport, config.channels)
         output = ChainOutput(Targets(gates=[gate]))
-        ctx = context(output, self.clock, checkpointing=checkpointing)
+        ctx = context(output, self.clock, checkpointing=checkpointing, keyed=head is not None)
         chain = [ChainedOperator(ctx.subtask, operator, ctx.state)]
         if behind is not None:
             next_ctx = replace(
-                context(output, self.clock, checkpointing=checkpointing),
+                context(output, self.clock, checkpointing=checkpointing, keyed=head is None),
                 subtask=subtask_id("behind-0"),
             )
             chain.append(ChainedOperator(next_ctx.subtask, behind, next_ctx.state))
@@ -257,4 +261,10 @@ class SubtaskHarness:
         return gate.channels[0].bytes_out
 
     def grant(self, size: int) -> None:
+        self.granted += size
         self.subtask.outputs[0].granted(0, size)
+
+    def grant_all(self) -> None:
+        """Give back the credit for everything sent."""
+        if owed := self.subtask.outputs[0].channels[0].bytes_out - self.granted:
+            self.grant(owed)

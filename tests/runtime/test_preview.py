@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,24 @@ def example(type_info: TypeInformation) -> Any:
 
 def checkpoint(program: Program, root: Path, *, inline_max: int = 20_000) -> Manifest:
     """The checkpoint that the program leaves when each of its keys has state."""
-    job = program.captured()
+
+    def put(subtask: SubtaskId, state: OperatorStateStore) -> None:
+        if subtask.operator in program.operators:
+            fill(state, program.operators[subtask.operator], state.max_parallelism)
+            item = {"subtask": subtask.index, "watermark_ms": MIN_WATERMARK_MS}
+            state.list_state("watermark", "union").update([item])
+
+    return checkpoint_of(program.captured(), root, put, inline_max=inline_max)
+
+
+def checkpoint_of(
+    job: CapturedJob,
+    root: Path,
+    put: Callable[[SubtaskId, OperatorStateStore], None],
+    *,
+    inline_max: int = 20_000,
+) -> Manifest:
+    """A checkpoint of the job in which operators have the state that ``put`` gives them."""
     store = store_for(str(root))
     summaries, acks = [], []
     for op in job.graph.operators:
@@ -182,11 +199,8 @@ def checkpoint(program: Program, root: Path, *, inline_max: int = 20_000) -> Man
                 splits = SOURCE.discover(op.parallelism)[index :: op.parallelism]
                 items = [{"split": split, "position": None} for split in splits]
                 state.list_state("splits").update(items)
-            if op.uid in program.operators:
-                fill(state, program.operators[op.uid], groups)
-                item = {"subtask": index, "watermark_ms": MIN_WATERMARK_MS}
-                state.list_state("watermark", "union").update([item])
             subtask = SubtaskId(op.uid, index)
+            put(subtask, state)
             writer = StoredSnapshotWriter(
                 store, JOB, AttemptNumber(1), ONE, subtask,
                 inline_max=inline_max, cancelled=lambda: False,
@@ -468,6 +482,49 @@ def test_the_restore_does_what_was_foretold(seed: int, tmp_path: Path) -> None:
                 assert all(item == example(type_info) for item in inner)
 
 
+@pytest.mark.parametrize("is_columnar", [True, False])
+def test_windows_stored_without_their_ends_are_refused_as_by_the_restore(
+    tmp_path: Path, is_columnar: bool
+) -> None:
+    """An older Weir knew open windows by their start alone."""
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+    numbers = env.from_source(SOURCE, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    kind = Types.ROW_NAMED(["k"], [LONG])
+    keyed = numbers.map(lambda value: Row(k=value), kind).key_by("k")
+    windows = keyed.window(TumblingEventTimeWindows.of(Duration.of_seconds(10)))
+    made = (
+        windows.aggregate_batches(n=("*", "count"))
+        if is_columnar
+        else windows.reduce(lambda one, other: one)
+    )
+    made.uid("windows").sink_to(CollectSink()).uid("sink")
+    with capturing() as capture:
+        env.execute("program")
+    job = capture.jobs[0]
+
+    def put(subtask: SubtaskId, state: OperatorStateStore) -> None:
+        if subtask.operator == "windows" and is_columnar:
+            state.list_state("windows", "union").update([{"schema": "", "starts": [0]}])
+        elif subtask.operator == "windows":
+            descriptor = MapStateDescriptor("windows", LONG, kind)
+            state.keyed.set_current_key(1)
+            state.keyed.get_map_state(descriptor).put(0, Row(k=1))
+
+    manifest = checkpoint_of(job, tmp_path, put)
+    found = preview_restore(
+        job.graph, job.config, manifest,
+        uri="", store=store_for(str(tmp_path)), directory=JobLayout(JOB).directory,
+    )  # fmt: skip
+    (problem,) = found.problems
+    assert "operator 'windows': the checkpoint holds open windows of an older version" in problem
+    assert "stop the job with drain" in problem
+    result = run_in_process(
+        job.graph, job.config, restore_from=RestoreRequest.parse(f"{tmp_path}/{JOB}/chk-1")
+    )
+    assert result.status is JobStatus.FAILED
+    assert problem in result.cause
+
+
 def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
     """The tables of open windows are declared by what the operator finds in its own state."""
     records = 10_000
@@ -509,7 +566,7 @@ def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
             path = JobLayout(JOB).manifest(settled.pop(0))
             found = load(store.read(path), path)
             assert isinstance(found, Manifest)
-            if any(handle.name == "table.window-0" for handle in found.handles):
+            if any(handle.name == "table.window-0-10000" for handle in found.handles):
                 kept.append(found)
         return bool(kept)
 
@@ -522,8 +579,8 @@ def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
     )  # fmt: skip
     assert found.problems == ()
     told = {(s.name, s.form): s for s in operator(found, "windows").states}
-    assert told["window-0", "table"].verdict is StateVerdict.KEPT
-    assert told["window-0", "table"].declared == told["window-0", "table"].stored
+    assert told["window-0-10000", "table"].verdict is StateVerdict.KEPT
+    assert told["window-0-10000", "table"].declared == told["window-0-10000", "table"].stored
     request = RestoreRequest.parse(f"{tmp_path}/{JOB}/chk-{kept[0].checkpoint_id}")
     result = run_in_process(again.graph, again.config, restore_from=request)
     assert (result.status, result.cause) == (JobStatus.FINISHED, "")

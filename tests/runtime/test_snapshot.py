@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.snapshots import JOB, ONE, Subtask, snapshot_writer
+from tests.runtime.snapshots import JOB, ONE, Subtask, due, snapshot_writer
 from weir.common.row import Row
 from weir.common.typeinfo import Types
 from weir.errors import CorruptStateError, RestoreError, SchemaError
@@ -111,7 +111,7 @@ def test_everything_comes_back_after_rescaling_from_one_to_three_to_two(
             assert read(owner, key) == expected(number)
             found += 1
         assert sum(len(list(s.keyed.keys("value"))) for s in subtasks) == found == len(keys)
-        fired = [t for s in subtasks for t in s.timers.event_time.pop_due(10**6, 10**6)]
+        fired = [t for s in subtasks for t in due(s.timers.event_time, 10**6)]
         wanted = [Timer(n, key, (n, n + 60)) for n, key in enumerate(keys)]
         assert sorted(fired, key=lambda t: t.timestamp_ms) == wanted
         assert sum(len(s.timers.processing_time) for s in subtasks) == len(keys)
@@ -287,7 +287,7 @@ def test_a_late_key_of_another_type_loses_nothing(odd: Any, inline_max: int | No
     for number, key in enumerate([*keys, late]):
         two.keyed.set_current_key(key)
         assert restored.value() == number
-    fired = two.timers.event_time.pop_due(10**6, 10**6)
+    fired = due(two.timers.event_time, 10**6)
     assert [timer.key for timer in fired] == [*keys, late]
 
 

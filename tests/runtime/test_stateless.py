@@ -26,6 +26,7 @@ from weir.operators.stateless import (
     ProcessBatchesFactory,
     ProcessFactory,
 )
+from weir.protocol.elements import MIN_WATERMARK_MS
 
 
 def times(harness: Harness) -> list[list[int] | None]:
@@ -227,3 +228,67 @@ def test_a_vectorised_function_that_throws_is_named_with_its_batch() -> None:
     harness = Harness(MapBatchesFactory(lambda batch: batch["y"]), keyed=False)
     with pytest.raises(SubtaskError, match=r"'op' failed on a batch of 2 rows \(x\): KeyError"):
         harness.columns(x=[1, 2])
+
+
+class Watermarks(ProcessFunction):
+    """Emits each record with the watermark it sees."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield value, ctx.timer_service().current_watermark()
+
+
+class BatchWatermarks(BatchProcessFunction):
+    """Emits the watermark that each batch sees."""
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> Iterator[Any]:
+        yield pa.RecordBatch.from_pydict({"watermark": [ctx.current_watermark()]})
+
+
+def test_the_watermark_goes_on_after_a_restore() -> None:
+    rows, columns = ProcessFactory(Watermarks()), ProcessBatchesFactory(BatchWatermarks())
+    before = [Harness(rows, keyed=False), Harness(columns, keyed=False)]
+    assert before[0].rows([1]) == [(1, MIN_WATERMARK_MS)]
+    assert before[1].columns(x=[1]) == [(MIN_WATERMARK_MS,)]
+    for harness in before:
+        harness.watermark(50)
+    after = [
+        Harness(factory, keyed=False, restored=harness.snapshot())
+        for factory, harness in zip((rows, columns), before, strict=True)
+    ]
+    assert after[0].rows([1]) == [(1, 50)]
+    assert after[1].columns(x=[1]) == [(50,)]
+    for harness in after:  # What is replayed is behind for a while.
+        assert harness.watermark(20) == [("watermark", 20)]
+    assert after[0].rows([1]) == [(1, 50)]
+    assert after[1].columns(x=[1]) == [(50,)]
+    for harness in after:
+        harness.watermark(60)
+    assert after[0].rows([1]) == [(1, 60)]
+    assert after[1].columns(x=[1]) == [(60,)]
+
+
+def test_rescaled_subtasks_begin_with_the_least_watermark() -> None:
+    factory = ProcessFactory(Watermarks())
+    before = [Harness(factory, keyed=False, index=index, parallelism=2) for index in (0, 1)]
+    for harness, watermark in zip(before, (50, 70), strict=True):
+        harness.watermark(watermark)
+    handles = [handle for harness in before for handle in harness.snapshot()]
+    for index in range(3):
+        after = Harness(factory, keyed=False, index=index, parallelism=3, restored=handles)
+        assert after.rows([1]) == [(1, 50)]
+
+
+def test_only_operators_whose_functions_see_the_watermark_keep_it() -> None:
+    passing = [
+        MapFactory(lambda x: x),
+        FilterFactory(bool),
+        FlatMapFactory(str.split),
+        MapBatchesFactory(lambda batch: batch),
+        FilterBatchesFactory(lambda batch: [True]),
+        FlatMapBatchesFactory(lambda batch: batch),
+    ]
+    for factory in passing:
+        assert Harness(factory, keyed=False).snapshot() == []
+    assert [h.name for h in Harness(ProcessFactory(Watermarks()), keyed=False).snapshot()] == [
+        "watermark"
+    ]

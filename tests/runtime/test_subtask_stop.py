@@ -200,9 +200,10 @@ class TestDrain:
             def has_pending(self) -> bool:
                 return self.pending > 0
 
-            def advance(self, records_max: int) -> None:
+            def advance(self, records_max: int) -> int:
                 self.pending -= 1
                 self.poll(1)
+                return 1
 
         source = Busy(9)
         harness = SubtaskHarness(source=source)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.runtime.snapshots import ONE
+from tests.runtime.snapshots import ONE, due
 from weir.errors import ProtocolError
 from weir.graph.key_groups import key_group
 from weir.ids import KeyGroupRange
@@ -25,19 +25,24 @@ def test_timers_fire_in_the_order_of_time_then_of_registration() -> None:
     for timestamp, key in [(30, "a"), (10, "b"), (20, "c"), (10, "a")]:
         assert queue.register(timestamp, key)
     assert queue.next_ms() == 10
-    assert queue.pop_due(20, 10) == [Timer(10, "b"), Timer(10, "a"), Timer(20, "c")]
-    assert queue.pop_due(20, 10) == []
+    assert due(queue, 20) == [Timer(10, "b"), Timer(10, "a"), Timer(20, "c")]
+    assert due(queue, 20) == []
     assert len(queue) == 1
-    assert queue.pop_due(30, 10) == [Timer(30, "a")]
+    assert due(queue, 30) == [Timer(30, "a")]
     assert queue.next_ms() is None
 
 
-def test_only_so_many_timers_fire_at_a_time() -> None:
+def test_timers_are_polled_one_at_a_time_with_their_group() -> None:
     queue = timers().event_time
-    for number in range(10):
+    for number in range(3):
         queue.register(number, "k")
-    assert [timer.timestamp_ms for timer in queue.pop_due(100, 4)] == [0, 1, 2, 3]
-    assert [timer.timestamp_ms for timer in queue.pop_due(100, 100)] == [4, 5, 6, 7, 8, 9]
+    polled = queue.poll(100)
+    assert polled == Timer(0, "k")
+    assert polled is not None
+    assert polled.group == key_group("k", GROUPS)
+    queue.delete(1, "k")
+    queue.register(0, "k")
+    assert due(queue, 100) == [Timer(0, "k"), Timer(2, "k")]
 
 
 def test_a_timer_registered_twice_fires_once() -> None:
@@ -45,7 +50,7 @@ def test_a_timer_registered_twice_fires_once() -> None:
     assert queue.register(10, "k", "w")
     assert not queue.register(10, "k", "w")
     assert queue.register(10, "k", "other")
-    assert len(queue.pop_due(10, 10)) == 2
+    assert len(due(queue, 10)) == 2
     assert queue.register(10, "k", "w")
 
 
@@ -57,7 +62,7 @@ def test_a_deleted_timer_does_not_fire_but_may_come_back() -> None:
     assert not queue.delete(10, "k")
     assert queue.next_ms() == 20
     queue.register(10, "k")
-    assert queue.pop_due(99, 9) == [Timer(10, "k"), Timer(20, "k")]
+    assert due(queue, 99) == [Timer(10, "k"), Timer(20, "k")]
 
 
 def test_event_time_and_processing_time_are_apart() -> None:
@@ -71,7 +76,7 @@ def test_keys_and_namespaces_come_back_as_they_were() -> None:
     held = [(1, (0, 60)), (True, None), ((1, "a"), b"x"), (None, 1.5)]
     for key, namespace in held:
         queue.register(5, key, namespace)
-    assert queue.pop_due(5, 9) == [Timer(5, key, namespace) for key, namespace in held]
+    assert due(queue, 5) == [Timer(5, key, namespace) for key, namespace in held]
 
 
 def test_a_timer_of_another_subtask_is_refused() -> None:
@@ -123,13 +128,13 @@ class FreezingTimers(RuleBasedStateMachine):
         self.model = [m for m in self.model if (m[0], m[2]) != (timestamp, key)]
         heapq.heapify(self.model)
 
-    @rule(now=st.integers(0, 20), limit=st.integers(1, 4))
-    def fire(self, now: int, limit: int) -> None:
-        expected = []
-        while self.model and self.model[0][0] <= now and len(expected) < limit:
+    @rule(now=st.integers(0, 20))
+    def fire(self, now: int) -> None:
+        expected = None
+        if self.model and self.model[0][0] <= now:
             timestamp, _, key = heapq.heappop(self.model)
-            expected.append(Timer(timestamp, key))
-        assert self.timers.event_time.pop_due(now, limit) == expected
+            expected = Timer(timestamp, key)
+        assert self.timers.event_time.poll(now) == expected
 
     @rule()
     def freeze(self) -> None:

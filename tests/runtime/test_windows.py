@@ -193,7 +193,9 @@ def test_windows_of_processing_time_fire_at_the_end_of_the_input() -> None:
     harness = Harness(windows(windows=TumblingProcessingTimeWindows.of(10)))
     harness.rows([("a", 1)])
     harness.operator.finish()
+    harness.settle()
     harness.operator.finish()
+    harness.settle()
     assert rows_of(harness.output.events) == [("a", 1)]
 
 
@@ -249,10 +251,10 @@ class Pipeline:
             if combined
             else None
         )
-        factory = WindowAggregateFactory(
+        self.factory = WindowAggregateFactory(
             selector, specs, assigner, lateness_ms, late_tag, combined=combined
         )
-        self.final = Harness(factory, **final)
+        self.final = Harness(self.factory, **final)
 
     def run(self, times: list[int] | None, **columns: Any) -> list[Any]:
         """Process one slice; what came out."""
@@ -363,7 +365,30 @@ def test_column_windows_of_processing_time_fire_by_the_clock_and_at_the_end() ->
     ]
     pipeline.run(None, k=["a"], x=[5])
     pipeline.final.operator.finish()
+    pipeline.final.settle()
     assert _plain(pipeline.final.output.events[-1])[1] == [("a", 1_010, 1_020, 5, 1)]
+
+
+def test_a_column_window_of_processing_time_lasts_to_its_end() -> None:
+    pipeline = Pipeline(assigner=TumblingProcessingTimeWindows.of(10))
+    for pipeline.final.clock.ms in (1_003, 1_013):
+        pipeline.run(None, k=["a"], x=[1])
+    assert [row[1] for row in rows_of(pipeline.final.clock_to(1_019))] == [1_000]
+    assert [row[1] for row in rows_of(pipeline.final.clock_to(1_020))] == [1_010]
+
+
+def test_a_clock_that_is_put_back_does_not_fire_a_window_with_every_slice() -> None:
+    pipeline = Pipeline(assigner=TumblingProcessingTimeWindows.of(10))
+    pipeline.final.clock.ms = 1_003
+    pipeline.run(None, k=["a"], x=[1])
+    pipeline.final.clock_to(1_025)
+    pipeline.final.clock.ms = 1_014
+    for _ in range(2):
+        pipeline.run(None, k=["a"], x=[1])
+        pipeline.final.settle()
+    assert [_plain(e) for e in pipeline.final.clock_to(1_020)] == [
+        ("rows", [("a", 1_010, 1_020, 2, 2)])
+    ]
 
 
 def test_columns_without_event_time_are_refused_with_advice() -> None:
@@ -384,6 +409,18 @@ def test_a_snapshot_in_the_middle_of_firing_holds_exactly_the_rest() -> None:
         (f"k{i}", 0, 10, 1, 1) for i in range(5)
     ]
     assert rest[-1] == ("watermark", 50)
+
+
+def test_restored_windows_that_had_begun_to_fire_go_on_before_any_watermark() -> None:
+    before = Pipeline()
+    before.run([1, 1, 30], k=["a", "b", "a"], x=[1, 1, 1])
+    before.final.operator.on_watermark(20)
+    before.final.operator.advance(2)
+    after = Pipeline(restored=before.final.snapshot())
+    assert after.final.operator.has_pending
+    after.final.settle()
+    made = [*rows_of(before.final.output.events), *rows_of(after.final.output.events)]
+    assert sorted(tuple(row) for row in made) == [("a", 0, 10, 1, 1), ("b", 0, 10, 1, 1)]
 
 
 @pytest.mark.parametrize("late_tag", [None, LATE])

@@ -467,7 +467,10 @@ class KeyedStream(DataStream):
         return self._aggregate("Aggregate", parse_aggregates(aggregates))
 
     def window(self, window_assigner: TumblingWindows) -> "WindowedStream":
-        """Group the records of each key by time."""
+        """Group the records of each key by time.
+
+        Windows of another size may be restored: those that are open keep their bounds.
+        """
         if not isinstance(window_assigner, TumblingWindows):
             raise GraphError(
                 f"window takes TumblingEventTimeWindows.of(...) or TumblingProcessingTimeWindows.of"
@@ -537,7 +540,11 @@ class WindowedStream:
         return self._keyed_stream.get_execution_environment()
 
     def allowed_lateness(self, time_ms: Length) -> Self:
-        """Keep a window this long after it fired; a late record fires it again."""
+        """Keep a window this long after it fired; a late record fires it again.
+
+        It may change with a restore: whether a record is late is decided by the new one from then
+        on. A window that fired before may be kept for the old one, where that was longer.
+        """
         lateness_ms = milliseconds_of(time_ms)
         if lateness_ms < 0:
             raise GraphError(f"allowed lateness is {lateness_ms} ms; it cannot be negative")

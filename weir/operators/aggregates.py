@@ -134,13 +134,14 @@ class CombineOperator(Operator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Combine a slice."""
-        self.ctx.output.emit(Batch.of_columns(self._combined(batch)))
+        self.ctx.output.emit(Batch.of_columns(self.combined(batch)))
 
     def group_columns(self, batch: Batch) -> tuple[list[pa.Array], list[str]]:
         """What rows are grouped by: the key columns."""
         return self._selector.columns_of(batch), list(self._selector.column_names)
 
-    def _combined(self, batch: Batch) -> pa.RecordBatch:
+    def combined(self, batch: Batch) -> pa.RecordBatch:
+        """The rows of parts that the slice becomes."""
         records = self.columns_of(batch)
         columns, names = self.group_columns(batch)
         partial = raw_parts(records, self._parts)

@@ -146,8 +146,9 @@ class Operator(ABC):
         """Whether ``advance`` has work left; the subtask takes no input until it has not."""
         return False
 
-    def advance(self, records_max: int) -> None:
-        """Do at most about ``records_max`` records' worth of the pending work."""
+    def advance(self, records_max: int) -> int:
+        """Do at most about ``records_max`` records' worth of the pending work; how much it was."""
+        return 0
 
     def next_timer_ms(self) -> int | None:
         """When ``on_processing_time`` is due next (wall clock), or None."""
@@ -170,7 +171,10 @@ class Operator(ABC):
         """The checkpoint will never complete; what it would commit moves to the next one."""
 
     def finish(self) -> None:
-        """All input ended: emit what is left."""
+        """All input ended: emit what is left, or what may be much in ``advance``.
+
+        The operators of a chain finish from the head on, each after all pending work was done.
+        """
 
     def close(self) -> None:
         """Release what the operator holds; called once, whatever happened before."""

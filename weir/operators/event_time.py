@@ -9,8 +9,7 @@ the job was drained and goes on after all, and otherwise all that comes would be
 
 from weir.operators.base import OperatorContext
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
-
-_STATE = "watermark"
+from weir.protocol.restore import WATERMARK_STATE
 
 
 class WatermarkState:
@@ -18,7 +17,7 @@ class WatermarkState:
 
     def __init__(self, ctx: OperatorContext) -> None:
         # Union: after rescaling a subtask starts from the least of all.
-        self._state = ctx.state.list_state(_STATE, "union")
+        self._state = ctx.state.list_state(WATERMARK_STATE, "union")
         self._subtask = ctx.subtask.index
         saved = {item["subtask"]: item["watermark_ms"] for item in self._state.get()}
         if len(saved) == ctx.parallelism:

@@ -182,7 +182,11 @@ class Partitioner(Function):
 
 
 class TimerService(ABC):
-    """Time as one keyed record sees it, and timers that come back under its key."""
+    """Time as one keyed record sees it, and timers that come back under its key.
+
+    Timers fire one at a time, the earliest first: what ``on_timer`` registers or deletes counts at
+    once. A timestamp is an int of milliseconds that fits into 64 bits; any other is refused.
+    """
 
     @abstractmethod
     def current_processing_time(self) -> int:
@@ -190,7 +194,10 @@ class TimerService(ABC):
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """The event time reached, milliseconds; the smallest int64 at first."""
+        """The event time reached, milliseconds; the smallest int64 at first.
+
+        After a restore it goes on from the checkpoint's.
+        """
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:

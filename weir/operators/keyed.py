@@ -9,12 +9,13 @@ exactly what is still to fire, and the watermark is passed on after the last fir
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from weir.common.batch import Batch, builtin_name
 from weir.common.typeinfo import TypeInformation, Types
 from weir.common.types.dynamic import DYNAMIC
-from weir.errors import GraphError
+from weir.errors import GraphError, UserError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.event_time import WatermarkState
@@ -39,7 +40,7 @@ from weir.operators.stateless import (
     times_of,
 )
 from weir.operators.user_code import failure_at, failure_in, short_repr
-from weir.protocol.elements import MIN_WATERMARK_MS
+from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.state.codec import SlotKey, slot_key
 from weir.state.descriptors import ValueStateDescriptor
 from weir.state.timers import KeyedTimers, Timer
@@ -47,6 +48,9 @@ from weir.state.timers import KeyedTimers, Timer
 if TYPE_CHECKING:
     from weir.state.backend import KeyedStateBackend
 
+# A slice of timers ends after this long, however cheap those before were: about twice what a slice
+# is meant to take (``ChannelConfig.slice_target_ms``).
+SLICE_MAX_NS = 10_000_000
 _UNREAD = object()
 _OWN_SLOTS = {int, str}  # Kinds of keys that tables look up by the key itself.
 _EQUAL_MEANS_SAME = ({int}, {str}, {bytes})  # Kinds of keys that a dict tells apart as Weir does.
@@ -357,16 +361,21 @@ class TimerOperator(FunctionOperator):
         """Whether timers are due."""
         return self._firing_event_time or self._firing_until_ms is not None
 
-    def advance(self, records_max: int) -> None:
+    def advance(self, records_max: int) -> int:
         """Fire some timers; after the last one the watermark is passed on."""
+        fired = 0
         if self._firing_event_time:
-            if self._fire_due(TimeDomain.EVENT_TIME, self.watermark, records_max):
+            fired, is_done = self._fire_due(TimeDomain.EVENT_TIME, self.watermark, records_max)
+            if is_done:
                 self._firing_event_time = False
                 self.ctx.output.emit_watermark(self.watermark)
-        elif self._firing_until_ms is not None and self._fire_due(
-            TimeDomain.PROCESSING_TIME, self._firing_until_ms, records_max
-        ):
-            self._firing_until_ms = None
+        elif self._firing_until_ms is not None:
+            fired, is_done = self._fire_due(
+                TimeDomain.PROCESSING_TIME, self._firing_until_ms, records_max
+            )
+            if is_done:
+                self._firing_until_ms = None
+        return fired
 
     def next_timer_ms(self) -> int | None:
         """The next timer of processing time."""
@@ -378,17 +387,30 @@ class TimerOperator(FunctionOperator):
         if next_ms is not None and next_ms <= now_ms:
             self._firing_until_ms = now_ms
 
-    def _fire_due(self, domain: TimeDomain, until_ms: int, records_max: int) -> bool:
-        """Fire at most ``records_max`` timers; whether no other is due."""
+    def fire_processing_time(self) -> None:
+        """Let all timers of processing time fire in ``advance``, whatever the clock says."""
+        if self.timers.processing_time.next_ms() is not None:
+            self._firing_until_ms = MAX_WATERMARK_MS
+
+    def _fire_due(self, domain: TimeDomain, until_ms: int, records_max: int) -> tuple[int, bool]:
+        """Fire timers one after the other; how many did, and whether no other is due.
+
+        Each is taken when those before have fired: what they register and delete counts at once.
+        """
         queue = self.timers.queues[domain.value]
-        set_key = self._input.backend.set_current_key
-        due = queue.pop_due(until_ms, records_max)
-        for timer in due:
-            set_key(timer.key)
+        set_key = self._input.backend.set_current_key_and_group
+        now_ns = self.ctx.clock.monotonic_ns
+        ends_ns = now_ns() + SLICE_MAX_NS
+        fired = 0
+        while fired < records_max and (timer := queue.poll(until_ms)) is not None:
+            set_key(timer.key, timer.group)
             self.fire(timer, domain)
+            fired += 1
+            if now_ns() >= ends_ns:
+                break
         self.collector.flush()
         next_ms = queue.next_ms()
-        return next_ms is None or next_ms > until_ms
+        return fired, next_ms is None or next_ms > until_ms
 
 
 class KeyedProcessOperator(TimerOperator):
@@ -458,16 +480,39 @@ class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):
         return self._operator.watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        self._processing_time.register(timestamp, self.key, group=self._backend.current_group)
+        at_ms = self._checked(timestamp, "registers")
+        self._processing_time.register(at_ms, self.key, group=self._backend.current_group)
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        self._event_time.register(timestamp, self.key, group=self._backend.current_group)
+        at_ms = self._checked(timestamp, "registers")
+        self._event_time.register(at_ms, self.key, group=self._backend.current_group)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._processing_time.delete(timestamp, self.key, group=self._backend.current_group)
+        at_ms = self._checked(timestamp, "deletes")
+        self._processing_time.delete(at_ms, self.key, group=self._backend.current_group)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._event_time.delete(timestamp, self.key, group=self._backend.current_group)
+        at_ms = self._checked(timestamp, "deletes")
+        self._event_time.delete(at_ms, self.key, group=self._backend.current_group)
+
+    def _checked(self, timestamp: Any, does: str) -> int:
+        """A timestamp as snapshots can hold it.
+
+        Raises:
+            UserError: It is none.
+        """
+        if type(timestamp) is int and MIN_WATERMARK_MS <= timestamp <= MAX_WATERMARK_MS:
+            return timestamp
+        # NumPy's integers are integral as well, and become ints, of which alone timers are made.
+        if isinstance(timestamp, Integral) and not isinstance(timestamp, bool):
+            at_ms = int(timestamp)
+            if MIN_WATERMARK_MS <= at_ms <= MAX_WATERMARK_MS:
+                return at_ms
+        raise UserError(
+            f"{self._operator.ctx.name!r} {does} a timer at {short_repr(timestamp)} "
+            f"({builtin_name(timestamp)}), which is no timestamp: it must be an int of "
+            "milliseconds since the epoch that fits into 64 bits, e.g. int(seconds * 1000)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

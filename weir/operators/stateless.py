@@ -1,10 +1,13 @@
-"""Operators without state: map, filter, flat_map and process, per record and per batch.
+"""Operators without keyed state: map, filter, flat_map and process, per record and per batch.
 
 Each handles a whole slice in one comprehension, whose records are the receiver's own and of the
 declared type (``hand_over``). Event times stay with their records: a mapped
 record keeps its time, the records that a flat map makes have the time of the one they came from. A
 vectorised function that may change the number of rows cannot say which came from which, so its
 output has no event time until it is assigned again.
+
+Functions that can ask for the watermark keep it in their operator's snapshot; the others keep
+nothing.
 """
 
 import copy
@@ -23,7 +26,9 @@ from weir.common.column_types import fit_columns
 from weir.common.ownership import IMMUTABLE
 from weir.common.typeinfo import TypeInformation
 from weir.errors import SchemaError
+from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
+from weir.operators.event_time import WatermarkState
 from weir.operators.functions import (
     BatchProcessFunction,
     FilterFunction,
@@ -339,6 +344,8 @@ class ProcessOperator(FunctionOperator):
     def open(self, ctx: OperatorContext) -> None:
         """Open the function."""
         self._collector = Collector(ctx, self._output_type)
+        self._saved_watermark = WatermarkState(ctx)
+        self._watermark = self._saved_watermark.restored_ms
         super().open(ctx)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
@@ -358,8 +365,12 @@ class ProcessOperator(FunctionOperator):
 
     def on_watermark(self, timestamp_ms: int) -> None:
         """Remember event time for the function's context."""
-        self._watermark = timestamp_ms
+        self._watermark = max(self._watermark, timestamp_ms)
         super().on_watermark(timestamp_ms)
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        """Keep how far event time has come."""
+        self._saved_watermark.save(self._watermark)
 
     @property
     def watermark(self) -> int:
@@ -482,6 +493,12 @@ class ProcessBatchesOperator(FunctionOperator):
         self._output_type = output_type
         self.watermark = MIN_WATERMARK_MS
 
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function."""
+        self._saved_watermark = WatermarkState(ctx)
+        self.watermark = self._saved_watermark.restored_ms
+        super().open(ctx)
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice."""
         context = _BatchContext(self, batch.timestamps)
@@ -502,8 +519,12 @@ class ProcessBatchesOperator(FunctionOperator):
 
     def on_watermark(self, timestamp_ms: int) -> None:
         """Remember event time for the function's context."""
-        self.watermark = timestamp_ms
+        self.watermark = max(self.watermark, timestamp_ms)
         super().on_watermark(timestamp_ms)
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        """Keep how far event time has come."""
+        self._saved_watermark.save(self.watermark)
 
 
 class _BatchContext(BatchProcessFunction.Context):

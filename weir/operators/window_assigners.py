@@ -7,13 +7,18 @@ Source: Flink, TimeWindow and TumblingEventTimeWindows.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from weir.common.time import milliseconds_of
 from weir.common.watermark import Length
-from weir.errors import GraphError
+from weir.errors import GraphError, RestoreError
+
+# Start and end of a window as state knows it by: both, for a window that is restored keeps its
+# bounds whatever size the program's windows have now.
+Bounds: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,3 +76,17 @@ def _tumbling(size: Length, offset: Length, *, is_event_time: bool) -> TumblingW
             "and the offset smaller than it"
         )
     return TumblingWindows(size_ms, offset_ms, is_event_time)
+
+
+def old_layout(operator: str) -> RestoreError:
+    """Why open windows that were stored by their start alone cannot go on.
+
+    The size they had is written down nowhere, and the program's own may have changed.
+    """
+    return RestoreError(
+        f"operator {operator!r}: the checkpoint holds open windows of an older version of Weir, "
+        "which stored their starts without their ends, so it cannot be told when they end. "
+        "Restore with the version that wrote the checkpoint and stop the job with drain, which "
+        "leaves no window open; or give the operator another uid and set "
+        "allow_non_restored_state (--allow-non-restored-state) to lose those windows"
+    )

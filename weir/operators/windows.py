@@ -1,11 +1,14 @@
 """Windows per record: what a window gathered goes through the user's functions when it ends.
 
-Under each key a map state holds, by the start of the window, what was gathered: the list of
-records, their reduction, or an accumulator. Two timers end a window: one at its last moment, which
-fires it, and one as much later as lateness is allowed, which forgets it; without lateness they are
-one. A record is late when its window's last moment plus the allowed lateness has passed; it is
-counted and goes to the side output for late data, or nowhere. A late but allowed record fires its
-window at once, again.
+Under each key a map state holds, by the start and end of the window, what was gathered: the list of
+records, their reduction, or an accumulator. A timer fires the window at its last moment; where
+lateness is allowed, another one forgets it as much later, and is registered when the first fired.
+Both carry the window's bounds, so that a window restored into a program whose windows have another
+size, or another lateness, still ends at its own end and is forgotten once.
+
+A record is late when its window's last moment plus the allowed lateness has passed; it is counted
+and goes to the side output for late data, or nowhere. A late but allowed record fires its window at
+once, again.
 
 Source: Flink, WindowOperator and EventTimeTrigger.
 """
@@ -13,12 +16,13 @@ Source: Flink, WindowOperator and EventTimeTrigger.
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from weir.common.batch import Batch
-from weir.common.typeinfo import TypeInformation, Types
+from weir.common.typeinfo import MapTypeInfo, TypeInformation, Types
 from weir.common.types.dynamic import DYNAMIC
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.functions import (
@@ -30,16 +34,18 @@ from weir.operators.functions import (
     TimeDomain,
     WindowFunction,
 )
+from weir.operators.hand_over import HandOver
 from weir.operators.keyed import TimerOperator
 from weir.operators.keys import RowKeySelector
 from weir.operators.output_tag import OutputTag
 from weir.operators.user_code import failure_at, failure_in, short_repr
 from weir.operators.window_aggregates import event_times
-from weir.operators.window_assigners import TimeWindow, TumblingWindows
+from weir.operators.window_assigners import Bounds, TimeWindow, TumblingWindows, old_layout
+from weir.protocol.elements import MAX_WATERMARK_MS
 from weir.state.descriptors import MapStateDescriptor
 from weir.state.timers import Timer
 
-FIRED_AT_ONCE = 8_192  # Timers between two flushes when the input has ended.
+_STATE = "windows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +74,34 @@ class WindowOperator(TimerOperator):
         self._windows = config.windows
         self._gather: Any = copy.deepcopy(config.gather)
         self._kept_type = config.accumulator_type or DYNAMIC
+        if config.gather is None:
+            self._kept_type = Types.LIST(DYNAMIC)
         self._lateness_ms = config.lateness_ms if config.windows.is_event_time else 0
         self._late_tag = config.late_tag
         self._gather_opened = False
 
     def open(self, ctx: OperatorContext) -> None:
-        """Open the functions and the state."""
+        """Open the functions and the state.
+
+        Raises:
+            RestoreError: The checkpoint's windows were stored without their end.
+        """
         super().open(ctx)
         if isinstance(self._gather, Function):
             self._gather_opened = True
             self._gather.open(RuntimeContext(ctx, keyed=True))
-        descriptor = MapStateDescriptor("windows", Types.LONG(), self._kept_type)
+        if any(
+            isinstance(stored, MapTypeInfo) and stored.key_type == Types.LONG()
+            for stored in ctx.state.keyed.stored_types(_STATE)
+        ):
+            raise old_layout(ctx.subtask.operator)
+        descriptor = MapStateDescriptor(
+            _STATE, Types.TUPLE([Types.LONG(), Types.LONG()]), self._kept_type
+        )
         self._kept = ctx.state.keyed.get_map_state(descriptor)
+        self._own = HandOver(ctx).own
+        is_event_time = self._windows.is_event_time
+        self._timers = self.timers.event_time if is_event_time else self.timers.processing_time
         self._global_state = RuntimeContext(ctx, keyed=True)
 
     def close(self) -> None:
@@ -97,27 +119,32 @@ class WindowOperator(TimerOperator):
             starts = self._windows.starts_of(event_times(batch, self.ctx.name)).tolist()
         else:
             starts = [self._windows.start_of(self.ctx.clock.now_ms())] * len(rows)
+        size_ms, lateness_ms = self._windows.size_ms, self._lateness_ms
         keys, groups = self._input.keys_of(batch)
         set_key, late = self._input.backend.set_current_key_and_group, []
-        add = self._adder()
+        add, state, watermark = self._adder(), self._kept, self.watermark
+        # Made once for all records of a window, which share them in state as well.
+        windows = {start: _named((start, start + size_ms)) for start in set(starts)}
         left = iter(rows)
         try:
             for i, (row, start, key, group) in enumerate(
                 zip(left, starts, keys, groups, strict=True)
             ):
-                last = start + self._windows.size_ms - 1
-                if by_event_time and last + self._lateness_ms <= self.watermark:
+                bounds, last, namespace = windows[start]
+                if by_event_time and last + lateness_ms <= watermark:
                     late.append(i)
                     continue
                 set_key(key, group)
-                kept = self._kept.get(start)
-                self._kept.put(start, add(kept, row))
-                if by_event_time and last <= self.watermark:
-                    self._emit(key, start)
+                kept = state.get_normal(bounds)
+                state.put_normal(bounds, add(kept, row))
+                if by_event_time and last <= watermark:
+                    self._emit(key, bounds)
+                    if kept is None:  # Nothing fires any more, but it is to be forgotten.
+                        self._register(self._forgotten_ms(bounds), key, group, namespace)
                 elif kept is None:
-                    self._register(last, key, group, start)
+                    self._register(last, key, group, namespace)
         except Exception as error:
-            raise failure_at(self.ctx.name, rows, left, error) from error
+            raise failure_at(self.ctx.label, rows, left, error) from error
         self.collector.flush()
         if late:
             self.ctx.late_records += len(late)
@@ -127,46 +154,59 @@ class WindowOperator(TimerOperator):
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
         """A window ends, or is forgotten."""
-        start = timer.namespace
-        assert isinstance(start, int)
-        last = start + self._windows.size_ms - 1
-        if timer.timestamp_ms == last:
-            self._emit(timer.key, start)
-        if timer.timestamp_ms == last + self._lateness_ms:
-            self._forget(timer.key, start)
+        namespace = timer.namespace
+        assert isinstance(namespace, str)
+        bounds = _bounds(namespace)
+        if timer.timestamp_ms == bounds[1] - 1:
+            self._emit(timer.key, bounds)
+        forgotten_ms = self._forgotten_ms(bounds)
+        # A window has one timer at a time. It may be from before a restore under another lateness:
+        # if that was the shorter one, the window stays for the rest; if the longer one, it stayed.
+        if timer.timestamp_ms >= forgotten_ms:
+            self._forget(timer.key, bounds)
+        else:
+            self._register(forgotten_ms, timer.key, timer.group, namespace)
 
     def finish(self) -> None:
-        """Processing time ends with the input: fire what is open."""
-        if self._windows.is_event_time:
-            return
-        queue = self.timers.processing_time
-        while (next_ms := queue.next_ms()) is not None:
-            self._fire_due(TimeDomain.PROCESSING_TIME, next_ms, FIRED_AT_ONCE)
+        """Processing time ends with the input: what is open fires in ``advance``."""
+        if not self._windows.is_event_time:
+            self.fire_processing_time()
 
-    def _register(self, last: int, key: Any, group: int, start: int) -> None:
-        queue = (
-            self.timers.event_time if self._windows.is_event_time else self.timers.processing_time
-        )
-        queue.register(last, key, start, group=group)
-        if self._lateness_ms:
-            queue.register(last + self._lateness_ms, key, start, group=group)
+    def _register(self, at_ms: int, key: Any, group: int, namespace: Any) -> None:
+        self._timers.register(at_ms, key, namespace, group=group)
+
+    def _forgotten_ms(self, bounds: Bounds) -> int:
+        """When the window takes nothing more; timers end where event time does."""
+        return min(bounds[1] - 1 + self._lateness_ms, MAX_WATERMARK_MS)
 
     def _adder(self) -> Callable[[Any, Any], Any]:
-        """What puts a record to those that its window has, which may be None."""
-        gather = self._gather
+        """A function of what a window has, None at first, and a record: what it has then.
+
+        That is what state holds of it, so the outcome is the same whether state was stored or not.
+        """
+        gather, normalise = self._gather, self._kept_type.normaliser()
         if gather is None:
-            return _append
+            normalise_row = DYNAMIC.normaliser()
+
+            def append(kept: list[Any] | None, row: Any) -> list[Any]:
+                kept = [] if kept is None else kept
+                kept.append(normalise_row(row))
+                return kept
+
+            return append
         if isinstance(gather, AggregateFunction):
             create, add = gather.create_accumulator, gather.add
-            return lambda kept, row: add(row, create() if kept is None else kept)
+            return lambda kept, row: normalise(add(row, create() if kept is None else kept))
         reduce = gather.reduce if isinstance(gather, ReduceFunction) else gather
-        return lambda kept, row: row if kept is None else reduce(kept, row)
+        return lambda kept, row: normalise(row if kept is None else reduce(kept, row))
 
-    def _emit(self, key: Any, start: int) -> None:
-        kept = self._kept.get(start)
+    def _emit(self, key: Any, bounds: Bounds) -> None:
+        kept = self._kept.get_normal(bounds)
         if kept is None:
             return
-        window = TimeWindow(start, start + self._windows.size_ms)
+        if self._lateness_ms and self._own is not None:
+            kept = self._own(kept)  # A late record fires the window again, as it was.
+        window = TimeWindow(*bounds)
         gather, function = self._gather, self.function
         try:
             if gather is None:
@@ -185,13 +225,12 @@ class WindowOperator(TimerOperator):
                 self.collector.take(made, window.max_timestamp())
         except Exception as error:
             where = f"in the window {window.start} to {window.end} of the key {short_repr(key)}"
-            raise failure_in(self.ctx.name, where, error) from error
+            raise failure_in(self.ctx.label, where, error) from error
 
-    def _forget(self, key: Any, start: int) -> None:
-        self._kept.remove(start)
+    def _forget(self, key: Any, bounds: Bounds) -> None:
+        self._kept.remove(bounds)
         if isinstance(self.function, ProcessWindowFunction):
-            window = TimeWindow(start, start + self._windows.size_ms)
-            self.function.clear(_WindowContext(self, window))
+            self.function.clear(_WindowContext(self, TimeWindow(*bounds)))
 
     @property
     def global_state(self) -> RuntimeContext:
@@ -217,8 +256,16 @@ class _WindowContext(ProcessWindowFunction.Context):
         return self._operator.global_state
 
 
-def _append(kept: list[Any] | None, row: Any) -> list[Any]:
-    if kept is None:
-        return [row]
-    kept.append(row)
-    return kept
+def _named(bounds: Bounds) -> tuple[Bounds, int, str]:
+    """A window's bounds, its last moment, and the bounds as its timers carry them.
+
+    That is text, which needs no encoding for every timer.
+    """
+    start, end = bounds
+    return bounds, end - 1, f"{start}/{end}"
+
+
+@lru_cache(maxsize=1_024)  # The timers of a window fire one after the other.
+def _bounds(namespace: str) -> Bounds:
+    start, _, end = namespace.partition("/")
+    return int(start), int(end)

@@ -17,6 +17,9 @@ from weir.graph.key_groups import default_max_parallelism, key_group_range
 from weir.ids import KeyGroupRange, OperatorId, StateHandle, SubtaskId
 from weir.protocol.deployment import OperatorRestore, RestoredHandle
 
+# Operator state that tells only how far event time has come. Leaving it behind loses nothing.
+WATERMARK_STATE = "watermark"
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
@@ -35,6 +38,14 @@ class OperatorSnapshot:
         """Whether any subtask of the operator saved anything."""
         return any(self.handles.values())
 
+    @property
+    def may_be_left(self) -> bool:
+        """Whether the operator saved nothing but its watermark."""
+        return all(
+            handle.kind == "operator" and handle.name == WATERMARK_STATE
+            for handle in _all_handles(self)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
@@ -51,7 +62,7 @@ class RestorePlan:
 
     restores: tuple[OperatorRestore, ...]  # Of the subtasks that get anything.
     max_parallelism: Mapping[OperatorId, int]  # Of every operator of the new execution.
-    skipped: tuple[OperatorId, ...] = ()  # State that was left behind, as allowed.
+    skipped: tuple[OperatorId, ...] = ()  # State that was left behind, as allowed or as no loss.
 
 
 def plan_restore(
@@ -75,9 +86,10 @@ def plan_restore(
             _check_handle(handle)
     wanted = {target.operator: target for target in targets}
     skipped = tuple(sorted(by_operator.keys() - wanted.keys()))
-    if skipped and not allow_non_restored_state:
+    lost = [uid for uid in skipped if not by_operator[uid].may_be_left]
+    if lost and not allow_non_restored_state:
         raise RestoreError(
-            f"the checkpoint holds state of {', '.join(skipped)}, which the pipeline does not "
+            f"the checkpoint holds state of {', '.join(lost)}, which the pipeline does not "
             f"have; it has {', '.join(sorted(wanted))}. Give the operator its old uid, or set "
             "allow_non_restored_state to leave that state behind"
         )

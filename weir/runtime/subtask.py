@@ -3,7 +3,8 @@
 ``step`` does one slice of work and never blocks. What it does first decides what can hold it up:
 
 1. output waits for credit: nothing else happens (back pressure);
-2. an operator still fires timers or windows: it goes on with that;
+2. an operator still fires timers or windows: it goes on with that, the last of the chain first, so
+   that none gets more from before itself meanwhile;
 3. a timer of the wall clock is due: it fires;
 4. the source is polled, or the next element of an input is processed.
 
@@ -11,11 +12,12 @@ A snapshot is one uninterrupted step on the loop: pending output is flushed, the
 forwarded, every operator's state is frozen. Records behind the barrier cannot slip in between,
 because the loop does nothing else meanwhile. Writing the frozen state is the snapshotter's.
 
-At the end of all input the operators see the last watermark and ``finish``; the subtask then stays
-(ENDED) and takes part in checkpoints until one that was taken after every subtask ended has
-completed, so that sinks commit their tail. It gets no barriers any more, so the coordinator's
-trigger itself stands for one. Where nothing is checkpointed periodically it is FINISHED at once,
-and the trigger of a savepoint still stands for a barrier.
+At the end of all input the operators see the last watermark and ``finish``, from the head on, each
+after the pending work of all of them is done. The subtask then stays (ENDED) and takes part in
+checkpoints until one that was taken after every subtask ended has completed, so that sinks commit
+their tail. It gets no barriers any more, so the coordinator's trigger itself stands for one. Where
+nothing is checkpointed periodically it is FINISHED at once, and the trigger of a savepoint still
+stands for a barrier.
 
 A stop comes in two ways. *Suspend*: a subtask pauses behind the barrier as it is, without timers
 or end of input, until it is told to commit and finish, or to go on. *Drain*: sources end as if
@@ -148,10 +150,16 @@ class Subtask:
         self._snapshotter = snapshotter
         self._alignment = AlignmentClock(inputs.gates, clock)
         self._slice = SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
-        self._rows_max = config.channels.batch_rows_max
+        # Of pending work: what a timer or a row of a window costs is the operator's own.
+        self._pending_slices = [
+            SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
+            for _ in operators
+        ]
+        self._finished_count = 0  # Operators of the chain that were told to finish.
+        self._stays = self._checkpointing  # At the end, for a checkpoint that confirms it.
         self._watermark_ms = MIN_WATERMARK_MS
         self._was_idle = False
-        self._input_done = False  # The last watermark went in; finish() follows.
+        self._input_done = False  # The last watermark went in; the operators finish.
         self._is_draining = False  # A source that is to end as if its input had.
         self._suspended_by: CheckpointId | None = None  # The stop behind whose barrier it pauses.
         # Triggered and not taken by a barrier (yet), for when inputs have ended; oldest first.
@@ -188,10 +196,8 @@ class Subtask:
             return Progress.IDLE
         if self._suspended_by is not None:
             return Progress.WORKED if self._time_out_alignments() else Progress.IDLE
-        for chained in self._operators:
-            if chained.operator.has_pending:
-                chained.operator.advance(self._rows_max)
-                return Progress.WORKED
+        if self._advance():
+            return Progress.WORKED
         if self._input_done:
             self._finish()
             return Progress.WORKED
@@ -203,6 +209,17 @@ class Subtask:
         if self._source is not None:
             return self._poll_source(self._source)
         return self._poll_inputs()
+
+    def _advance(self) -> bool:
+        """Do a slice of pending work; whether there was any."""
+        for place in range(len(self._operators) - 1, -1, -1):
+            operator = self._operators[place].operator
+            if operator.has_pending:
+                size, started = self._pending_slices[place], self._clock.monotonic_ns()
+                if done := operator.advance(size.rows):
+                    size.measured(done, self._clock.monotonic_ns() - started)
+                return True
+        return False
 
     def next_timer_ms(self) -> int | None:
         """When the wall clock makes this subtask runnable again, if it does."""
@@ -315,15 +332,24 @@ class Subtask:
             self._head.on_watermark(MAX_WATERMARK_MS)
 
     def _finish(self) -> None:
+        """Finish the next operators, until one has more to do; after the last one, end the output.
+
+        What is pending is done by steps of their own, held up by back pressure as any other.
+        """
         kinds = [barrier.options.kind for barrier in self._triggers.values()]
-        stays = self._checkpointing or CheckpointKind.STOP_DRAIN in kinds
-        for chained in self._operators:
+        # For good: what an operator that has finished waits for must not be given up by the others.
+        self._stays |= CheckpointKind.STOP_DRAIN in kinds
+        while self._finished_count < len(self._operators):
+            operator = self._operators[self._finished_count].operator
+            self._finished_count += 1
             # Though checkpointing may be off, a drain confirms what comes now.
-            chained.operator.ctx.checkpointing = stays
-            chained.operator.finish()
+            operator.ctx.checkpointing = self._stays
+            operator.finish()
+            if any(chained.operator.has_pending for chained in self._operators):
+                return
         for gate in self.outputs:
             gate.broadcast(EndOfInput())
-        self._change(SubtaskStatus.ENDED if stays else SubtaskStatus.FINISHED)
+        self._change(SubtaskStatus.ENDED if self._stays else SubtaskStatus.FINISHED)
         for barrier in list(self._triggers.values()):
             self._take_snapshot(barrier, unaligned=False)
 

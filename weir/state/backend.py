@@ -252,6 +252,13 @@ class KeyedStateBackend:
             checkpoint_id, self.key_groups, self.max_parallelism, frozen, release
         )
 
+    def stored_types(self, name: str) -> list[TypeInformation]:
+        """The types that a state of this name was restored in; empty where nothing was.
+
+        Once the state is declared, the declared one.
+        """
+        return [table.type_info for table in self._tables.get(name, ())]
+
     def restored_table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """The table to put restored values of a state into.
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -220,8 +221,13 @@ def wider_key(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType
 def describe_table(types: TableTypes) -> str:
     """A table's schema in words."""
     key, columns = types
-    listed = ", ".join(f"{name} {dtype}" for name, dtype in columns.items()) or "none"
+    listed = ", ".join(f"{name} {_named(dtype)}" for name, dtype in columns.items()) or "none"
     return f"keys of {key} and columns {listed}"
+
+
+@lru_cache(maxsize=64)  # NumPy takes microseconds to name one, and every window has a table.
+def _named(dtype: np.dtype[Any]) -> str:
+    return str(dtype)
 
 
 def describe_state(kind: str, type_info: TypeInformation) -> str:

@@ -177,6 +177,19 @@ class MapState(State):
         kept = self._seen()
         return None if kept is None else kept.get(self._key(key))
 
+    def get_normal(self, key: Any) -> Any:
+        """The value under a key that is as its type holds it; free to be changed in place."""
+        kept = self._own()
+        return None if kept is None else kept.get(key)
+
+    def put_normal(self, key: Any, value: Any) -> None:
+        """Set a value that is as its type holds it, under a key that is so as well."""
+        kept = self._own()
+        if kept is None:
+            self._put({key: value})
+        else:
+            kept[key] = value
+
     def put(self, key: Any, value: Any) -> None:
         """Set the value under ``key``."""
         if key is None:
@@ -185,11 +198,7 @@ class MapState(State):
             key, value = self._normalise_key(key), self._normalise_value(value)
         except SchemaError as error:
             raise self._misfit(error) from error
-        kept = self._own()
-        if kept is None:
-            self._put({key: value})
-        else:
-            kept[key] = value
+        self.put_normal(key, value)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         """Set several values."""

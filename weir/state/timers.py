@@ -8,7 +8,7 @@ snapshot: restoring builds it anew. Timers of one instant fire in the order of t
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from weir.errors import ProtocolError
@@ -29,6 +29,7 @@ class Timer:
     timestamp_ms: int
     key: Key
     namespace: Key = None  # Tells the timers of one key apart: a window, say.
+    group: int = field(default=-1, compare=False)  # The key group, where the queue tells it.
 
 
 class TimerQueue:
@@ -77,21 +78,22 @@ class TimerQueue:
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now_ms: int, limit: int) -> list[Timer]:
-        """At most ``limit`` timers due at or before ``now_ms``, earliest first; they are gone then.
+    def poll(self, now_ms: int) -> Timer | None:
+        """The earliest timer due at or before ``now_ms``, removed; None where none is due.
 
-        Fewer than ``limit`` means that no further timer is due.
+        The next call sees what was registered and deleted meanwhile.
+
+        Source: Flink, InternalTimerServiceImpl.advanceWatermark.
         """
-        due: list[Timer] = []
-        while len(due) < limit:
-            self._drop_stale()
-            if not self._heap or self._heap[0][0] > now_ms:
-                break
-            _, _, index, timer = heapq.heappop(self._heap)
-            self._numbers.remove(index, timer)
-            self._count -= 1
-            due.append(Timer(timer[0], key_of_slot(timer[1]), key_of_slot(timer[2])))
-        return due
+        self._drop_stale()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        _, _, index, timer = heapq.heappop(self._heap)
+        self._numbers.remove(index, timer)
+        self._count -= 1
+        timestamp_ms, key, namespace = timer
+        group = index + self._key_groups.first
+        return Timer(timestamp_ms, key_of_slot(key), key_of_slot(namespace), group)
 
     def freeze(self) -> FrozenTables[TimerId]:
         """All timers as they are now."""
