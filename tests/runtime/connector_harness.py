@@ -104,6 +104,7 @@ class Harness:
         checkpointing: bool = True,
         lineage: Lineage = UNKNOWN,
         rewinds_output: bool = True,
+        adopts: str | None = None,
     ) -> None:
         self.operator = factory()
         self.clock = ManualClock()
@@ -127,6 +128,7 @@ class Harness:
                 deliver=lambda checkpoint_id, rows: self.delivered.append((checkpoint_id, rows)),
                 lineage=lineage,
                 rewinds_output=rewinds_output,
+                adopts=None if adopts is None else JobId(adopts),
             )
         )
 

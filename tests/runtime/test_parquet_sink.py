@@ -185,6 +185,63 @@ class TestRestore:
         original.completed(1)
         assert committed(tmp_path) == [1, 2]
 
+    def test_adopted_files_are_committed_once_whoever_else_does_it(self, tmp_path: Path) -> None:
+        original = sink(tmp_path, rows_per_file=1)
+        original.send(batch(1, 2))
+        snapshot = original.barrier(1)
+        for attempt in (1, 2):
+            fork = sink(tmp_path, restored=[snapshot], job="fork", attempt=attempt, adopts="job")
+            assert names(tmp_path) == ["part-op-0-1-0.parquet", "part-op-0-1-1.parquet"]
+        original.completed(1)
+        fork.send(batch(3))
+        fork.checkpoint(5)
+        assert committed(tmp_path) == [1, 2, 3]
+        assert pending(tmp_path) == []
+
+    def test_adopted_files_become_output_where_their_job_wrote_them(self, tmp_path: Path) -> None:
+        original = sink(tmp_path / "out")
+        original.send(batch(1))
+        fork = sink(tmp_path / "more", restored=[original.barrier(1)], job="fork", adopts="job")
+        assert committed(tmp_path / "out") == [1]
+        assert fork.barrier(2)["commits"][0]["commits"] == []
+
+    def test_a_crash_amid_adopting_is_made_good_by_the_next_attempt(self, tmp_path: Path) -> None:
+        snapshots = []
+        for index in range(3):
+            writing = sink(tmp_path, rows_per_file=1, index=index, parallelism=3)
+            writing.send(batch(index, 10 + index))
+            snapshots.append(writing.barrier(1))
+        arm([Fault("sink.before_adopt", "raise", after=2)])
+        try:
+            with pytest.raises(RuntimeError):
+                sink(tmp_path, restored=snapshots, job="fork", adopts="job")
+        finally:
+            arm([])
+        assert len(committed(tmp_path)) == 1
+        for index in range(2):
+            sink(
+                tmp_path, restored=snapshots, job="fork", adopts="job",
+                attempt=2, index=index, parallelism=2,
+            )  # fmt: skip
+        assert sorted(committed(tmp_path)) == [0, 1, 2, 10, 11, 12]
+        assert pending(tmp_path) == []
+
+    def test_what_its_job_took_back_is_not_adopted(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """That job went on from before: the same records came again, and are output already."""
+        original = sink(tmp_path)
+        before = original.checkpoint(1)
+        original.send(batch(1))
+        savepoint = original.barrier(2)
+        again = sink(tmp_path, restored=[before], attempt=2)
+        again.send(batch(1))
+        again.checkpoint(3)
+        sink(tmp_path, restored=[savepoint], job="fork", adopts="job")
+        assert committed(tmp_path) == [1]
+        assert "output of job job is left as it is" in caplog.text
+        assert "part-op-0-2-0.parquet" in caplog.text
+
     def test_at_lower_parallelism_commits_for_the_subtasks_that_are_gone(
         self, tmp_path: Path
     ) -> None:

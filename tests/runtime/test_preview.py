@@ -167,8 +167,13 @@ def example(type_info: TypeInformation) -> Any:
     return Row(**dict(zip(names, map(example, kinds), strict=True)))
 
 
-def checkpoint(program: Program, root: Path, *, inline_max: int = 20_000) -> Manifest:
-    """The checkpoint that the program leaves when each of its keys has state."""
+def checkpoint(
+    program: Program, root: Path, *, inline_max: int = 20_000, undelivered: int = 0
+) -> Manifest:
+    """The checkpoint that the program leaves when each of its keys has state.
+
+    ``undelivered`` is how many rows its sink had not shown yet.
+    """
     job = program.captured()
     store = store_for(str(root))
     summaries, acks = [], []
@@ -182,6 +187,9 @@ def checkpoint(program: Program, root: Path, *, inline_max: int = 20_000) -> Man
                 splits = SOURCE.discover(op.parallelism)[index :: op.parallelism]
                 items = [{"split": split, "position": None} for split in splits]
                 state.list_state("splits").update(items)
+            if op.is_sink and undelivered:
+                item = {"job": JOB, "checkpoint": ONE, "rows": "", "count": undelivered}
+                state.list_state("undelivered").update([item])
             if op.uid in program.operators:
                 fill(state, program.operators[op.uid], groups)
                 item = {"subtask": index, "watermark_ms": MIN_WATERMARK_MS}
@@ -604,6 +612,15 @@ def test_the_command_prints_a_table_and_a_verdict(
     assert "parallelism 1 to 2" in out
     assert "goes on with 1 split" in out
     assert out.splitlines()[-1].startswith("a restore would work; 3 operators: ")
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_command_says_what_another_job_would_not_show(
+    is_over: bool, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint(Program({"a": Keyed({"x": ("value", INT)})}), tmp_path, undelivered=3)
+    assert command.run(arguments(script, tmp_path, origin_is_over=is_over)) == 0
+    assert "3 rows of sink sink had not been shown" in capsys.readouterr().out
 
 
 def test_the_command_says_why_it_would_be_refused(

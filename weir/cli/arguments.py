@@ -317,6 +317,11 @@ def _add_preview(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
         action="store_true",
         help="as in weir run: state may be declared as pickles; none is read here",
     )
+    preview.add_argument(
+        "--origin-is-over",
+        action="store_true",
+        help="nothing runs of the job that took it; else only what that job's storage says counts",
+    )
     _add_arguments_of_pipeline(preview)
     preview.add_argument("--json", action="store_true", help="print one JSON document")
 

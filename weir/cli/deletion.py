@@ -25,7 +25,12 @@ from weir.protocol.elements import CheckpointKind
 from weir.protocol.pending import SAVEPOINT_KINDS
 from weir.runtime.recovery import RestoreRequest
 from weir.storage.bases import bases_of
-from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state
+from weir.storage.layout import (
+    SAVEPOINT_MANIFEST,
+    JobLayout,
+    savepoint_state,
+    storage_of_savepoint,
+)
 from weir.storage.manifest import Manifest, Tombstone, dump, list_checkpoints, load
 from weir.storage.memory import MemoryStore
 from weir.storage.store import CheckpointStore, store_for
@@ -117,9 +122,8 @@ def _storages(found: Found, key: _Key | None) -> list[CheckpointStore]:
         return [key.store]
     roots = {}  # Of where it is and where it was taken, should it lie as it does by default.
     for place in (found.uri, found.manifest.location or ""):
-        parts = place.rsplit("/", 3)
-        if len(parts) == 4 and parts[1] == "savepoints":
-            roots[parts[0]] = store_for(parts[0])
+        if (root := storage_of_savepoint(place)) is not None:
+            roots[root] = store_for(root)
     return list(roots.values())
 
 

@@ -148,6 +148,7 @@ def _build(
             deliver=_delivery(deploy, subtask, reporter),
             lineage=deploy.lineage,
             rewinds_output=deploy.rewinds_output,
+            adopts=deploy.adopts,
         )
         operators[uid].open(context)
         chained.append(ChainedOperator(subtask, operators[uid], state))

@@ -684,6 +684,7 @@ class JobMaster:
                 max_parallelism=tuple(choice.plan.max_parallelism.items()),
                 lineage=choice.lineage,
                 rewinds_output=choice.rewinds_output,
+                adopts=choice.adopts,
                 completes_stop=choice.completes_stop,
             )
             self._cluster.to_worker(index, deploy)
