@@ -100,6 +100,94 @@ def test_several_key_columns_are_one_key() -> None:
     assert pipeline.run(a=["v", None], b=[1, None], x=[1, 9]) == [("v", 1, 4), (None, None, 9)]
 
 
+HALF = 2**62
+
+
+@pytest.mark.parametrize("function", ["sum", "mean"])
+@pytest.mark.parametrize(
+    "slices",
+    [
+        [[HALF, HALF, HALF, HALF]],  # To 0, if it wrapped around.
+        [[HALF, HALF]],
+        [[-HALF, -HALF, -1]],
+        [[HALF], [HALF]],
+        [[HALF, 1, -1], [HALF - 1, 1]],
+        [[-HALF, -HALF], [-1]],
+        [[HALF] * 2**10] * 2,
+    ],
+)
+def test_a_sum_beyond_64_bits_is_refused_by_name(function: str, slices: list[list[int]]) -> None:
+    pipeline = Pipeline({"x": ("x", function)})
+
+    def run() -> None:
+        for values in slices:
+            pipeline.run(k=["a", *["b"] * len(values)], x=[1, *values])
+
+    with pytest.raises(UserError, match=r"'op': the sum of the integer column 'x' for the key 'b'"):
+        run()
+
+
+@given(
+    slices=st.lists(
+        st.lists(
+            st.tuples(
+                st.integers(0, 2),
+                st.sampled_from([1, -1, 0, HALF, -HALF, HALF - 1, 2 * HALF - 1, -2 * HALF]),
+            ),
+            min_size=1, max_size=8,
+        ),
+        min_size=1, max_size=6,
+    )
+)  # fmt: skip
+def test_sums_are_exact_or_refused(slices: list[list[tuple[int, int]]]) -> None:
+    """Refused exactly where the sum after a slice leaves 64 bits, combined or not."""
+    pipeline = Pipeline({"x": ("x", "sum")})
+    sums: defaultdict[int, int] = defaultdict(int)
+    for rows in slices:
+        for key, value in rows:
+            sums[key] += value
+        keys, values = map(list, zip(*rows, strict=True))
+        if all(-(2**63) <= total < 2**63 for total in sums.values()):
+            assert dict(pipeline.run(k=keys, x=values)) == {key: sums[key] for key in keys}
+            continue
+        with pytest.raises(UserError, match="leaves 64 bits"):
+            pipeline.run(k=keys, x=values)
+        return
+
+
+def test_a_sum_too_large_for_its_slice_alone_may_fit_the_whole() -> None:
+    pipeline = Pipeline({"x": ("x", "sum")})
+    pipeline.run(k=[1, 1], x=[-HALF, -HALF])
+    assert pipeline.run(k=[1] * 4, x=[HALF, HALF, HALF, 0]) == [(1, HALF)]
+    assert len(pipeline.combiner.output.batches[-1]) == 4, "the combiner could not hold it"
+
+
+def test_sums_of_a_restored_table_are_refused_as_well() -> None:
+    pipeline = Pipeline({"x": ("x", "sum")})
+    pipeline.run(k=[1], x=[2 * HALF - 1])
+    restored = Pipeline({"x": ("x", "sum")}, restored=pipeline.final.snapshot())
+    assert restored.run(k=[1], x=[0]) == [(1, 2 * HALF - 1)]
+    with pytest.raises(UserError, match="leaves 64 bits"):
+        restored.run(k=[1], x=[1])
+
+
+@pytest.mark.parametrize("function", ["sum", "min", "max", "mean"])
+@pytest.mark.parametrize("null", [None, 0])
+def test_unsigned_values_beyond_64_signed_bits_are_refused(function: str, null: int | None) -> None:
+    pipeline = Pipeline({"x": ("x", function)})
+    with pytest.raises(SchemaError, match=r"'op' aggregates the column 'x', which is uint64"):
+        pipeline.run(k=[1, 1], x=pa.array([2**63, null], pa.uint64()))
+    fits = pa.array([2**63 - 1, 0], pa.uint64())
+    ((_, value),) = Pipeline({"x": ("x", function)}).run(k=[1, 1], x=fits)
+    assert value == {"sum": 2**63 - 1, "max": 2**63 - 1, "min": 0, "mean": 2**62}[function]
+
+
+def test_floats_and_counts_have_no_such_bound() -> None:
+    pipeline = Pipeline({"x": ("x", "sum"), "n": ("x", "count"), "hi": ("y", "max")})
+    large = {"x": [1e300, 1e300], "y": [2 * HALF - 1] * 2}
+    assert pipeline.run(k=[1, 1], **large) == [(1, 2e300, 2, 2 * HALF - 1)]
+
+
 @pytest.mark.parametrize(
     ("column", "low", "high"),
     [

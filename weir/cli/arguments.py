@@ -224,7 +224,7 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
         "--claim",
         action="store_true",
         help="with --restore URI of a savepoint: it is the job's own from now on, and is deleted "
-        "once the job does not need it",
+        "once the job does not need it; output of its former job that still waits is committed",
     )
     run.add_argument(
         "--allow-non-restored-state",
