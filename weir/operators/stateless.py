@@ -87,7 +87,7 @@ class ProcessFactory:
 class MapBatchesFactory:
     """Makes operators that turn each record batch into one with as many rows."""
 
-    function: Callable[[pa.RecordBatch], pa.RecordBatch]
+    function: MapFunction | Callable[[pa.RecordBatch], pa.RecordBatch]
     output_type: TypeInformation | None = None
 
     def __call__(self) -> "MapBatchesOperator":
@@ -99,7 +99,7 @@ class MapBatchesFactory:
 class FilterBatchesFactory:
     """Makes operators that keep the rows a mask names."""
 
-    function: Callable[[pa.RecordBatch], Any]
+    function: FilterFunction | Callable[[pa.RecordBatch], Any]
 
     def __call__(self) -> "FilterBatchesOperator":
         """A new operator."""
@@ -110,7 +110,7 @@ class FilterBatchesFactory:
 class FlatMapBatchesFactory:
     """Makes operators that turn each record batch into any number of rows."""
 
-    function: Callable[[pa.RecordBatch], Any]
+    function: FlatMapFunction | Callable[[pa.RecordBatch], Any]
     output_type: TypeInformation | None = None
 
     def __call__(self) -> "FlatMapBatchesOperator":
@@ -343,11 +343,12 @@ class MapBatchesOperator(FunctionOperator):
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
+        self._map = function.map if isinstance(function, MapFunction) else function
         self._output_type = output_type
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Map a slice."""
-        mapped = _checked(self.ctx.name, _call(self, self.function, batch.columns), "map_batches")
+        mapped = _checked(self.ctx.name, _call(self, self._map, batch.columns), "map_batches")
         if mapped.num_rows != len(batch):
             raise SchemaError(
                 f"{self.ctx.name!r} made {mapped.num_rows} rows of {len(batch)}; a function that "
@@ -359,10 +360,14 @@ class MapBatchesOperator(FunctionOperator):
 class FilterBatchesOperator(FunctionOperator):
     """The rows that a mask names; null counts as False."""
 
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._filter = function.filter if isinstance(function, FilterFunction) else function
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Filter a slice."""
         columns = batch.columns
-        kept = np.flatnonzero(self._mask(_call(self, self.function, columns), len(batch)))
+        kept = np.flatnonzero(self._mask(_call(self, self._filter, columns), len(batch)))
         if len(kept) == len(batch):
             self.ctx.output.emit(batch)
         elif len(kept):
@@ -392,11 +397,12 @@ class FlatMapBatchesOperator(FunctionOperator):
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
+        self._flat_map = function.flat_map if isinstance(function, FlatMapFunction) else function
         self._output_type = output_type
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Flat map a slice."""
-        made = _call(self, lambda columns: _listed(self.function(columns)), batch.columns)
+        made = _call(self, lambda columns: _listed(self._flat_map(columns)), batch.columns)
         for part in made:
             checked = _checked(self.ctx.name, part, "flat_map_batches")
             self.ctx.output.emit(Batch.of_columns(checked, self._output_type))
