@@ -5,6 +5,7 @@ What comes out is compared with what one undisturbed run gives.
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from weir.cli import deletion
 from weir.cli.preview import preview
 from weir.common import Row, Types, WatermarkStrategy
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import NumberSequenceSource, ParquetSink
 from weir.datastream.execution import CapturedJob, capturing
-from weir.errors import InternalError
+from weir.errors import InternalError, RestoreError
 from weir.ids import CheckpointId, JobId
 from weir.operators.parquet_sink import committed_files
 from weir.protocol.elements import CheckpointKind
@@ -29,7 +31,8 @@ from weir.runtime.in_process import Conditions, EventQueue, InProcessCluster, Re
 from weir.runtime.job_master import JobMaster
 from weir.runtime.recovery import RestoreRequest
 from weir.runtime.versions import installed_versions
-from weir.storage.layout import JobLayout
+from weir.storage.layout import JobLayout, savepoint_location
+from weir.storage.local import LocalStore
 from weir.storage.store import store_for
 from weir.testing.faults import listening
 
@@ -305,6 +308,47 @@ class TestOutputThatWaits:
             fork = self.fork(tmp_path)
         assert len(reached) > 2
         assert rows_of(tmp_path / "out", fork.output) == EXPECTED
+
+
+class TestDeletionDuringARestore:
+    """A job goes on from a savepoint that is being deleted: one of the two gives way."""
+
+    def restore(self, root: Path, monkeypatch: pytest.MonkeyPatch, *, before: bool) -> Running:
+        """A job whose savepoint is deleted just before or after it notes what it goes on from."""
+        target = Path(savepoint_location(str(root / "storage"), JOB, "one"))
+        Running(root).after(2).stopped(target)
+        put, said = LocalStore.put, []
+
+        def noting(store: LocalStore, path: str, data: bytes) -> None:
+            if path.startswith(JobLayout(JobId("other")).bases) and not said:
+                said.append(path)
+                if not before:
+                    put(store, path, data)
+                with nullcontext() if before else pytest.raises(RestoreError, match="went on"):
+                    deletion.run(str(target), is_sure=True)
+            put(store, path, data)
+
+        monkeypatch.setattr(LocalStore, "put", noting)
+        request = RestoreRequest(str(target))
+        other = Running(root, job=JobId("other"), output="more", restore=request)
+        while not other.master.is_over:
+            assert other.queue.run_next()
+        assert said
+        return other
+
+    def test_before_it_is_noted_the_savepoint_goes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = self.restore(tmp_path, monkeypatch, before=True)
+        assert job.master.status is JobStatus.FAILED
+        assert "cannot restore: there is no checkpoint or savepoint" in job.master.cause
+
+    def test_after_it_is_noted_the_savepoint_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = self.restore(tmp_path, monkeypatch, before=False)
+        assert job.master.status is JobStatus.FINISHED
+        assert rows_of(tmp_path / "out", job.output) == EXPECTED
 
 
 @pytest.mark.parametrize("kind", [SUSPEND, DRAIN])

@@ -40,6 +40,7 @@ from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, storage_of_savepo
 from weir.storage.manifest import (
     Manifest,
     StoredCheckpoint,
+    Tombstone,
     find_jobs,
     list_checkpoints,
     load,
@@ -388,6 +389,38 @@ def begin_from(
         )
     note_base(store, job_id, base)
     return found
+
+
+def check_kept(
+    store: CheckpointStore, request: RestoreRequest, choice: RestoreChoice, open_store: OpenStore
+) -> None:
+    """See that what was asked for was not deleted since it was chosen.
+
+    It is called once it is noted that an attempt goes on from it, which is what a deletion looks
+    for after it has left its own note: so one of the two sees the other.
+
+    Raises:
+        RestoreError: It was deleted, or another one is in its place.
+        CorruptStateError: It cannot be told what is there.
+        StorageError: The storage failed.
+    """
+    manifest = choice.manifest
+    if manifest is None:
+        return
+    state = find_state(request, open_store)
+    if state.manifest.identity != manifest.identity:
+        raise RestoreError(f"{request.uri} was deleted meanwhile, and holds another savepoint now")
+    if state.storage != manifest.location:
+        return  # A copy: what is said of the savepoint where it was taken is not about this one.
+    path = JobLayout(manifest.job_id).manifest(manifest.checkpoint_id)
+    roots = {storage_of_savepoint(place) for place in (state.storage, manifest.location or "")}
+    for one in (store, *(open_store(root) for root in roots if root is not None)):
+        try:
+            known = load(one.read(path), path)
+        except NotFoundError:
+            continue
+        if isinstance(known, Tombstone) and known.attempt == manifest.attempt:
+            raise RestoreError(f"{request.uri} was given up meanwhile: {known.reason}")
 
 
 class _Line:
