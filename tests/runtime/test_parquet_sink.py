@@ -367,6 +367,38 @@ class TestSchema:
         writing.checkpoint(1)
         assert committed(tmp_path) == [1, 2]
 
+    @pytest.mark.parametrize("schema", [None, pa.schema([("id", pa.int64())])])
+    @pytest.mark.parametrize("more", [["name"], ["name", "extra"]])
+    def test_columns_that_the_files_have_no_place_for_are_refused_by_name(
+        self, schema: pa.Schema | None, more: list[str], tmp_path: Path
+    ) -> None:
+        factory = ParquetSink(tmp_path, schema=schema).create_operator_factory()
+        writing = Harness(factory)
+        writing.send(batch(1))
+        wider = pa.record_batch({"id": pa.array([2], pa.int64()), **{name: ["x"] for name in more}})
+        with pytest.raises(
+            SchemaError, match=rf"(?s)no column for {', '.join(more)}\..*output_type"
+        ):
+            writing.send(Batch.of_columns(wider))
+        twice = pa.RecordBatch.from_arrays([pa.array([2]), pa.array([3])], names=["id", "id"])
+        with pytest.raises(SchemaError, match="no column for id"):
+            writing.send(Batch.of_columns(twice))
+
+    def test_fewer_columns_or_another_type_are_refused(self, tmp_path: Path) -> None:
+        writing = sink(tmp_path)
+        writing.send(Batch.of_columns(pa.record_batch({"id": [1], "name": ["x"]})))
+        for other in ({"id": [2]}, {"id": ["two"], "name": ["x"]}):
+            with pytest.raises(SchemaError, match="do not fit its schema"):
+                writing.send(Batch.of_columns(pa.record_batch(other)))
+
+    def test_the_order_of_columns_is_that_of_the_first_batch(self, tmp_path: Path) -> None:
+        writing = sink(tmp_path)
+        writing.send(Batch.of_columns(pa.record_batch({"id": [1], "name": ["x"]})))
+        writing.send(Batch.of_columns(pa.record_batch({"name": ["y"], "id": [2]})))
+        writing.checkpoint(1)
+        (file,) = committed_files(tmp_path)
+        assert pq.read_table(file).to_pydict() == {"id": [1, 2], "name": ["x", "y"]}
+
     def test_other_records_are_refused_with_both_schemas(self, tmp_path: Path) -> None:
         writing = sink(tmp_path)
         writing.send(batch(1))

@@ -34,6 +34,7 @@ of the two commits a file, nor whether both do.
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -277,19 +278,30 @@ class ParquetSinkOperator(Operator):
                 remove_empty(directory, directory.parent, root / PENDING)
 
     def _fit(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns in the schema of this sink's files."""
+        """The columns in the schema of this sink's files, in whatever order they came.
+
+        Raises:
+            SchemaError: One is missing, or of a type that cannot be converted; or there is one that
+                the files have no place for.
+        """
         if self._schema is None:
             self._schema = columns.schema
         if columns.schema.equals(self._schema):
             return columns
+        if more := Counter(columns.schema.names) - Counter(self._schema.names):
+            raise self._misfit(columns, f"it has no column for {', '.join(more)}")
         try:
             return columns.select(self._schema.names).cast(self._schema)
         except (KeyError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaError(
-                f"records for {self._root} do not fit its schema: {error}. It is\n{self._schema}\n"
-                f"and these are\n{columns.schema}\nDeclare output_type on the operator before the "
-                "sink, or give the sink a schema"
-            ) from error
+            raise self._misfit(columns, str(error)) from error
+
+    def _misfit(self, columns: pa.RecordBatch, why: str) -> SchemaError:
+        return SchemaError(
+            f"records for {self._root} do not fit its schema: {why}. It is\n{self._schema}\n"
+            f"and these are\n{columns.schema}\nIt is that of the first batch unless it is given. "
+            "Declare output_type on the operator before the sink, or give the sink a schema; what "
+            "is not to be written must be left out before it"
+        )
 
     def _stands_in_for(self, subtask: int) -> bool:
         """Whether this subtask looks after the files of that one, perhaps of a wider attempt."""
