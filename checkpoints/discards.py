@@ -107,8 +107,7 @@ def _delete_savepoint(row: Checkpoint) -> None:
         store.delete(SAVEPOINT_MANIFEST)
     number, attempt = CheckpointId(row.number), AttemptNumber(row.attempt)
     store.delete_prefix(savepoint_state(number, attempt))
-    if not store.list():
-        store.delete_prefix("")
+    store.delete_if_empty()  # In one step: somebody else may be putting a savepoint there.
 
 
 def _is_manifest_of(store: CheckpointStore, row: Checkpoint) -> bool:

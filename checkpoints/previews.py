@@ -88,23 +88,26 @@ def restore(
         checked = check(changed)
         digest = None if checked.artifact is None else checked.artifact.digest
         runs = Pipeline(checked.pipeline_kind.value, checked.pipeline_target, digest)
+        uri, origin = _place_of(job, restore)
         whole = {
             **given,
-            "restore": _uri_of(job, restore),
+            "restore": uri,
+            "origin": origin,
             "pipeline": _named(runs),
             "options": checked.options,
         }
         return _begin(actor, job, OperationKind.PREVIEW, whole, key, asked.mark)
 
 
-def _uri_of(job: Job, restore: int | UUID | str) -> str:
+def _place_of(job: Job, restore: int | UUID | str) -> tuple[str, str | None]:
+    """Where it lies, and the id of the job that took it; None: that is not known here."""
     if isinstance(restore, int):
-        return restores.of_checkpoint(job, restore).uri
+        return restores.of_checkpoint(job, restore).uri, job.pk
     if isinstance(restore, UUID):
         savepoint = restores.found(restore)  # Of another job as well: nothing is restored.
-        return restores.of_savepoint(savepoint.job, restore).uri
+        return restores.of_savepoint(savepoint.job, restore).uri, savepoint.job_id
     try:
-        return check_uri(restore, "Name a checkpoint or savepoint by its place.")
+        return check_uri(restore, "Name a checkpoint or savepoint by its place."), None
     except ValueError as error:
         raise Invalid("this names no checkpoint", errors={"uri": [str(error)]}) from error
 

@@ -89,7 +89,10 @@ def _fork(known: Known) -> list[str]:
     return [
         f"A second job is submitted that begins with the state of {known.job}: from what you "
         "choose below, or from a savepoint that is taken for it.",
-        f"{known.job} goes on untouched.",
+        f"{known.job} stays as it is; what still waits to be committed of its output, the second "
+        "job commits."
+        if known.is_over
+        else f"{known.job} goes on untouched, and commits itself what still waits of its output.",
         "Both jobs read the same sources from there on. Give the fork an output of its own.",
     ]
 

@@ -150,6 +150,9 @@ def commands_of(operation: Operation) -> list[list[str]]:
     for name in ("allow_non_restored_state", "allow_pickled_state"):
         if options.get(name):
             flags.append(f"--{name.replace('_', '-')}")
+    origin = given.get("origin")
+    if origin is not None and Job.objects.get(pk=origin).is_over:
+        flags.append("--origin-is-over")
     flags += [f"--arg={name}={value}" for name, value in options.get("parameters", {}).items()]
     return [[*weir, "preview", *flags, "--", _pipeline(given["pipeline"])]]
 

@@ -95,6 +95,8 @@ def _options(job: Job) -> dict[str, Any]:
             "restore": job.restore_uri,
             "rewinds_output": job.restore_rewinds,
             "claims": job.restore_claims,
+            # As it is now: only then may its output that still waits be committed for it.
+            "origin_is_over": job.restore_job is not None and job.restore_job.is_over,
         }
     return options
 

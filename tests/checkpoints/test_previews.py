@@ -83,10 +83,12 @@ def test_preview_names_what_it_would_restore_and_run(line: Line, tmp_path: Path)
     savepoint = taken(line, name="before")
     by_id = previews.restore(None, line.job_id, restore=savepoint.pk, parameters={"a": "b"})
     assert by_id.parameters["restore"] == savepoint.location
+    assert by_id.parameters["origin"] == line.job_id
     assert by_id.parameters["pipeline"]["target"].endswith("scripts/pipeline.py")
     assert by_id.parameters["options"] == {"parameters": {"a": "b"}}
     by_uri = previews.restore(None, line.job_id, restore=str(tmp_path / "moved"))
     assert by_uri.parameters["restore"] == str(tmp_path / "moved")
+    assert by_uri.parameters["origin"] is None
 
 
 def test_preview_of_what_is_not_there_is_refused(line: Line) -> None:

@@ -110,7 +110,7 @@ def test_a_page_asks_and_does_nothing_yet(operator: Client, job: Job, name: str)
         ("savepoint", "The whole state of all 18 subtasks of flights is written."),
         ("stop", "Then all its subtasks end"),
         ("rescale", "It runs with 2 now."),
-        ("fork", "flights goes on untouched."),
+        ("fork", "flights goes on untouched, and commits itself"),
         ("rollback", "Nothing is done to flights yet"),
     ],
 )

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 
 from controlplane import clock
 from jobs import answers, operations, processes
-from jobs.models import Operation, OperationKind
+from jobs.models import Job, Operation, OperationKind
 from jobs.spark_command import environment_of
 from tests.jobs.builders import pass_time, reload, submitted
 
@@ -157,6 +157,22 @@ def test_processes_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = environment_of("operation/1")
     assert not environment.keys() & {"DATABASE_URL", "PGPASSWORD", "WEIR_ANYTHING"}
     assert environment["WEIR_DRIVER"] == "operation/1"
+
+
+@pytest.mark.parametrize(("status", "is_over"), [("running", False), ("failed", True)])
+def test_commands_say_if_the_origin_is_over(status: str, is_over: bool) -> None:
+    origin = submitted()
+    ended_at = clock.now() if is_over else None
+    Job.objects.filter(pk=origin.pk).update(status=status, ended_at=ended_at)
+    given = {
+        "kind": "restore",
+        "restore": "/c/j/chk-7",
+        "origin": origin.pk,
+        "pipeline": {"kind": "script", "target": "/s/p.py", "artifact_digest": None},
+        "options": {},
+    }
+    ((*command,),) = answers.commands_of(Operation(kind=OperationKind.PREVIEW, parameters=given))
+    assert ("--origin-is-over" in command) is is_over
 
 
 def test_commands_say_all_that_was_asked() -> None:

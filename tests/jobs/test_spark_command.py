@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
+from controlplane import clock
 from jobs import driver_files, uploads
 from jobs.models import Driver, Job
 from jobs.spark_command import JVM_OPTIONS, SparkCommand, is_shipped, spark_command
@@ -202,10 +203,23 @@ def test_job_file_names_where_to_begin_until_the_job_has_begun() -> None:
         "restore": "/old/flights-1a2b3c4d/chk-7",
         "rewinds_output": True,
         "claims": True,
+        "origin_is_over": False,
     }
     job.restore_uri = ""
     options = driver_files.job_file(job, driver, "t", shipped=False)["options"]
     assert options == {"storage": job.storage}
+
+
+@pytest.mark.parametrize(("status", "is_over"), [("running", False), ("canceled", True)])
+def test_job_file_says_whether_the_origin_may_still_commit_its_output(
+    status: str, is_over: bool
+) -> None:
+    job, origin = submitted(options={"restore": "/old/sp"}), submitted()
+    ended_at = clock.now() if is_over else None
+    Job.objects.filter(pk=origin.pk).update(status=status, ended_at=ended_at)
+    job.restore_job = Job.objects.get(pk=origin.pk)
+    options = driver_files.job_file(job, Driver(job=job, number=1), "t", shipped=False)["options"]
+    assert options["origin_is_over"] is is_over
 
 
 def test_job_file_is_for_its_owner_alone() -> None:

@@ -105,6 +105,7 @@ class Harness:
         lineage: Lineage = UNKNOWN,
         rewinds_output: bool = True,
         output: Collected | None = None,
+        adopts: str | None = None,
     ) -> None:
         self.operator = factory()
         self.clock = ManualClock()
@@ -128,6 +129,7 @@ class Harness:
                 deliver=lambda checkpoint_id, rows: self.delivered.append((checkpoint_id, rows)),
                 lineage=lineage,
                 rewinds_output=rewinds_output,
+                adopts=None if adopts is None else JobId(adopts),
             )
         )
 

@@ -1,16 +1,24 @@
 import datetime as dt
 import random
 from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runtime.operator_harness import MAX_PARALLELISM, Harness
+from weir.common import WatermarkStrategy
 from weir.common.batch import Batch
+from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
+from weir.datastream import StreamExecutionEnvironment
+from weir.datastream.connectors import DataGeneratorSource
+from weir.datastream.execution import capturing
 from weir.errors import GraphError, RestoreError, SchemaError, UserError
 from weir.graph.key_groups import key_group, key_group_range
 from weir.operators.aggregates import (
@@ -21,6 +29,11 @@ from weir.operators.aggregates import (
 )
 from weir.operators.grouping import SlotGrouper, group_rows
 from weir.operators.keys import ColumnKeySelector
+from weir.operators.partition import key_groups_of
+from weir.operators.sinks import CollectSink
+from weir.protocol.events import AttemptStarted, CheckpointSettled, JobEvent
+from weir.protocol.lifecycle import JobStatus
+from weir.runtime.in_process import run_in_process
 
 KEY = ColumnKeySelector(("k",))
 EVERYTHING = parse_aggregates(
@@ -98,6 +111,94 @@ def test_several_key_columns_are_one_key() -> None:
         ("v", 1, 3),
     ]
     assert pipeline.run(a=["v", None], b=[1, None], x=[1, 9]) == [("v", 1, 4), (None, None, 9)]
+
+
+HALF = 2**62
+
+
+@pytest.mark.parametrize("function", ["sum", "mean"])
+@pytest.mark.parametrize(
+    "slices",
+    [
+        [[HALF, HALF, HALF, HALF]],  # To 0, if it wrapped around.
+        [[HALF, HALF]],
+        [[-HALF, -HALF, -1]],
+        [[HALF], [HALF]],
+        [[HALF, 1, -1], [HALF - 1, 1]],
+        [[-HALF, -HALF], [-1]],
+        [[HALF] * 2**10] * 2,
+    ],
+)
+def test_a_sum_beyond_64_bits_is_refused_by_name(function: str, slices: list[list[int]]) -> None:
+    pipeline = Pipeline({"x": ("x", function)})
+
+    def run() -> None:
+        for values in slices:
+            pipeline.run(k=["a", *["b"] * len(values)], x=[1, *values])
+
+    with pytest.raises(UserError, match=r"'op': the sum of the integer column 'x' for the key 'b'"):
+        run()
+
+
+@given(
+    slices=st.lists(
+        st.lists(
+            st.tuples(
+                st.integers(0, 2),
+                st.sampled_from([1, -1, 0, HALF, -HALF, HALF - 1, 2 * HALF - 1, -2 * HALF]),
+            ),
+            min_size=1, max_size=8,
+        ),
+        min_size=1, max_size=6,
+    )
+)  # fmt: skip
+def test_sums_are_exact_or_refused(slices: list[list[tuple[int, int]]]) -> None:
+    """Refused exactly where the sum after a slice leaves 64 bits, combined or not."""
+    pipeline = Pipeline({"x": ("x", "sum")})
+    sums: defaultdict[int, int] = defaultdict(int)
+    for rows in slices:
+        for key, value in rows:
+            sums[key] += value
+        keys, values = map(list, zip(*rows, strict=True))
+        if all(-(2**63) <= total < 2**63 for total in sums.values()):
+            assert dict(pipeline.run(k=keys, x=values)) == {key: sums[key] for key in keys}
+            continue
+        with pytest.raises(UserError, match="leaves 64 bits"):
+            pipeline.run(k=keys, x=values)
+        return
+
+
+def test_a_sum_too_large_for_its_slice_alone_may_fit_the_whole() -> None:
+    pipeline = Pipeline({"x": ("x", "sum")})
+    pipeline.run(k=[1, 1], x=[-HALF, -HALF])
+    assert pipeline.run(k=[1] * 4, x=[HALF, HALF, HALF, 0]) == [(1, HALF)]
+    assert len(pipeline.combiner.output.batches[-1]) == 4, "the combiner could not hold it"
+
+
+def test_sums_of_a_restored_table_are_refused_as_well() -> None:
+    pipeline = Pipeline({"x": ("x", "sum")})
+    pipeline.run(k=[1], x=[2 * HALF - 1])
+    restored = Pipeline({"x": ("x", "sum")}, restored=pipeline.final.snapshot())
+    assert restored.run(k=[1], x=[0]) == [(1, 2 * HALF - 1)]
+    with pytest.raises(UserError, match="leaves 64 bits"):
+        restored.run(k=[1], x=[1])
+
+
+@pytest.mark.parametrize("function", ["sum", "min", "max", "mean"])
+@pytest.mark.parametrize("null", [None, 0])
+def test_unsigned_values_beyond_64_signed_bits_are_refused(function: str, null: int | None) -> None:
+    pipeline = Pipeline({"x": ("x", function)})
+    with pytest.raises(SchemaError, match=r"'op' aggregates the column 'x', which is uint64"):
+        pipeline.run(k=[1, 1], x=pa.array([2**63, null], pa.uint64()))
+    fits = pa.array([2**63 - 1, 0], pa.uint64())
+    ((_, value),) = Pipeline({"x": ("x", function)}).run(k=[1, 1], x=fits)
+    assert value == {"sum": 2**63 - 1, "max": 2**63 - 1, "min": 0, "mean": 2**62}[function]
+
+
+def test_floats_and_counts_have_no_such_bound() -> None:
+    pipeline = Pipeline({"x": ("x", "sum"), "n": ("x", "count"), "hi": ("y", "max")})
+    large = {"x": [1e300, 1e300], "y": [2 * HALF - 1] * 2}
+    assert pipeline.run(k=[1, 1], **large) == [(1, 2e300, 2, 2 * HALF - 1)]
 
 
 @pytest.mark.parametrize(
@@ -236,3 +337,91 @@ def test_slots_are_grouped_in_the_order_they_first_appear(slices: list[list[int]
         groups = grouper.group(np.array(slots), 51)
         assert [slots[groups.first_rows[code]] for code in groups.codes] == slots
         assert [slots[i] for i in groups.first_rows] == list(dict.fromkeys(slots))
+
+
+class TestKeysOfADictionary:
+    """A key column whose dictionary has values of other subtasks, of no row, twice, and null."""
+
+    NAMES = tuple(f"k{i}" for i in range(20))
+
+    def keys(self, *rows: int | None) -> pa.DictionaryArray:
+        names = [*self.NAMES, None, self.NAMES[0]]
+        return pa.DictionaryArray.from_arrays(pa.array(rows, pa.int32()), pa.array(names))
+
+    def test_values_that_no_row_has_are_no_keys(self) -> None:
+        pipeline = Pipeline({"n": ("*", "count")})
+        assert pipeline.run(k=self.keys(3, 5, 3)) == [("k3", 2), ("k5", 1)]
+        assert pipeline.run(k=self.keys(0, 21, 20, None)) == [("k0", 2), (None, 2)]
+        assert pipeline.run(k=self.keys(5)) == [("k5", 2)]
+        table = pipeline.final.state._tables["aggregates"]
+        assert sorted(map(str, table.keys_of(np.arange(table.rows)).to_pylist())) == [
+            "None", "k0", "k3", "k5",
+        ]  # fmt: skip
+
+    def test_subtasks_take_keys_of_their_own_alone(self) -> None:
+        column = self.keys(*range(20))
+        groups = key_groups_of([column], MAX_PARALLELISM)
+        seen: list[Any] = []
+        for index in range(3):
+            owned = key_group_range(MAX_PARALLELISM, 3, index)
+            rows = np.flatnonzero((groups >= owned.first) & (groups <= owned.last))
+            assert len(rows)
+            pipeline = Pipeline({"n": ("*", "count")}, parallelism=3, index=index)
+            seen += pipeline.run(k=column.take(pa.array(rows)))
+        assert sorted(seen) == sorted((name, 1) for name in self.NAMES)
+
+    def test_a_value_that_no_row_has_may_be_no_key_at_all(self) -> None:
+        values = pa.array([1.5, float("nan")])
+        column = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), values)
+        assert key_groups_of([column], 128).tolist() == [key_group(1.5, 128)] * 2
+
+    @pytest.mark.parametrize("parallelism", [1, 2])
+    @pytest.mark.parametrize("keys", [("key",), ("key", "other")])
+    def test_a_job_goes_on_from_a_checkpoint_of_them(
+        self, keys: tuple[str, ...], parallelism: int, tmp_path: Path
+    ) -> None:
+        failed: list[int] = []
+        settled: list[int] = []
+
+        def rows(index: npt.NDArray[np.int64]) -> pa.RecordBatch:
+            column = pa.DictionaryArray.from_arrays(
+                pa.array(index % 20, pa.int32()), pa.array(self.NAMES)
+            )
+            return pa.record_batch({"key": column, "other": column, "value": index})
+
+        def dies_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+            if settled and not failed:
+                failed.append(settled[-1])
+                raise RuntimeError("dies once")
+            return batch
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_parallelism(parallelism)
+        source = DataGeneratorSource(rows, 1_000, 2_000, vectorised=True)
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+        sums = (
+            stream.map_batches(dies_once)
+            .key_by(list(keys))
+            .aggregate_batches(total=("value", "sum"))
+        )
+        sums.sink_to(CollectSink()).uid("sink")
+        with capturing() as capture:
+            env.execute("job")
+        (job,) = capture.jobs
+        checkpoints = CheckpointConfig(interval_ms=20, storage=str(tmp_path))
+        restart = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=2, delay_ms=0)
+        config = replace(job.config, checkpoints=checkpoints, restart=restart)
+
+        def note(event: JobEvent) -> None:
+            if isinstance(event, CheckpointSettled) and event.failure is None:
+                settled.append(event.checkpoint_id)
+
+        result = run_in_process(job.graph, config, emit=note)
+        assert (result.status, result.cause) == (JobStatus.FINISHED, "")
+        started = [e.restored_checkpoint for e in result.events if isinstance(e, AttemptStarted)]
+        assert len(failed) == 1
+        assert len(started) == 2
+        assert started[1] is not None
+        last = {row[0]: row[-1] for row in result.collected}
+        expected = {self.NAMES[k]: sum(range(k, 1_000, 20)) for k in range(20)}
+        assert last == expected

@@ -41,6 +41,7 @@ from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
 from weir.storage.store import checksum_of
+from weir.storage.waiting import is_over
 
 LAYOUT = JobLayout(JOB)
 ONE = CheckpointId(1)
@@ -373,6 +374,27 @@ def test_a_finished_job_keeps_no_checkpoint_and_a_failed_one_all() -> None:
         job.runner.job_ended(status)
         job.queue.run()
         assert job.store.exists(MANIFEST) is is_kept
+
+
+@pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
+def test_that_a_job_is_over_is_noted_until_another_attempt(status: JobStatus) -> None:
+    job = Runner()
+    job.store.put(JobLayout(JOB).attempt(AttemptNumber(1)), b"")
+    assert not is_over(job.store, JOB)
+    job.runner.job_ended(status)
+    job.queue.run()
+    assert is_over(job.store, JOB)
+    job.store.put(JobLayout(JOB).attempt(AttemptNumber(2)), b"")
+    assert not is_over(job.store, JOB)
+
+
+def test_a_driver_that_was_replaced_does_not_say_that_the_job_is_over() -> None:
+    job = Runner()
+    job.store.put(JobLayout(JOB).attempt(AttemptNumber(1)), b"")
+    job.runner.fence_off()
+    job.runner.job_ended(JobStatus.FAILED)
+    job.queue.run()
+    assert not is_over(job.store, JOB)
 
 
 def test_a_finish_that_cannot_be_noted_keeps_the_checkpoints() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from weir import __main__ as command_line
-from weir.cli import savepoint
+from weir.cli import deletion, savepoint
 from weir.cli.savepoint import checked_name, default_name
 from weir.errors import ConfigError
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
@@ -600,6 +600,37 @@ def test_a_savepoint_that_the_job_has_nothing_else_but_is_not_deleted(
     assert "attempt 2 of job sums-1a2b went on from savepoint 2" in done.err
     write_checkpoint(store, 4, attempt=2)
     assert weir("savepoint", "--delete", taken, "--yes").code == 0
+
+
+def test_a_savepoint_that_comes_to_be_needed_while_one_is_asked_is_kept(
+    store: LocalStore, taken: Path, weir: Weir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = AttemptBase(AttemptNumber(2), CheckpointId(4), CheckpointId(2), AttemptNumber(1))
+
+    def confirmed() -> bool:
+        note_base(store, JOB, base)
+        return True
+
+    monkeypatch.setattr(deletion, "_confirmed", confirmed)
+    before = store.read(LAYOUT.manifest(CheckpointId(2)))
+    done = weir("savepoint", "--delete", taken)
+    assert done.code == 2
+    assert "attempt 2 of job sums-1a2b went on from savepoint 2" in done.err
+    assert load(store.read(LAYOUT.manifest(CheckpointId(2)))) == load(before)
+    assert listed(weir, store)[2]["condition"] == "whole"
+
+
+def test_a_savepoint_that_another_deletes_meanwhile_is_deleted_all_the_same(
+    taken: Path, weir: Weir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirmed() -> bool:
+        monkeypatch.undo()
+        assert deletion.run(str(taken), is_sure=True) == deletion.DELETED
+        return True
+
+    monkeypatch.setattr(deletion, "_confirmed", confirmed)
+    assert weir("savepoint", "--delete", taken).code == 0
+    assert not taken.exists()
 
 
 @pytest.mark.parametrize("is_moved", [False, True])

@@ -185,6 +185,63 @@ class TestRestore:
         original.completed(1)
         assert committed(tmp_path) == [1, 2]
 
+    def test_adopted_files_are_committed_once_whoever_else_does_it(self, tmp_path: Path) -> None:
+        original = sink(tmp_path, rows_per_file=1)
+        original.send(batch(1, 2))
+        snapshot = original.barrier(1)
+        for attempt in (1, 2):
+            fork = sink(tmp_path, restored=[snapshot], job="fork", attempt=attempt, adopts="job")
+            assert names(tmp_path) == ["part-op-0-1-0.parquet", "part-op-0-1-1.parquet"]
+        original.completed(1)
+        fork.send(batch(3))
+        fork.checkpoint(5)
+        assert committed(tmp_path) == [1, 2, 3]
+        assert pending(tmp_path) == []
+
+    def test_adopted_files_become_output_where_their_job_wrote_them(self, tmp_path: Path) -> None:
+        original = sink(tmp_path / "out")
+        original.send(batch(1))
+        fork = sink(tmp_path / "more", restored=[original.barrier(1)], job="fork", adopts="job")
+        assert committed(tmp_path / "out") == [1]
+        assert fork.barrier(2)["commits"][0]["commits"] == []
+
+    def test_a_crash_amid_adopting_is_made_good_by_the_next_attempt(self, tmp_path: Path) -> None:
+        snapshots = []
+        for index in range(3):
+            writing = sink(tmp_path, rows_per_file=1, index=index, parallelism=3)
+            writing.send(batch(index, 10 + index))
+            snapshots.append(writing.barrier(1))
+        arm([Fault("sink.before_adopt", "raise", after=2)])
+        try:
+            with pytest.raises(RuntimeError):
+                sink(tmp_path, restored=snapshots, job="fork", adopts="job")
+        finally:
+            arm([])
+        assert len(committed(tmp_path)) == 1
+        for index in range(2):
+            sink(
+                tmp_path, restored=snapshots, job="fork", adopts="job",
+                attempt=2, index=index, parallelism=2,
+            )  # fmt: skip
+        assert sorted(committed(tmp_path)) == [0, 1, 2, 10, 11, 12]
+        assert pending(tmp_path) == []
+
+    def test_what_its_job_took_back_is_not_adopted(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """That job went on from before: the same records came again, and are output already."""
+        original = sink(tmp_path)
+        before = original.checkpoint(1)
+        original.send(batch(1))
+        savepoint = original.barrier(2)
+        again = sink(tmp_path, restored=[before], attempt=2)
+        again.send(batch(1))
+        again.checkpoint(3)
+        sink(tmp_path, restored=[savepoint], job="fork", adopts="job")
+        assert committed(tmp_path) == [1]
+        assert "output of job job is left as it is" in caplog.text
+        assert "part-op-0-2-0.parquet" in caplog.text
+
     def test_at_lower_parallelism_commits_for_the_subtasks_that_are_gone(
         self, tmp_path: Path
     ) -> None:
@@ -309,6 +366,38 @@ class TestSchema:
         writing.send(Batch.of_columns(pa.record_batch({"id": pa.array([2], pa.int32())})))
         writing.checkpoint(1)
         assert committed(tmp_path) == [1, 2]
+
+    @pytest.mark.parametrize("schema", [None, pa.schema([("id", pa.int64())])])
+    @pytest.mark.parametrize("more", [["name"], ["name", "extra"]])
+    def test_columns_that_the_files_have_no_place_for_are_refused_by_name(
+        self, schema: pa.Schema | None, more: list[str], tmp_path: Path
+    ) -> None:
+        factory = ParquetSink(tmp_path, schema=schema).create_operator_factory()
+        writing = Harness(factory)
+        writing.send(batch(1))
+        wider = pa.record_batch({"id": pa.array([2], pa.int64()), **{name: ["x"] for name in more}})
+        with pytest.raises(
+            SchemaError, match=rf"(?s)no column for {', '.join(more)}\..*output_type"
+        ):
+            writing.send(Batch.of_columns(wider))
+        twice = pa.RecordBatch.from_arrays([pa.array([2]), pa.array([3])], names=["id", "id"])
+        with pytest.raises(SchemaError, match="no column for id"):
+            writing.send(Batch.of_columns(twice))
+
+    def test_fewer_columns_or_another_type_are_refused(self, tmp_path: Path) -> None:
+        writing = sink(tmp_path)
+        writing.send(Batch.of_columns(pa.record_batch({"id": [1], "name": ["x"]})))
+        for other in ({"id": [2]}, {"id": ["two"], "name": ["x"]}):
+            with pytest.raises(SchemaError, match="do not fit its schema"):
+                writing.send(Batch.of_columns(pa.record_batch(other)))
+
+    def test_the_order_of_columns_is_that_of_the_first_batch(self, tmp_path: Path) -> None:
+        writing = sink(tmp_path)
+        writing.send(Batch.of_columns(pa.record_batch({"id": [1], "name": ["x"]})))
+        writing.send(Batch.of_columns(pa.record_batch({"name": ["y"], "id": [2]})))
+        writing.checkpoint(1)
+        (file,) = committed_files(tmp_path)
+        assert pq.read_table(file).to_pydict() == {"id": [1, 2], "name": ["x", "y"]}
 
     def test_other_records_are_refused_with_both_schemas(self, tmp_path: Path) -> None:
         writing = sink(tmp_path)

@@ -167,16 +167,26 @@ def example(type_info: TypeInformation) -> Any:
     return Row(**dict(zip(names, map(example, kinds), strict=True)))
 
 
-def checkpoint(program: Program, root: Path, *, inline_max: int = 20_000) -> Manifest:
-    """The checkpoint that the program leaves when each of its keys has state."""
+def checkpoint(
+    program: Program, root: Path, *, inline_max: int = 20_000, undelivered: int = 0
+) -> Manifest:
+    """The checkpoint that the program leaves when each of its keys has state.
+
+    ``undelivered`` is how many rows its sink had not shown yet.
+    """
+    job = program.captured()
+    sinks = {op.uid for op in job.graph.operators if op.is_sink}
 
     def put(subtask: SubtaskId, state: OperatorStateStore) -> None:
+        if subtask.operator in sinks and undelivered:
+            item = {"job": JOB, "checkpoint": ONE, "rows": "", "count": undelivered}
+            state.list_state("undelivered").update([item])
         if subtask.operator in program.operators:
             fill(state, program.operators[subtask.operator], state.max_parallelism)
             item = {"subtask": subtask.index, "watermark_ms": MIN_WATERMARK_MS}
             state.list_state("watermark", "union").update([item])
 
-    return checkpoint_of(program.captured(), root, put, inline_max=inline_max)
+    return checkpoint_of(job, root, put, inline_max=inline_max)
 
 
 def checkpoint_of(
@@ -661,6 +671,15 @@ def test_the_command_prints_a_table_and_a_verdict(
     assert "parallelism 1 to 2" in out
     assert "goes on with 1 split" in out
     assert out.splitlines()[-1].startswith("a restore would work; 3 operators: ")
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_command_says_what_another_job_would_not_show(
+    is_over: bool, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint(Program({"a": Keyed({"x": ("value", INT)})}), tmp_path, undelivered=3)
+    assert command.run(arguments(script, tmp_path, origin_is_over=is_over)) == 0
+    assert "3 rows of sink sink had not been shown" in capsys.readouterr().out
 
 
 def test_the_command_says_why_it_would_be_refused(

@@ -4,7 +4,8 @@ What comes out is compared with what one undisturbed run gives.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,24 +13,28 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from weir.cli import deletion
+from weir.cli.preview import preview
 from weir.common import Row, Types, WatermarkStrategy
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import NumberSequenceSource, ParquetSink
-from weir.datastream.execution import capturing
-from weir.errors import InternalError
+from weir.datastream.execution import CapturedJob, capturing
+from weir.errors import InternalError, RestoreError
 from weir.ids import CheckpointId, JobId
 from weir.operators.parquet_sink import committed_files
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobEvent
+from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobEvent, Notice
 from weir.protocol.lifecycle import JobStatus
 from weir.runtime.coordination import LocalCoordination
 from weir.runtime.in_process import Conditions, EventQueue, InProcessCluster, RealClock
 from weir.runtime.job_master import JobMaster
 from weir.runtime.recovery import RestoreRequest
 from weir.runtime.versions import installed_versions
-from weir.storage.layout import JobLayout
+from weir.storage.layout import JobLayout, savepoint_location
+from weir.storage.local import LocalStore
 from weir.storage.store import store_for
+from weir.testing.faults import listening
 
 N, RATE, KEYS = 1_000, 1_000, 7
 JOB = JobId("job")
@@ -134,6 +139,21 @@ class Running:
         assert self.heard == [str(target)]
         return self
 
+    def has_written(self, root: Path) -> bool:
+        """Whether each sink has begun a file."""
+        return len(list((root / "out" / "_pending").rglob("*.parquet"))) >= 2
+
+    def cancelled(self) -> None:
+        self.cluster.enter(self.master.cancel)
+        while not self.master.is_over or self.cluster.processes:
+            if not self.queue.run_next():
+                break
+        assert self.master.status is JobStatus.CANCELED
+
+    @property
+    def notes(self) -> list[str]:
+        return [e.text for e in self.events if isinstance(e, Notice)]
+
     def stopped(self, target: Path, kind: CheckpointKind = SUSPEND) -> None:
         self.save(target, kind)
         self.finish()
@@ -211,6 +231,124 @@ def test_a_savepoint_of_a_running_job_is_a_copy_and_its_fork_has_all_since(tmp_p
         own = [n for k, n in fork.rows if k == key]
         last = max(n for k, n in EXPECTED if k == key)
         assert own == list(range(last - len(own) + 1, last + 1))
+
+
+class TestOutputThatWaits:
+    """A savepoint of a running job commits nothing; its job was never to come to it."""
+
+    def saved(self, root: Path) -> Running:
+        job = Running(root, interval_ms=None)
+        job.until(lambda: job.master.status is JobStatus.RUNNING)
+        job.until(lambda: job.has_written(root)).saved(root / "one")
+        assert job.rows == []
+        assert list((root / "out" / "_pending").rglob("part-*.parquet"))
+        return job
+
+    def fork(self, root: Path, **how: bool) -> Running:
+        request = RestoreRequest(str(root / "one"), **how)
+        return Running(root, job=JobId("fork"), output="fork", restore=request).finish()
+
+    def test_is_committed_by_another_job_if_its_own_is_over(self, tmp_path: Path) -> None:
+        self.saved(tmp_path).cancelled()
+        fork = self.fork(tmp_path)
+        assert rows_of(tmp_path / "out", fork.output) == EXPECTED
+        assert any("job is over, so this job commits them" in note for note in fork.notes)
+
+    def test_is_counted_before_a_restore(self, tmp_path: Path) -> None:
+        job = self.saved(tmp_path)
+        captured = CapturedJob(job.cluster.graph, job.cluster.config)
+        lacking = len(EXPECTED) - len(self.fork(tmp_path).rows)
+        (note,) = preview([captured], str(tmp_path / "one")).notes
+        assert note.startswith(f"{lacking:,} rows in ")
+        assert "unless that claims the savepoint" in note
+        job.cancelled()
+        (note,) = preview([captured], str(tmp_path / "one"), origin_is_over=True).notes
+        assert "whichever job goes on from here commits them" in note
+        self.fork(tmp_path, claims=True)
+        assert preview([captured], str(tmp_path / "one")).notes == ()
+
+    @pytest.mark.parametrize("how", [{"claims": True}, {"origin_is_over": True}])
+    def test_is_committed_by_another_job_that_was_left_it(
+        self, tmp_path: Path, how: dict[str, bool]
+    ) -> None:
+        self.saved(tmp_path)
+        fork = self.fork(tmp_path, **how)
+        assert rows_of(tmp_path / "out", fork.output) == EXPECTED
+
+    def test_is_left_with_a_word_to_a_job_that_may_yet_commit_it(self, tmp_path: Path) -> None:
+        job = self.saved(tmp_path)
+        fork = self.fork(tmp_path)
+        lacking = len(EXPECTED) - len(fork.rows)
+        assert lacking > 0
+        assert rows_of(tmp_path / "out") == []
+        (note,) = (note for note in fork.notes if "left to it" in note)
+        assert f"{lacking:,} rows in " in note
+        job.finish()
+        assert job.rows == EXPECTED
+
+    def test_is_committed_once_if_its_job_goes_on_after_all(self, tmp_path: Path) -> None:
+        job = self.saved(tmp_path)
+        self.fork(tmp_path, claims=True)
+        adopted = job.rows
+        assert adopted
+        job.finish()
+        assert job.rows == EXPECTED
+
+    def test_survives_a_crash_of_the_job_that_commits_it(self, tmp_path: Path) -> None:
+        self.saved(tmp_path).cancelled()
+        reached: list[str] = []
+
+        def dies(point: str, where: Mapping[str, object]) -> None:
+            if point == "sink.before_adopt":
+                reached.append(point)
+                if len(reached) == 2:
+                    raise RuntimeError("dies here")
+
+        with listening(dies):
+            fork = self.fork(tmp_path)
+        assert len(reached) > 2
+        assert rows_of(tmp_path / "out", fork.output) == EXPECTED
+
+
+class TestDeletionDuringARestore:
+    """A job goes on from a savepoint that is being deleted: one of the two gives way."""
+
+    def restore(self, root: Path, monkeypatch: pytest.MonkeyPatch, *, before: bool) -> Running:
+        """A job whose savepoint is deleted just before or after it notes what it goes on from."""
+        target = Path(savepoint_location(str(root / "storage"), JOB, "one"))
+        Running(root).after(2).stopped(target)
+        put, said = LocalStore.put, []
+
+        def noting(store: LocalStore, path: str, data: bytes) -> None:
+            if path.startswith(JobLayout(JobId("other")).bases) and not said:
+                said.append(path)
+                if not before:
+                    put(store, path, data)
+                with nullcontext() if before else pytest.raises(RestoreError, match="went on"):
+                    deletion.run(str(target), is_sure=True)
+            put(store, path, data)
+
+        monkeypatch.setattr(LocalStore, "put", noting)
+        request = RestoreRequest(str(target))
+        other = Running(root, job=JobId("other"), output="more", restore=request)
+        while not other.master.is_over:
+            assert other.queue.run_next()
+        assert said
+        return other
+
+    def test_before_it_is_noted_the_savepoint_goes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = self.restore(tmp_path, monkeypatch, before=True)
+        assert job.master.status is JobStatus.FAILED
+        assert "cannot restore: there is no checkpoint or savepoint" in job.master.cause
+
+    def test_after_it_is_noted_the_savepoint_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = self.restore(tmp_path, monkeypatch, before=False)
+        assert job.master.status is JobStatus.FINISHED
+        assert rows_of(tmp_path / "out", job.output) == EXPECTED
 
 
 @pytest.mark.parametrize("kind", [SUSPEND, DRAIN])

@@ -136,7 +136,8 @@ class TestPrint:
         printing = sink(PrintSink())
         printing.send(rows(("a", 1)))
         snapshot = printing.barrier(1)
-        assert snapshot["undelivered"] == [{"job": "job", "checkpoint": 1, "rows": ["('a', 1)"]}]
+        (item,) = snapshot["undelivered"]
+        assert item == {"job": "job", "checkpoint": 1, "rows": ["('a', 1)"], "count": 1}
         assert sink(PrintSink(), restored=[snapshot]).delivered == [(1, ["('a', 1)"])]
 
 

@@ -1,7 +1,9 @@
 """Checkpoint stores: the same behaviour in memory and in a directory."""
 
+import errno
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,95 @@ def test_a_directory_is_listed_and_deleted_up_to_its_slash(store: CheckpointStor
     store.delete("k/x")
     store.delete("k/x")
     assert store.list() == ["j/chk-10/a"]
+
+
+def test_only_a_place_without_files_is_deleted_as_empty(store: CheckpointStore) -> None:
+    store.put("j/chk-1/a", b"")
+    store.put("j/chk-1/deep/b", b"")
+    store.delete_if_empty()
+    assert store.list() == ["j/chk-1/a", "j/chk-1/deep/b"]
+    for path in store.list():
+        store.delete(path)
+    for _ in range(2):
+        store.delete_if_empty()
+    assert not (isinstance(store, LocalStore) and store.root.exists())
+
+
+def test_what_another_process_deletes_meanwhile_stops_no_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, unlink, vanished = LocalStore(tmp_path / "root"), os.unlink, []
+    for name in ("a/1", "a/2", "b/1", "b/2", "3", "4"):
+        store.put(f"chk-1/{name}", b"")
+
+    def late(path: Any, **where: Any) -> None:
+        unlink(path, **where)
+        if len(vanished) < 3:
+            vanished.append(path)
+            unlink(path, **where)  # Whoever was quicker has deleted it.
+
+    monkeypatch.setattr(os, "unlink", late)
+    store.delete_prefix("chk-1")
+    assert len(vanished) == 3
+    assert store.list() == []
+    assert not (store.root / "chk-1").exists()
+
+
+def test_what_cannot_be_deleted_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(tmp_path / "root")
+    store.put("chk-1/a", b"")
+
+    def refuse(path: Any, **where: Any) -> None:
+        raise PermissionError(errno.EACCES, "no", str(path))
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(StorageError, match="cannot delete"):
+        store.delete_prefix("chk-1")
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ESTALE])
+def test_a_directory_that_vanishes_while_it_is_listed_is_passed_over(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, scan, vanished = LocalStore(tmp_path / "root"), os.scandir, []
+    for name in ("a/1", "b/1", "c/1"):
+        store.put(name, b"")
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("/b"):
+            vanished.append(path)
+            raise OSError(code, "gone", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert store.list() == ["a/1", "c/1"]
+    assert vanished
+
+
+@pytest.mark.parametrize("error", [FileExistsError, OSError])
+def test_a_link_whose_answer_was_lost_is_known_as_ones_own(
+    error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over NFS the client sends the request again, and that one meets the first one's link."""
+    store, link, sent = LocalStore(tmp_path), os.link, []
+
+    def answers_lost(source: Any, target: Any) -> None:
+        sent.append(target)
+        with suppress(FileExistsError):
+            link(source, target)
+        raise error(errno.EEXIST if error is FileExistsError else errno.EIO, "again", str(target))
+
+    monkeypatch.setattr(os, "link", answers_lost)
+    assert store.create_if_absent("a", b"mine")
+    assert store.read("a") == b"mine"
+    if error is FileExistsError:
+        assert not store.create_if_absent("a", b"another's")
+    else:
+        with pytest.raises(StorageError, match="cannot create"):
+            store.create_if_absent("a", b"another's")
+    assert len(sent) == 2
+    assert os.listdir(tmp_path) == ["a"]
+    assert store.read("a") == b"mine"
 
 
 def test_a_streamed_file_exists_once_it_is_closed(store: CheckpointStore) -> None:

@@ -11,7 +11,7 @@ from tests.runtime.operator_harness import MAX_PARALLELISM, Harness
 from weir.common import Time, Types
 from weir.common.batch import Batch
 from weir.datastream.keys import selector_of
-from weir.errors import GraphError, RestoreError, SchemaError, SubtaskError
+from weir.errors import GraphError, RestoreError, SchemaError, SubtaskError, UserError
 from weir.graph.key_groups import key_group, key_group_range
 from weir.operators.aggregates import parse_aggregates
 from weir.operators.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
@@ -304,6 +304,14 @@ def test_a_late_row_is_counted_per_record_even_when_it_was_combined() -> None:
     assert pipeline.run([1, 2, 11], k=["a", "a", "a"], x=[1, 2, 3]) == []
     assert pipeline.final.ctx.late_records == 2
     assert rows_of(pipeline.watermark(19)) == [("a", 10, 20, 3, 1)]
+
+
+@pytest.mark.parametrize("late_tag", [None, LATE])
+def test_a_sum_of_a_window_beyond_64_bits_is_refused(late_tag: OutputTag | None) -> None:
+    pipeline = Pipeline(late_tag=late_tag)
+    pipeline.run([1, 11], k=["a", "a"], x=[2**62, 2**62])  # Two windows.
+    with pytest.raises(UserError, match=r"the sum of the integer column 'x' for the key 'a'"):
+        pipeline.run([2], k=["a"], x=[2**62])
 
 
 def test_late_rows_go_to_the_side_output_one_by_one_as_they_came() -> None:

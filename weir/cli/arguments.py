@@ -224,7 +224,7 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
         "--claim",
         action="store_true",
         help="with --restore URI of a savepoint: it is the job's own from now on, and is deleted "
-        "once the job does not need it",
+        "once the job does not need it; output of its former job that still waits is committed",
     )
     run.add_argument(
         "--allow-non-restored-state",
@@ -316,6 +316,11 @@ def _add_preview(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
         "--allow-pickled-state",
         action="store_true",
         help="as in weir run: state may be declared as pickles; none is read here",
+    )
+    preview.add_argument(
+        "--origin-is-over",
+        action="store_true",
+        help="nothing runs of the job that took it; else only what that job's storage says counts",
     )
     _add_arguments_of_pipeline(preview)
     preview.add_argument("--json", action="store_true", help="print one JSON document")

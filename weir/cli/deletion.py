@@ -25,10 +25,15 @@ from weir.protocol.elements import CheckpointKind
 from weir.protocol.pending import SAVEPOINT_KINDS
 from weir.runtime.recovery import RestoreRequest
 from weir.storage.bases import bases_of
-from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state
+from weir.storage.layout import (
+    SAVEPOINT_MANIFEST,
+    JobLayout,
+    savepoint_state,
+    storage_of_savepoint,
+)
 from weir.storage.manifest import Manifest, Tombstone, dump, list_checkpoints, load
 from weir.storage.memory import MemoryStore
-from weir.storage.store import CheckpointStore, store_for
+from weir.storage.store import CheckpointStore, NotFoundError, store_for
 
 DELETED, KEPT = 0, 1
 _REASON = "it was a savepoint, which was deleted on request"
@@ -43,9 +48,10 @@ class _Key:
 
     def read(self) -> Manifest | None:
         """What it says; None: there is none, or the number was given up."""
-        if not self.store.exists(self.path):
+        try:
+            manifest = load(self.store.read(self.path), self.path)
+        except NotFoundError:
             return None
-        manifest = load(self.store.read(self.path), self.path)
         return manifest if isinstance(manifest, Manifest) else None
 
 
@@ -63,7 +69,8 @@ def run(uri: str, *, is_sure: bool) -> int:
         raise RestoreError(
             f"{uri} is no savepoint but a checkpoint, which the job deletes by itself"
         )
-    for storage in _storages(found, key):
+    storages = _storages(found, key)
+    for storage in storages:
         _check_unneeded(storage, manifest)
     is_here = found.store.exists(SAVEPOINT_MANIFEST)
     _show(found, has_key=key is not None, is_here=is_here)
@@ -72,6 +79,15 @@ def run(uri: str, *, is_sure: bool) -> int:
         return KEPT
     if key is not None:
         _leave_note(key, manifest)
+    try:
+        # Again: a job may have gone on from it meanwhile, or while the answer was waited for. One
+        # that looks from now on sees the note, and one that looked before has said so by now.
+        for storage in storages:
+            _check_unneeded(storage, manifest)
+    except RestoreError:
+        if key is not None:
+            key.store.put(key.path, dump(manifest))
+        raise
     if is_here:
         _delete_files(found)
     _say("the savepoint is deleted")
@@ -117,9 +133,8 @@ def _storages(found: Found, key: _Key | None) -> list[CheckpointStore]:
         return [key.store]
     roots = {}  # Of where it is and where it was taken, should it lie as it does by default.
     for place in (found.uri, found.manifest.location or ""):
-        parts = place.rsplit("/", 3)
-        if len(parts) == 4 and parts[1] == "savepoints":
-            roots[parts[0]] = store_for(parts[0])
+        if (root := storage_of_savepoint(place)) is not None:
+            roots[root] = store_for(root)
     return list(roots.values())
 
 
@@ -214,7 +229,7 @@ def _delete_files(found: Found) -> None:
         others = formats.counted(len(foreign), "other file")
         _say(f"left in {found.uri}: {others}, such as {foreign[0]}")
     else:
-        own.delete_prefix("")
+        own.delete_if_empty()  # Where another savepoint was put since it was listed, that stays.
 
 
 def _say(text: str) -> None:

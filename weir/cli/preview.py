@@ -31,7 +31,7 @@ from weir.runtime.preview import (
     preview_restore,
     refused,
 )
-from weir.runtime.recovery import RestoreRequest, find_state
+from weir.runtime.recovery import RestoreRequest, find_state, is_origin_over
 from weir.runtime.scripts import explained, find_script
 from weir.storage.manifest import verify
 
@@ -74,7 +74,7 @@ def run(arguments: Namespace) -> int:
             _say(explained(error))
             _say("weir: the pipeline raised this before its job started\n")
             return WRONG_USE
-        found = preview(jobs, arguments.restore)
+        found = preview(jobs, arguments.restore, origin_is_over=bool(given.get("origin_is_over")))
         if arguments.json:
             print_json(to_wire(found), out)
         else:
@@ -83,14 +83,18 @@ def run(arguments: Namespace) -> int:
     return WOULD_RESTORE if found.would_restore else WOULD_BE_REFUSED
 
 
-def preview(jobs: list[CapturedJob], uri: str) -> CompatibilityPreview:
+def preview(
+    jobs: list[CapturedJob], uri: str, *, origin_is_over: bool = False
+) -> CompatibilityPreview:
     """What restoring one of the jobs from what lies at ``uri`` would do.
+
+    ``origin_is_over``: the job that took it is known not to run, whatever its storage says.
 
     Raises:
         UserError: ``uri`` names nothing, or which job is meant cannot be told.
         StorageError: The storage cannot be read.
     """
-    request = RestoreRequest.parse(absolute(uri))
+    request = RestoreRequest.parse(absolute(uri), origin_is_over=origin_is_over)
     try:
         state = find_state(request)
     except (RestoreError, CorruptStateError) as error:
@@ -109,6 +113,7 @@ def preview(jobs: list[CapturedJob], uri: str) -> CompatibilityPreview:
         store=state.store,
         directory=state.directory,
         problems=problems,
+        origin_is_over=is_origin_over(request, state),
     )
 
 
@@ -160,6 +165,8 @@ def _print(screen: Console, found: CompatibilityPreview) -> None:
         screen.print(grid)
     for problem in found.problems:
         screen.print(f"refused: {problem}", style="bold red", soft_wrap=True)
+    for note in found.notes:
+        screen.print(note, style="yellow", soft_wrap=True)
     screen.print(verdict_line(found), style="bold", soft_wrap=True)
 
 

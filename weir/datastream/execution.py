@@ -34,6 +34,7 @@ class ExecutionOptions:
     # Whether the job that goes back takes back what its file sinks committed since.
     rewinds_output: bool = True
     claims: bool = False  # The restored savepoint is the job's own from now on, to delete.
+    origin_is_over: bool = False  # It is known that the job which took it does not run any more.
     parameters: Mapping[str, str] = field(default_factory=dict)
     allow_non_restored_state: bool | None = None
     allow_pickled_state: bool | None = None

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from weir.common.abstract import check_complete
 from weir.common.typeinfo import TypeInformation
 from weir.errors import GraphError
-from weir.operators.functions import KeySelector, Partitioner
+from weir.operators.functions import Function, KeySelector, Partitioner
 from weir.operators.keys import ColumnKeySelector, FunctionKeySelector
 
 KeyArgument: TypeAlias = KeySelector | Callable[[Any], Any] | str | Sequence[str]
@@ -20,6 +21,7 @@ def selector_of(key: KeyArgument, key_type: TypeInformation | None = None) -> Se
         GraphError: It is none of these, or columns come with a ``key_type`` of their own.
     """
     if isinstance(key, KeySelector):
+        check_complete(key)
         return FunctionKeySelector(key.get_key, key_type)
     if callable(key):
         return FunctionKeySelector(key, key_type)
@@ -57,6 +59,9 @@ def row_partitioner(
     Raises:
         GraphError: One of them cannot be called.
     """
+    for given in (partitioner, key):
+        if isinstance(given, Function):
+            check_complete(given)
     choose = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
     key_of = key.get_key if isinstance(key, KeySelector) else key
     if not callable(choose) or not callable(key_of):

@@ -8,6 +8,7 @@ stream that an operator method returned can name or tune that operator: after ``
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from weir.common.abstract import check_complete
 from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import Length, WatermarkStrategy
@@ -28,6 +29,7 @@ from weir.operators.functions import (
     BatchProcessFunction,
     FilterFunction,
     FlatMapFunction,
+    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -163,24 +165,28 @@ class DataStream:
             )
         if not isinstance(func, ProcessFunction):
             raise GraphError(f"process takes a ProcessFunction, not {func!r}")
+        check_complete(func)
         return self._then("Process", ProcessFactory(func, output_type), output_type)
 
     # Per batch ----------------------------------------------------------------------------------
 
     def map_batches(
-        self, func: BatchFunction, output_type: TypeInformation | None = None
+        self, func: MapFunction | BatchFunction, output_type: TypeInformation | None = None
     ) -> "DataStream":
-        """Each ``pyarrow.RecordBatch`` becomes one with as many rows."""
+        """Each ``pyarrow.RecordBatch`` becomes one with as many rows.
+
+        The ``map`` of a MapFunction gets the batch, as a function does; so in the next two.
+        """
         _check(func, MapFunction, "map_batches")
         return self._then("Map Batches", MapBatchesFactory(func, output_type), output_type)
 
-    def filter_batches(self, func: BatchFunction) -> "DataStream":
+    def filter_batches(self, func: FilterFunction | BatchFunction) -> "DataStream":
         """The rows for which the boolean array ``func(batch)`` is true."""
         _check(func, FilterFunction, "filter_batches")
         return self._then("Filter Batches", FilterBatchesFactory(func), self._type())
 
     def flat_map_batches(
-        self, func: BatchFunction, output_type: TypeInformation | None = None
+        self, func: FlatMapFunction | BatchFunction, output_type: TypeInformation | None = None
     ) -> "DataStream":
         """Each batch becomes any number of rows; event time is to be assigned anew."""
         _check(func, FlatMapFunction, "flat_map_batches")
@@ -193,6 +199,7 @@ class DataStream:
         """Any number of batches from each, also for side outputs."""
         if not isinstance(func, BatchProcessFunction):
             raise GraphError(f"process_batches takes a BatchProcessFunction, not {func!r}")
+        check_complete(func)
         factory = ProcessBatchesFactory(func, output_type)
         return self._then("Process Batches", factory, output_type)
 
@@ -390,6 +397,7 @@ class KeyedStream(DataStream):
         """Each record becomes ``func(record)``; a MapFunction may keep state per key."""
         if not isinstance(func, MapFunction):
             return super().map(func, output_type)  # A plain function cannot ask for state.
+        check_complete(func)
         return self._keyed("Map", KeyedMapFactory(self._selector, func, output_type), output_type)
 
     def flat_map(
@@ -400,6 +408,7 @@ class KeyedStream(DataStream):
         """Like ``DataStream.flat_map``; a FlatMapFunction may keep state per key."""
         if not isinstance(func, FlatMapFunction):
             return super().flat_map(func, output_type)
+        check_complete(func)
         return self._keyed(
             "Flat Map", KeyedFlatMapFactory(self._selector, func, output_type), output_type
         )
@@ -408,6 +417,7 @@ class KeyedStream(DataStream):
         """Like ``DataStream.filter``; a FilterFunction may keep state per key."""
         if not isinstance(func, FilterFunction):
             return super().filter(func)
+        check_complete(func)
         return self._keyed("Filter", KeyedFilterFactory(self._selector, func), self._type())
 
     def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
@@ -416,6 +426,7 @@ class KeyedStream(DataStream):
         """Any number of records from each, with state and timers per key."""
         if not isinstance(func, KeyedProcessFunction):
             raise GraphError(f"process after key_by takes a KeyedProcessFunction, not {func!r}")
+        check_complete(func)
         factory = KeyedProcessFactory(self._selector, func, output_type)
         return self._keyed("Keyed Process", factory, output_type)
 
@@ -580,6 +591,7 @@ class WindowedStream:
         """Per window the result of an accumulator, through ``window_function`` if there is one."""
         if not isinstance(aggregate_function, AggregateFunction):
             raise GraphError(f"aggregate takes an AggregateFunction, not {aggregate_function!r}")
+        check_complete(aggregate_function)
         return self._then(
             "Window Aggregate", aggregate_function, accumulator_type, window_function, output_type
         )
@@ -646,6 +658,8 @@ class WindowedStream:
                 f"a window function is a WindowFunction or a ProcessWindowFunction, not "
                 f"{window_function!r}"
             )
+        if window_function is not None:
+            check_complete(window_function)
         stream = self._keyed_stream
         return stream._keyed(
             name,
@@ -707,3 +721,5 @@ class _Always:
 def _check(func: Any, kind: type, method: str) -> None:
     if not isinstance(func, kind) and not callable(func):
         raise GraphError(f"{method} takes a function or a {kind.__name__}, not {func!r}")
+    if isinstance(func, Function):
+        check_complete(func)

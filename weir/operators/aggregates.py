@@ -9,7 +9,9 @@ even try for the next few slices.
 
 Parts are int64, float64 or a flag whatever the column was; a column's own type (a timestamp, a
 narrow integer) travels as metadata of its field and comes back in the result. Nulls do not count:
-the sum of nothing is null, as in SQL. Integer sums are 64 bits wide and wrap around, as Flink's do.
+the sum of nothing is null, as in SQL. Integer sums are 64 bits wide; one that leaves them is
+refused rather than wrapped around. It is the sum after a slice that counts, not how the slice is
+added up: what a combiner cannot hold it passes on row by row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.common.batch import Batch
-from weir.errors import GraphError, SchemaError
+from weir.errors import GraphError, SchemaError, UserError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.grouping import Groups, SlotGrouper, group_rows
 from weir.operators.keys import ColumnKeySelector
@@ -144,9 +146,9 @@ class CombineOperator(Operator):
         """The rows of parts that the slice becomes."""
         records = self.columns_of(batch)
         columns, names = self.group_columns(batch)
-        partial = raw_parts(records, self._parts)
+        partial = raw_parts(records, self._parts, self.ctx.name)
         groups = self._groups(columns)
-        if groups is not None:
+        if groups is not None and all(_sums_fit(p, groups) for p in partial):
             columns = [column.take(pa.array(groups.first_rows)) for column in columns]
             partial = [merge_rows(p, groups) for p in partial]
         return part_batch(columns, names, partial)
@@ -206,6 +208,7 @@ class PartTable:
         parts: Sequence[PartColumn],
         extra: Mapping[str, npt.DTypeLike] | None = None,
     ) -> None:
+        self._operator = ctx.name
         self._own_types = {p.part: p.own_type for p in parts}
         dtypes: dict[str, npt.DTypeLike] = {_name(p.part): p.values.dtype for p in parts}
         dtypes |= extra or {}
@@ -223,6 +226,10 @@ class PartTable:
         """Merge rows of parts into the table.
 
         Shape: n rows -> the k distinct slots they went to, and for each the first row that did.
+
+        Raises:
+            UserError: The sum of an integer column leaves 64 bits.
+            SchemaError: A column has another type than before.
         """
         slots = self._slots_of(keys)
         groups = self._grouper.group(slots, self.table.rows)
@@ -238,12 +245,44 @@ class PartTable:
                 )
             part, values = row_part.part, merge_rows(row_part, groups).values
             column = self._columns[part]
-            merged = _MERGE[part.kind](column.gather(distinct), values)
+            before = column.gather(distinct)
+            merged = _MERGE[part.kind](before, values)
+            if part.kind == "sum" and merged.dtype == np.int64:
+                self._check_sums(row_part, groups, before, values, merged, keys)
             if part.kind in ("min", "max"):
                 # A new row of the table is zero, which is no smallest value of anything.
                 merged = np.where(seen_before[part.column], merged, values)
             column.scatter(distinct, merged)
         return distinct, groups.first_rows
+
+    def _check_sums(
+        self,
+        rows: PartColumn,
+        groups: Groups,
+        before: Values,
+        values: Values,
+        merged: Values,
+        keys: Sequence[pa.Array],
+    ) -> None:
+        """Refuse integer sums that are not what they should be.
+
+        Raises:
+            UserError: There is one.
+        """
+        # The sign of a sum that wrapped around is that of neither of its terms.
+        if not ((before ^ merged) & (values ^ merged) < 0).any() and _sums_fit(rows, groups):
+            return
+        outside = _outside(rows.values, groups, before)
+        if not len(outside):
+            return  # Only part of the way was too far: modulo 2**64 the sum is right again.
+        at = int(groups.first_rows[outside[0]])
+        key = [column[at].as_py() for column in keys]
+        raise UserError(
+            f"{self._operator!r}: the sum of the integer column {rows.part.column!r} for the key "
+            f"{key[0] if len(key) == 1 else tuple(key)!r} leaves 64 bits (-2**63 to 2**63 - 1). "
+            "Cast the column to float64 before the aggregate, which rounds sums beyond 2**53; or "
+            "sum per record, with sum or reduce, where integers and decimals have no bounds"
+        )
 
     def _slots_of(self, keys: Sequence[pa.Array]) -> "Slots":
         if len(keys) == 1:
@@ -282,8 +321,8 @@ class PartTable:
         return made
 
 
-def raw_parts(columns: pa.RecordBatch, parts: Sequence[Part]) -> list[PartColumn]:
-    """Every row as parts of its own.
+def raw_parts(columns: pa.RecordBatch, parts: Sequence[Part], operator: str) -> list[PartColumn]:
+    """Every row as parts of its own; ``operator`` is who wants them, for a message.
 
     Shape: n rows -> per part n values.
 
@@ -304,7 +343,7 @@ def raw_parts(columns: pa.RecordBatch, parts: Sequence[Part]) -> list[PartColumn
             made.append(PartColumn(part, ones, pa.int64()))
             continue
         if part.column not in read:
-            read[part.column] = _numbers(columns, part.column)
+            read[part.column] = _numbers(columns, part.column, operator)
         values, valid, own_type = read[part.column]
         if part.kind == "sum" and pa.types.is_temporal(own_type):
             raise SchemaError(f"{part.column!r} is {own_type}, which cannot be summed or averaged")
@@ -385,6 +424,31 @@ def merge_rows(rows: PartColumn, groups: Groups) -> PartColumn:
     return PartColumn(rows.part, merged, rows.own_type)
 
 
+def _sums_fit(rows: PartColumn, groups: Groups) -> bool:
+    """Whether no sum of a group's rows can leave 64 bits; always so of other parts."""
+    values = rows.values
+    if rows.part.kind != "sum" or values.dtype != np.int64 or groups.is_identity:
+        return True
+    largest = int(np.bitwise_or.reduce(values))  # No value is above it, unless one is negative,
+    if largest < 0:
+        largest = max(int(values.max()), -int(values.min()))  # which takes four times as long.
+    return largest * len(values) < _INT64_END or not len(_outside(values, groups))
+
+
+def _outside(values: Values, groups: Groups, before: Values | None = None) -> npt.NDArray[np.int64]:
+    """The groups whose sum, added to what it was before, leaves 64 bits.
+
+    High and low halves are summed apart, each with room for as many rows as a slice may have.
+    """
+    known = np.zeros(len(groups.first_rows), np.int64) if before is None else before
+    high, low = known >> 32, known & 0xFFFF_FFFF
+    np.add.at(high, groups.codes, values >> 32)
+    np.add.at(low, groups.codes, values & 0xFFFF_FFFF)
+    high += low >> 32
+    return np.flatnonzero((high < -(1 << 31)) | (high >= 1 << 31))
+
+
+_INT64_END = 1 << 63
 _MERGE: dict[str, np.ufunc] = {
     "sum": np.add,
     "count": np.add,
@@ -428,7 +492,7 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def _numbers(
-    columns: pa.RecordBatch, name: str
+    columns: pa.RecordBatch, name: str, operator: str
 ) -> tuple[Values, npt.NDArray[np.bool_] | None, pa.DataType]:
     array = _column(columns, name)
     kind = array.type
@@ -445,7 +509,14 @@ def _numbers(
             "int64 before, or reduce per record"
         )
     valid = _valid(array)
-    array = array.cast(stored)
+    try:
+        array = array.cast(stored)
+    except pa.ArrowInvalid as error:  # Only uint64 has values beyond int64.
+        raise SchemaError(
+            f"{operator!r} aggregates the column {name!r}, which is {kind}, as int64, and that "
+            f"cannot hold all of it: {error}. Cast the column to float64 before the aggregate, "
+            "which rounds values beyond 2**53, or aggregate per record"
+        ) from error
     values = array.to_numpy() if valid is None else array.fill_null(0).to_numpy()
     return values, valid, kind
 

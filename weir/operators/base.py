@@ -77,6 +77,8 @@ class OperatorContext:
     # The line behind the restored checkpoint: output that was committed beside it comes again.
     lineage: Lineage = UNKNOWN  # Nothing was restored, or nobody knows.
     rewinds_output: bool = True  # Whether that output is to be taken back; else it stays.
+    # Another job, whose output that waits since the restored checkpoint is this one's to commit.
+    adopts: JobId | None = None
     late_records: int = 0  # Counted by operators that drop or divert late records.
     object_reuse: bool = False  # Whether operators may hand on the very objects they hold.
     location: str = ""  # File and line of the call that made the operator.

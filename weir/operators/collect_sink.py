@@ -97,8 +97,13 @@ class DeliverOperator(Operator):
             self._rows = []
         self._state.update(
             [
-                {"job": self.ctx.job_id, "checkpoint": closed_by, "rows": frozen}
-                for closed_by, (_, frozen) in self._intervals.waiting()
+                {
+                    "job": self.ctx.job_id,
+                    "checkpoint": closed_by,
+                    "rows": frozen,
+                    "count": len(rows),  # For those who cannot thaw them.
+                }
+                for closed_by, (rows, frozen) in self._intervals.waiting()
             ]
         )
 

@@ -104,7 +104,10 @@ class RuntimeContext:
 
 
 class Function:
-    """Base of all user functions."""
+    """Base of all user functions.
+
+    A class that leaves out an abstract method is refused when its object is given to a stream.
+    """
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get ready; state is asked for here."""
@@ -160,9 +163,9 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     def get_result(self, accumulator: ACC) -> OUT:
         """What the accumulator amounts to."""
 
-    @abstractmethod
     def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
-        """Both accumulators in one."""
+        """Both accumulators in one; for windows that merge, of which there are none yet."""
+        raise NotImplementedError(f"{type(self).__name__} does not define merge")
 
 
 class KeySelector(Function):

@@ -8,7 +8,8 @@ handling at all: its interval waits for the next one.
 
 What waits is part of every snapshot that covers it, because the process may die between the
 completion of a checkpoint and the commit. A restore in the same job commits it, again if need be:
-commits are idempotent. A restore in another job (a fork) drops it: the original commits it.
+commits are idempotent. A restore in another job (a fork) leaves it to the original, unless that one
+is over or left its savepoint to the other: ``weir.storage.waiting`` says which.
 """
 
 from abc import ABC, abstractmethod

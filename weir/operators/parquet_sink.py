@@ -24,16 +24,23 @@ job committed beside it is moved to ``_withdrawn``, for its records come again; 
 and is on it comes back. All of it is renames within the subtask's share, so a crash in the middle
 leaves nothing that the next opening would not finish, and going back and on again ends where it
 began. Whose a file is stands in its footer: another job may have written beside it.
+
+In another job the list is that of its origin. The origin commits it as long as it can; a job that
+*adopts* it, since the origin is over or was left its savepoint, commits it in the origin's stead:
+in the origin's directory and under the names that the origin gave. So it makes no difference which
+of the two commits a file, nor whether both do.
 """
 
+import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -60,6 +67,8 @@ if TYPE_CHECKING:
     from weir.ids import StateHandle
     from weir.state.store import OperatorStateStore, SnapshotPart
     from weir.storage.writer import StoredSnapshotWriter
+
+logger = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 32_768  # Encoding one takes the loop some milliseconds.
 ROW_GROUP_BYTES = 16 << 20
@@ -149,6 +158,7 @@ class ParquetSinkOperator(Operator):
             if self._stands_in_for(item["subtask"])
             for names in item["commits"]
         ]
+        self._adopt(restored)
         self._put_back(commits)
         self._commit(commits, checkpoint_id)
         # Before looking at what is output: a process of an older attempt that still commits finds
@@ -179,15 +189,15 @@ class ParquetSinkOperator(Operator):
         if named := self._swap(checkpoint_id):
             self._intervals.close(checkpoint_id, named)
         self._saved_id = checkpoint_id
+        waiting = [pair for _, files in self._intervals.waiting() for pair in files]
         item = {
             "job": self.ctx.job_id,
             "subtask": self.ctx.subtask.index,
             "checkpoint": checkpoint_id,
-            "commits": [
-                [commit.pending, commit.final]
-                for _, files in self._intervals.waiting()
-                for _, commit in files
-            ],
+            # Another job may write elsewhere, and these names are relative.
+            "directory": str(self._root),
+            "commits": [[commit.pending, commit.final] for _, commit in waiting],
+            "rows": [file.rows for file, _ in waiting],
             **({"spared": sorted(self._spared)} if self._spared else {}),
         }
         self._state.update([item])
@@ -241,20 +251,57 @@ class ParquetSinkOperator(Operator):
             reach("sink.after_rename", subtask=subtask, id=checkpoint_id)
         fsync_directory(self._root)
 
+    def _adopt(self, restored: Sequence[dict[str, Any]]) -> None:
+        """Commit what another job left waiting, where that job would have committed it.
+
+        Should it run all the same, one of the two finds it done. What it has taken back meanwhile
+        stays so: it goes on along another line, on which the same records come again.
+        """
+        subtask = str(self.ctx.subtask)
+        for item in restored:
+            if item["job"] != self.ctx.adopts or not self._stands_in_for(item["subtask"]):
+                continue
+            root = Path(item.get("directory", self._root))
+            moved: set[Path] = set()
+            for commit in (PendingCommit(*names) for names in item["commits"]):
+                pending, final = root / commit.pending, root / commit.final
+                reach("sink.before_adopt", subtask=subtask, id=item["checkpoint"])
+                try:
+                    rename_once(pending, final)
+                except (CorruptStateError, PermissionError) as error:
+                    logger.warning("output of job %s is left as it is: %s", item["job"], error)
+                else:
+                    moved.add(pending.parent)
+            if moved:
+                fsync_directory(root)
+            for directory in moved:
+                remove_empty(directory, directory.parent, root / PENDING)
+
     def _fit(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns in the schema of this sink's files."""
+        """The columns in the schema of this sink's files, in whatever order they came.
+
+        Raises:
+            SchemaError: One is missing, or of a type that cannot be converted; or there is one that
+                the files have no place for.
+        """
         if self._schema is None:
             self._schema = columns.schema
         if columns.schema.equals(self._schema):
             return columns
+        if more := Counter(columns.schema.names) - Counter(self._schema.names):
+            raise self._misfit(columns, f"it has no column for {', '.join(more)}")
         try:
             return columns.select(self._schema.names).cast(self._schema)
         except (KeyError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaError(
-                f"records for {self._root} do not fit its schema: {error}. It is\n{self._schema}\n"
-                f"and these are\n{columns.schema}\nDeclare output_type on the operator before the "
-                "sink, or give the sink a schema"
-            ) from error
+            raise self._misfit(columns, str(error)) from error
+
+    def _misfit(self, columns: pa.RecordBatch, why: str) -> SchemaError:
+        return SchemaError(
+            f"records for {self._root} do not fit its schema: {why}. It is\n{self._schema}\n"
+            f"and these are\n{columns.schema}\nIt is that of the first batch unless it is given. "
+            "Declare output_type on the operator before the sink, or give the sink a schema; what "
+            "is not to be written must be left out before it"
+        )
 
     def _stands_in_for(self, subtask: int) -> bool:
         """Whether this subtask looks after the files of that one, perhaps of a wider attempt."""

@@ -96,7 +96,7 @@ class ProcessFactory:
 class MapBatchesFactory:
     """Makes operators that turn each record batch into one with as many rows."""
 
-    function: Callable[[pa.RecordBatch], pa.RecordBatch]
+    function: MapFunction | Callable[[pa.RecordBatch], pa.RecordBatch]
     output_type: TypeInformation | None = None
 
     def __call__(self) -> "MapBatchesOperator":
@@ -108,7 +108,7 @@ class MapBatchesFactory:
 class FilterBatchesFactory:
     """Makes operators that keep the rows a mask names."""
 
-    function: Callable[[pa.RecordBatch], Any]
+    function: FilterFunction | Callable[[pa.RecordBatch], Any]
 
     def __call__(self) -> "FilterBatchesOperator":
         """A new operator."""
@@ -119,7 +119,7 @@ class FilterBatchesFactory:
 class FlatMapBatchesFactory:
     """Makes operators that turn each record batch into any number of rows."""
 
-    function: Callable[[pa.RecordBatch], Any]
+    function: FlatMapFunction | Callable[[pa.RecordBatch], Any]
     output_type: TypeInformation | None = None
 
     def __call__(self) -> "FlatMapBatchesOperator":
@@ -421,12 +421,13 @@ class MapBatchesOperator(FunctionOperator):
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
+        self._map = function.map if isinstance(function, MapFunction) else function
         self._output_type = output_type
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Map a slice."""
         mapped = _checked(
-            self.ctx.name, _call(self, self.function, self.columns_of(batch)), "map_batches"
+            self.ctx.name, _call(self, self._map, self.columns_of(batch)), "map_batches"
         )
         if mapped.num_rows != len(batch):
             raise SchemaError(
@@ -439,10 +440,14 @@ class MapBatchesOperator(FunctionOperator):
 class FilterBatchesOperator(FunctionOperator):
     """The rows that a mask names; null counts as False."""
 
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._filter = function.filter if isinstance(function, FilterFunction) else function
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Filter a slice."""
         columns = self.columns_of(batch)
-        kept = np.flatnonzero(self._mask(_call(self, self.function, columns), len(batch)))
+        kept = np.flatnonzero(self._mask(_call(self, self._filter, columns), len(batch)))
         if len(kept) == len(batch):
             self.ctx.output.emit(batch)
         elif len(kept):
@@ -472,11 +477,12 @@ class FlatMapBatchesOperator(FunctionOperator):
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
+        self._flat_map = function.flat_map if isinstance(function, FlatMapFunction) else function
         self._output_type = output_type
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Flat map a slice."""
-        made = _call(self, lambda columns: _listed(self.function(columns)), self.columns_of(batch))
+        made = _call(self, lambda columns: _listed(self._flat_map(columns)), self.columns_of(batch))
         for part in made:
             checked = _checked(self.ctx.name, part, "flat_map_batches")
             self.ctx.output.emit(declared(self.ctx, checked, self._output_type, None))

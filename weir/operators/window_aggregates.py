@@ -275,7 +275,7 @@ class WindowAggregateOperator(Operator):
         else:
             start = self._windows.start_of(self.ctx.clock.now_ms())
             starts = np.full(len(batch), start, np.int64)
-        parts = raw_parts(self.columns_of(batch), self._parts)
+        parts = raw_parts(self.columns_of(batch), self._parts, self.ctx.name)
         keys = self._selector.columns_of(batch)
         columns = part_batch(keys, self._selector.column_names, parts)
         return columns, starts, self._windows.size_ms

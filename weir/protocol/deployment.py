@@ -192,6 +192,9 @@ class Deploy:
     # Whether sinks take back what they committed beside that line, and put back what is on it.
     # False: somebody went back and wants the output to stay.
     rewinds_output: bool = True
+    # The job whose output this one's sinks commit where it waits since the restored checkpoint:
+    # another job's, which no longer does that itself.
+    adopts: JobId | None = None
     # The restored savepoint was taken to stop the job, and the job is meant to end: commit and
     # finish.
     completes_stop: bool = False

@@ -150,6 +150,7 @@ def _build(
             rewinds_output=deploy.rewinds_output,
             object_reuse=config.object_reuse,
             location=node.location,
+            adopts=deploy.adopts,
         )
         operators[uid].open(context)
         chained.append(ChainedOperator(subtask, operators[uid], state))

@@ -303,6 +303,8 @@ class CheckpointRunner:
     def job_ended(self, status: JobStatus) -> None:
         """The job is over: keep or delete its checkpoints."""
         if status is not JobStatus.FINISHED or self._is_fenced_off:
+            if not self._is_fenced_off and self._newest_attempt:
+                self._note_over()
             self._end(status)
             return
 
@@ -315,6 +317,17 @@ class CheckpointRunner:
 
         # Before its checkpoints go: a driver that looks for them now would begin all over.
         self._run(lambda: self._store.put(self._layout.finished, b""), done)
+
+    def _note_over(self) -> None:
+        """Let it be known that nothing of the job runs any more, until it is taken up again."""
+        path = self._layout.over(self._newest_attempt)
+
+        def done(outcome: Exception | None) -> None:
+            if isinstance(outcome, Exception):
+                text = f"that the job is over could not be noted in its storage: {outcome}"
+                self._emit(Notice(self._clock.now_ms(), text))
+
+        self._run(lambda: self._store.put(path, b""), done)
 
     def _end(self, status: JobStatus) -> None:
         self._is_running = False

@@ -59,6 +59,7 @@ class Options:
     restore: str | None = None
     rewinds_output: bool = True
     claims: bool = False
+    origin_is_over: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
     allow_non_restored_state: bool | None = None
     allow_pickled_state: bool | None = None
@@ -78,6 +79,7 @@ class Options:
             restore=self.restore,
             rewinds_output=self.rewinds_output,
             claims=self.claims,
+            origin_is_over=self.origin_is_over,
             parameters=self.parameters,
             allow_non_restored_state=self.allow_non_restored_state,
             allow_pickled_state=self.allow_pickled_state,

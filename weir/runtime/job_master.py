@@ -89,6 +89,7 @@ from weir.runtime.recovery import (
     RestoreChoice,
     RestoreRequest,
     begin_from,
+    check_kept,
     choose_restore,
 )
 from weir.runtime.requests import Answer, Mailbox, SavepointRequest
@@ -684,6 +685,7 @@ class JobMaster:
                 max_parallelism=tuple(choice.plan.max_parallelism.items()),
                 lineage=choice.lineage,
                 rewinds_output=choice.rewinds_output,
+                adopts=choice.adopts,
                 completes_stop=choice.completes_stop,
             )
             self._cluster.to_worker(index, deploy)
@@ -696,17 +698,20 @@ class JobMaster:
         attempt.choosing = True
 
         def work() -> tuple[RestoreChoice, CheckpointsRestored]:
+            # Until this driver completed one of its own, the one asked for counts, not a newer one
+            # that somebody went back behind.
+            requested = None if self._checkpoints.has_completed else self._restore_from
             choice = choose_restore(
                 self._store,
                 self._job_id,
                 self._plan,
                 self._config,
-                # Until this driver completed one of its own, the one asked for counts, not a newer
-                # one that somebody went back behind.
-                requested=None if self._checkpoints.has_completed else self._restore_from,
+                requested=requested,
                 open_store=self._open_store,
             )
             found = begin_from(self._store, self._job_id, attempt.number, choice)
+            if requested is not None:
+                check_kept(self._store, requested, choice, self._open_store)
             # Behind it: a driver that has claimed the job since either goes on from what was noted
             # just now, or is seen here, before the sinks move what it counts on.
             self._checkpoints.check_fence()

@@ -38,6 +38,7 @@ from weir.state.store import OperatorStateStore
 from weir.storage.layout import within
 from weir.storage.manifest import Manifest, OperatorSummary, read_handle
 from weir.storage.store import CheckpointStore, NotFoundError
+from weir.storage.waiting import Fate, sentences, waiting_output
 from weir.storage.writer import load_items
 
 NOT_DECLARED = "not declared when opened; it is kept as it is"
@@ -166,12 +167,14 @@ def preview_restore(
     store: CheckpointStore,
     directory: str,
     problems: Iterable[str] = (),
+    origin_is_over: bool = False,
 ) -> CompatibilityPreview:
     """What restoring this program from a checkpoint would do.
 
     Args:
         store: Where the checkpoint's state files are, below ``directory``.
         problems: What is known to be wrong with the checkpoint itself.
+        origin_is_over: Nothing runs of the job that took it, as far as known.
 
     Raises:
         StorageError: The storage failed.
@@ -179,6 +182,9 @@ def preview_restore(
     whole = _Preview(graph, config, manifest, store, directory)
     whole.problems += problems
     operators = whole.operators()
+    waiting = waiting_output(manifest, store, directory)
+    fate = Fate.ASKED_OVER if origin_is_over else Fate.ASKED
+    uids = {op.uid for op in graph.operators}
     return CompatibilityPreview(
         uri=uri,
         would_restore=not whole.problems,
@@ -188,6 +194,7 @@ def preview_restore(
         checkpoint_id=manifest.checkpoint_id,
         kind=str(manifest.kind),
         operators=operators,
+        notes=tuple(sentences(manifest, waiting, fate, uids)),
     )
 
 

@@ -13,7 +13,7 @@ on from, because it was asked to, counts as any checkpoint does.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -36,16 +36,18 @@ from weir.protocol.messages import CheckpointsRestored
 from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS, CompletedCheckpoint
 from weir.protocol.restore import OperatorSnapshot, RestorePlan, RestoreTarget, plan_restore
 from weir.storage.bases import bases_of, note_base
-from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, storage_of_savepoint
 from weir.storage.manifest import (
     Manifest,
     StoredCheckpoint,
+    Tombstone,
     find_jobs,
     list_checkpoints,
     load,
     verify,
 )
 from weir.storage.store import CheckpointStore, NotFoundError, store_for
+from weir.storage.waiting import Fate, is_over, sentences, waiting_output
 
 OpenStore: TypeAlias = Callable[[str | None], CheckpointStore]
 
@@ -69,10 +71,16 @@ class RestoreRequest:
     checkpoint_id: CheckpointId | None = None
     rewinds_output: bool = True  # File sinks take back what they committed beside its line.
     claims: bool = False  # A savepoint is the job's own from now on, to delete.
+    origin_is_over: bool = False  # Known beside what the storage says.
 
     @classmethod
     def parse(
-        cls, uri: str, *, rewinds_output: bool = True, claims: bool = False
+        cls,
+        uri: str,
+        *,
+        rewinds_output: bool = True,
+        claims: bool = False,
+        origin_is_over: bool = False,
     ) -> "RestoreRequest":
         """Read ``<storage>/<job>/chk-<n>``, or the directory of a savepoint.
 
@@ -82,14 +90,14 @@ class RestoreRequest:
         uri = uri.rstrip("/").removesuffix(f"/{SAVEPOINT_MANIFEST}")
         if found := _CHECKPOINT_URI.fullmatch(uri):
             job, checkpoint = JobId(unquote(found["job"])), CheckpointId(int(found["id"]))
-            return cls(found["root"], job, checkpoint, rewinds_output, claims)
+            return cls(found["root"], job, checkpoint, rewinds_output, claims, origin_is_over)
         if "/" not in uri:
             raise RestoreError(
                 f"{uri!r} names no checkpoint; give latest, or a path such as "
                 "<storage>/<job>/chk-7 or the directory of a savepoint (`weir checkpoints "
                 "<storage>` lists them)"
             )
-        return cls(uri, None, None, rewinds_output, claims)
+        return cls(uri, None, None, rewinds_output, claims, origin_is_over)
 
     @property
     def uri(self) -> str:
@@ -131,6 +139,7 @@ class RestoreChoice:
     is_requested: bool = False  # Somebody named it.
     lineage: Lineage = UNKNOWN  # Of the manifest's checkpoint.
     rewinds_output: bool = True
+    adopts: JobId | None = None  # Another job, whose waiting output is this one's to commit.
     completes_stop: bool = False  # All that is left to do is to commit it, and to finish.
     claim: Claim | None = None
 
@@ -276,7 +285,7 @@ def choose_restore(
     """
     bases = bases_of(store, job_id)
     if requested is not None:
-        return _requested(job_id, graph, config, requested, bases, open_store)
+        return _requested(store, job_id, graph, config, requested, bases, open_store)
     if store.exists(JobLayout(job_id).finished):
         raise JobFinished(
             f"job {job_id} has finished: its output is complete and its checkpoints are deleted. "
@@ -382,6 +391,38 @@ def begin_from(
     return found
 
 
+def check_kept(
+    store: CheckpointStore, request: RestoreRequest, choice: RestoreChoice, open_store: OpenStore
+) -> None:
+    """See that what was asked for was not deleted since it was chosen.
+
+    It is called once it is noted that an attempt goes on from it, which is what a deletion looks
+    for after it has left its own note: so one of the two sees the other.
+
+    Raises:
+        RestoreError: It was deleted, or another one is in its place.
+        CorruptStateError: It cannot be told what is there.
+        StorageError: The storage failed.
+    """
+    manifest = choice.manifest
+    if manifest is None:
+        return
+    state = find_state(request, open_store)
+    if state.manifest.identity != manifest.identity:
+        raise RestoreError(f"{request.uri} was deleted meanwhile, and holds another savepoint now")
+    if state.storage != manifest.location:
+        return  # A copy: what is said of the savepoint where it was taken is not about this one.
+    path = JobLayout(manifest.job_id).manifest(manifest.checkpoint_id)
+    roots = {storage_of_savepoint(place) for place in (state.storage, manifest.location or "")}
+    for one in (store, *(open_store(root) for root in roots if root is not None)):
+        try:
+            known = load(one.read(path), path)
+        except NotFoundError:
+            continue
+        if isinstance(known, Tombstone) and known.attempt == manifest.attempt:
+            raise RestoreError(f"{request.uri} was given up meanwhile: {known.reason}")
+
+
 class _Line:
     """The line that a job is on: that of its newest attempt that went on from something.
 
@@ -451,6 +492,7 @@ def _state_of(
 
 
 def _requested(
+    store: CheckpointStore,
     job_id: JobId,
     graph: ExecutionGraph,
     config: JobConfig,
@@ -472,6 +514,13 @@ def _requested(
         claim = Claim(manifest.job_id, number, manifest.attempt, state.storage)
     elif request.claims:
         notes = (f"{request.uri} is no savepoint, so it is not the job's to delete",)
+    fate = Fate.OWN
+    if manifest.job_id != job_id:
+        is_free = claim is None and is_origin_over(request, state, (store,), open_store)
+        fate = Fate.CLAIMED if claim is not None else Fate.OVER if is_free else Fate.LEFT
+    waiting = waiting_output(manifest, state.store, state.directory)
+    uids = {op.uid for op in graph.graph.operators}
+    notes += tuple(sentences(manifest, waiting, fate, uids))
     return RestoreChoice(
         _assign(graph, config, manifest),
         manifest,
@@ -481,8 +530,33 @@ def _requested(
         is_requested=True,
         lineage=lineage,
         rewinds_output=request.rewinds_output,
+        adopts=manifest.job_id if fate in (Fate.OVER, Fate.CLAIMED) else None,
         claim=claim,
     )
+
+
+def is_origin_over(
+    request: RestoreRequest,
+    state: StoredState,
+    stores: Sequence[CheckpointStore] = (),
+    open_store: OpenStore = store_for,
+) -> bool:
+    """Whether nothing of the job that took a checkpoint runs; False also where that is not known.
+
+    It is noted in that job's storage, which is looked for where the checkpoint is, where it was
+    taken, and in ``stores``.
+
+    Raises:
+        StorageError: A storage failed.
+    """
+    if request.origin_is_over:
+        return True
+    places = (state.storage, state.manifest.location or "")
+    roots = {storage_of_savepoint(place) for place in places}
+    if request.job_id is not None:
+        roots.add(request.storage)
+    others = [open_store(root) for root in roots if root is not None]
+    return any(is_over(one, state.manifest.job_id) for one in (*stores, *others))
 
 
 def _usable(stored: StoredCheckpoint) -> Manifest | None:

@@ -317,7 +317,12 @@ def _named(options: ExecutionOptions) -> RestoreRequest | None:
         return None
     if not urlsplit(uri).scheme:
         uri = os.path.abspath(uri)  # Slots run elsewhere.
-    return RestoreRequest.parse(uri, rewinds_output=options.rewinds_output, claims=options.claims)
+    return RestoreRequest.parse(
+        uri,
+        rewinds_output=options.rewinds_output,
+        claims=options.claims,
+        origin_is_over=options.origin_is_over,
+    )
 
 
 def _with_retries(master: str) -> str:

@@ -91,10 +91,33 @@ def _hash_64(array: pa.Array) -> Hashes:
     return hashes
 
 
+def used_values(array: pa.DictionaryArray) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """The values that the rows of a dictionary column have.
+
+    A dictionary may hold values that no row has: once rows were dealt out by key, each subtask gets
+    those of all others as well. It may also hold null, or a value twice.
+
+    Shape: n rows -> at most as many values as in the dictionary, without null; and for each row
+    which of them it has, where one past the last means null.
+    """
+    values = array.dictionary
+    codes: npt.NDArray[np.int64]
+    codes = pc.fill_null(array.indices.cast(pa.int64()), len(values)).to_numpy()
+    is_used = np.zeros(len(values) + 1, np.bool_)
+    is_used[codes] = True
+    if values.null_count:
+        is_used[:-1] &= ~_nulls(values)
+    kept = np.flatnonzero(is_used[:-1])
+    if len(kept) == len(values):
+        return values, codes
+    numbers = np.full(len(values) + 1, len(kept), np.int64)
+    numbers[kept] = np.arange(len(kept))
+    return values.take(pa.array(kept)), numbers[codes]
+
+
 def _dictionary(array: pa.DictionaryArray) -> Hashes:
-    hashes = np.append(_hash_64(array.dictionary), _NONE_HASH)
-    indices = pc.fill_null(array.indices.cast(pa.int64()), len(hashes) - 1)
-    picked: Hashes = hashes[indices.to_numpy()]
+    values, codes = used_values(array)
+    picked: Hashes = np.append(_hash_64(values), _NONE_HASH)[codes]
     return picked
 
 

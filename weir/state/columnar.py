@@ -24,7 +24,7 @@ import pyarrow as pa
 from weir.errors import ConfigError, ProtocolError, RestoreError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
-from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key
+from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key, used_values
 
 Slots: TypeAlias = npt.NDArray[np.int64]
 Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
@@ -385,7 +385,7 @@ class ColumnarTable:
 
     def _slots_of(self, keys: pa.Array) -> Slots:
         if pa.types.is_dictionary(keys.type):
-            return self._slots_of_dictionary(keys)
+            return self._slots_of_coded(*used_values(keys))
         if self._is_int:
             if not keys.null_count:
                 return self._slots_of_int(keys.cast(pa.int64()).to_numpy())
@@ -395,20 +395,22 @@ class ColumnarTable:
             self._note_null()
             return slots
         try:
-            return self._slots_of_dictionary(keys.dictionary_encode())
+            encoded = keys.dictionary_encode()
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             return self._slots_of_python(keys.to_pylist())
+        codes = encoded.indices.fill_null(len(encoded.dictionary))
+        return self._slots_of_coded(encoded.dictionary, codes.to_numpy())
 
-    def _slots_of_dictionary(self, keys: pa.DictionaryArray) -> Slots:
-        """Look up every distinct value once."""
-        slots = np.append(self._slots_of_values(keys.dictionary), _NULL_SLOT)
-        if not keys.null_count:
-            indices = keys.indices
-        else:
+    def _slots_of_coded(self, values: pa.Array, codes: npt.NDArray[Any]) -> Slots:
+        """Look up every value once; ``codes`` say which of them a row has, one past them: null.
+
+        There is a row of each value: looking one up makes it a key.
+        """
+        slots = np.append(self._slots_of_values(values), _NULL_SLOT)
+        looked_up: Slots = slots[codes]
+        if len(looked_up) and looked_up.min() == _NULL_SLOT:
             self._note_null()
-            indices = keys.indices.cast(pa.int64()).fill_null(len(slots) - 1)
-        found: Slots = slots[indices.to_numpy()]
-        return found
+        return looked_up
 
     def _slots_of_values(self, values: pa.Array) -> Slots:
         if self._is_int:

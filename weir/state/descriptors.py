@@ -6,6 +6,7 @@ Names and arguments are PyFlink's.
 from collections.abc import Callable
 from typing import Any
 
+from weir.common.abstract import check_complete
 from weir.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation
 from weir.errors import ConfigError
 
@@ -79,6 +80,7 @@ class ReducingStateDescriptor(StateDescriptor):
 
     def __init__(self, name: str, reduce_function: Any, type_info: TypeInformation) -> None:
         super().__init__(name, type_info)
+        check_complete(reduce_function)
         self.reduce_function = reduce_function
 
     def get_reduce_function(self) -> Any:
@@ -100,6 +102,7 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     def __init__(self, name: str, agg_function: Any, state_type_info: TypeInformation) -> None:
         super().__init__(name, state_type_info)
+        check_complete(agg_function)
         self.agg_function = agg_function
 
     def get_agg_function(self) -> Any:

@@ -4,6 +4,7 @@
 
     <job>/attempts/<n>                                   one per attempt, created once: the fence
     <job>/finished                                       the job finished; written before deleting
+    <job>/over/<n>                                       it failed or was cancelled in attempt n
     <job>/restored/<n>-<checkpoint>                      what attempt n went on from, 0: nothing
     <job>/chk-<n>/manifest                               the checkpoint exists when this does
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
@@ -64,6 +65,13 @@ class JobLayout:
     def finished(self) -> str:
         """The file that says that the job finished: there is nothing to go on from."""
         return f"{self.directory}/finished"
+
+    def over(self, number: AttemptNumber) -> str:
+        """The file that says that the job failed or was cancelled, in this attempt.
+
+        A newer attempt takes the job up again, and what this says is past.
+        """
+        return f"{self.directory}/over/{number}"
 
     @property
     def bases(self) -> str:
@@ -136,6 +144,12 @@ SAVEPOINT_MANIFEST = "manifest"  # Relative to the savepoint's directory.
 def savepoint_location(storage: str, job: JobId, name: str) -> str:
     """Where a savepoint lies unless somebody says otherwise, as a path or URI of its own."""
     return f"{storage.rstrip('/')}/savepoints/{_escaped(job)}/{_escaped(name)}"
+
+
+def storage_of_savepoint(location: str) -> str | None:
+    """The storage that a savepoint's directory lies in, as it does by default; None: elsewhere."""
+    parts = location.rstrip("/").rsplit("/", 3)
+    return parts[0] if len(parts) == 4 and parts[1] == "savepoints" else None
 
 
 def savepoint_id(path: str) -> CheckpointId | None:

@@ -3,7 +3,8 @@
 A file appears under its name by ``rename`` or ``link`` of a synced temporary file beside it, and
 its directory is synced after that: a crash leaves the old file, the new one or a temporary one,
 never half of one. ``link`` fails where the name exists, which makes it create-if-absent even over
-NFS; opening the final name with O_EXCL would show readers an empty file first.
+NFS, once it is seen whose link that name is; opening the final name with O_EXCL would show readers
+an empty file first.
 """
 
 import errno
@@ -11,11 +12,12 @@ import getpass
 import os
 import shutil
 import stat
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from weir.errors import StorageError
 from weir.storage.store import (
@@ -36,6 +38,9 @@ _LASTING = {  # Trying again changes nothing; a full disk may have room again.
     errno.EEXIST,
     errno.EISDIR,
 }
+
+
+_GONE = (errno.ENOENT, errno.ESTALE)  # Of what another process deletes; over NFS the second.
 
 
 class LocalStore:
@@ -82,7 +87,7 @@ class LocalStore:
         found: list[str] = []
 
         def fail(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError):  # Deleted meanwhile, or never made.
+            if error.errno not in _GONE:  # Deleted meanwhile, or never made.
                 raise error
 
         with self.explained("list", top):
@@ -99,8 +104,17 @@ class LocalStore:
 
     def delete_prefix(self, directory: str) -> None:
         top = self.root / checked_directory(directory)
-        with self.explained("delete", top), suppress(FileNotFoundError):
-            shutil.rmtree(top)
+        with self.explained("delete", top):
+            _remove_tree(top)
+
+    def delete_if_empty(self) -> None:
+        with self.explained("delete", self.root):
+            for folder, _, _ in os.walk(self.root, topdown=False):
+                try:
+                    os.rmdir(folder)
+                except OSError as error:
+                    if error.errno not in (*_GONE, errno.ENOTEMPTY, errno.EEXIST):
+                        raise
 
     @contextmanager
     def explained(self, action: str, file: Path) -> Iterator[None]:
@@ -173,8 +187,12 @@ class LocalWriter:
         with self._store.explained("create", self._final):
             try:
                 os.link(temporary, self._final)
-            except FileExistsError:
-                return False
+            except OSError as error:
+                # Over NFS a request whose answer was lost is sent again, and meets its own link.
+                if not _is_link_to(self._final, temporary):
+                    if isinstance(error, FileExistsError):
+                        return False
+                    raise
             finally:
                 self.abort()
             _sync_directory(self._final.parent)
@@ -199,6 +217,33 @@ class LocalWriter:
             os.fsync(self._file.fileno())
             self._file.close()
         return self._temporary
+
+
+def _remove_tree(top: Path) -> None:
+    """Delete a directory; what others delete of it at the same time is passed over."""
+
+    def failed(function: object, path: str, raised: Any) -> None:
+        error = raised[1] if isinstance(raised, tuple) else raised
+        if error.errno not in _GONE:
+            raise error
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(top, onexc=failed)
+    else:
+        shutil.rmtree(top, onerror=failed)
+
+
+def _is_link_to(final: Path, temporary: Path) -> bool:
+    """Whether a file that nobody else links to has got its second name.
+
+    Source: open(2) on O_EXCL over NFS: the link count tells, whatever link(2) returned.
+    """
+    own = temporary.stat()
+    if own.st_nlink > 1:
+        return True
+    with suppress(FileNotFoundError):
+        return os.path.samestat(own, final.stat())
+    return False
 
 
 def _make_directories(directory: Path) -> None:

@@ -68,6 +68,9 @@ class MemoryStore:
             for path in [path for path in self._files if path.startswith(below)]:
                 del self._files[path]
 
+    def delete_if_empty(self) -> None:
+        pass  # A place in memory is its files.
+
 
 class MemoryWriter:
     """Collects the pieces of one file."""

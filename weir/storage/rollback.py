@@ -31,11 +31,11 @@ from weir.protocol.lineage import (
 from weir.protocol.pending import SAVEPOINT_KINDS
 from weir.storage.bases import bases_of
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
-from weir.storage.manifest import Manifest, OperatorSummary, list_checkpoints, load, read_handle
+from weir.storage.manifest import Manifest, OperatorSummary, list_checkpoints, load
 from weir.storage.rollback_words import sentences
 from weir.storage.store import CheckpointStore, store_for
+from weir.storage.waiting import COMMITS, items_of
 from weir.storage.withdrawn import CommittedName, withdrawn_files
-from weir.storage.writer import load_items
 
 SPLITS_SHOWN_MAX = 100  # Of one source, in the figures.
 TEXT_MAX = 120  # Characters of a split or position.
@@ -44,7 +44,6 @@ SPLIT_START, SPLIT_END = "start", "end"
 _Bases: TypeAlias = Mapping[AttemptNumber, AttemptBase]
 
 _SPLITS = "splits"  # The state that every source made of splits keeps them in.
-_COMMITS = "commits"  # And that of Parquet sinks.
 _JOB_KEY = b"weir.job"  # In the footer of their files.
 _TRAILER_BYTES = 8  # At the end of a Parquet file: the footer's length, and its mark.
 _FOOTER_BYTES_MAX = 1 << 20
@@ -356,18 +355,10 @@ def _splits(side: _Side | None, uid: OperatorId) -> dict[str, str] | None:
 
 def _items(side: _Side, uid: OperatorId, state: str) -> list[Any] | None:
     """An operator state of all subtasks together; None: there is none, or it cannot be read."""
-    handles = [
-        handle
-        for ack in side.manifest.acks
-        if ack.subtask.operator == uid
-        for handle in ack.handles
-        if (handle.kind, handle.name) == ("operator", state)
-    ]
     try:
-        read = [load_items(read_handle(side.store, side.directory, handle)) for handle in handles]
+        return items_of(side.manifest, side.store, side.directory, uid, state)
     except WeirError:
         return None  # Damaged or out of reach.
-    return [item for items in read for item in items] if handles else None
 
 
 # Event time.
@@ -479,7 +470,7 @@ def _is_of(path: Path, job_id: JobId) -> bool:
 
 def _spared(side: _Side, uid: OperatorId, job_id: JobId) -> set[int]:
     """Checkpoints beside the line whose files an earlier rollback was told to leave."""
-    items = _items(side, uid, _COMMITS) or []
+    items = _items(side, uid, COMMITS) or []
     try:
         return {one for item in items if item["job"] == job_id for one in item.get("spared", ())}
     except (KeyError, TypeError, AttributeError):

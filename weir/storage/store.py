@@ -98,7 +98,13 @@ class CheckpointStore(Protocol):
         """Delete a file; nothing happens where there is none."""
 
     def delete_prefix(self, directory: str) -> None:
-        """Delete a directory and everything below it."""
+        """Delete a directory and everything below it; nothing happens where there is none.
+
+        Several may do so at once, and all of it is gone once one of them returns.
+        """
+
+    def delete_if_empty(self) -> None:
+        """Delete the place itself where it holds no file; what is written meanwhile stays."""
 
 
 def store_for(uri: str | None) -> CheckpointStore:

@@ -419,3 +419,6 @@ class PartOfStore:
     def delete_prefix(self, directory: str) -> None:
         """Delete a directory."""
         self._whole.delete_prefix(self._path(directory))
+
+    def delete_if_empty(self) -> None:
+        """A place in memory is its files."""
