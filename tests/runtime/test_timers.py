@@ -45,6 +45,15 @@ def test_timers_are_polled_one_at_a_time_with_their_group() -> None:
     assert due(queue, 100) == [Timer(0, "k"), Timer(2, "k")]
 
 
+def test_the_group_of_a_polled_timer_is_the_keys_wherever_the_range_begins() -> None:
+    queue = KeyedTimers(KeyGroupRange(64, 127), 128).event_time
+    mine = next(key for key in range(100) if key_group(key, 128) > 64)
+    queue.register(1, mine)
+    polled = queue.poll(1)
+    assert polled is not None
+    assert polled.group == key_group(mine, 128)
+
+
 def test_a_timer_registered_twice_fires_once() -> None:
     queue = timers().event_time
     assert queue.register(10, "k", "w")
