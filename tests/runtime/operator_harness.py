@@ -29,6 +29,9 @@ class ManualClock:
     def monotonic_ns(self) -> int:
         return self.ms * 1_000_000
 
+    def thread_ns(self) -> int:
+        return self.ms * 1_000_000
+
 
 class Events:
     """Everything an operator emitted, in order: rows, ``("side", tag, rows)``, watermarks, idle."""

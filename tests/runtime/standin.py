@@ -11,11 +11,11 @@ import threading
 import time
 from typing import Any
 
+from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, JobId, OperatorId, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.deployment import Deploy, StopProcess
 from weir.protocol.elements import Watermark
 from weir.protocol.lifecycle import SubtaskStatus

@@ -13,7 +13,7 @@ from weir.protocol.elements import (
     Watermark,
     WatermarkIdle,
 )
-from weir.runtime.subtask import Progress, SliceSize
+from weir.runtime.subtask import Progress
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)
 LAST = Watermark(MAX_WATERMARK_MS)
@@ -292,16 +292,3 @@ def test_closing_goes_on_past_an_operator_that_fails_to(monkeypatch: pytest.Monk
     errors: list[Exception] = []
     harness.subtask.close(errors.append)
     assert [str(error) for error in errors] == ["gone"]
-
-
-def test_a_slice_shrinks_at_once_and_grows_slowly() -> None:
-    size = SliceSize(rows_max=1_000, target_ms=1.0)
-    size.measured(1_000, 10_000_000)  # 10 µs each: 100 of them take 1 ms.
-    assert size.rows == 100
-    size.measured(100, 100_000)  # Ten times faster.
-    assert 100 < size.rows < 200
-    for _ in range(50):
-        size.measured(100, 100_000)
-    assert size.rows >= 990
-    size.measured(1, 10**12)
-    assert size.rows == 1

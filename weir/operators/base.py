@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weir.common.batch import Batch
+from weir.common.clock import Clock
 from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
 from weir.protocol.lineage import UNKNOWN, Lineage
 
@@ -37,16 +38,6 @@ class Output(Protocol):
 
     def emit_idle(self) -> None:
         """Say that event time should not wait for this subtask until it emits again."""
-
-
-class Clock(Protocol):
-    """Time as the subtask sees it; a seeded one in simulations."""
-
-    def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
-
-    def monotonic_ns(self) -> int:
-        """For measuring; never crosses processes."""
 
 
 @dataclass(slots=True)
@@ -118,11 +109,11 @@ class Operator(ABC):
         """Do at most about ``records_max`` records' worth of the pending work."""
 
     def next_timer_ms(self) -> int | None:
-        """When ``on_processing_time`` is due next (wall clock), or None."""
+        """When ``on_processing_time`` is due next (by ``Clock.now_ms``), or None."""
         return None
 
     def on_processing_time(self, now_ms: int) -> None:
-        """The wall clock passed ``next_timer_ms``."""
+        """The clock passed ``next_timer_ms``."""
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         """Emit everything held back; it belongs before the barrier."""
