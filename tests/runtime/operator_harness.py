@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.common.batch import Batch
+from weir.common.clock import Clock
 from weir.common.typeinfo import TypeInformation
 from weir.graph.key_groups import key_group_range
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
@@ -80,6 +81,7 @@ class Harness:
         parallelism: int = 1,
         restored: Iterable[StateHandle] = (),
         parameters: dict[str, str] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         groups = key_group_range(MAX_PARALLELISM, parallelism, index)
         self.operator = factory()
@@ -106,7 +108,7 @@ class Harness:
             key_groups=groups,
             output=self.output,
             state=self.state,
-            clock=self.clock,
+            clock=clock or self.clock,
             parameters=parameters or {},
             checkpointing=True,
             deliver=lambda checkpoint_id, rows: None,
