@@ -1,4 +1,4 @@
-"""The database's clock is moved, and the control plane's goes on; noticed by all, corrected once."""
+"""The database's clock is moved, and the control plane's goes on; corrected once for all."""
 
 import threading
 from collections.abc import Callable

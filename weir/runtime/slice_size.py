@@ -18,7 +18,7 @@ The bound holds from slice to slice. A function that was fast and begins to wait
 slice holds the loop until the end of that one.
 """
 
-FIRST_ROWS = 4
+FIRST_ROWS = 8
 # A slice is not meant to last longer than this, whatever it does meanwhile.
 WALL_MAX_NS = 20_000_000.0
 # Of the newest slice in the averages. Some five slices make them: 25 ms of work.
