@@ -73,6 +73,7 @@ class StandInWorker:
         self._slot_index = slot_index
         self._transport = transport
         self._reporter = reporter
+        self._clock = clock
 
     def handle(self, item: InboxItem) -> None:
         match item:
@@ -89,6 +90,8 @@ class StandInWorker:
 
     def _deploy(self) -> None:
         match self._behaviour:
+            case "tell_the_time":
+                self._tell({"now_ms": self._clock.now_ms()})
             case "raise":
                 raise RuntimeError("the stand-in was told to raise")
             case "hold_the_interpreter":

@@ -56,16 +56,19 @@ class SliceSize:
             work_ns: Processor time of this thread, ``Clock.thread_ns``.
             elapsed_ns: How long it took, ``Clock.monotonic_ns``.
         """
+        is_full = 2 * rows >= self.rows  # A smaller one says nothing of a full one.
+        is_cheap = 2 * work_ns <= self._target_ns and 2 * elapsed_ns <= WALL_MAX_NS
+        if is_cheap and not is_full:
+            return  # So are most of those behind a slow source.
         self._work.add(rows, work_ns)
         self._elapsed.add(rows, elapsed_ns)
-        if 2 * work_ns <= self._target_ns and 2 * elapsed_ns <= WALL_MAX_NS:
-            if 2 * rows >= self.rows:  # A smaller one says nothing of a full one.
-                self.rows = min(2 * self.rows, self._rows_max)
+        if is_cheap:
+            self.rows = min(2 * self.rows, self._rows_max)
             return
         fitting = min(self._target_ns / self._work.row_ns, WALL_MAX_NS / self._elapsed.row_ns)
         if not (self._work.is_told_apart and self._elapsed.is_told_apart):
             fitting *= PROBE
-        if fitting < self.rows or 2 * rows >= self.rows:
+        if fitting < self.rows or is_full:
             self.rows = int(max(1, min(fitting, 2 * self.rows, self._rows_max)))
 
 
