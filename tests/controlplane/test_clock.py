@@ -157,7 +157,7 @@ def test_a_slow_query_is_no_move(database: MovedClock, monkeypatch: pytest.Monke
         readings[0] += 30  # Between before and after the query.
         return own_s() + readings[0]
 
-    database.move(30)  # In some of which the database's clock was read.
+    database.move(50)  # At the end of it the database's clock was read.
     monkeypatch.setattr(clock, "own_s", slow)
     clock.now()
     assert database.corrections == 0
