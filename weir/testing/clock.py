@@ -7,7 +7,7 @@ it is computed. What work costs is drawn from a seed: slices get larger and smal
 import random
 
 EPOCH_MS = 1_700_000_000_000  # Some moment: no code may rely on which.
-WORK_MAX_NS = 20_000_000  # Between two readings of the thread's time.
+WORK_MAX_NS = 5_000_000  # Between two readings: now much below a slice's target, now about it.
 
 
 class SimClock:
