@@ -281,11 +281,11 @@ def _mean(values: Sequence[float]) -> float | None:
 # Stalls -------------------------------------------------------------------------------------------
 
 
-def note_stalls(job: Job, events: Iterable[Any]) -> None:
+def note_stalls(job: Job, events: Iterable[Any], now_ms: int) -> None:
     """Keep reported stalls on the checkpoints under way; the caller holds the job's lock."""
     stalls = {
         name_of((str(event.chain.operator), event.chain.index)): {
-            "since_ms": event.since_ms,
+            "since_ms": now_ms - round(event.stalled_ms),  # By this clock, not the worker's.
             "stalled_ms": event.stalled_ms,
             "stack": event.stack[-STACK_LENGTH_MAX:],
         }

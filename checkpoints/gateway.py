@@ -75,7 +75,10 @@ def take_commands(job_id: str, token: str, after: int) -> CommandBatch:
     driver = _authenticated(job_id, token)
     if after > driver.commands_taken:
         _drop_taken(driver, after)
-    return CommandBatch(tuple(NumberedCommand(pk, _command(message)) for pk, message in rows))
+    return CommandBatch(
+        tuple(NumberedCommand(pk, _command(message)) for pk, message in rows),
+        sent_at_ms=clock.now_ms() if rows else None,
+    )
 
 
 # Events -------------------------------------------------------------------------------------------
@@ -120,7 +123,7 @@ def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> 
             driver.refresh_from_db(fields=["status", "stop_requested_at"])
         else:
             events.apply(job, driver, run)
-            evidence.note_stalls(job, run)
+            evidence.note_stalls(job, run, now_ms)
         left -= len(run)
 
 

@@ -3,11 +3,13 @@
 from celery import shared_task
 
 from checkpoints import discards, previews, savepoints, settling, sweeping, ticking
+from controlplane import clock
 
 
 @shared_task
 def tick() -> None:
     """Trigger and expire what is due."""
+    clock.look()
     ticking.tick_due()
 
 

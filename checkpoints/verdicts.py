@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from django.db.models import DateTimeField, F, Func, Max, Q, QuerySet, Sum, TextField
+from django.db.models import F, Func, Max, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast
 
 from checkpoints import evidence, verdict
@@ -36,7 +36,7 @@ COMPLETED_ONCE = (
     CheckpointStatus.DISCARDED,
 )
 
-_NOW = Func(function="clock_timestamp", output_field=DateTimeField())
+_NOW = clock.DatabaseNow()
 
 __all__ = ["Verdict", "of_checkpoint"]
 

@@ -14,6 +14,7 @@ from django.conf import settings
 from kombu import Queue
 
 from controlplane import logs
+from controlplane.schedules import SteadySchedule
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.dev")
 
@@ -31,14 +32,26 @@ app.conf.task_routes = {
 # A tick that nobody took within its second is not worth running: the next one does its work.
 _expires = {"expires": 5 * TICK_S}
 app.conf.beat_schedule = {
-    "jobs": {"task": "jobs.tasks.tick", "schedule": TICK_S, "options": _expires},
-    "drivers": {"task": "jobs.tasks.launch_tick", "schedule": TICK_S, "options": _expires},
-    "checkpoints": {"task": "checkpoints.tasks.tick", "schedule": TICK_S, "options": _expires},
-    "storage": {"task": "checkpoints.tasks.storage_tick", "schedule": TICK_S, "options": _expires},
-    "sweep": {"task": "jobs.tasks.sweep", "schedule": SWEEP_S, "options": _expires},
+    "jobs": {"task": "jobs.tasks.tick", "schedule": SteadySchedule(TICK_S), "options": _expires},
+    "drivers": {
+        "task": "jobs.tasks.launch_tick",
+        "schedule": SteadySchedule(TICK_S),
+        "options": _expires,
+    },
+    "checkpoints": {
+        "task": "checkpoints.tasks.tick",
+        "schedule": SteadySchedule(TICK_S),
+        "options": _expires,
+    },
+    "storage": {
+        "task": "checkpoints.tasks.storage_tick",
+        "schedule": SteadySchedule(TICK_S),
+        "options": _expires,
+    },
+    "sweep": {"task": "jobs.tasks.sweep", "schedule": SteadySchedule(SWEEP_S), "options": _expires},
     "checkpoint-sweep": {
         "task": "checkpoints.tasks.sweep",
-        "schedule": SWEEP_S,
+        "schedule": SteadySchedule(SWEEP_S),
         "options": _expires,
     },
 }

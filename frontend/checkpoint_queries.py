@@ -24,8 +24,9 @@ from django.db.models import (
 
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.verdict_facts import Gate
+from controlplane import clock
 from frontend.alignment import Channel
-from frontend.queries import COMPLETED_ONCE, UNSETTLED, DatabaseNow
+from frontend.queries import COMPLETED_ONCE, UNSETTLED
 from jobs.models import Operation, Subtask
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
@@ -94,7 +95,7 @@ def found(job_id: str, number: int) -> Checkpoint | None:
         Checkpoint.objects.filter(job=job_id, number=number)
         .select_related("savepoint", "savepoint__created_by", "parent")
         .annotate(
-            now=DatabaseNow(),
+            now=clock.DatabaseNow(),
             previous_number=Subquery(earlier.values("number")[:1]),
             next_number=Subquery(later.values("number")[:1]),
         )

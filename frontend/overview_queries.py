@@ -30,7 +30,8 @@ from django.db.models.functions import Cast, Greatest, JSONObject
 from django.db.models.lookups import Exact, IsNull, LessThan
 
 from checkpoints.models import Checkpoint
-from frontend import attention, queries
+from controlplane import clock
+from frontend import attention
 from frontend.overview_filters import STATUSES, Group, Wanted
 from frontend.overview_sparkline import SHOWN, Point
 from jobs.models import (
@@ -73,7 +74,7 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> QuerySet[Job]:
     rows = (
         Job.objects.defer("options", "spark_conf", "settings", "restart_state")
         .annotate(
-            now=queries.DatabaseNow(),
+            now=clock.DatabaseNow(),
             driver_status=_newest(Driver, "status"),
             driver_heard_at=_newest(Driver, "heard_at"),
             driver_created_at=_newest(Driver, "created_at"),
@@ -105,7 +106,7 @@ def _completed(field: str) -> Subquery:
 
 def _urgency(silent_after: timedelta) -> Case:
     """The conditions of ``attention.of``, for the database; a test compares the two."""
-    now = queries.DatabaseNow()
+    now = clock.DatabaseNow()
     is_running = Q(status=JobStatus.RUNNING)
     settled = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
     newest_settled = Subquery(settled.order_by("-number").values("status")[:1])

@@ -12,11 +12,9 @@ from django.db.models import (
     BigIntegerField,
     BooleanField,
     Count,
-    DateTimeField,
     ExpressionWrapper,
     F,
     FloatField,
-    Func,
     Max,
     Min,
     OuterRef,
@@ -30,6 +28,7 @@ from django.db.models.functions import Cast, JSONObject
 
 from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
 from checkpoints.verdict_facts import Gate
+from controlplane import clock
 from frontend.alignment import NOTHING_ALIGNED, Aligned
 from frontend.graph_state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
 from frontend.history import Window
@@ -67,20 +66,13 @@ COMPLETED_ONCE = (
 )
 
 
-class DatabaseNow(Func):
-    """The database's clock in a query that is made anyway."""
-
-    function = "clock_timestamp"
-    output_field = DateTimeField()
-
-
 def job_with_now(job_id: str) -> Job | None:
     """The job with its coordinator's due times, the newest exception's id, and ``now``."""
     return (
         Job.objects.select_related("coordinator")
         .defer("coordinator__state", "options", "spark_conf", "settings", "restart_state")
         .annotate(
-            now=DatabaseNow(),
+            now=clock.DatabaseNow(),
             newest_exception=Subquery(
                 JobException.objects.filter(job=OuterRef("pk"))
                 .order_by("-at", "-id")
@@ -287,7 +279,7 @@ def settled_within(job_id: str, window: Window) -> list[Checkpoint]:
     # The newest by number first: a condition on their time alone would walk through all of them.
     newest = Checkpoint.objects.filter(pk__in=rows.values("pk")[:HISTORY_MAX])
     return list(
-        newest.filter(triggered_at__gt=DatabaseNow() - Value(window.span)).order_by("-number")
+        newest.filter(triggered_at__gt=clock.DatabaseNow() - Value(window.span)).order_by("-number")
     )
 
 

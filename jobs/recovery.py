@@ -41,6 +41,7 @@ _SPEAKING = (DriverStatus.STARTING, DriverStatus.RUNNING)
 
 def tick() -> None:
     """Do everything that is due now."""
+    clock.look()
     relaunch_due()
     cancel_due()
     lose_silent()

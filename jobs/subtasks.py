@@ -8,6 +8,7 @@ from operator import or_
 
 from django.db.models import Q
 
+from controlplane import clock
 from jobs import rates
 from jobs.drivers import SUBTASK_ENDS
 from jobs.models import Job, Subtask
@@ -75,7 +76,7 @@ class Subtasks:
             return
         row.aligning = {
             "checkpoint": event.checkpoint_id,
-            "since_ms": event.since_ms,
+            "since_ms": clock.to_ms(self._now) - round(event.waited_ms),  # By this clock.
             "waited_ms": event.waited_ms,
             "gates": [
                 {
@@ -96,7 +97,7 @@ class Subtasks:
         if row is None:
             return
         row.stall = {
-            "since_ms": event.since_ms,
+            "since_ms": clock.to_ms(self._now) - round(event.stalled_ms),
             "stalled_ms": event.stalled_ms,
             "stack": storable(event.stack),
         }

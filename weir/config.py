@@ -114,9 +114,10 @@ class RestartConfig:
 class ChannelConfig:
     """Bounds of what is under way between subtasks."""
 
-    # A slice is what a subtask does between two looks at the world: about this long by its own
-    # measured cost, and at most this many rows. Four times fewer rows cost a running aggregate half
-    # its speed, which was measured; the time keeps slow functions responsive.
+    # A slice is what a subtask does between two looks at the world: about this long by the
+    # processor time that it measures (weir.runtime.slice_size), and at most this many rows. Four
+    # times fewer rows cost a running aggregate half its speed, which was measured; the time keeps
+    # slow functions responsive.
     batch_rows_max: int = 32_768
     slice_target_ms: float = 5.0
     frame_bytes_max: int = 1 << 20

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce
 
 from checkpoints.models import Checkpoint
+from controlplane import clock
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus
 
@@ -34,7 +35,7 @@ def with_checkpoints(jobs: QuerySet[Job]) -> QuerySet[Job]:
             0,
         ),
         next_checkpoint_at=F("coordinator__next_trigger_at"),
-        read_at=Now(),
+        read_at=clock.DatabaseNow(),
     )
 
 

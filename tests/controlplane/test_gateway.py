@@ -37,6 +37,9 @@ def job(web: Web, redis: Redis) -> Job:
     return job
 
 
+NO_COMMANDS = {"commands": [], "sent_at_ms": None}
+
+
 def post(
     web: Web, body: bytes | Iterator[bytes] = EMPTY, *, job_id: str = "orders-1", **headers: str
 ) -> Answer:
@@ -189,12 +192,12 @@ def test_another_method_is_not_allowed(web: Web, job: Job) -> None:
 
 def test_without_commands_the_answer_is_empty(web: Web, job: Job) -> None:
     answer = poll(web)
-    assert (answer.status, answer.json) == (200, {"commands": []})
+    assert (answer.status, answer.json) == (200, NO_COMMANDS)
 
 
 def test_a_poll_waits_as_long_as_it_says(web: Web, job: Job) -> None:
     started = time.monotonic()
-    assert poll(web, wait=0.7).json == {"commands": []}
+    assert poll(web, wait=0.7).json == NO_COMMANDS
     assert 0.7 <= time.monotonic() - started < 5
 
 
@@ -281,7 +284,7 @@ def test_open_polls_end_when_the_process_is_told_to(
         waiting = [threads.submit(poll, web, 0, 30) for _ in range(5)]
         until(lambda: web.metric("weir_web_command_polls") == 5, "all polls wait")
         assert web.terminate() < 5
-        assert [answer.result().json for answer in waiting] == [{"commands": []}] * 5
+        assert [answer.result().json for answer in waiting] == [NO_COMMANDS] * 5
 
 
 def test_the_database_being_away_is_said_and_survived(

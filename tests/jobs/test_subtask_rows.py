@@ -1,9 +1,11 @@
 """What subtasks report becomes rows: rates, alignments in progress, calls that do not end."""
 
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
+from controlplane import clock
 from jobs.models import Job, Subtask
 from tests.checkpoints.line import Line
 from tests.jobs.builders import (
@@ -24,10 +26,10 @@ from weir.protocol.messages import AlignmentProgress, GateProgress, SubtaskMetri
 pytestmark = pytest.mark.django_db
 
 STACK = '  File "pipeline.py", line 3, in look_up\n    time.sleep(3)\n'
-STALL = {"since_ms": 1_700, "stalled_ms": 1_250.5, "stack": STACK}
+STALL = {"since_ms": ANY, "stalled_ms": 1_250.5, "stack": STACK}
 ALIGNING = {
     "checkpoint": 7,
-    "since_ms": 1_600,
+    "since_ms": ANY,
     "waited_ms": 251.5,
     "gates": [
         {
@@ -209,3 +211,21 @@ def test_a_batch_reads_the_rows_that_it_tells_of(monkeypatch: pytest.MonkeyPatch
     apply(job, metrics("sink-7", 2), metrics("sink-9", 2))
     assert sorted(row.index for row in read) == [7, 9]
     assert told(job, "sink-7")[0]["busy"] == 0.25
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])
+def test_since_when_is_told_by_this_clock_whatever_the_workers_is(ahead_ms: int) -> None:
+    """Else a call under way has returned an hour ago, or has yet to begin."""
+    job = running()
+    sent_ms = clock.now_ms()
+    since_ms = sent_ms + ahead_ms - 1_250
+    stall = SubtaskStalled(AttemptNumber(1), subtask("sink-1"), since_ms, 1_250.5, STACK)
+    aligning = AlignmentProgress(
+        AttemptNumber(1), CheckpointId(7), subtask("sink-0"), since_ms, 251.5, ()
+    )
+    apply(job, stall, aligning)
+    applied_ms = clock.now_ms()
+    told = row(job, "sink-1").stall["since_ms"] + 1_250.5
+    assert sent_ms - 2 <= told <= applied_ms + 2
+    told = row(job, "sink-0").aligning["since_ms"] + 251.5
+    assert sent_ms - 2 <= told <= applied_ms + 2

@@ -24,6 +24,9 @@ class ManualClock:
     def monotonic_ns(self) -> int:
         return self.ms * 1_000_000
 
+    def thread_ns(self) -> int:
+        return self.ms * 1_000_000
+
 
 class ListState:
     def __init__(self, items: list[Any], mode: str) -> None:

@@ -89,6 +89,7 @@ class StandIn:
         self.accidents: deque[str] = deque()
         self.fenced = ""
         self.refusal: tuple[int, str] | None = None  # For every request.
+        self.sent_at_ms: int | None = None  # Its clock, as commands leave.
         self.repeats = False  # Answers polls with commands that were taken, too.
         self.problem = ""  # What went wrong here.
         self.is_stopping = False
@@ -188,7 +189,7 @@ class StandIn:
                 self.changed.wait(left)
             if self.repeats:
                 found = [*self.coordination.commands[:2], *found]
-            return CommandBatch(tuple(found))
+            return CommandBatch(tuple(found), self.sent_at_ms)
 
     def of(self, kind: Any) -> list[Any]:
         """The events of one kind, in order."""

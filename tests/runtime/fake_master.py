@@ -137,6 +137,7 @@ class FakeMaster:
         attempt: int = 1,
         *addresses: Address,
         max_parallelism: tuple[tuple[OperatorId, int], ...] = (),
+        sent_at_ms: int | None = None,
     ) -> None:
         deploy = Deploy(
             attempt=AttemptNumber(attempt),
@@ -148,6 +149,7 @@ class FakeMaster:
             restored_directory="",
             restores=(),
             max_parallelism=max_parallelism,
+            sent_at_ms=sent_at_ms,
         )
         self.send(worker, deploy)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.common.batch import Batch
+from weir.common.clock import Clock
 from weir.common.typeinfo import TypeInformation
 from weir.graph.key_groups import key_group_range
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
@@ -27,6 +28,9 @@ class ManualClock:
         return self.ms
 
     def monotonic_ns(self) -> int:
+        return self.ms * 1_000_000
+
+    def thread_ns(self) -> int:
         return self.ms * 1_000_000
 
 
@@ -77,6 +81,7 @@ class Harness:
         parallelism: int = 1,
         restored: Iterable[StateHandle] = (),
         parameters: dict[str, str] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         groups = key_group_range(MAX_PARALLELISM, parallelism, index)
         self.operator = factory()
@@ -103,7 +108,7 @@ class Harness:
             key_groups=groups,
             output=self.output,
             state=self.state,
-            clock=self.clock,
+            clock=clock or self.clock,
             parameters=parameters or {},
             checkpointing=True,
             deliver=lambda checkpoint_id, rows: None,

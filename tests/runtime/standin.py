@@ -11,11 +11,11 @@ import threading
 import time
 from typing import Any
 
+from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, JobId, OperatorId, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.deployment import Deploy, StopProcess
 from weir.protocol.elements import Watermark
 from weir.protocol.lifecycle import SubtaskStatus
@@ -73,6 +73,7 @@ class StandInWorker:
         self._slot_index = slot_index
         self._transport = transport
         self._reporter = reporter
+        self._clock = clock
 
     def handle(self, item: InboxItem) -> None:
         match item:
@@ -89,6 +90,8 @@ class StandInWorker:
 
     def _deploy(self) -> None:
         match self._behaviour:
+            case "tell_the_time":
+                self._tell({"now_ms": self._clock.now_ms()})
             case "raise":
                 raise RuntimeError("the stand-in was told to raise")
             case "hold_the_interpreter":

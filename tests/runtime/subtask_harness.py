@@ -177,8 +177,11 @@ class SubtaskHarness:
         checkpointing: bool = True,
         store: CheckpointStore | None = None,
         inline_max_bytes: int = 20_000,
+        alignment_timeout_ms: int | None = None,
+        clock: ManualClock | None = None,
+        credit_bytes: int = 1_000,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.granted = 0
         self.reports = Reports()
         self.snapshots = SnapshotQueue()
@@ -188,8 +191,9 @@ class SubtaskHarness:
             interval_ms=1_000 if checkpointing else None,
             mode=mode,
             inline_max_bytes=inline_max_bytes,
+            alignment_timeout_ms=alignment_timeout_ms,
         )
-        bounds = ChannelConfig(credit_bytes=1_000, batch_credit_bytes=0)
+        bounds = ChannelConfig(credit_bytes=credit_bytes, batch_credit_bytes=0)
         config = JobConfig(checkpoints=checkpoints, channels=bounds)
         self.operator = Passing()
         operator: Operator = source or head or self.operator
@@ -216,7 +220,7 @@ class SubtaskHarness:
             [0],
             [gate],
             output,
-            None if source else make_handler(tuple(inputs.channels), mode, None),
+            None if source else make_handler(tuple(inputs.channels), mode, alignment_timeout_ms),
             config=config,
             clock=self.clock,
             reporter=self.reports,

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.builders import ack, subtask
+from tests.builders import ack, barrier, subtask
 from tests.runtime.control_plane import JOB, TOKEN, StandIn, control_plane
+from tests.runtime.operator_harness import ManualClock
 from weir.errors import ConfigError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.events import Notice
@@ -23,6 +24,7 @@ from weir.protocol.messages import (
     SubtaskChanged,
     SubtaskMetrics,
     SubtaskStalled,
+    TriggerCheckpoint,
 )
 from weir.runtime import gateway as production
 from weir.runtime.gateway import Gateway, GatewayAddress
@@ -536,3 +538,21 @@ def _soon(holds: Callable[[], bool], timeout_s: float) -> bool:
             return False
         threading.Event().wait(0.02)
     return True
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])
+def test_a_trigger_is_as_old_as_it_was_for_the_control_plane(
+    control: StandIn, ahead_ms: int
+) -> None:
+    """Whose clock may be another: a start delay of an hour would be told, or none at all."""
+    clock, heard = ManualClock(), Heard()
+    triggered_ms = clock.now_ms() + ahead_ms
+    control.sent_at_ms = triggered_ms + 40
+    with driver(control, heard, clock=clock):
+        control.command(
+            TriggerCheckpoint(AttemptNumber(1), barrier(1, triggered_at_ms=triggered_ms), ())
+        )
+        heard.wait_for(lambda: heard.commands)
+    (command,) = heard.commands
+    assert isinstance(command, TriggerCheckpoint)
+    assert command.barrier.triggered_at_ms == clock.now_ms() - 40

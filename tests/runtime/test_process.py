@@ -67,6 +67,17 @@ def test_workers_of_two_slots_exchange_elements(master: FakeMaster) -> None:
         assert details == [{"closed": True}] * 2  # And nobody found a connection broken.
 
 
+def test_a_worker_goes_by_the_clock_of_its_driver(master: FakeMaster) -> None:
+    """Which was started before somebody set the machine's clock, a day ago."""
+    drivers_ms = time.time_ns() // 1_000_000 - 86_400_000
+    with supervisor(master, 0):
+        slot = master.accept_slot(program(exchange_graph(1), behaviour="tell_the_time"), 0)
+        worker, ready = master.start_worker(slot)
+        master.deploy(worker, 1, ready.address, sent_at_ms=drivers_ms)
+        _, changed = master.expect(SubtaskChanged)
+        assert 0 <= changed.details["now_ms"] - drivers_ms < 3_600_000
+
+
 def test_a_killed_peer_is_a_broken_connection(master: FakeMaster) -> None:
     with supervisor(master, 0), supervisor(master, 1):
         workers = []

@@ -100,12 +100,13 @@ class Managed(JobHarness):
     def __init__(self, *, tells_records: bool = True, **settings: Any) -> None:
         checkpoints = settings.pop("checkpoints", {})
         self.control = Distant(tells_records=tells_records, **checkpoints)
+        self.ahead_ms = 0  # The control plane's clock, of this one.
         super().__init__(control=self.control, checkpoints=checkpoints, **settings)
 
     def go_up(self) -> None:
         """What was posted arrives."""
         while self.control.up:
-            self.control.fold(self.control.up.popleft(), self.clock.ms)
+            self.control.fold(self.control.up.popleft(), self.clock.ms + self.ahead_ms)
 
     def go_down(self, *kinds: type) -> None:
         """Commands arrive; with kinds, only those before the first of another kind."""
@@ -797,3 +798,35 @@ def test_a_job_that_an_earlier_driver_finished_ends_for_the_control_plane_too() 
     assert job.status is JobStatus.FINISHED
     assert job.deploys == []
     assert job.statuses[-1] == "finished"
+
+
+def test_one_checkpoint_has_one_barrier_however_long_each_command_took() -> None:
+    """Subtasks that lost their last input are triggered later, with what came by another way."""
+    job = managed()
+    number = job.triggered()
+    (first,) = job.told(TriggerCheckpoint)[-1:]
+    later = replace(first, barrier=replace(first.barrier, triggered_at_ms=12_345))
+    job.master.on_command(later)
+    assert job.told(TriggerCheckpoint)[-1] == first
+    assert first.barrier.checkpoint_id == number
+
+
+@pytest.mark.parametrize("tells_records", [True, False])
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_a_checkpoint_takes_as_long_as_it_does_though_the_control_planes_clock_is_another(
+    ahead_ms: int, tells_records: bool
+) -> None:
+    job = Managed(tells_records=tells_records)
+    job.ahead_ms = ahead_ms
+    job.running()
+    job.go_up()
+    job.control.fold(CheckpointRequested("now"), job.clock.ms + ahead_ms)
+    job.go_down()
+    job.clock.ms += 250
+    job.acknowledge(1)
+    job.settle()
+    (settled,) = [event for event in job.events if isinstance(event, CheckpointSettled)]
+    assert settled.duration_ms == 250
+    manifest = job.stored(1)
+    assert isinstance(manifest, Manifest)
+    assert manifest.completed_ms - manifest.triggered_ms == 250

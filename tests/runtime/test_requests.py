@@ -8,7 +8,15 @@ import pytest
 from weir.errors import ProtocolError, StorageError
 from weir.ids import JobId
 from weir.protocol.elements import CheckpointKind
-from weir.runtime.requests import ANSWER_KEPT_MS, NEW_MAX, Answer, Mailbox, SavepointRequest
+from weir.runtime import requests
+from weir.runtime.requests import (
+    ANSWER_KEPT_MS,
+    FRESH_MS,
+    NEW_MAX,
+    Answer,
+    Mailbox,
+    SavepointRequest,
+)
 from weir.storage.layout import JobLayout
 from weir.storage.memory import MemoryStore
 
@@ -74,6 +82,40 @@ def test_a_withdrawn_request_is_not_taken_and_nobody_is_answered() -> None:
     post.asker.withdraw("r1")
     post.driver.answer("r1", DONE)
     assert post.files == []
+
+
+@pytest.mark.parametrize("asker_is_ahead_ms", [-3_600_000, 3_600_000])
+def test_a_request_that_comes_while_the_driver_looks_is_taken_whatever_the_clocks_say(
+    asker_is_ahead_ms: int,
+) -> None:
+    post = Post()
+    now_ms = 10_000_000
+    assert post.driver.take(now_ms) == []
+    asked = replace(ASKED, expires_ms=now_ms + asker_is_ahead_ms + 60_000)
+    post.asker.post(asked)
+    assert post.driver.take(now_ms + FRESH_MS) == [asked]
+
+
+def test_a_leftover_that_expired_while_no_driver_looked_is_refused() -> None:
+    post = Post()
+    assert post.driver.take(0) == []
+    post.asker.post(ASKED)
+    assert post.driver.take(FRESH_MS + 1) == []
+    answer = post.asker.await_answer("r1")
+    assert answer is not None
+    assert "expired" in answer.error
+
+
+def test_requests_that_one_look_left_over_may_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver begins to look, and more leftovers lie there than it takes at once."""
+    monkeypatch.setattr(requests, "NEW_MAX", 1)
+    post = Post()
+    for name in ("r1", "r2"):
+        post.asker.post(replace(ASKED, request_id=name))
+    assert post.driver.take(5_000) == []
+    assert post.driver.take(5_500) == []
+    assert post.asker.await_answer("r1") is not None
+    assert post.asker.await_answer("r2") is not None
 
 
 def test_an_expired_request_is_removed_and_answered_with_advice() -> None:

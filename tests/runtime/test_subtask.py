@@ -3,9 +3,13 @@
 import pytest
 
 from tests.builders import barrier
-from tests.runtime.subtask_harness import Counting, SubtaskHarness
+from tests.runtime.gate_harness import records
+from tests.runtime.operator_harness import ManualClock
+from tests.runtime.subtask_harness import Counting, Passing, SubtaskHarness
+from weir.common.batch import Batch
 from weir.config import CheckpointingMode
-from weir.ids import CheckpointId
+from weir.ids import ChannelId, CheckpointId
+from weir.operators.base import Poll, SourceOperator
 from weir.protocol.elements import (
     MAX_WATERMARK_MS,
     CancelCheckpoint,
@@ -13,7 +17,7 @@ from weir.protocol.elements import (
     Watermark,
     WatermarkIdle,
 )
-from weir.runtime.subtask import Progress, SliceSize
+from weir.runtime.subtask import Progress
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)
 LAST = Watermark(MAX_WATERMARK_MS)
@@ -294,14 +298,77 @@ def test_closing_goes_on_past_an_operator_that_fails_to(monkeypatch: pytest.Monk
     assert [str(error) for error in errors] == ["gone"]
 
 
-def test_a_slice_shrinks_at_once_and_grows_slowly() -> None:
-    size = SliceSize(rows_max=1_000, target_ms=1.0)
-    size.measured(1_000, 10_000_000)  # 10 µs each: 100 of them take 1 ms.
-    assert size.rows == 100
-    size.measured(100, 100_000)  # Ten times faster.
-    assert 100 < size.rows < 200
+# Time.
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
+def test_an_alignment_times_out_though_the_trigger_came_from_a_clock_that_is_ahead(
+    ahead_ms: int,
+) -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=500)
+    now = harness.clock.now_ms()
+    harness.give(0, barrier(1, triggered_at_ms=now + ahead_ms, alignment_timeout_ms=500))
+    assert harness.subtask.next_timer_ms() == now + 500
+
+
+class SleepyClock(ManualClock):
+    """A function sleeps by it: time passes, and no work is done."""
+
+    def thread_ns(self) -> int:
+        return 0
+
+
+class Sleepy(Passing):
+    """Takes 12 ms a record to wait for an answer."""
+
+    def __init__(self, clock: SleepyClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.slices: list[int] = []
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        self.slices.append(len(batch))
+        self.clock.ms += 12 * len(batch)
+
+
+class SleepyNumbers(SourceOperator):
+    """A source whose generator function waits for each record."""
+
+    def __init__(self, clock: SleepyClock) -> None:
+        self.clock = clock
+
+    def poll(self, records_max: int) -> Poll:
+        self.clock.ms += 12 * records_max
+        self.ctx.output.emit(Batch.of_rows(list(range(records_max))))
+        return Poll.MORE
+
+
+def test_a_barrier_passes_a_function_that_sleeps() -> None:
+    """It comes by one channel while thousands of records wait on the other."""
+    clock = SleepyClock()
+    harness = SubtaskHarness(clock=clock, mode=CheckpointingMode.AT_LEAST_ONCE)
+    operator = Sleepy(clock)
+    operator.open(harness.operator.ctx)
+    harness.subtask._head = operator
+    rows = [str(number) for number in range(1_000)]
+    harness.subtask.inputs.deliver(ChannelId(0), records(*rows))
+    longest = 0
+    for number in range(1, 20):
+        harness.subtask.inputs.deliver(ChannelId(1), barrier(number))
+        since, known = clock.ms, harness.subtask._alignment
+        while known.first_ns(CheckpointId(number)) is None:
+            assert harness.subtask.step() is Progress.WORKED
+        longest = max(longest, clock.ms - since)
+    assert len(operator.slices) >= 18  # Each time there were records to be processed first.
+    assert longest <= 150
+
+
+def test_a_trigger_reaches_a_source_that_sleeps() -> None:
+    clock = SleepyClock()
+    harness = SubtaskHarness(source=SleepyNumbers(clock), clock=clock, credit_bytes=1 << 20)
+    longest = 0
     for _ in range(50):
-        size.measured(100, 100_000)
-    assert size.rows >= 990
-    size.measured(1, 10**12)
-    assert size.rows == 1
+        since = clock.ms
+        assert harness.subtask.step() is Progress.WORKED
+        longest = max(longest, clock.ms - since)
+    assert 0 < longest <= 150

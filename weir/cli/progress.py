@@ -7,7 +7,6 @@ the pipeline's output above it, elsewhere the lines alone. It ends with the job.
 
 import io
 import sys
-import time
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Event, Lock, Thread
@@ -19,6 +18,7 @@ from rich.live import Live
 from weir.cli.job_view import JobView
 from weir.cli.plain import PlainLog, introduction, memory_warning, summary
 from weir.cli.table import render
+from weir.common.clock import SystemClock
 from weir.protocol.events import JobEvent
 
 PERIOD_S = 0.25
@@ -34,12 +34,15 @@ class Progress:
         view: JobView,
         file: IO[str] | None = None,
         *,
-        now_ms: Callable[[], float] = lambda: time.time() * 1_000,
+        now_ms: Callable[[], float] | None = None,
     ) -> None:
-        """Show on ``file``, standard error by default; as a table if it is a terminal."""
+        """Show on ``file``, standard error by default; as a table if it is a terminal.
+
+        ``now_ms`` is the clock of the job, whose events carry its times.
+        """
         self._view = view
         self._log = PlainLog(view)
-        self._now_ms = now_ms
+        self._now_ms = now_ms or SystemClock().now_ms
         self._lock = Lock()
         self._lines: deque[str] = deque(maxlen=_LINES_WAITING_MAX)
         self._stop = Event()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from weir.common.batch import Batch
+from weir.common.clock import Clock
 from weir.common.inferred_schema import InferredSchema
 from weir.errors import SchemaError
 from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
@@ -41,16 +42,6 @@ class Output(Protocol):
 
     def emit_idle(self) -> None:
         """Say that event time should not wait for this subtask until it emits again."""
-
-
-class Clock(Protocol):
-    """Time as the subtask sees it; a seeded one in simulations."""
-
-    def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
-
-    def monotonic_ns(self) -> int:
-        """For measuring; never crosses processes."""
 
 
 @dataclass(slots=True)
@@ -153,11 +144,11 @@ class Operator(ABC):
         return 0
 
     def next_timer_ms(self) -> int | None:
-        """When ``on_processing_time`` is due next (wall clock), or None."""
+        """When ``on_processing_time`` is due next (by ``Clock.now_ms``), or None."""
         return None
 
     def on_processing_time(self, now_ms: int) -> None:
-        """The wall clock passed ``next_timer_ms``."""
+        """The clock passed ``next_timer_ms``."""
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         """Emit everything held back; it belongs before the barrier."""

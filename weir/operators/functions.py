@@ -193,7 +193,13 @@ class TimerService(ABC):
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """The wall clock, milliseconds."""
+        """The time of the job's clock, milliseconds since the epoch.
+
+        It is the wall clock of the driver when that started, and what has passed since: setting
+        a machine's clock moves it neither back nor ahead, so that a timer a minute from now is
+        due in a minute. Flink reads the wall clock itself, and there a timer would wait for as
+        long as it was set back. The next driver starts from the wall clock again.
+        """
 
     @abstractmethod
     def current_watermark(self) -> int:
@@ -280,7 +286,7 @@ class BatchProcessFunction(Function):
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The wall clock, milliseconds."""
+            """The time of the job's clock, milliseconds; setting a machine's clock moves it not."""
 
     @abstractmethod
     def process_batch(
@@ -309,7 +315,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY]):
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The wall clock, milliseconds."""
+            """The time of the job's clock, milliseconds; setting a machine's clock moves it not."""
 
         @abstractmethod
         def current_watermark(self) -> int:

@@ -198,6 +198,8 @@ class Deploy:
     # The restored savepoint was taken to stop the job, and the job is meant to end: commit and
     # finish.
     completes_stop: bool = False
+    # The driver's clock, by which the worker process goes from then on. None: by its own.
+    sent_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

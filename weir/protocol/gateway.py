@@ -126,3 +126,6 @@ class CommandBatch:
     """Commands in the order in which they are to be carried out; none where the wait was over."""
 
     commands: tuple[NumberedCommand, ...]
+    # The control plane's clock as this left, by which a trigger tells its age: the driver's clock
+    # may be another. None where there is no command.
+    sent_at_ms: int | None = None

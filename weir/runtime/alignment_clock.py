@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from weir.common.clock import Clock
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.alignment import PENDING_MAX
 from weir.protocol.elements import CheckpointBarrier
 from weir.protocol.messages import (

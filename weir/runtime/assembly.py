@@ -8,12 +8,13 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weir.common.clock import Clock
 from weir.config import CheckpointingMode, JobConfig
 from weir.graph.key_groups import key_group_range
 from weir.graph.logical import Edge
 from weir.graph.physical import Chain, ExecutionGraph
 from weir.ids import CheckpointId, OperatorId, SubtaskId
-from weir.operators.base import Clock, Operator, OperatorContext
+from weir.operators.base import Operator, OperatorContext
 from weir.protocol.deployment import Delivered, Deploy, OperatorRestore
 from weir.protocol.unaligned import make_handler
 from weir.runtime.gates import InputGates, OutputGate

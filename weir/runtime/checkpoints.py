@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, assert_never
 
+from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.errors import StorageError
 from weir.graph.physical import ExecutionGraph
@@ -30,7 +31,6 @@ from weir.ids import (
     StateHandle,
     SubtaskId,
 )
-from weir.operators.base import Clock
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import (
@@ -434,7 +434,9 @@ class CheckpointRunner:
                 self._answer(request.request_id, completed)
                 self._use_claim(completed)
             case RecordAborted(pending, reason, cause):
-                duration = now - pending.barrier.triggered_at_ms
+                # By this clock where the coordinator's is another.
+                since_ms = self._open.get(pending.checkpoint_id, pending.barrier.triggered_at_ms)
+                duration = max(0, now - since_ms)
                 self._tell_settled(
                     CheckpointSettled(now, pending.checkpoint_id, duration, reason, cause)
                 )
@@ -536,7 +538,8 @@ class CheckpointRunner:
         if self._remote is not None:
             _drop_oldest(self._source_records, REMEMBERED_MAX)
             _drop_oldest(self._written, REMEMBERED_MAX)
-        manifest = dump(self._manifest(pending, acks))
+        took_ms = max(0, self._clock.now_ms() - since_ms)
+        manifest = dump(self._manifest(pending, acks, took_ms))
         path, target = self._layout.manifest(checkpoint_id), pending.barrier.options.target
 
         def work() -> None:
@@ -660,7 +663,9 @@ class CheckpointRunner:
                 total[subtask.operator] += ack.metrics.records
         return {str(uid): count for uid, count in total.items()}
 
-    def _manifest(self, pending: PendingCheckpoint, acks: dict[SubtaskId, OperatorAck]) -> Manifest:
+    def _manifest(
+        self, pending: PendingCheckpoint, acks: dict[SubtaskId, OperatorAck], took_ms: int
+    ) -> Manifest:
         return Manifest(
             job_id=self._job_id,
             job_name=self._plan.graph.name,
@@ -669,7 +674,7 @@ class CheckpointRunner:
             kind=pending.kind,
             attempt=pending.attempt,
             triggered_ms=pending.barrier.triggered_at_ms,
-            completed_ms=self._clock.now_ms(),
+            completed_ms=pending.barrier.triggered_at_ms + took_ms,  # One clock for both.
             versions=self._versions,
             operators=tuple(
                 OperatorSummary(

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from weir.common.clock import Clock
 from weir.config import CheckpointConfig
 from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol import coordinator
 from weir.protocol.coordinator import CoordinatorState
-from weir.protocol.elements import CheckpointKind
+from weir.protocol.elements import CheckpointBarrier, CheckpointKind
 from weir.protocol.failures import DECLINE_REASONS
 from weir.protocol.lifecycle import FailureReason
 from weir.protocol.messages import (
@@ -150,11 +150,16 @@ class LocalCoordination:
 class _UnderWay:
     """A checkpoint that was triggered here and is not settled as far as known here."""
 
-    kind: CheckpointKind
-    triggered_at_ms: int  # When the command came, by the clock of this machine.
+    barrier: CheckpointBarrier
+    received_at_ms: int  # When the command came.
     look_at_ms: int  # When it took too long.
     missing: set[SubtaskId] = field(repr=False)
     is_written: bool = False  # Its manifest was asked for.
+
+    @property
+    def kind(self) -> CheckpointKind:
+        """What is taken."""
+        return self.barrier.options.kind
 
 
 class RemoteCoordination:
@@ -302,14 +307,18 @@ class RemoteCoordination:
         checkpoint_id = command.barrier.checkpoint_id
         if command.attempt != self._attempt or self._plan is None:
             return
-        if checkpoint_id not in self._under_way:
+        known = self._under_way.get(checkpoint_id)
+        if known is not None:
+            # One checkpoint, one barrier: the way here takes another time each time.
+            command = replace(command, barrier=known.barrier)
+        else:
             if checkpoint_id <= self._newest_id:
                 return  # It is settled.
             now = self._clock.now_ms()
             self._newest_id = checkpoint_id
             self._under_way[checkpoint_id] = _UnderWay(
-                kind=command.barrier.options.kind,
-                triggered_at_ms=now,
+                barrier=command.barrier,
+                received_at_ms=now,
                 look_at_ms=now + self._config.timeout_ms,
                 missing=set(self._plan.to_acknowledge()),
             )
@@ -329,7 +338,7 @@ class RemoteCoordination:
             f"missing: {', '.join(map(str, sorted(known.missing)[:5]))}"
         )
         told = CheckpointAborted(self._attempt, checkpoint_id, self._latest_completed_id)
-        self._hands.give_up(told, known.triggered_at_ms, reason, cause)
+        self._hands.give_up(told, known.received_at_ms, reason, cause)
         attempt = self._attempt
         self._control.post(CheckpointGivenUp(attempt, checkpoint_id, reason, cause))
         if known.kind is CheckpointKind.STOP_DRAIN:

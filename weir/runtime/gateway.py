@@ -25,7 +25,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from http.client import HTTPException
 from itertools import islice
@@ -35,6 +35,7 @@ from urllib.parse import quote, urlsplit
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
+from weir.common.clock import Clock, SystemClock
 from weir.errors import ConfigError, ProtocolError
 from weir.ids import JobId, SubtaskId
 from weir.protocol.gateway import (
@@ -51,6 +52,7 @@ from weir.protocol.messages import (
     Measurement,
     SubtaskMetrics,
     SubtaskStalled,
+    TriggerCheckpoint,
 )
 from weir.protocol.wire import encode, from_wire
 
@@ -131,12 +133,14 @@ class Gateway:
         address: GatewayAddress,
         listener: GatewayListener,
         *,
+        clock: Clock | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         poll_wait_s: int = POLL_WAIT_S,
         unknown_max_s: float = UNKNOWN_MAX_S,
     ) -> None:
         self._address = address
         self._listener = listener
+        self._clock = clock or SystemClock()
         self._heartbeat_s = heartbeat_s
         self._poll_wait_s = poll_wait_s
         self._unknown_max_s = unknown_max_s
@@ -433,9 +437,17 @@ class Gateway:
         for numbered in batch.commands:
             if numbered.number > self._taken and not self._has_ended:
                 self._taken = numbered.number
-                self._listener.on_command(numbered.command)
+                self._listener.on_command(self._dated(numbered.command, batch.sent_at_ms))
                 took = True
         return took
+
+    def _dated(self, command: DriverCommand, sent_at_ms: int | None) -> DriverCommand:
+        """The command with a trigger's time by this driver's clock, as old as it was when sent."""
+        if not isinstance(command, TriggerCheckpoint) or sent_at_ms is None:
+            return command
+        age_ms = max(0, sent_at_ms - command.barrier.triggered_at_ms)
+        barrier = replace(command.barrier, triggered_at_ms=self._clock.now_ms() - age_ms)
+        return replace(command, barrier=barrier)
 
     # Both.
 

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
+from weir.common.clock import Clock, SystemClock
 from weir.config import JobConfig
 from weir.errors import InternalError
 from weir.graph.logical import JobGraph
@@ -54,7 +55,6 @@ from weir.runtime.ports import (
     ElementArrived,
     InboxItem,
 )
-from weir.runtime.process import SystemClock
 from weir.runtime.recovery import RestoreRequest
 from weir.runtime.versions import installed_versions
 from weir.runtime.worker import Worker
@@ -66,14 +66,8 @@ HOST = "in-process"
 SIGKILL = 9
 
 
-class Clock(Protocol):
+class WaitingClock(Clock, Protocol):
     """Time that the event queue can wait for."""
-
-    def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
-
-    def monotonic_ns(self) -> int:
-        """For measuring, and for the order of events."""
 
     def wait_until(self, monotonic_ns: int) -> None:
         """Return at that moment, or at once if it is past."""
@@ -92,7 +86,7 @@ class RealClock(SystemClock):
 class EventQueue:
     """Actions in the order of their times; of equal times, in the order they were added."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: WaitingClock) -> None:
         self.clock = clock
         self._events: list[tuple[int, int, Action]] = []
         self._numbers = count()

@@ -27,12 +27,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.errors import WeirError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.deployment import (
     Address,
     Delivered,
@@ -687,6 +687,7 @@ class JobMaster:
                 rewinds_output=choice.rewinds_output,
                 adopts=choice.adopts,
                 completes_stop=choice.completes_stop,
+                sent_at_ms=self._clock.now_ms(),
             )
             self._cluster.to_worker(index, deploy)
 

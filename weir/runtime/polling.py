@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from weir.operators.base import Clock
+from weir.common.clock import Clock
 from weir.runtime.requests import Answer, Mailbox, SavepointRequest
 
 POLL_MS = 500

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from weir.common.batch import Batch
+from weir.common.clock import SystemClock
 from weir.config import JobConfig
 from weir.datastream.execution import CapturedJob, ExecutionOptions, capturing, overriding
 from weir.errors import CorruptStateError, RestoreError, UserError, WeirError
@@ -30,7 +31,6 @@ from weir.operators.base import Operator as RunningOperator
 from weir.operators.base import OperatorContext
 from weir.protocol.deployment import RestoredHandle
 from weir.protocol.restore import OperatorSnapshot, RestoreTarget, plan_restore
-from weir.runtime.process import SystemClock
 from weir.runtime.scripts import no_job_ran, run_pipeline
 from weir.state.evolution import Declaration, Judge, Verdict
 from weir.state.snapshot import read_head

@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -33,12 +32,12 @@ import numpy as np
 
 from weir.channels.io_thread import IoThread
 from weir.channels.tcp import TcpTransport
+from weir.common.clock import Clock, SystemClock
 from weir.config import JobConfig
 from weir.errors import ChannelError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, JobId, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.deployment import (
     Deploy,
     StopProcess,
@@ -113,18 +112,6 @@ class WorkerClass(Protocol):
         snapshot_thread: SnapshotThread,
         clock: Clock,
     ) -> RunsSubtasks: ...
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic_ns(self) -> int:
-        """For measuring; never crosses processes."""
-        return time.monotonic_ns()
 
 
 class SnapshotWorker:
@@ -262,7 +249,7 @@ class WorkerProcess:
         )
         self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
         self._snapshots = SnapshotWorker(inbox)
-        clock = SystemClock()
+        self._clock = clock = SystemClock()
         self._worker = worker_class(
             graph,
             config,
@@ -321,6 +308,8 @@ class WorkerProcess:
 
     def _on_command(self, item: CommandArrived) -> None:
         if isinstance(item.command, Deploy):
+            if item.command.sent_at_ms is not None:
+                self._clock.follow(item.command.sent_at_ms)
             self._transport.connect(item.command.slot_addresses)
         self._inbox.put(item)
 

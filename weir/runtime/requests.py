@@ -27,6 +27,8 @@ from weir.storage.store import CheckpointStore, NotFoundError
 # An asker looks every second or so; one that has not looked for this long is gone.
 ANSWER_KEPT_MS = 600_000
 NEW_MAX = 16  # Requests that one look takes; the others wait for the next.
+# What has come since a look this long ago is new, whatever the two clocks say.
+FRESH_MS = 10_000
 
 _FILE = re.compile(r"([^/.]+)(\.json|\.taken|\.answer\.json)")
 
@@ -35,7 +37,9 @@ _FILE = re.compile(r"([^/.]+)(\.json|\.taken|\.answer\.json)")
 class SavepointRequest:
     """Somebody wants a savepoint, or the job stopped with one.
 
-    Units: ``expires_ms`` is the wall clock of the asker, who gives up then.
+    Units: ``expires_ms`` is the wall clock of the asker, who gives up then. It says whether a
+    request is a leftover that a driver comes across when it begins to look; one that comes while
+    the driver looks is new by that, and the clocks may differ.
     """
 
     request_id: str
@@ -66,6 +70,7 @@ class Mailbox:
         self._layout = JobLayout(job_id)
         self._seen: set[str] = set()  # Requests that were taken, while their files are there.
         self._answers_since_ms: dict[str, int] = {}  # Since when this object sees them.
+        self._looked_ms: int | None = None  # When every request that was there was listed.
 
     # The driver's side.
 
@@ -80,18 +85,21 @@ class Mailbox:
         Requests that expired or cannot be read are answered with an error and removed. Answers
         that nobody fetches are removed after a while.
         """
+        looked_ms = self._looked_ms
         requests, marks, answers = self._listed()
+        is_looking = looked_ms is not None and now_ms - looked_ms <= FRESH_MS
         self._seen &= requests
         self._drop_old_answers(answers, now_ms)
         for request_id in marks - requests:  # Somebody crashed between the two.
             self._store.delete(self._layout.request_taken(request_id))
         taken = []
-        for request_id in sorted(requests - self._seen)[:NEW_MAX]:
+        new = sorted(requests - self._seen)
+        for request_id in new[:NEW_MAX]:
             try:
                 data = self._store.read(self._layout.request(request_id))
             except NotFoundError:
                 continue  # Withdrawn since it was listed.
-            request, problem = _read(request_id, data, now_ms)
+            request, problem = _read(request_id, data, None if is_looking else now_ms)
             if request is None:
                 self.answer(request_id, Answer(request_id, ok=False, error=problem))
                 continue
@@ -99,6 +107,8 @@ class Mailbox:
             taken.append(request)
         # Not before: had the storage failed in between, nobody would have got the first ones.
         self._seen.update(request.request_id for request in taken)
+        if len(new) <= NEW_MAX:  # Else some that were there are for the next look.
+            self._looked_ms = now_ms
         return taken
 
     def answer(self, request_id: str, answer: Answer) -> None:
@@ -165,8 +175,8 @@ class Mailbox:
                 self._store.delete(self._layout.answer(request_id))
 
 
-def _read(request_id: str, data: bytes, now_ms: int) -> tuple[SavepointRequest | None, str]:
-    """The request; or None, and what is wrong with it."""
+def _read(request_id: str, data: bytes, now_ms: int | None) -> tuple[SavepointRequest | None, str]:
+    """The request; or None, and what is wrong with it. Without a time none has expired."""
     try:
         request = from_wire(SavepointRequest, json.loads(data))
         if request.request_id != request_id:
@@ -178,7 +188,7 @@ def _read(request_id: str, data: bytes, now_ms: int) -> tuple[SavepointRequest |
         )
     if request.kind is CheckpointKind.CHECKPOINT:
         return None, "a request is for a savepoint, with or without a stop"
-    if now_ms >= request.expires_ms:
+    if now_ms is not None and now_ms >= request.expires_ms:
         return None, (
             "the request had expired when the driver saw it; give it more time, or compare the "
             "clocks of the two machines"

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from weir.common.clock import Clock
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.lifecycle import FailureReason
 from weir.protocol.messages import Acknowledged, Declined, OperatorAck, SnapshotMetrics
 from weir.runtime.ports import Call, Inbox, Reporter, SnapshotThread

@@ -11,8 +11,8 @@ and its stack tells what to make smaller.
 import sys
 from typing import Protocol
 
+from weir.common.clock import Clock
 from weir.ids import AttemptNumber, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.messages import SubtaskStalled
 from weir.runtime.ports import Reporter
 from weir.runtime.stacks import frames_of

@@ -5,7 +5,7 @@
 1. output waits for credit: nothing else happens (back pressure);
 2. an operator still fires timers or windows: it goes on with that, the last of the chain first, so
    that none gets more from before itself meanwhile;
-3. a timer of the wall clock is due: it fires;
+3. a timer of processing time is due: it fires;
 4. the source is polled, or the next element of an input is processed.
 
 A snapshot is one uninterrupted step on the loop: pending output is flushed, the barrier is
@@ -32,9 +32,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.ids import AttemptNumber, CheckpointId, SubtaskId
-from weir.operators.base import Clock, Operator, Poll, SourceOperator
+from weir.operators.base import Operator, Poll, SourceOperator
 from weir.protocol.alignment import (
     AbortRecording,
     Action,
@@ -67,6 +68,7 @@ from weir.runtime.alignment_clock import AlignmentClock
 from weir.runtime.gates import InputChannel, InputGates, OutputGate
 from weir.runtime.outputs import ChainOutput
 from weir.runtime.ports import Reporter
+from weir.runtime.slice_size import SliceSize
 from weir.runtime.snapshotter import OperatorFreeze, Snapshotter
 from weir.state.store import OperatorStateStore
 from weir.testing.faults import reach
@@ -95,23 +97,6 @@ class ChainedOperator:
     subtask: SubtaskId
     operator: Operator
     state: OperatorStateStore
-
-
-class SliceSize:
-    """How many records are about ``target_ms`` of work, by the subtask's own measured cost."""
-
-    def __init__(self, rows_max: int, target_ms: float) -> None:
-        self._rows_max = rows_max
-        self._target_ns = target_ms * 1e6
-        self._row_ns = 0.0
-        self.rows = min(1_024, rows_max)
-
-    def measured(self, rows: int, elapsed_ns: int) -> None:
-        """Learn from a slice of ``rows`` records that took ``elapsed_ns``."""
-        cost = elapsed_ns / rows
-        # Up at once, down slowly: a slice that is too long hurts latency, one too short only speed.
-        self._row_ns = cost if cost > self._row_ns else 0.8 * self._row_ns + 0.2 * cost
-        self.rows = max(1, min(self._rows_max, int(self._target_ns / max(self._row_ns, 1.0))))
 
 
 class Subtask:
@@ -215,14 +200,15 @@ class Subtask:
         for place in range(len(self._operators) - 1, -1, -1):
             operator = self._operators[place].operator
             if operator.has_pending:
-                size, started = self._pending_slices[place], self._clock.monotonic_ns()
+                size, clock = self._pending_slices[place], self._clock
+                worked, started = clock.thread_ns(), clock.monotonic_ns()
                 if done := operator.advance(size.rows):
-                    size.measured(done, self._clock.monotonic_ns() - started)
+                    size.measured(done, clock.thread_ns() - worked, clock.monotonic_ns() - started)
                 return True
         return False
 
     def next_timer_ms(self) -> int | None:
-        """When the wall clock makes this subtask runnable again, if it does."""
+        """When time makes this subtask runnable again, by ``Clock.now_ms``, if it does."""
         if self.status is not SubtaskStatus.RUNNING or any(g.has_overdraft for g in self.outputs):
             return None
         timers = list(self._alignment_deadlines.values())
@@ -260,11 +246,13 @@ class Subtask:
         wakes = source.next_timer_ms()
         if wakes is not None and wakes > self._clock.now_ms():
             return Progress.IDLE
-        started, before = self._clock.monotonic_ns(), self._head_output.records
+        clock, before = self._clock, self._head_output.records
+        worked, started = clock.thread_ns(), clock.monotonic_ns()
         outcome = source.poll(self._slice.rows)
         emitted = self._head_output.records - before
         if emitted:
-            self._slice.measured(emitted, self._clock.monotonic_ns() - started)
+            work_ns, elapsed_ns = clock.thread_ns() - worked, clock.monotonic_ns() - started
+            self._slice.measured(emitted, work_ns, elapsed_ns)
         if outcome is Poll.END:
             self._end_input()
             return Progress.WORKED
@@ -277,9 +265,11 @@ class Subtask:
         channel, element = polled
         if type(element) is Records:
             self._records_in += element.count
-            started = self._clock.monotonic_ns()
+            clock = self._clock
+            worked, started = clock.thread_ns(), clock.monotonic_ns()
             self._head.on_batch(element.payload, self._input_indexes[channel.gate_index])
-            self._slice.measured(element.count, self._clock.monotonic_ns() - started)
+            work_ns, elapsed_ns = clock.thread_ns() - worked, clock.monotonic_ns() - started
+            self._slice.measured(element.count, work_ns, elapsed_ns)
             channel.idle = False
         else:
             self._on_control(channel, element)
@@ -430,7 +420,12 @@ class Subtask:
                         Declined(self._attempt, checkpoint_id, self.chain, reason)
                     )
                 case StartAlignmentTimer(checkpoint_id, timeout_ms, triggered_at_ms):
-                    self._alignment_deadlines[checkpoint_id] = triggered_at_ms + timeout_ms
+                    # The trigger's time is another process's: a clock that is ahead of this one
+                    # must not put the time-out off.
+                    now = self._clock.now_ms()
+                    self._alignment_deadlines[checkpoint_id] = (
+                        min(now, triggered_at_ms) + timeout_ms
+                    )
                 case StartRecording() | StopRecording() | CompleteRecording() | AbortRecording():
                     raise NotImplementedError("unaligned checkpoints are not available yet")
         self._watch_alignment()

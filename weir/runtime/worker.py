@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.errors import ChannelError, UserError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.deployment import Deploy, StopProcess
 from weir.protocol.elements import Element
 from weir.protocol.lifecycle import SubtaskStatus

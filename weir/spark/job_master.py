@@ -20,11 +20,11 @@ from typing import Any, Protocol
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
+from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.errors import ChannelError, ProtocolError, SlotError
 from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, JobId, SubtaskId
-from weir.operators.base import Clock
 from weir.protocol.deployment import (
     Address,
     SlotCommand,

@@ -10,11 +10,11 @@ import dataclasses
 import logging
 import signal
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from weir.common.clock import SystemClock
 from weir.config import JobConfig
 from weir.errors import ConfigError
 from weir.graph.logical import JobGraph
@@ -70,8 +70,9 @@ class Managed:
 
     def __init__(self, job_id: JobId, address: GatewayAddress) -> None:
         self.job_id = job_id
+        self.clock = SystemClock()  # The job's as well: what the driver tells has one time.
         self.is_planned = False  # The control plane knows what runs: it is no script any more.
-        self._gateway = Gateway(address, self)
+        self._gateway = Gateway(address, self, clock=self.clock)
         # A signal may come while its own thread holds the lock.
         self._lock = threading.RLock()
         self._job: JobMaster | None = None
@@ -105,14 +106,14 @@ class Managed:
         """The script came to nothing, and would again."""
         self._exit(EXIT_NOTHING_RAN)
         self._is_over = True
-        self._gateway.post(PipelineFailed(_now_ms(), cause))
+        self._gateway.post(PipelineFailed(self.clock.now_ms(), cause))
 
     def leave(self, cause: str) -> None:
         """The driver ends without its job; nothing where the job's end was said already."""
         if not self._is_over:
             self._is_over = True
             self._exit(EXIT_LEFT)
-            self._gateway.post(DriverLost(_now_ms(), cause))
+            self._gateway.post(DriverLost(self.clock.now_ms(), cause))
 
     # What ``env.execute()`` comes to.
 
@@ -136,7 +137,8 @@ class Managed:
     def plan(self, graph: JobGraph, config: JobConfig, spark_application: str) -> None:
         """Tell what is about to run."""
         self._take_signals()  # Spark has put in a handler of its own.
-        self._gateway.post(planned(graph, config, spark_application))
+        now_ms = self.clock.now_ms()
+        self._gateway.post(planned(graph, config, spark_application, now_ms))
         self.is_planned = True
 
     def on_event(self, event: JobEvent) -> None:
@@ -244,7 +246,7 @@ class Managed:
             self._exit_code = code
 
 
-def planned(graph: JobGraph, config: JobConfig, spark_application: str) -> JobPlanned:
+def planned(graph: JobGraph, config: JobConfig, spark_application: str, now_ms: int) -> JobPlanned:
     """What the control plane is told of a job before it runs: its shape, without its code."""
     plan = ExecutionGraph(graph)
     settings: dict[str, Any] = dataclasses.asdict(config)
@@ -252,7 +254,7 @@ def planned(graph: JobGraph, config: JobConfig, spark_application: str) -> JobPl
     for name in ("checkpoints", "restart", "parameters"):
         del settings[name]
     return JobPlanned(
-        at_ms=_now_ms(),
+        at_ms=now_ms,
         name=graph.name,
         operators=tuple(
             OperatorDescription(
@@ -285,7 +287,3 @@ def planned(graph: JobGraph, config: JobConfig, spark_application: str) -> JobPl
         spark_application=spark_application,
         settings=settings,
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 
+from weir.common.clock import SystemClock
 from weir.config import JobConfig
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.errors import ConfigError, DriverEndedError, JobFailedError, SlotError
@@ -32,7 +33,6 @@ from weir.protocol.lifecycle import JobStatus
 from weir.runtime.deliveries import Deliveries
 from weir.runtime.history import JobHistory
 from weir.runtime.in_process import run_in_process
-from weir.runtime.process import SystemClock
 from weir.runtime.recovery import RestoreRequest, find_state, latest_job
 from weir.runtime.versions import installed_versions
 from weir.spark.job_master import run_job
@@ -238,7 +238,7 @@ class _Run:
                 program=program,
                 store=store_for(self.config.checkpoints.storage),
                 versions=installed_versions(),
-                clock=SystemClock(),
+                clock=SystemClock() if self.managed is None else self.managed.clock,
                 emit=self.emit,
                 collect=self.collect,
                 is_enough=self.is_enough,

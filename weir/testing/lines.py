@@ -6,9 +6,9 @@ parent is asked for its own, over and over. Two such different ways are not wron
 
 from collections.abc import Iterator
 
+from weir.common.clock import Clock
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.elements import CheckpointKind
-from weir.runtime.in_process import Clock
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest
 from weir.testing.cluster import FaultyStore

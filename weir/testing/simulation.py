@@ -198,7 +198,7 @@ class Simulation:
         self._is_faulty = faulty
         self._with_operations = operations
         self._rng = rng = random.Random(seed)
-        self._clock = SimClock()
+        self._clock = SimClock(seed)
         self._events = EventQueue(self._clock)
         self._conditions = SeededConditions(random.Random(rng.random()))
         self._store = FaultyStore(self.reach)

@@ -1,0 +1,55 @@
+"""A database whose clock can be moved, and processes that look at it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from controlplane import clock
+from controlplane.clock import _Watch
+from controlplane.models import ClockCorrection
+
+HOUR_S = 3_600.0
+
+
+class MovedClock:
+    """The database's clock as it was moved, and this machine's own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.moved_s = 0.0
+        self.own_moved_s = 0.0
+        self._monkeypatch = monkeypatch
+        self._own_s = clock.own_s
+        monkeypatch.setattr(clock, "own_s", lambda: self._own_s() + self.own_moved_s)
+        self.restart()
+
+    def move(self, seconds: float) -> None:
+        """Set the database's clock: ahead, or back where negative."""
+        self.moved_s += seconds
+        moved = f"(clock_timestamp() + INTERVAL '{self.moved_s} seconds')"
+        self._monkeypatch.setattr(clock, "_RAW", moved)
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes, for the database and for this machine."""
+        self.move(seconds)
+        self.own_moved_s += seconds
+
+    def restart(self) -> _Watch:
+        """From here on this is another process, which has not looked at the clock yet."""
+        watch = _Watch()
+        self._monkeypatch.setattr(clock, "_watch", watch)
+        return watch
+
+    @contextmanager
+    def within(self, process: _Watch) -> Iterator[None]:
+        """In another process for a while."""
+        before = clock._watch
+        self._monkeypatch.setattr(clock, "_watch", process)
+        yield
+        self._monkeypatch.setattr(clock, "_watch", before)
+
+    @property
+    def corrections(self) -> int:
+        """How many times the clock was corrected."""
+        row = ClockCorrection.objects.first()
+        return 0 if row is None else row.number
