@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test up demo bench lock clean
+.PHONY: help check setup lint format test fuzz up demo bench lock clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ format: setup ## Rewrite the code into its format
 
 test: lint ## Lint, then the whole test suite
 	$(BIN)/python -m tests $(PYTEST_ARGS)
+
+SECONDS ?= 60
+fuzz: setup ## Draw random programs for SECONDS=60, compare each with what it means
+	$(BIN)/python -m tests.programs --seconds $(SECONDS)
 
 up: setup ## Start the whole control plane here, with a job to look at; Ctrl-C ends it
 	$(BIN)/python manage.py weir_up --demo

@@ -14,7 +14,7 @@ import tempfile
 TIMELESS = tuple(
     f"tests/{name}"
     for name in (
-        *("graph", "protocol", "simulation", "api", "jobs", "checkpoints", "frontend"),
+        *("graph", "protocol", "simulation", "programs", "api", "jobs", "checkpoints", "frontend"),
         *("controlplane", "deploy"),
     )
 )
