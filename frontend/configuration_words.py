@@ -161,6 +161,11 @@ JOB: Mapping[str, Words] = {
         "Whether state declared as pickles is restored: that runs code in it.",
         _flag,
     ),
+    "object_reuse": Words(
+        "Object reuse",
+        "Whether operators hand on the very objects that functions return, without a copy.",
+        _flag,
+    ),
 }
 
 # Beside these: shown in groups of their own, or not told to the control plane.

@@ -1,4 +1,4 @@
-"""What a user's function returns, as records that are the receiver's own.
+"""Records that a user's function returned, as the receiver's own.
 
 Two rules hold wherever a function is called record by record. It never runs inside an iterator
 (``map``, ``filter``, a generator): these take a StopIteration of the function for their own end,
