@@ -33,7 +33,7 @@ class Growing:
         return picked
 
     def flip(self) -> bool:
-        """Whether; False is the simpler."""
+        """True or False, which is the simpler."""
         return bool(self.draw(st.booleans()))
 
     def avoids(self, tag: str) -> bool:
