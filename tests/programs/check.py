@@ -1,4 +1,4 @@
-"""Whether a run gave what its program means.
+"""The comparison of a run with the meaning of its program.
 
 Values are compared with their types: 1, True and 1.0 differ, so do a tuple, a list and a Row, and
 0.0 and -0.0; NaN equals itself.
@@ -23,7 +23,7 @@ SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a program must give: its outputs, or a failure that names a record."""
+    """The meaning of a program: its outputs, or a failure that names a record."""
 
     outputs: dict[str, list[Any]] = field(default_factory=dict)
     refusal: str | None = None
@@ -35,7 +35,7 @@ class Wrong(AssertionError):
 
 
 def meaning_of(text: str) -> Meaning:
-    """What the oracle says."""
+    """The meaning of a program, as the oracle has it."""
     try:
         return Meaning(oracle.evaluate(text))
     except oracle.Refused as refused:
@@ -62,7 +62,7 @@ def check(text: str, outputs: Iterable[Output], meaning: Meaning, variation: Var
 
 
 def difference(outputs: Iterable[Output], meaning: Meaning, outcome: Outcome) -> str:
-    """How a run differs from what its program means; empty where it does not."""
+    """The differences of a run from the meaning of its program; empty where there are none."""
     if meaning.refusal is not None:
         if outcome.status == JobStatus.FINISHED:
             return f"finished, but must fail: {meaning.refusal}\n{dict(outcome.outputs)}"
@@ -100,7 +100,7 @@ def _compared(output: Output, wanted: Sequence[Any], given: Sequence[Any]) -> st
 
 
 def _regrouped(outputs: Iterable[Output], meaning: Meaning, outcome: Outcome) -> str:
-    """How runs differ whose windows were of two sizes: every value counts once, in some window."""
+    """The differences where windows were of two sizes: every value counts once, in some window."""
     for output in outputs:
         wanted = Counter(_values(meaning.outputs[output.uid]))
         given = Counter(_values(outcome.outputs.get(output.uid, [])))

@@ -1,4 +1,4 @@
-"""What the tests of programs share."""
+"""Fixtures of the tests of programs."""
 
 from collections.abc import Iterator
 

@@ -176,5 +176,5 @@ def record(form: str, key: str, time: str, value: str) -> str:
 
 
 def position(form: str, name: str) -> str:
-    """How ``sum`` and its kin name a field."""
+    """The position or name by which ``sum`` and its kin take a field."""
     return f'"{name}"' if form in ("dict", "row") else str(_FIELDS.index(name))

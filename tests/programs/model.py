@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 
 class Order(Enum):
-    """How far the order of a stream's records is defined."""
+    """The extent to which the order of a stream's records is defined."""
 
     TOTAL = auto()
     KEY = auto()
@@ -25,7 +25,7 @@ class Order(Enum):
 
 
 class Time(Enum):
-    """How far the event time of a stream is defined."""
+    """The extent to which the event time of a stream is defined."""
 
     EXACT = auto()
     SAFE = auto()
@@ -37,7 +37,7 @@ class Stream:
     """One stream of a program; its records have three fields: a key, a time and a value.
 
     ``form`` is tuple, list, dict, row (with names) or bare (a Row without them). ``key`` and
-    ``value`` name the kinds of ``idioms``. ``parallelism`` None is the job's own.
+    ``value`` name the kinds of ``kinds``. ``parallelism`` None is the job's own.
     """
 
     name: str
@@ -57,7 +57,7 @@ _NAMED = re.compile(r"\bs\d+\b")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What makes one stream: its definitions and its statement, as text."""
+    """The text that makes one stream: definitions and a statement."""
 
     text: str
     tags: frozenset[str]  # The idioms in it, for counts and for leaving them out.
@@ -96,7 +96,7 @@ class Program:
         return frozenset().union(*(stage.tags for stage in self.stages))
 
     def up_to(self, output: Output) -> "Program":
-        """What one output needs of the program."""
+        """The part of the program that one output needs."""
         needed = {output.stream}
         stages: list[Stage] = []
         for stage in reversed(self.stages):

@@ -54,7 +54,7 @@ WINDOWS = re.compile(r"Windows\.of\(\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variation:
-    """How a program is run; none of it may change the output.
+    """Conditions of a run; none of them may change the output.
 
     ``kills`` and ``stop`` are moments between 0, when all subtasks run, and 1, when the first of
     them has ended: a worker process is killed, or the job is stopped with a savepoint and goes on
@@ -86,7 +86,7 @@ class Variation:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run."""
+    """The end of a run, and its output."""
 
     status: str = ""
     cause: str = ""

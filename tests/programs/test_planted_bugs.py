@@ -80,7 +80,7 @@ def _keep_as_given(patch: pytest.MonkeyPatch) -> None:
 
 
 def _hand_over_uncopied(patch: pytest.MonkeyPatch) -> None:
-    """What a function returns goes on as it is."""
+    """A result of a function goes on as it is."""
     production = HandOver.__init__
 
     def init(hand_over: HandOver, *arguments: Any) -> None:
@@ -91,7 +91,7 @@ def _hand_over_uncopied(patch: pytest.MonkeyPatch) -> None:
 
 
 def _yield_what_state_keeps(patch: pytest.MonkeyPatch) -> None:
-    """What a function puts into state and returns is one object, in both places."""
+    """A value that a function puts into state and returns is one object, in both places."""
     _keep_as_given(patch)
     _hand_over_uncopied(patch)
 
@@ -192,7 +192,7 @@ OTHERS = frozenset(  # Idioms of the other bugs, which would be noticed in its p
 
 
 def only(sources_and_stages: str, *idioms: str) -> frozenset[str]:
-    """What to avoid for programs of these sources and stages, with these idioms of ``OTHERS``."""
+    """Tags to avoid for programs of these sources and stages, with these idioms of ``OTHERS``."""
     return all_but(*sources_and_stages.split()) | (OTHERS - set(idioms))
 
 

@@ -1,4 +1,4 @@
-"""What generated programs import beside Weir: classes that a pickle finds by name, and files."""
+"""Imports of generated programs beside Weir: classes that a pickle needs by name, and files."""
 
 import hashlib
 import tempfile

@@ -1,67 +1,162 @@
-"""Random programs on real Spark: records cross processes, and the sinks hand them to the driver."""
+"""Random programs on real Spark: records cross processes, and the sinks hand them to the driver.
 
-from collections import Counter
+Most of a job's time is the start of its slots and workers, so several programs share one job: as
+many pipelines that have nothing in common. A program that must fail has a job of its own.
+"""
+
+import pickle
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from pyspark import SparkContext
 
 from tests.programs.build import write
-from tests.programs.check import canonical, meaning_of
-from tests.programs.generate import programs
+from tests.programs.check import Meaning, difference, meaning_of
+from tests.programs.generate import all_but, programs
 from tests.programs.model import Program
-from tests.programs.run import Variation
+from tests.programs.run import Outcome, Variation
 from tests.programs.source_text import body_of, script_of
 from tests.programs.values import remove_files
 from tests.spark.harness import environment
 from weir.config import RestartConfig, RestartStrategyKind
+from weir.datastream import StreamExecutionEnvironment
 from weir.errors import WeirError
+from weir.ids import SubtaskId
+from weir.protocol.lifecycle import JobStatus
+from weir.runtime.deliveries import Deliveries
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-PROGRAMS = 20
-# A running aggregate in columns has as many rows as there were slices.
-AVOID = frozenset({"columns"})
+JOBS = 4
+PROGRAMS = 5  # In each of them.
+MUST_FAIL = 2
+SEED = 8
+
+Outputs = dict[str, list[Any]]
 
 
-def test_programs_give_what_they_mean(local: SparkContext, tmp_path: Path) -> None:
-    drawn = 0
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A program whose sinks have names that no other program's sinks have, and its meaning."""
 
-    @seed(1)
+    program: Program
+    meaning: Meaning
+
+    @property
+    def text(self) -> str:
+        """Its statements."""
+        return body_of(self.program)
+
+
+@cache
+def drawn(avoid: frozenset[str], *, must_fail: bool, count: int) -> list[Drawn]:
+    """Some programs, all different; the same ones whenever they are asked for."""
+    met: dict[Program, Meaning] = {}
+
+    @seed(SEED)
     @settings(
-        max_examples=PROGRAMS,
+        max_examples=4 * count,
         deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(programs(AVOID))
+    @given(programs(avoid))
     def draw(program: Program) -> None:
-        nonlocal drawn
-        drawn += 1
-        text = body_of(program)
-        meaning = meaning_of(text)
-        parallelism = 1 + drawn % 3
-        env = environment(tmp_path / f"checkpoints-{drawn}", parallelism=parallelism)
-        env.set_restart_strategy(RestartConfig(kind=RestartStrategyKind.NONE))
-        script = script_of(program, Variation(parallelism=parallelism))
-        cause, collected = "", ()
-        try:
-            write(text, env)
-            collected = env.execute(f"program {drawn}").collected
-        except WeirError as error:
-            cause = str(error)
-        if meaning.refusal is not None:
-            assert cause, f"must fail: {meaning.refusal}\n{script}"
-            return
-        assert not cause, f"{cause}\n{script}"
-        # The driver does not tell which sink a record comes from.
-        wanted = [row for rows in meaning.outputs.values() for row in rows]
-        assert Counter(map(canonical, collected)) == Counter(map(canonical, wanted)), script
+        meaning = meaning_of(body_of(program))
+        if (meaning.refusal is not None) is must_fail:
+            met[program] = meaning
 
+    draw()
+    assert len(met) >= count
+    # Those that are drawn one after the other are often alike, and the first ones small.
+    spread = list(met.items())[:: len(met) // count][-count:]
+    return [_named(number, *one) for number, one in enumerate(spread)]
+
+
+def _named(number: int, program: Program, meaning: Meaning) -> Drawn:
+    def name(uid: str) -> str:
+        return f"program-{number}-{uid}"
+
+    outputs = tuple(replace(output, uid=name(output.uid)) for output in program.outputs)
+    meant = {name(uid): rows for uid, rows in meaning.outputs.items()}
+    return Drawn(replace(program, outputs=outputs), replace(meaning, outputs=meant))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_files_left() -> Iterator[None]:
+    """Deletes what Parquet sources read."""
+    yield
+    remove_files()
+
+
+@pytest.fixture
+def outputs(monkeypatch: pytest.MonkeyPatch) -> Outputs:
+    """The rows that reach the driver, by the sink that they come from."""
+    rows: Outputs = defaultdict(list)
+    production = Deliveries.collect
+
+    def collect(deliveries: Deliveries, subtask: SubtaskId, payload: bytes) -> None:
+        rows[subtask.operator] += pickle.loads(payload)
+        production(deliveries, subtask, payload)
+
+    monkeypatch.setattr(Deliveries, "collect", collect)
+    return rows
+
+
+def job(tmp_path: Path, parallelism: int) -> StreamExecutionEnvironment:
+    """An environment whose job fails with its first failure."""
+    # A program may declare a state as pickles.
+    allowed = {"weir.state.allow-pickled": "true"}
+    env = environment(tmp_path / "checkpoints", parallelism=parallelism, settings=allowed)
+    return env.set_restart_strategy(RestartConfig(kind=RestartStrategyKind.NONE))
+
+
+def scripts(of_job: list[Drawn], parallelism: int) -> str:
+    """The programs of a job, each to be pasted and run by itself."""
+    variation = Variation(parallelism=parallelism)
+    return "\n".join(script_of(one.program, variation) for one in of_job)
+
+
+@pytest.mark.parametrize("number", range(JOBS))
+def test_programs_give_what_they_mean(
+    number: int, local: SparkContext, tmp_path: Path, outputs: Outputs
+) -> None:
+    every = drawn(frozenset({"failing"}), must_fail=False, count=JOBS * PROGRAMS)
+    of_job = every[number::JOBS]
+    parallelism = 1 + number % 3
+    env = job(tmp_path, parallelism)
     try:
-        draw()
-    finally:
-        remove_files()
-    assert drawn >= PROGRAMS / 2
+        for one in of_job:
+            write(one.text, env)
+        env.execute(f"programs {number}")
+    except WeirError as error:
+        pytest.fail(f"{error}\n{scripts(of_job, parallelism)}")
+    outcome = Outcome(JobStatus.FINISHED.value, outputs=outputs)
+    for one in of_job:
+        told = difference(one.program.outputs, one.meaning, outcome)
+        assert not told, f"{told}\n{scripts([one], parallelism)}"
+    assert outputs.keys() <= {uid for one in of_job for uid in one.meaning.outputs}
+    assert any(outputs.values())
+
+
+@pytest.mark.parametrize("number", range(MUST_FAIL))
+def test_a_program_that_must_fail_does(number: int, local: SparkContext, tmp_path: Path) -> None:
+    avoid = all_but("collection", "generator", "failing")
+    one = drawn(avoid, must_fail=True, count=MUST_FAIL)[number]
+    parallelism = 2 + number
+    env = job(tmp_path, parallelism)
+    outcome = Outcome(JobStatus.FINISHED.value)
+    try:
+        write(one.text, env)
+        env.execute(f"program {number} that must fail")
+    except WeirError as error:
+        outcome = Outcome(JobStatus.FAILED.value, str(error))
+    told = difference(one.program.outputs, one.meaning, outcome)
+    assert not told, f"{told}\n{scripts([one], parallelism)}"

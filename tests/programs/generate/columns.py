@@ -1,0 +1,72 @@
+"""Stages over columns: functions of record batches, and aggregates by name."""
+
+from dataclasses import replace
+
+from tests.programs.generate.fragments import behind, under_key
+from tests.programs.generate.growing import Growing
+from tests.programs.generate.stateless import keep_some
+from tests.programs.model import Order, Stream, Time
+
+
+def batches(growing: Growing, stream: Stream) -> None:
+    """A function over record batches; the records have names."""
+    number = growing.next_number()
+    after, tuned = behind(growing, stream)
+    kind = growing.pick(["map", "filter", "flat_map", "process"])
+    if kind == "map":
+        made = f'def f{number}(b):\n    return b.set_column(1, "t", pc.add(b.column("t"), 0))\n'
+        call = f"map_batches(f{number})"
+    elif kind == "filter":
+        made = f'def f{number}(b):\n    return pc.less(b.column("t"), 1_500)\n'
+        call = f"filter_batches(f{number})"
+    elif kind == "flat_map":
+        made = f"def f{number}(b):\n    return [b.slice(0, 0), b, b]\n"
+        call = f"flat_map_batches(f{number})"
+    else:
+        made = (
+            f"class F{number}(BatchProcessFunction):\n"
+            "    def process_batch(self, b, ctx):\n"
+            '        yield b.filter(pc.less(b.column("t"), 2_000))\n'
+        )
+        call = f"process_batches(F{number}())"
+    form = stream.form if kind == "filter" and stream.form == "row" else "row"
+    time = after.time if kind in ("map", "filter") else Time.NONE
+    # A flat map repeats a slice as a whole.
+    order = Order.NONE if kind == "flat_map" else after.order
+    if kind == "filter" and stream.form == "dict":
+        # Where all rows of a slice stay, it stays a slice of dicts.
+        keep_some(growing, stream)
+        return
+    growing.add(
+        f"{made}s{number} = {stream.name}.{call}{tuned}",
+        replace(after, name=f"s{number}", form=form, time=time, order=order, is_typed=True),
+        "batches",
+        f"{kind}_batches",
+    )
+
+
+def columns(growing: Growing, stream: Stream) -> None:
+    """Aggregates over columns, running or per window; the former end the stream."""
+    number = growing.next_number()
+    _, after = under_key(growing, stream)
+    specs = 'n=("*", "count"), low=("t", "min"), high=("t", "max")'
+    if stream.value == "int":
+        specs += ', total=("v", "sum"), mean=("v", "mean")'
+    text = f'{stream.name}.key_by("k")'
+    if stream.time is not Time.NONE and stream.late_free:
+        growing.add(
+            f"s{number} = {text}.window(TumblingEventTimeWindows.of(1_000))"
+            f".aggregate_batches({specs})"
+            ".map(lambda r: (r.k, r.window_start, tuple(r)))",
+            replace(after, name=f"s{number}", form="tuple", value="any", order=Order.KEY),
+            "window-columns",
+        )
+        return
+    call = growing.pick([f"aggregate_batches({specs})", "count"])
+    if call == "count":
+        call = 'aggregate_batches(count=("*", "count"))'
+    growing.add(
+        f"s{number} = {text}.{call}",
+        replace(after, name=f"s{number}", form="row", order=Order.LAST, time=Time.NONE),
+        "running-columns",
+    )
