@@ -6,4 +6,4 @@ class CheckpointsConfig(AppConfig):
 
     def ready(self) -> None:
         """Listen to what jobs say."""
-        from checkpoints import recovery  # noqa: F401 - connects its receivers.
+        from checkpoints import receivers  # noqa: F401 - connects its receivers.

@@ -94,7 +94,7 @@ class Checkpoint(models.Model):
     location = models.CharField(max_length=1_000, blank=True)  # A savepoint's own directory.
     abandoned_at = models.DateTimeField(null=True, blank=True)  # The job went back behind it.
     watermark_ms = models.BigIntegerField(null=True, blank=True)  # Event time, the least.
-    # What the subtasks were doing when it settled (checkpoints.evidence); stalls also before that.
+    # The subtasks' work when it settled (checkpoints.verdict.evidence); stalls also before that.
     evidence = models.JSONField(null=True, blank=True)
 
     objects = Checkpoints()

@@ -1,7 +1,7 @@
 """The HTTP side of ``weir.protocol.gateway``: drivers post events and wait for commands.
 
 Waiting takes neither a thread nor a connection. What the requests mean is decided by
-``checkpoints.gateway``.
+``checkpoints.driver_protocol``.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from django.conf import settings
 from starlette.requests import Request
 from starlette.responses import Response
 
-from checkpoints import gateway
+from checkpoints import driver_protocol
 from controlplane import problems, wakeups
 from controlplane.accounts.models import digest_of
 from controlplane.bodies import ClientGoneError, gunzip, read_into
@@ -76,7 +76,9 @@ async def events(request: Request) -> Response:
 
         def receive() -> bytes:
             body = file.read()
-            return gateway.receive(job_id, token, gunzip(body, bytes_max) if is_packed else body)
+            return driver_protocol.receive(
+                job_id, token, gunzip(body, bytes_max) if is_packed else body
+            )
 
         answer = await in_database(receive)
     return Response(answer, media_type="application/json")
@@ -93,7 +95,7 @@ async def commands(request: Request) -> Response:
     deadline = time.monotonic() + wait_s
     with command_polls.track_inprogress(), lookout.listen(job_id) as bell:
         while True:
-            batch = await in_database(gateway.take_commands, job_id, token, after)
+            batch = await in_database(driver_protocol.take_commands, job_id, token, after)
             left_s = deadline - time.monotonic()
             if batch.commands or left_s <= 0 or hub.is_closed or await request.is_disconnected():
                 return _batch(batch)

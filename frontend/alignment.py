@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from checkpoints.verdict_facts import Gate
+from checkpoints.verdict.facts import Gate
 from controlplane.formatting import duration, plural, size
 
 TOGETHER_MS = 1.0  # Barriers closer than this came together: clocks and polls are no finer.

@@ -18,8 +18,10 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
-from checkpoints import going_back, needs, places, previews, savepoints
+from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, Savepoint
+from checkpoints.operations import previews, requests, savepoints
+from checkpoints.retention import references
 from controlplane import clock
 from controlplane.accounts.models import Role
 from controlplane.errors import NotFound, Refusal
@@ -67,7 +69,7 @@ QUESTIONS = {
         title="Stop {}?",
         button="Stop {}",
         form=forms.StopForm,
-        act=going_back.stop,
+        act=requests.stop,
         done="The job is being stopped.",
         is_danger=True,
     ),
@@ -82,14 +84,14 @@ QUESTIONS = {
         title="Rescale {}?",
         button="Rescale {}",
         form=forms.RescaleForm,
-        act=going_back.rescale,
+        act=requests.rescale,
         done="The job is being rescaled.",
     ),
     "fork": Question(
         title="Fork {}?",
         button="Fork {}",
         form=forms.ForkForm,
-        act=going_back.fork,
+        act=requests.fork,
         done="The job is being forked.",
     ),
     "preview": Question(
@@ -184,7 +186,7 @@ def _known(job: Job) -> Known:
         checkpoint_ms=completed.duration_ms if completed else None,
         down_ms=sum(down) if down else None,
         savepoints=posixpath.dirname(
-            savepoint_location(places.storage_of(job), JobId(job.pk), "x")
+            savepoint_location(locations.storage_of(job), JobId(job.pk), "x")
         ),
     )
 
@@ -200,7 +202,7 @@ def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
         where = {}  # No form of ours; the service says what is missing.
     given = where | {"rewind_output": "rewind_output" in request.POST}
     try:
-        operation = going_back.rollback(request.user, job_id, **given, key=_key(request))
+        operation = requests.rollback(request.user, job_id, **given, key=_key(request))
     except NotFound as refusal:
         raise Http404(refusal.detail) from refusal
     except Refusal as refusal:
@@ -353,7 +355,7 @@ def _deletion(savepoint: Savepoint) -> dict[str, Any]:
             "why_not": f"Savepoint {savepoint.name} is not complete yet: nothing can be deleted."
         }
     # Without the job's lock: who needs it may change until somebody confirms, and is asked again.
-    needed_by = needs.of_savepoint(savepoint)
+    needed_by = references.of_savepoint(savepoint)
     said = consequences.of_deletion(
         name=savepoint.name,
         location=savepoint.location,

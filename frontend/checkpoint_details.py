@@ -6,8 +6,8 @@ from typing import Any
 
 from django.urls import reverse
 
+from checkpoints.catalog.restore_targets import uri_of
 from checkpoints.models import Checkpoint
-from checkpoints.restores import uri_of
 from controlplane.formatting import (
     NOTHING,
     duration,

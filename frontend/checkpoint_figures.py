@@ -7,7 +7,7 @@ As in ``frontend.figures``: colours are names of the style sheet, axes are in se
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from checkpoints.verdict_facts import Gate
+from checkpoints.verdict.facts import Gate
 from controlplane.formatting import duration, size
 from frontend.alignment import gate_counts, receiver_name
 from frontend.checkpoint_queries import ChainSpan, GateSpan, SubtaskPhases

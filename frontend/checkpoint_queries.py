@@ -23,7 +23,7 @@ from django.db.models import (
 )
 
 from checkpoints.models import Checkpoint, SubtaskAck
-from checkpoints.verdict_facts import Gate
+from checkpoints.verdict.facts import Gate
 from controlplane import clock
 from frontend.alignment import Channel
 from frontend.queries import COMPLETED_ONCE, UNSETTLED

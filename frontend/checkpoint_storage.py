@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from checkpoints import places
+from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint
 from frontend.checkpoint_positions import is_begun, position_words, split_words
 from jobs.models import Job
@@ -120,9 +120,9 @@ def _read(job: Job, checkpoint: Checkpoint) -> Stored:
         store, path, directory = store_for(checkpoint.location), SAVEPOINT_MANIFEST, ""
         shown = f"{checkpoint.location.rstrip('/')}/{SAVEPOINT_MANIFEST}"
     else:
-        layout: JobLayout = places.layout_of(job)
-        store, path = places.store_of(job), layout.manifest(CheckpointId(checkpoint.number))
-        directory, shown = layout.directory, f"{places.storage_of(job).rstrip('/')}/{path}"
+        layout: JobLayout = locations.layout_of(job)
+        store, path = locations.store_of(job), layout.manifest(CheckpointId(checkpoint.number))
+        directory, shown = layout.directory, f"{locations.storage_of(job).rstrip('/')}/{path}"
     data = store.read_range(path, 0, MANIFEST_BYTES_MAX + 1)
     if len(data) > MANIFEST_BYTES_MAX:
         raise StorageError(

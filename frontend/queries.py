@@ -27,7 +27,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, JSONObject
 
 from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
-from checkpoints.verdict_facts import Gate
+from checkpoints.verdict.facts import Gate
 from controlplane import clock
 from frontend.alignment import NOTHING_ALIGNED, Aligned
 from frontend.graph_state import ChainSubtasks, Load, Stall, Waiting, WaitingGate

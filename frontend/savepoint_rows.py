@@ -7,8 +7,8 @@ from typing import Any
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from checkpoints import needs
 from checkpoints.models import Savepoint
+from checkpoints.retention import references
 from controlplane.formatting import iso, plural
 from frontend import live, queries, savepoints
 from jobs.models import OPEN_OPERATIONS, Job
@@ -77,7 +77,7 @@ def _matching(rows: QuerySet[Savepoint], wanted: str) -> QuerySet[Savepoint]:
 def of(job: Job, page: Shown, now: datetime) -> Json:
     """The page's value. Six queries, whatever the number of savepoints."""
     asked = live.actions(job, queries.recent_operations(job.pk))
-    needed = needs.known_of(job, page.savepoints) if page.savepoints else {}
+    needed = references.known_of(job, page.savepoints) if page.savepoints else {}
     return {
         "now": iso(now),
         "count": plural(page.count, "savepoint"),

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.http import condition, require_GET, require_http_methods, require_POST
 
-from checkpoints import services as checkpoint_services
+from checkpoints.operations import savepoints
 from controlplane import clock
 from controlplane.accounts.models import Role, User
 from controlplane.errors import NotFound, Refusal
@@ -125,7 +125,7 @@ def take_checkpoint(request: HttpRequest, job_id: str) -> HttpResponse:
     return _act(
         request,
         job_id,
-        lambda user, job, key: checkpoint_services.request_checkpoint(user, job, key=key),
+        lambda user, job, key: savepoints.request_checkpoint(user, job, key=key),
         "A checkpoint was asked for.",
     )
 

@@ -5,8 +5,9 @@ from uuid import UUID
 
 from rest_framework.request import Request
 
-from checkpoints import going_back, previews
 from checkpoints.api import requests
+from checkpoints.operations import previews
+from checkpoints.operations import requests as operation_requests
 from jobs.api.common import OperationActionView, action_schema
 from jobs.api.submission import check_place, in_words_of, pipeline_of
 from jobs.models import Operation
@@ -46,7 +47,7 @@ class StopView(OperationActionView):
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
         check_place(request, given)
-        return going_back.stop(
+        return operation_requests.stop(
             request.user,
             self.job.pk,
             drain=given["drain"],
@@ -78,7 +79,7 @@ class RollbackView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
-        return going_back.rollback(
+        return operation_requests.rollback(
             request.user,
             self.job.pk,
             **_target(given),
@@ -99,7 +100,7 @@ class RescaleView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
-        return going_back.rescale(
+        return operation_requests.rescale(
             request.user, self.job.pk, parallelism=given["parallelism"], key=key
         )
 
@@ -126,7 +127,7 @@ class ForkView(OperationActionView):
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
         with in_words_of(given, "The job cannot be forked like this"):
-            return going_back.fork(
+            return operation_requests.fork(
                 request.user,
                 self.job.pk,
                 name=given["name"],

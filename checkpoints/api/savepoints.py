@@ -8,10 +8,10 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from checkpoints import savepoints
 from checkpoints.api import filters, requests
 from checkpoints.api import serializers as shapes
 from checkpoints.models import Savepoint
+from checkpoints.operations import savepoints
 from controlplane.errors import NotFound
 from jobs.api import serializers as job_shapes
 from jobs.api.common import (

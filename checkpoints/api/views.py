@@ -10,11 +10,12 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from checkpoints import services, verdicts
 from checkpoints.api import channels, filters
 from checkpoints.api import serializers as shapes
 from checkpoints.api.summaries import attach, with_checkpoints
 from checkpoints.models import Checkpoint, SubtaskAck
+from checkpoints.operations import savepoints
+from checkpoints.verdict import queries
 from controlplane.errors import NotFound
 from controlplane.pagination import CursorPagination, Ordering, Page
 from jobs.api import views as job_views
@@ -72,7 +73,7 @@ class TriggerView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
-        return services.request_checkpoint(request.user, self.job.pk, key=key)
+        return savepoints.request_checkpoint(request.user, self.job.pk, key=key)
 
 
 # Checkpoints --------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ class VerdictView(OfCheckpoint, ShowView):
         same text stands on the job's and the checkpoint's page. What was not reported is not
         claimed.
         """
-        return Response(self.get_serializer(verdicts.of_checkpoint(self.checkpoint)).data)
+        return Response(self.get_serializer(queries.of_checkpoint(self.checkpoint)).data)
 
 
 class ChannelQuery(serializers.Serializer):

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from checkpoints import going_back, previews, savepoints
 from checkpoints.models import Savepoint
+from checkpoints.operations import previews, requests, savepoints
 from controlplane.accounts.models import User
 from controlplane.errors import Invalid
 from jobs.models import Job, Operation
@@ -167,13 +167,13 @@ EVERYTHING = {
         ),
         (
             "stop",
-            (going_back, "stop"),
+            (requests, "stop"),
             {"drain": True, "note": "done"},
             {"drain": True, "name": "", "note": "done", "labels": None, "location": ""},
         ),
         (
             "rollback",
-            (going_back, "rollback"),
+            (requests, "rollback"),
             {"checkpoint": 7},
             {
                 "checkpoint": 7,
@@ -182,11 +182,11 @@ EVERYTHING = {
                 "allow_non_restored_state": None,
             },
         ),
-        ("rescale", (going_back, "rescale"), {"parallelism": 4}, {"parallelism": 4}),
-        ("fork", (going_back, "fork"), {"name": "trial"}, {"name": "trial", **EVERYTHING}),
+        ("rescale", (requests, "rescale"), {"parallelism": 4}, {"parallelism": 4}),
+        ("fork", (requests, "fork"), {"name": "trial"}, {"name": "trial", **EVERYTHING}),
         (
             "fork",
-            (going_back, "fork"),
+            (requests, "fork"),
             {
                 "name": "trial",
                 "checkpoint": 7,
@@ -284,7 +284,7 @@ def test_a_service_s_words_about_the_pipeline_are_about_the_body_s_fields(
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise Invalid("no", errors={"pipeline_target": ["no"], "options.parameters": ["no"]})
 
-    monkeypatch.setattr(going_back, "fork", refuse)
+    monkeypatch.setattr(requests, "fork", refuse)
     body = {"name": "a", "pipeline": {"kind": "script", "script": "x.py"}}
     answer = api.post(f"{API}jobs/{job.pk}/fork", body, format="json")
     assert set(is_problem(answer, 400, "invalid")["errors"]) == {"pipeline.script", "parameters"}
@@ -295,7 +295,7 @@ def test_only_an_admin_chooses_where_a_savepoint_lies(
     api: APIClient, admin_api: APIClient, job: Job, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = Called(rows.operation(job))
-    for module, name in ((savepoints, "take"), (going_back, "stop")):
+    for module, name in ((savepoints, "take"), (requests, "stop")):
         monkeypatch.setattr(module, name, called)
     body, url = {"location": "/elsewhere"}, f"{API}jobs/{job.pk}/{path}"
     refused = is_problem(api.post(url, body, format="json"), 403, "permission_denied")

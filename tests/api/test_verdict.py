@@ -4,7 +4,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
-from checkpoints import verdicts
+from checkpoints.verdict import queries
 from controlplane.accounts.models import User
 from frontend import verdicts as pages
 from jobs.models import Job
@@ -45,7 +45,7 @@ def test_a_late_channel_is_named_with_the_words_of_the_pages(api: APIClient, job
     assert found["culprits"] == ["source-1", "totals-0"]
     checkpoint = job.checkpoints.get(number=3)
     assert found == pages.of(checkpoint)
-    assert found["headline"] == verdicts.of_checkpoint(checkpoint).headline
+    assert found["headline"] == queries.of_checkpoint(checkpoint).headline
 
 
 def test_a_checkpoint_that_never_was_has_none(api: APIClient, job: Job) -> None:

@@ -191,7 +191,7 @@ def _copied_s(line: "_Line") -> float:
     """Seconds to write the rows of a checkpoint's acknowledgements and nothing else."""
     from django.db import transaction
 
-    from checkpoints import details
+    from checkpoints.coordinator import bulk_insert
     from checkpoints.models import Checkpoint
     from controlplane import clock
 
@@ -210,11 +210,13 @@ def _copied_s(line: "_Line") -> float:
     acks = line.flow.acks(1)
     started = time.perf_counter()
     with transaction.atomic():
-        details.insert_acks(
-            (row.pk, details.Part(ack.chain, part, now)) for ack in acks for part in ack.operators
+        bulk_insert.insert_acks(
+            (row.pk, bulk_insert.Part(ack.chain, part, now))
+            for ack in acks
+            for part in ack.operators
         )
-        details.insert_gates(
-            (row.pk, details.Gate(part.subtask, gate))
+        bulk_insert.insert_gates(
+            (row.pk, bulk_insert.Gate(part.subtask, gate))
             for ack in acks
             for part in ack.operators
             for gate in part.metrics.gates

@@ -32,13 +32,14 @@ def wakeups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def countdowns(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+def scheduled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
     """Jobs and seconds that would be counted down; the tests tick by themselves."""
-    scheduled: list[tuple[str, float]] = []
+    sent: list[tuple[str, float]] = []
     monkeypatch.setattr(
-        "checkpoints.punctual.send", lambda *what, is_repeated=False: scheduled.append(what)
+        "checkpoints.coordinator.countdowns.send",
+        lambda *what, is_repeated=False: sent.append(what),
     )
-    return scheduled
+    return sent
 
 
 @pytest.fixture

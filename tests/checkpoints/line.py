@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from checkpoints import gateway
-from checkpoints.coordination import state_of
+from checkpoints import driver_protocol
+from checkpoints.coordinator.shell import state_of
 from checkpoints.models import Checkpoint
 from jobs.models import Driver, Job
 from tests import builders as protocol
@@ -60,7 +60,7 @@ class Line:
 
     @property
     def driver(self) -> Driver:
-        return Driver.objects.get(token_digest=gateway.drivers.digest_of(self.token))
+        return Driver.objects.get(token_digest=driver_protocol.drivers.digest_of(self.token))
 
     @property
     def state(self) -> CoordinatorState:
@@ -102,12 +102,12 @@ class Line:
 
     def send(self, batch: EventBatch) -> int:
         """Send a batch as it is."""
-        answer = gateway.receive(self.job_id, self.token, body(batch))
+        answer = driver_protocol.receive(self.job_id, self.token, body(batch))
         return int(json.loads(answer)["up_to"])
 
     def poll(self) -> list[DriverCommand]:
         """The commands since the last poll."""
-        batch = gateway.take_commands(self.job_id, self.token, self.taken)
+        batch = driver_protocol.take_commands(self.job_id, self.token, self.taken)
         if batch.commands:
             self.taken = batch.commands[-1].number
         return [numbered.command for numbered in batch.commands]

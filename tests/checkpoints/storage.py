@@ -1,6 +1,6 @@
 """Files of checkpoints as drivers and subtasks write them."""
 
-from checkpoints import places
+from checkpoints.catalog import locations
 from jobs.models import Job
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
 from weir.protocol.deployment import Versions
@@ -28,16 +28,16 @@ def manifest(job_id: str, number: int, attempt: int = 1) -> Manifest:
 
 def put_state(job: Job, number: int, attempt: int = 1, *, complete: bool = True) -> None:
     """A state file of a checkpoint and, unless told otherwise, its manifest."""
-    store = places.store_of(job)
+    store = locations.store_of(job)
     subtask = SubtaskId(OperatorId("sink"), 0)
     name = state_file(CheckpointId(number), AttemptNumber(attempt), subtask, "counts")
     store.put(in_job(JobId(job.pk), name), b"state")
     if complete:
-        path = places.layout_of(job).manifest(CheckpointId(number))
+        path = locations.layout_of(job).manifest(CheckpointId(number))
         store.put(path, dump(manifest(job.pk, number, attempt)))
 
 
 def files(job: Job) -> list[str]:
     """What lies in the job's directory, by path within it."""
-    directory = places.layout_of(job).directory
-    return [path.removeprefix(f"{directory}/") for path in places.store_of(job).list(directory)]
+    directory = locations.layout_of(job).directory
+    return [path.removeprefix(f"{directory}/") for path in locations.store_of(job).list(directory)]

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from checkpoints import services, tasks, ticking
+from checkpoints import tasks, ticks
 from checkpoints.models import CoordinatorRow
+from checkpoints.operations import savepoints
 from controlplane import clock
 from controlplane.clock import _Watch
 from jobs import operations, recovery
@@ -42,7 +43,7 @@ def test_a_checkpoint_under_way_neither_expires_nor_lasts_for_ever(
     database: MovedClock, by_s: float
 ) -> None:
     line = Line.running(interval_ms=60_000, timeout_ms=30_000)
-    services.request_checkpoint(None, line.job_id)
+    savepoints.request_checkpoint(None, line.job_id)
     line.post()
     database.move(by_s)
     line.post()
@@ -127,7 +128,7 @@ def test_operations_and_cancellations_keep_their_deadlines(
 ) -> None:
     settings.WEIR_CANCEL_GRACE_MS = 20_000
     line = Line.running(interval_ms=60_000)
-    operation = services.request_checkpoint(None, line.job_id)
+    operation = savepoints.request_checkpoint(None, line.job_id)
     other = Line.running(interval_ms=60_000)
     job_services.cancel(None, other.job_id)
     database.move(by_s)
@@ -147,7 +148,7 @@ def test_two_workers_tick_and_the_clock_is_corrected_once(
     database: MovedClock, by_s: float
 ) -> None:
     line = Line.running(interval_ms=60_000, timeout_ms=30_000)
-    services.request_checkpoint(None, line.job_id)
+    savepoints.request_checkpoint(None, line.job_id)
     other = _Watch()
     with database.within(other):
         tick()
@@ -171,5 +172,5 @@ def test_a_countdown_counts_by_the_clock_that_goes_on(
     countdowns.clear()
     database.move(-HOUR_S)
     line.post()
-    ticking.tick_due()
+    ticks.tick_due()
     assert [delay_s <= 1.0 for _, delay_s in countdowns] == [True]

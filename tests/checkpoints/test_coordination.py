@@ -8,8 +8,9 @@ from django.db import transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
-from checkpoints import coordination, services
+from checkpoints.coordinator import shell
 from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment
+from checkpoints.operations import savepoints
 from controlplane import clock
 from controlplane.accounts.models import User
 from jobs.models import JobException, OutboxCommand
@@ -44,8 +45,8 @@ pytestmark = pytest.mark.django_db
 def pump(line: Line, *events: messages.CoordinatorEvent, now_ms: int | None = None) -> None:
     """Fold events in as those who hold the job's lock do."""
     with transaction.atomic():
-        job = coordination.Job.objects.select_for_update().get(pk=line.job_id)
-        coordination.pump(job, events, now_ms=clock.now_ms() if now_ms is None else now_ms)
+        job = shell.Job.objects.select_for_update().get(pk=line.job_id)
+        shell.pump(job, events, now_ms=clock.now_ms() if now_ms is None else now_ms)
 
 
 def kinds(commands: list[Any]) -> list[type]:
@@ -64,7 +65,7 @@ def measured(chain: str, number: int, **metrics: Any) -> Acknowledged:
 
 
 def test_a_checkpoint_goes_through_its_statuses(line: Line, operator: User) -> None:
-    operation = services.request_checkpoint(operator, line.job_id)
+    operation = savepoints.request_checkpoint(operator, line.job_id)
     assert kinds(line.poll()) == [TriggerCheckpoint]
     assert line.statuses() == {1: "pending"}
     assert line.checkpoint(1).request_id == str(operation.pk)
@@ -151,7 +152,7 @@ def test_a_subtask_that_ends_need_not_acknowledge_any_more(line: Line) -> None:
 
 
 def test_an_abort_says_why_and_its_files_come_due(line: Line, operator: User) -> None:
-    operation = services.request_checkpoint(operator, line.job_id)
+    operation = savepoints.request_checkpoint(operator, line.job_id)
     line.poll()
     line.post(protocol.decline("sink-0", 1, cause="the disk is full"))
     assert kinds(line.poll()) == [CheckpointAborted, RecordAborted, messages.FailJob]

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from checkpoints import discards, places, sweeping
+from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, CoordinatorRow, SubtaskAck
+from checkpoints.retention import discards, sweep
 from controlplane import clock
 from jobs.models import Attempt, Job
 from tests import builders as protocol
@@ -74,7 +75,7 @@ def test_the_manifest_goes_first(db: None, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_aborted_one_loses_its_attempts_files_and_keeps_its_tombstone(line: Line) -> None:
     aborted(line, 1)
-    store, layout = places.store_of(line.job), places.layout_of(line.job)
+    store, layout = locations.store_of(line.job), locations.layout_of(line.job)
     store.put(f"{layout.checkpoint(1)}/manifest", b"a tombstone")  # type: ignore[arg-type]
     assert discards.discard_due() == 1
     assert files(line.job) == ["chk-1/manifest"]
@@ -156,11 +157,11 @@ def test_stray_files_of_given_up_checkpoints_are_found(line: Line) -> None:
     aborted(line, 1)
     discards.discard_due()
     put_state(line.job, 1, complete=False)
-    sweeping.clean_next()
+    sweep.clean_next()
     assert discards.discard_due() == 0, "whoever writes late may not be done"
-    jobs.pass_time(line.checkpoint(1), sweeping.LATE_S, "settled_at")
+    jobs.pass_time(line.checkpoint(1), sweep.LATE_S, "settled_at")
     CoordinatorRow.objects.update(swept_at=None)
-    sweeping.clean_next()
+    sweep.clean_next()
     assert discards.discard_due() == 1
     assert files(line.job) == []
 
@@ -170,12 +171,12 @@ def test_files_that_may_belong_to_a_manifest_are_kept_until_that_is_known(line: 
         put_state(line.job, number, complete=is_written)
         line.post(CheckpointRequested(f"r{number}"), *protocol.acks(number))
         line.post(protocol.not_written(number, may_exist=True))
-        jobs.pass_time(line.checkpoint(number), sweeping.LATE_S, "settled_at")
+        jobs.pass_time(line.checkpoint(number), sweep.LATE_S, "settled_at")
     # The first failure made the driver restart its attempt; the coordinator goes on regardless.
-    sweeping.clean_next()
+    sweep.clean_next()
     discards.discard_due()
     assert files(line.job) == [f"chk-1/1/{STATE}", "chk-1/manifest", "chk-2/manifest"]
-    store, layout = places.store_of(line.job), places.layout_of(line.job)
+    store, layout = locations.store_of(line.job), locations.layout_of(line.job)
     assert isinstance(load(store.read(layout.manifest(2))), Tombstone)  # type: ignore[arg-type]
 
 
@@ -185,27 +186,27 @@ def test_files_without_a_row_go_where_their_number_was_used(line: Line) -> None:
     Checkpoint.objects.filter(number=2).delete()
     put_state(line.job, 2, complete=False)
     put_state(line.job, 9, complete=False)
-    sweeping.clean_next()
+    sweep.clean_next()
     assert files(line.job) == [f"chk-1/1/{STATE}", "chk-1/manifest", f"chk-9/1/{STATE}"]
 
 
 def test_each_job_gets_its_turn(db: None) -> None:
     lines = [Line.running(), Line.running()]
-    turns = {sweeping.clean_next(), sweeping.clean_next()}
+    turns = {sweep.clean_next(), sweep.clean_next()}
     assert turns == {line.job_id for line in lines}
-    assert sweeping.clean_next() is None
+    assert sweep.clean_next() is None
     lines[0].post(jobs.changed(JobStatus.FINISHED))
     row = CoordinatorRow.objects.get(job=lines[0].job_id)
-    jobs.pass_time(row, sweeping.CLEANED_EVERY_S, "swept_at")
-    assert sweeping.clean_next() == lines[0].job_id
-    jobs.pass_time(row, sweeping.CLEANED_EVERY_S, "swept_at")
-    jobs.pass_time(lines[0].job, 2 * sweeping.CLEANED_AFTER_END_S, "ended_at")
-    assert sweeping.clean_next() is None
+    jobs.pass_time(row, sweep.CLEANED_EVERY_S, "swept_at")
+    assert sweep.clean_next() == lines[0].job_id
+    jobs.pass_time(row, sweep.CLEANED_EVERY_S, "swept_at")
+    jobs.pass_time(lines[0].job, 2 * sweep.CLEANED_AFTER_END_S, "ended_at")
+    assert sweep.clean_next() is None
 
 
 def test_a_storage_that_cannot_be_listed_holds_up_nobody(line: Line, storage: Path) -> None:
     storage.write_text("no directory")
-    assert sweeping.clean_next() == line.job_id
+    assert sweep.clean_next() == line.job_id
     assert discards.discard_due() == 0
 
 
@@ -216,16 +217,16 @@ def test_details_are_kept_for_the_newest_the_failed_and_savepoints(db: None, set
     aborted(line, 3)
     completed(line, 4, 5)
     Checkpoint.objects.filter(number=1).update(kind="savepoint")
-    assert sweeping.trim_details() == 1
+    assert sweep.trim_details() == 1
     detailed = Checkpoint.objects.filter(has_details=True).order_by("number")
     assert list(detailed.values_list("number", flat=True)) == [1, 3, 4, 5]
     assert set(SubtaskAck.objects.values_list("checkpoint__number", flat=True)) == {1, 4, 5}
-    assert sweeping.trim_details() == 0
+    assert sweep.trim_details() == 0
 
 
 def test_a_tombstone_stays_for_who_comes_late(line: Line) -> None:
     aborted(line, 1)
-    layout = places.layout_of(line.job)
+    layout = locations.layout_of(line.job)
     tombstone = Tombstone(
         job_id=line.job_id,  # type: ignore[arg-type]
         checkpoint_id=1,  # type: ignore[arg-type]
@@ -233,9 +234,9 @@ def test_a_tombstone_stays_for_who_comes_late(line: Line) -> None:
         given_up_ms=0,
         reason="",
     )
-    places.store_of(line.job).put(layout.manifest(1), dump(tombstone))  # type: ignore[arg-type]
+    locations.store_of(line.job).put(layout.manifest(1), dump(tombstone))  # type: ignore[arg-type]
     discards.discard_due()
-    jobs.pass_time(line.checkpoint(1), sweeping.LATE_S, "settled_at")
-    sweeping.clean_next()
+    jobs.pass_time(line.checkpoint(1), sweep.LATE_S, "settled_at")
+    sweep.clean_next()
     assert discards.discard_due() == 0
     assert files(line.job) == ["chk-1/manifest"]

@@ -7,8 +7,9 @@ import pytest
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from checkpoints import gateway, services
+from checkpoints import driver_protocol
 from checkpoints.models import SubtaskAck
+from checkpoints.operations import savepoints
 from controlplane import clock
 from controlplane.errors import Fenced, Invalid, NotFound, Unauthorized
 from jobs.models import Driver, JobException, OutboxCommand
@@ -71,7 +72,7 @@ def test_a_gap_is_refused_by_number(line: Line) -> None:
 )
 def test_what_is_no_batch_is_refused(line: Line, sent: bytes) -> None:
     with pytest.raises(Invalid):
-        gateway.receive(line.job_id, line.token, sent)
+        driver_protocol.receive(line.job_id, line.token, sent)
 
 
 def test_a_number_beyond_the_databases_is_refused_and_nothing_is_kept(line: Line) -> None:
@@ -80,14 +81,14 @@ def test_a_number_beyond_the_databases_is_refused_and_nothing_is_kept(line: Line
     huge = json.loads(body(EventBatch(line.number, (ack,))))
     huge["events"][0]["operators"][0]["metrics"]["records"] = 2**63
     with pytest.raises(Invalid, match="cannot be stored"):
-        gateway.receive(line.job_id, line.token, json.dumps(huge).encode())
+        driver_protocol.receive(line.job_id, line.token, json.dumps(huge).encode())
     assert line.driver.applied_up_to == line.number - 1
     assert line.checkpoint(1).acknowledged_count == 0
 
 
 def test_characters_that_the_database_has_no_place_for_are_replaced(line: Line) -> None:
     sent = body(EventBatch(line.number, (Notice(0, "a\0b\ud800c and \\u0000 \U0001f600"),)))
-    gateway.receive(line.job_id, line.token, sent)
+    driver_protocol.receive(line.job_id, line.token, sent)
     text = JobException.objects.get(kind="notice").text
     assert text == "a\ufffdb?c and \\u0000 \U0001f600"
 
@@ -96,14 +97,14 @@ def test_strangers_are_refused(line: Line) -> None:
     other = Line.running()
     empty = body(EventBatch(1, ()))
     with pytest.raises(NotFound):
-        gateway.receive("no-such-job", line.token, empty)
+        driver_protocol.receive("no-such-job", line.token, empty)
     for token in ("nobody's", other.token):
         with pytest.raises(Unauthorized):
-            gateway.receive(line.job_id, token, empty)
+            driver_protocol.receive(line.job_id, token, empty)
         with pytest.raises(Unauthorized):
-            gateway.take_commands(line.job_id, token, 0)
+            driver_protocol.take_commands(line.job_id, token, 0)
     with pytest.raises(NotFound):
-        gateway.take_commands("no-such-job", line.token, 0)
+        driver_protocol.take_commands("no-such-job", line.token, 0)
 
 
 def test_an_older_driver_is_fenced(line: Line) -> None:
@@ -167,21 +168,21 @@ def test_a_batch_is_a_sign_of_life_and_a_poll_is_none(line: Line) -> None:
 
 def test_commands_are_handed_out_until_they_were_taken(line: Line) -> None:
     line.post(CheckpointRequested("r1"), *protocol.acks(1))
-    first = gateway.take_commands(line.job_id, line.token, 0)
-    assert gateway.take_commands(line.job_id, line.token, 0).commands == first.commands
+    first = driver_protocol.take_commands(line.job_id, line.token, 0)
+    assert driver_protocol.take_commands(line.job_id, line.token, 0).commands == first.commands
     assert [type(c.command).__name__ for c in first.commands] == [
         "TriggerCheckpoint",
         "WriteManifest",
     ]
     taken = first.commands[0].number
-    again = gateway.take_commands(line.job_id, line.token, taken)
+    again = driver_protocol.take_commands(line.job_id, line.token, taken)
     assert again.commands == first.commands[1:]
     assert OutboxCommand.objects.filter(job=line.job_id).count() == 1
     assert line.driver.commands_taken == taken
 
 
 def test_commands_come_in_portions(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "COMMANDS_MAX", 2)
+    monkeypatch.setattr(driver_protocol, "COMMANDS_MAX", 2)
     line.post(CheckpointRequested("r1"), *protocol.acks(1), protocol.written(1))
     assert [len(line.poll()) for _ in range(3)] == [2, 2, 0]
 
@@ -189,7 +190,7 @@ def test_commands_come_in_portions(line: Line, monkeypatch: pytest.MonkeyPatch) 
 def test_a_driver_that_took_what_was_never_given_is_refused(line: Line) -> None:
     line.post(CheckpointRequested("r1"))
     with pytest.raises(Invalid, match="never given out"):
-        gateway.take_commands(line.job_id, line.token, 2**40)
+        driver_protocol.take_commands(line.job_id, line.token, 2**40)
     assert isinstance(line.poll()[0], TriggerCheckpoint)
 
 
@@ -202,7 +203,7 @@ def test_a_poll_without_commands_is_cheap(
 
 
 def test_what_a_command_says_survives_the_outbox(line: Line, operator: Any) -> None:
-    services.request_checkpoint(operator, line.job_id)
+    savepoints.request_checkpoint(operator, line.job_id)
     (command,) = line.poll()
     assert isinstance(command, TriggerCheckpoint)
     assert command.barrier == line.state.pending[0].barrier

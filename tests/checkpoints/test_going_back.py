@@ -5,16 +5,11 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints import (
-    coordination,
-    discards,
-    going_back,
-    places,
-    savepoints,
-    services,
-    settling,
-)
+from checkpoints.catalog import locations
+from checkpoints.coordinator import shell
 from checkpoints.models import Savepoint
+from checkpoints.operations import requests, savepoints
+from checkpoints.retention import discards, finalization
 from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
@@ -63,7 +58,7 @@ def options_of(job: Job) -> dict[str, Any]:
 
 
 def uri(line: Line, number: int) -> str:
-    return places.path_of(line.job, CheckpointId(number))
+    return locations.path_of(line.job, CheckpointId(number))
 
 
 def finish(line: Line) -> None:
@@ -79,7 +74,7 @@ def finish(line: Line) -> None:
 def test_stop_takes_its_savepoint_and_succeeds_with_the_jobs_end(
     line: Line, operator: User, drain: bool, kind: CheckpointKind
 ) -> None:
-    operation = going_back.stop(operator, line.job_id, drain=drain, name="final")
+    operation = requests.stop(operator, line.job_id, drain=drain, name="final")
     (trigger,) = [c for c in line.poll() if isinstance(c, TriggerCheckpoint)]
     savepoint = Savepoint.objects.get(operation=operation)
     assert trigger.barrier.options.kind is kind
@@ -98,7 +93,7 @@ def test_stop_takes_its_savepoint_and_succeeds_with_the_jobs_end(
 
 
 def test_stop_whose_savepoint_fails_leaves_the_job_running(line: Line) -> None:
-    operation = going_back.stop(None, line.job_id, drain=False)
+    operation = requests.stop(None, line.job_id, drain=False)
     line.post(protocol.decline("source-0"))
     assert ended(operation).status == "failed"
     assert line.job.status == JobStatus.RUNNING
@@ -106,7 +101,7 @@ def test_stop_whose_savepoint_fails_leaves_the_job_running(line: Line) -> None:
 
 
 def test_stop_is_completed_by_the_next_driver(line: Line) -> None:
-    operation = going_back.stop(None, line.job_id, drain=False)
+    operation = requests.stop(None, line.job_id, drain=False)
     line.complete(1)
     jobs.lose(line.job)
     assert ended(operation).status == "running"
@@ -120,7 +115,7 @@ def test_stop_is_completed_by_the_next_driver(line: Line) -> None:
 
 
 def test_stop_of_a_job_that_fails_keeps_its_savepoint_and_names_it(line: Line) -> None:
-    operation = going_back.stop(None, line.job_id, drain=True)
+    operation = requests.stop(None, line.job_id, drain=True)
     line.complete(1)
     line.post(jobs.changed(JobStatus.FAILING, "out of memory"))
     line.post(jobs.changed(JobStatus.FAILED, "out of memory"))
@@ -134,7 +129,7 @@ def test_stop_of_a_job_that_fails_keeps_its_savepoint_and_names_it(line: Line) -
 
 
 def test_stop_that_takes_too_long_expires_and_names_its_savepoint(line: Line) -> None:
-    operation = going_back.stop(None, line.job_id, drain=False)
+    operation = requests.stop(None, line.job_id, drain=False)
     line.complete(1)
     jobs.pass_time(operation, 10_000, "deadline_at")
     assert operations.expire_due() == 1
@@ -145,11 +140,11 @@ def test_stop_that_takes_too_long_expires_and_names_its_savepoint(line: Line) ->
 
 
 def test_stopped_job_is_taken_up_again_by_a_rollback(line: Line) -> None:
-    going_back.stop(None, line.job_id, drain=False)
+    requests.stop(None, line.job_id, drain=False)
     line.complete(1)
     finish(line)
     savepoint = Savepoint.objects.get()
-    operation = going_back.rollback(None, line.job_id, savepoint=savepoint.pk)
+    operation = requests.rollback(None, line.job_id, savepoint=savepoint.pk)
     assert options_of(line.job)["restore"] == savepoint.location
     again = Line.of(line.job)
     again.come_up(2, restored=1)
@@ -163,7 +158,7 @@ def test_stopped_job_is_taken_up_again_by_a_rollback(line: Line) -> None:
 def test_rollback_begins_there_until_a_checkpoint_completes(line: Line, operator: User) -> None:
     for _ in range(3):
         complete_next(line)
-    operation = going_back.rollback(operator, line.job_id, checkpoint=1)
+    operation = requests.rollback(operator, line.job_id, checkpoint=1)
     job = line.job
     assert (job.restore_uri, job.restore_job, job.restore_number) == (uri(line, 1), job, 1)
     assert options_of(job)["restore"] == uri(line, 1)
@@ -190,11 +185,11 @@ def test_what_an_earlier_driver_completes_is_no_beginning(line: Line) -> None:
     complete_next(line)
     line.post(CheckpointRequested("late"))
     line.post(*protocol.acks(3))
-    going_back.rollback(None, line.job_id, checkpoint=1)
+    requests.rollback(None, line.job_id, checkpoint=1)
     assert jobs.driver_of(line.job).number == 1  # None is launched before that is settled.
-    key = places.layout_of(line.job).manifest(CheckpointId(3))
-    places.store_of(line.job).put(key, dump(manifest(line.job_id, 3)))
-    assert settling.settle_driverless() == 1
+    key = locations.layout_of(line.job).manifest(CheckpointId(3))
+    locations.store_of(line.job).put(key, dump(manifest(line.job_id, 3)))
+    assert finalization.settle_driverless() == 1
     assert line.checkpoint(3).status == "completed"
     assert line.job.restore_uri == uri(line, 1)
 
@@ -203,7 +198,7 @@ def test_what_only_a_later_driver_finds_is_no_beginning(line: Line) -> None:
     """The fork's first checkpoint was given up, and was written all the same; its driver is lost.
     The next one was told to begin anew, and if it is lost as well so is the one after it."""
     complete_next(line)
-    operation = going_back.fork(None, line.job_id, name="trial", checkpoint=1)
+    operation = requests.fork(None, line.job_id, name="trial", checkpoint=1)
     fork = Line.of(Job.objects.get(pk=operation.result["job"]))
     fork.come_up(1, restored=1)
     fork.post(CheckpointRequested("first"))
@@ -219,7 +214,7 @@ def test_what_only_a_later_driver_finds_is_no_beginning(line: Line) -> None:
 def test_savepoint_is_no_beginning(line: Line) -> None:
     complete_next(line)
     complete_next(line)
-    going_back.rollback(None, line.job_id, checkpoint=1)
+    requests.rollback(None, line.job_id, checkpoint=1)
     again = Line.of(line.job)
     again.come_up(2, restored=1)
     taken(again)
@@ -228,7 +223,7 @@ def test_savepoint_is_no_beginning(line: Line) -> None:
 
 def test_rollback_without_rewinding_says_so(line: Line) -> None:
     complete_next(line)
-    going_back.rollback(
+    requests.rollback(
         None, line.job_id, checkpoint=1, rewind_output=False, allow_non_restored_state=True
     )
     options = options_of(line.job)
@@ -238,7 +233,7 @@ def test_rollback_without_rewinding_says_so(line: Line) -> None:
 def test_what_a_rollback_goes_to_is_not_let_go(db: None) -> None:
     line = Line.running(retained_max=1)
     complete_next(line)
-    going_back.rollback(None, line.job_id, checkpoint=1)
+    requests.rollback(None, line.job_id, checkpoint=1)
     again = Line.of(line.job)
     again.come_up(2, restored=1, retained_max=1)
     assert line.statuses() == {1: "completed"}
@@ -251,7 +246,7 @@ def test_failed_job_is_rolled_back_and_wanted_again(db: None) -> None:
     line.post(jobs.changed(JobStatus.FAILING, "x"))
     line.post(jobs.changed(JobStatus.FAILED, "x"))
     line.post(JobEnded(JobStatus.FAILED))
-    operation = going_back.rollback(None, line.job_id, checkpoint=1)
+    operation = requests.rollback(None, line.job_id, checkpoint=1)
     assert line.job.status == JobStatus.RESTARTING
     again = Line.of(line.job)
     again.come_up(2, restored=1, retention=Retention.RETAIN_ON_CANCELLATION)
@@ -262,7 +257,7 @@ def test_failed_job_is_rolled_back_and_wanted_again(db: None) -> None:
 def test_restart_waits_until_a_deleted_stop_savepoint_is_gone(line: Line) -> None:
     """Neither waits for the other: the savepoint is not kept to complete the stop with it."""
     complete_next(line)
-    going_back.stop(None, line.job_id, drain=False)
+    requests.stop(None, line.job_id, drain=False)
     line.complete(2)
     line.post(jobs.changed(JobStatus.FAILING, "x"), jobs.changed(JobStatus.FAILED, "x"))
     line.post(JobEnded(JobStatus.FAILED))
@@ -280,7 +275,7 @@ def test_checkpoint_that_is_needed_holds_up_no_restart(db: None) -> None:
     line = Line.running(retention=Retention.DELETE_ON_CANCELLATION)
     complete_next(line)
     complete_next(line)
-    going_back.rollback(None, line.job_id, checkpoint=1)
+    requests.rollback(None, line.job_id, checkpoint=1)
     job_services.cancel(None, line.job_id)
     assert discards.discard_due() == 1
     assert line.statuses() == {1: "completed", 2: "discarded"}
@@ -291,7 +286,7 @@ def test_checkpoint_that_is_needed_holds_up_no_restart(db: None) -> None:
 
 def test_rollback_that_fails_fails_with_the_job(line: Line) -> None:
     complete_next(line)
-    operation = going_back.rollback(None, line.job_id, checkpoint=1)
+    operation = requests.rollback(None, line.job_id, checkpoint=1)
     again = Line.of(line.job)
     again.post(planned(), jobs.changed(JobStatus.INITIALIZING))
     again.post(
@@ -306,7 +301,7 @@ def test_rollback_of_a_job_that_is_starting_is_refused(line: Line, status: str) 
     complete_next(line)
     Job.objects.filter(pk=line.job_id).update(status=status)
     with pytest.raises(WrongState, match="wait until it runs") as refused:
-        going_back.rollback(None, line.job_id, checkpoint=1)
+        requests.rollback(None, line.job_id, checkpoint=1)
     assert refused.value.extra["state"] == status
     assert "running" in refused.value.extra["allowed"]
 
@@ -315,7 +310,7 @@ def test_rollback_of_a_job_being_cancelled_is_refused(line: Line) -> None:
     complete_next(line)
     job_services.cancel(None, line.job_id)
     with pytest.raises(WrongState) as refused:
-        going_back.rollback(None, line.job_id, checkpoint=1)
+        requests.rollback(None, line.job_id, checkpoint=1)
     assert refused.value.extra["state"] == "cancelling"
 
 
@@ -335,23 +330,23 @@ def test_rollback_to_what_is_not_there_is_refused(line: Line) -> None:
         ({"checkpoint": 1, "savepoint": foreign.pk}, Invalid),
     ]:
         with pytest.raises(error):
-            going_back.rollback(None, line.job_id, **target)  # type: ignore[arg-type]
+            requests.rollback(None, line.job_id, **target)  # type: ignore[arg-type]
     assert line.job.status == JobStatus.RUNNING
 
 
 def test_rollback_repeated_with_its_key_is_one(line: Line, operator: User) -> None:
     complete_next(line)
-    first = going_back.rollback(operator, line.job_id, checkpoint=1, key="k")
-    assert going_back.rollback(operator, line.job_id, checkpoint=1, key="k") == first
+    first = requests.rollback(operator, line.job_id, checkpoint=1, key="k")
+    assert requests.rollback(operator, line.job_id, checkpoint=1, key="k") == first
     with pytest.raises(KeyReused):
-        going_back.rollback(operator, line.job_id, checkpoint=1, rewind_output=False, key="k")
+        requests.rollback(operator, line.job_id, checkpoint=1, rewind_output=False, key="k")
 
 
 # Rescale ---------------------------------------------------------------------------------------
 
 
 def test_rescale_takes_a_checkpoint_and_goes_on_from_it(line: Line, operator: User) -> None:
-    operation = going_back.rescale(operator, line.job_id, parallelism=4)
+    operation = requests.rescale(operator, line.job_id, parallelism=4)
     (trigger,) = [c for c in line.poll() if isinstance(c, TriggerCheckpoint)]
     assert trigger.barrier.options.kind is CheckpointKind.CHECKPOINT
     assert "parallelism" not in line.job.options  # A driver lost now comes back as it was.
@@ -365,7 +360,7 @@ def test_rescale_takes_a_checkpoint_and_goes_on_from_it(line: Line, operator: Us
 
 
 def test_rest_of_the_batch_that_ended_the_driver_is_dropped(line: Line) -> None:
-    going_back.rescale(None, line.job_id, parallelism=4)
+    requests.rescale(None, line.job_id, parallelism=4)
     line.post(*protocol.acks(1))
     line.post(ManifestWritten(CheckpointId(1)), jobs.changed(JobStatus.FAILING, "too late"))
     assert line.job.status == JobStatus.RESTARTING
@@ -373,7 +368,7 @@ def test_rest_of_the_batch_that_ended_the_driver_is_dropped(line: Line) -> None:
 
 
 def test_rescale_whose_checkpoint_fails_changes_nothing(line: Line) -> None:
-    operation = going_back.rescale(None, line.job_id, parallelism=4)
+    operation = requests.rescale(None, line.job_id, parallelism=4)
     line.post(protocol.decline("source-0"))
     assert ended(operation).status == "failed"
     assert (line.job.status, line.job.options) == (JobStatus.RUNNING, {})
@@ -382,7 +377,7 @@ def test_rescale_whose_checkpoint_fails_changes_nothing(line: Line) -> None:
 def test_rescale_of_a_waiting_job_goes_on_from_its_newest_checkpoint(line: Line) -> None:
     complete_next(line)
     jobs.lose(line.job)
-    operation = going_back.rescale(None, line.job_id, parallelism=3)
+    operation = requests.rescale(None, line.job_id, parallelism=3)
     assert ended(operation).progress["phase"] == "relaunching"
     assert options_of(line.job)["parallelism"] == 3
     assert "restore" not in options_of(line.job)
@@ -391,7 +386,7 @@ def test_rescale_of_a_waiting_job_goes_on_from_its_newest_checkpoint(line: Line)
 @pytest.mark.parametrize("parallelism", [0, -1, 129, 40_000])
 def test_parallelism_that_cannot_be_is_refused_at_once(line: Line, parallelism: int) -> None:
     with pytest.raises(Invalid) as refused:
-        going_back.rescale(None, line.job_id, parallelism=parallelism)
+        requests.rescale(None, line.job_id, parallelism=parallelism)
     assert list(refused.value.extra["errors"]) == ["parallelism"]
 
 
@@ -400,7 +395,7 @@ def test_parallelism_that_cannot_be_is_refused_at_once(line: Line, parallelism: 
 
 def test_fork_from_a_savepoint_is_a_job_of_its_own(line: Line, operator: User) -> None:
     savepoint = taken(line, name="before")
-    operation = going_back.fork(
+    operation = requests.fork(
         operator,
         line.job_id,
         name="trial",
@@ -424,7 +419,7 @@ def test_fork_from_a_savepoint_is_a_job_of_its_own(line: Line, operator: User) -
 
 def test_fork_keeps_its_lineage_once_it_has_begun(line: Line) -> None:
     complete_next(line)
-    operation = going_back.fork(None, line.job_id, name="trial", checkpoint=1)
+    operation = requests.fork(None, line.job_id, name="trial", checkpoint=1)
     fork = Line.of(Job.objects.get(pk=operation.result["job"]))
     fork.come_up(1, restored=1)
     complete_next(fork)
@@ -435,21 +430,21 @@ def test_fork_keeps_its_lineage_once_it_has_begun(line: Line) -> None:
 
 def test_fork_whose_first_checkpoint_the_storage_settles_has_begun(line: Line) -> None:
     complete_next(line)
-    operation = going_back.fork(None, line.job_id, name="trial", checkpoint=1)
+    operation = requests.fork(None, line.job_id, name="trial", checkpoint=1)
     fork = Line.of(Job.objects.get(pk=operation.result["job"]))
     fork.come_up(1, restored=1)
     fork.post(CheckpointRequested("first"))
     (number,) = fork.triggered()
     fork.post(*protocol.acks(number))
     jobs.lose(fork.job)
-    key = places.layout_of(fork.job).manifest(CheckpointId(number))
-    places.store_of(fork.job).put(key, dump(manifest(fork.job_id, number)))
-    settling.settle_driverless()
+    key = locations.layout_of(fork.job).manifest(CheckpointId(number))
+    locations.store_of(fork.job).put(key, dump(manifest(fork.job_id, number)))
+    finalization.settle_driverless()
     assert fork.job.restore_uri == ""
 
 
 def test_fork_takes_a_savepoint_where_none_is_named(line: Line, operator: User) -> None:
-    operation = going_back.fork(operator, line.job_id, name="trial run")
+    operation = requests.fork(operator, line.job_id, name="trial run")
     savepoint = Savepoint.objects.get(operation=operation)
     assert savepoint.name.startswith("fork-trial-run-")
     assert operation.status == "running"
@@ -462,7 +457,7 @@ def test_fork_takes_a_savepoint_where_none_is_named(line: Line, operator: User) 
 
 
 def test_fork_whose_savepoint_fails_is_not_submitted(line: Line) -> None:
-    operation = going_back.fork(None, line.job_id, name="trial")
+    operation = requests.fork(None, line.job_id, name="trial")
     line.post(protocol.decline("source-0"))
     assert ended(operation).status == "failed"
     assert Job.objects.count() == 1
@@ -471,7 +466,7 @@ def test_fork_whose_savepoint_fails_is_not_submitted(line: Line) -> None:
 def test_fork_that_cannot_be_submitted_any_more_keeps_the_savepoint(
     line: Line, settings: Any
 ) -> None:
-    operation = going_back.fork(None, line.job_id, name="trial")
+    operation = requests.fork(None, line.job_id, name="trial")
     settings.WEIR_SCRIPT_ROOTS = []
     line.complete(1)
     assert ended(operation).status == "failed"
@@ -482,11 +477,11 @@ def test_fork_that_cannot_be_submitted_any_more_keeps_the_savepoint(
 def test_fork_runs_another_pipeline_where_one_is_named(line: Line) -> None:
     complete_next(line)
     pipeline = Pipeline("module", "shop.orders_v2")
-    operation = going_back.fork(None, line.job_id, name="v2", checkpoint=1, pipeline=pipeline)
+    operation = requests.fork(None, line.job_id, name="v2", checkpoint=1, pipeline=pipeline)
     fork = Job.objects.get(pk=operation.result["job"])
     assert (fork.pipeline_kind, fork.pipeline_target) == ("module", "shop.orders_v2")
     with pytest.raises(Invalid):
-        going_back.fork(
+        requests.fork(
             None, line.job_id, name="v3", checkpoint=1, pipeline=Pipeline("script", "nowhere.py")
         )
 
@@ -495,10 +490,10 @@ def test_failed_jobs_checkpoint_can_be_forked_while_it_is_over(line: Line) -> No
     savepoint = taken(line)
     job_services.cancel(None, line.job_id)
     line.post(jobs.changed(JobStatus.CANCELED))
-    operation = going_back.fork(None, line.job_id, name="trial", savepoint=savepoint.pk)
+    operation = requests.fork(None, line.job_id, name="trial", savepoint=savepoint.pk)
     assert operation.status == "succeeded"
     with pytest.raises(WrongState):
-        going_back.fork(None, line.job_id, name="trial")
+        requests.fork(None, line.job_id, name="trial")
 
 
 # Two at once -----------------------------------------------------------------------------------
@@ -510,17 +505,17 @@ def begun(line: Line, kind: str) -> Operation:
         case "savepoint":
             return savepoints.take(None, line.job_id)
         case "stop":
-            return going_back.stop(None, line.job_id, drain=False)
+            return requests.stop(None, line.job_id, drain=False)
         case "rescale":
-            return going_back.rescale(None, line.job_id, parallelism=4)
+            return requests.rescale(None, line.job_id, parallelism=4)
         case "fork":
-            return going_back.fork(None, line.job_id, name="trial")
+            return requests.fork(None, line.job_id, name="trial")
         case "rollback":
-            return going_back.rollback(None, line.job_id, checkpoint=1)
+            return requests.rollback(None, line.job_id, checkpoint=1)
         case "restart":
             return job_services.restart(None, line.job_id)
         case _:
-            return services.request_checkpoint(None, line.job_id)
+            return savepoints.request_checkpoint(None, line.job_id)
 
 
 _EXCLUSIVE = ("savepoint", "stop", "rescale", "fork", "rollback", "restart")
@@ -556,7 +551,7 @@ def test_cancellation_overtakes_everything(line: Line, first: str) -> None:
 
 
 def test_stop_that_is_overtaken_names_its_savepoint(line: Line) -> None:
-    operation = going_back.stop(None, line.job_id, drain=False)
+    operation = requests.stop(None, line.job_id, drain=False)
     line.complete(1)
     job_services.cancel(None, line.job_id)
     assert Savepoint.objects.get().location in ended(operation).error
@@ -577,7 +572,7 @@ def test_two_at_the_same_moment_are_one_and_a_refusal(
     line = Line.running()
     job_id = line.job_id
     results = jobs.at_once(
-        lambda: savepoints.take(None, job_id), lambda: going_back.stop(None, job_id, drain=False)
+        lambda: savepoints.take(None, job_id), lambda: requests.stop(None, job_id, drain=False)
     )
     assert sorted(type(result).__name__ for result in results) == ["Busy", "Operation"]
 
@@ -587,7 +582,7 @@ def test_two_at_the_same_moment_are_one_and_a_refusal(
 
 def test_deadline_leaves_time_for_the_checkpoint(line: Line) -> None:
     operation = savepoints.take(None, line.job_id)
-    timeout_ms = coordination.config_of(line.job).timeout_ms
+    timeout_ms = shell.config_of(line.job).timeout_ms
     assert operation.deadline_at - clock.now() > clock.milliseconds(2 * timeout_ms)
 
 
@@ -598,12 +593,12 @@ def test_every_kind_of_several_steps_is_known_here() -> None:
 def test_abandoned_checkpoints_are_marked_and_reclaimed(line: Line) -> None:
     for _ in range(3):
         complete_next(line)
-    going_back.rollback(None, line.job_id, checkpoint=1)
+    requests.rollback(None, line.job_id, checkpoint=1)
     again = Line.of(line.job)
     again.come_up(2, restored=1, lineage=protocol.line((2, 4, 2**62), (1, 1, 1)))
     assert [line.checkpoint(n).abandoned_at is None for n in (1, 2, 3)] == [True, False, False]
     complete_next(again)
-    going_back.rollback(None, line.job_id, checkpoint=3)
+    requests.rollback(None, line.job_id, checkpoint=3)
     third = Line.of(line.job)
     third.come_up(3, restored=3, lineage=protocol.line((3, 5, 2**62), (1, 1, 3)))
     assert [line.checkpoint(n).abandoned_at is None for n in (1, 2, 3, 4)] == [

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkpoints import places, previews, savepoints
+from checkpoints.catalog import locations
+from checkpoints.operations import previews, savepoints
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.errors import Invalid, KeyReused, NotFound
@@ -209,5 +210,5 @@ def test_previews_get_along_with_everything(line: Line) -> None:
     savepoints.take(None, line.job_id)
     previews.rollback(None, line.job_id, checkpoint=1)
     previews.restore(None, line.job_id, restore=1)
-    assert places.path_of(line.job, CheckpointId(1)) == uri(line, 1)
+    assert locations.path_of(line.job, CheckpointId(1)) == uri(line, 1)
     assert [kind for kind, _ in jobs.statuses(line.job)].count("preview") == 2

@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from checkpoints import coordination, discards, gateway, services, settling, sweeping, ticking
+from checkpoints import driver_protocol, ticks
+from checkpoints.coordinator import shell
 from checkpoints.models import Checkpoint, SubtaskAck
+from checkpoints.operations import savepoints
+from checkpoints.retention import discards, finalization, sweep
 from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.errors import Refusal
@@ -131,13 +134,13 @@ class Run:
             lambda: line.send(batch),  # The answer was lost, and another web process gets it.
         ]
         choices: list[tuple[float, Callable[[], Any]]] = [
-            (0.6, lambda: services.request_checkpoint(self.actor, line.job_id)),
-            (0.4, lambda: services.request_checkpoint(self.actor, line.job_id, key="once")),
+            (0.6, lambda: savepoints.request_checkpoint(self.actor, line.job_id)),
+            (0.4, lambda: savepoints.request_checkpoint(self.actor, line.job_id, key="once")),
             (0.6, self._tick),
             (0.6, self._tick),
-            (0.3, lambda: ticking.tick_one(line.job_id)),
-            (0.5, lambda: gateway.take_commands(line.job_id, line.token, line.taken)),
-            (0.3, settling.settle_driverless),
+            (0.3, lambda: ticks.tick_one(line.job_id)),
+            (0.5, lambda: driver_protocol.take_commands(line.job_id, line.token, line.taken)),
+            (0.3, finalization.settle_driverless),
             (0.3, discards.discard_due),
             (0.1, recovery.relaunch_due),
             (0.12, lambda: jobs.lose(line.job)),
@@ -193,7 +196,7 @@ class Run:
     def _tick(self) -> None:
         with transaction.atomic():
             job = Job.objects.select_for_update().get(pk=self.line.job_id)
-            coordination.pump(job, [Tick()], now_ms=clock.now_ms() + self.offset_ms)
+            shell.pump(job, [Tick()], now_ms=clock.now_ms() + self.offset_ms)
 
     # What must hold.
 
@@ -243,11 +246,11 @@ class Run:
             recovery.cancel_due()
             recovery.relaunch_due()
         Driver.objects.filter(job=job).update(heard_at=None)
-        settling.settle_driverless()
-        sweeping.end_driverless()
+        finalization.settle_driverless()
+        sweep.end_driverless()
         self.check()
         assert not self.line.state.pending
-        sweeping.drop_commands()
+        sweep.drop_commands()
         assert not OutboxCommand.objects.filter(job=job).exists()
         Operation.objects.filter(job=job).update(deadline_at=clock.now())
         operations.expire_due()

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from checkpoints import discards, places, settling, sweeping
+from checkpoints.catalog import locations
 from checkpoints.models import CoordinatorRow
+from checkpoints.operations import savepoints
+from checkpoints.retention import discards, finalization, sweep
 from controlplane.accounts.models import User
 from controlplane.errors import Fenced, WrongState
 from jobs import recovery as job_recovery
@@ -34,13 +36,12 @@ def finalizing(line: Line, number: int = 1) -> None:
 
 
 def path_of(line: Line, number: int = 1) -> str:
-    return places.layout_of(line.job).manifest(number)  # type: ignore[arg-type]
+    return locations.layout_of(line.job).manifest(number)  # type: ignore[arg-type]
 
 
 def test_a_lost_driver_gives_up_what_is_pending(line: Line, operator: User) -> None:
-    from checkpoints import services
 
-    operation = services.request_checkpoint(operator, line.job_id)
+    operation = savepoints.request_checkpoint(operator, line.job_id)
     jobs.lose(line.job)
     row = line.checkpoint(1)
     assert (row.status, row.reason) == ("aborted", "job_failover")
@@ -55,17 +56,17 @@ def test_no_driver_is_launched_before_the_manifest_is_settled(line: Line) -> Non
     jobs.lose(line.job)
     assert jobs.driver_of(line.job).number == 1
     assert job_recovery.relaunch_due() == 0
-    assert settling.settle_driverless() == 1
+    assert finalization.settle_driverless() == 1
     assert job_recovery.relaunch_due() == 1
     assert jobs.driver_of(line.job).number == 2
 
 
 def test_a_manifest_that_was_written_completes_its_checkpoint(line: Line) -> None:
     finalizing(line)
-    store = places.store_of(line.job)
+    store = locations.store_of(line.job)
     assert store.create_if_absent(path_of(line), dump(manifest(line.job_id, 1)))
     jobs.lose(line.job)
-    settling.settle_driverless()
+    finalization.settle_driverless()
     assert line.statuses() == {1: "completed"}
     assert line.state.latest_completed_id == 1
 
@@ -74,11 +75,11 @@ def test_a_manifest_that_was_not_written_never_will_be(line: Line) -> None:
     """The driver was frozen while it wrote, was given up, and goes on: it finds the key taken."""
     finalizing(line)
     jobs.lose(line.job)
-    assert settling.settle_driverless() == 1
+    assert finalization.settle_driverless() == 1
     row = line.checkpoint(1)
     assert (row.status, row.reason) == ("aborted", "finalize_checkpoint_failure")
     assert row.discard_due_at is not None
-    store = places.store_of(line.job)
+    store = locations.store_of(line.job)
     assert not store.create_if_absent(path_of(line), dump(manifest(line.job_id, 1)))
     assert isinstance(load(store.read(path_of(line))), Tombstone)
     with pytest.raises(Fenced):
@@ -92,7 +93,7 @@ def test_settling_and_a_zombies_write_agree_whoever_is_first(db: None) -> None:
         line = Line.running()
         finalizing(line)
         jobs.lose(line.job)
-        store = places.store_of(line.job)
+        store = locations.store_of(line.job)
         gate = threading.Barrier(2)
         created: list[bool] = []
 
@@ -104,16 +105,16 @@ def test_settling_and_a_zombies_write_agree_whoever_is_first(db: None) -> None:
         zombie = threading.Thread(target=write)
         zombie.start()
         gate.wait(10)
-        settling.settle_driverless()
+        finalization.settle_driverless()
         zombie.join(10)
         assert line.statuses() == {1: "completed" if created[0] else "aborted"}
 
 
 def test_a_damaged_manifest_aborts_and_keeps_the_files(line: Line) -> None:
     finalizing(line)
-    places.store_of(line.job).put(path_of(line), b"half of")
+    locations.store_of(line.job).put(path_of(line), b"half of")
     jobs.lose(line.job)
-    settling.settle_driverless()
+    finalization.settle_driverless()
     row = line.checkpoint(1)
     assert (row.status, row.discard_due_at) == ("aborted", None)
 
@@ -125,26 +126,26 @@ def test_a_storage_that_is_away_leaves_the_checkpoint_and_says_so(
     jobs.lose(line.job)
     storage.parent.mkdir(exist_ok=True)
     storage.write_text("a file where the directory should be")
-    assert settling.settle_driverless() == 0
+    assert finalization.settle_driverless() == 0
     row = line.checkpoint(1)
     assert row.status == "finalizing"
     assert "cannot be settled yet" in row.cause
     storage.unlink()
-    assert settling.settle_driverless() == 1
+    assert finalization.settle_driverless() == 1
     assert "cannot be settled" not in line.checkpoint(1).cause
     assert line.statuses() == {1: "aborted"}
 
 
 def test_a_live_driver_settles_its_own(line: Line) -> None:
     finalizing(line)
-    assert settling.settle_driverless() == 0
+    assert finalization.settle_driverless() == 0
 
 
 def test_a_driver_that_winds_up_is_waited_for(line: Line) -> None:
     finalizing(line)
     line.post(jobs.changed(JobStatus.FINISHED))
     assert line.driver.status == DriverStatus.ENDED
-    assert settling.settle_driverless() == 0
+    assert finalization.settle_driverless() == 0
     line.post(protocol.written(1), JobEnded(JobStatus.FINISHED))
     assert line.statuses() == {1: "completed"}
 
@@ -152,17 +153,17 @@ def test_a_driver_that_winds_up_is_waited_for(line: Line) -> None:
     finalizing(other)
     other.post(jobs.changed(JobStatus.FINISHED))
     jobs.pass_time(other.driver, 60, "heard_at")
-    assert settling.settle_driverless() == 1
+    assert finalization.settle_driverless() == 1
 
 
 def test_the_end_is_told_where_the_driver_could_not(line: Line) -> None:
     line.post(CheckpointRequested("r1"), jobs.changed(JobStatus.FINISHED))
-    assert sweeping.end_driverless() == 0
+    assert sweep.end_driverless() == 0
     jobs.pass_time(line.driver, 60, "heard_at")
-    assert sweeping.end_driverless() == 1
+    assert sweep.end_driverless() == 1
     assert line.state.ended is JobStatus.FINISHED
     assert line.statuses() == {1: "aborted"}
-    assert sweeping.end_driverless() == 0
+    assert sweep.end_driverless() == 0
 
 
 def test_a_job_ended_from_here_keeps_its_checkpoints(line: Line, operator: User) -> None:
@@ -204,7 +205,7 @@ def test_a_restart_waits_for_a_manifest_of_the_end(line: Line, operator: User) -
     with pytest.raises(WrongState, match="still being settled"):
         job_services.restart(operator, line.job_id)
     jobs.pass_time(line.driver, 60, "heard_at")
-    settling.settle_driverless()
+    finalization.settle_driverless()
     job_services.restart(operator, line.job_id)
 
 

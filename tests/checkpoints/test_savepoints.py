@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from checkpoints import discards, places, savepoints, settling, sweeping
+from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, CoordinatorRow, Savepoint
+from checkpoints.operations import savepoints
+from checkpoints.retention import discards, finalization, sweep
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.errors import Busy, Invalid, KeyReused, NotFound, Refusal, WrongState
@@ -47,8 +49,8 @@ def put_files(savepoint: Savepoint) -> None:
     store.put(f"1-{checkpoint.number}/sink-0-counts", b"state")
     store.put("manifest", data)
     job = savepoint.job
-    key = places.layout_of(job).manifest(CheckpointId(checkpoint.number))
-    places.store_of(job).put(key, data)
+    key = locations.layout_of(job).manifest(CheckpointId(checkpoint.number))
+    locations.store_of(job).put(key, data)
 
 
 def ended(operation: Operation) -> Operation:
@@ -128,9 +130,9 @@ def test_savepoint_whose_manifest_a_lost_driver_wrote_is_kept(line: Line, operat
     line.post(*protocol.acks(1))
     jobs.lose(line.job)
     assert ended(operation).status == "running"  # The storage will say.
-    key = places.layout_of(line.job).manifest(CheckpointId(1))
-    places.store_of(line.job).put(key, dump(manifest(line.job_id, 1)))
-    assert settling.settle_driverless() == 1
+    key = locations.layout_of(line.job).manifest(CheckpointId(1))
+    locations.store_of(line.job).put(key, dump(manifest(line.job_id, 1)))
+    assert finalization.settle_driverless() == 1
     assert ended(operation).status == "succeeded"
     assert Savepoint.objects.get().checkpoint == line.checkpoint(1)
 
@@ -259,8 +261,8 @@ def test_deleting_removes_files_and_key_and_nothing_else(line: Line, operator: U
     assert discards.discard_due() == 1
     assert ended(operation).status == "succeeded"
     assert place.list() == ["notes.txt"]
-    key = places.layout_of(line.job).manifest(CheckpointId(1))
-    assert not places.store_of(line.job).exists(key)
+    key = locations.layout_of(line.job).manifest(CheckpointId(1))
+    assert not locations.store_of(line.job).exists(key)
     assert line.statuses() == {1: "discarded"}
     with pytest.raises(NotFound, match="deleted already"):
         savepoints.delete(operator, savepoint.pk)
@@ -312,18 +314,18 @@ def test_files_of_a_savepoint_that_may_exist_are_kept_until_that_is_known(
         stores[number].put(f"1-{number}/sink-0-counts", b"state")
         stores[number].put("manifest", data)  # The copy, which is written first, decides nothing.
         if is_written:
-            places.store_of(line.job).put(places.layout_of(line.job).manifest(number), data)  # type: ignore[arg-type]
-    sweeping.clean_next()
+            locations.store_of(line.job).put(locations.layout_of(line.job).manifest(number), data)  # type: ignore[arg-type]
+    sweep.clean_next()
     assert discards.discard_due() == 0, "whoever writes late may not be done"
     for number in stores:
-        jobs.pass_time(line.checkpoint(number), sweeping.LATE_S, "settled_at")
+        jobs.pass_time(line.checkpoint(number), sweep.LATE_S, "settled_at")
     CoordinatorRow.objects.update(swept_at=None)
-    sweeping.clean_next()
+    sweep.clean_next()
     assert discards.discard_due() == 1
     assert stores[1].list() == ["1-1/sink-0-counts", "manifest"]
     assert stores[2].list() == []
-    key = places.layout_of(line.job).manifest(CheckpointId(2))
-    assert isinstance(load(places.store_of(line.job).read(key), key), Tombstone)
+    key = locations.layout_of(line.job).manifest(CheckpointId(2))
+    assert isinstance(load(locations.store_of(line.job).read(key), key), Tombstone)
 
 
 def test_place_of_another_jobs_savepoint_is_refused_for_good(line: Line, tmp_path: Path) -> None:
@@ -477,7 +479,9 @@ def test_checkpoint_that_another_job_begins_with_is_not_discarded(db: None) -> N
         line.post(CheckpointRequested(f"r{number}"))
         if number == 1:
             line.complete(1)
-            other = jobs.submitted(options={"restore": places.path_of(line.job, CheckpointId(1))})
+            other = jobs.submitted(
+                options={"restore": locations.path_of(line.job, CheckpointId(1))}
+            )
     line.complete(2)
     assert line.statuses() == {1: "subsumed", 2: "completed"}
     assert discards.discard_due() == 0

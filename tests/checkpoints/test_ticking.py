@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from checkpoints import punctual, services, tasks, ticking
+from checkpoints import tasks, ticks
+from checkpoints.coordinator import countdowns
 from checkpoints.models import CoordinatorRow
+from checkpoints.operations import savepoints
 from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
@@ -33,16 +35,16 @@ def due(line: Line, seconds_ago: float = 1.0) -> None:
 
 def test_a_due_job_is_ticked(db: None) -> None:
     line = Line.running(interval_ms=60_000)
-    assert ticking.tick_due() == 0
+    assert ticks.tick_due() == 0
     due(line)
-    assert ticking.tick_due() == 1
+    assert ticks.tick_due() == 1
     assert line.triggered() == [1]
-    assert ticking.tick_due() == 0
+    assert ticks.tick_due() == 0
 
 
 def test_a_checkpoint_expires(db: None) -> None:
     line = Line.running(timeout_ms=10)
-    services.request_checkpoint(None, line.job_id)
+    savepoints.request_checkpoint(None, line.job_id)
     deadline = time.monotonic() + 10
     while line.statuses()[1] == "pending" and time.monotonic() < deadline:
         line.post()
@@ -54,17 +56,17 @@ def test_a_checkpoint_expires(db: None) -> None:
 def test_nothing_expires_before_its_driver_was_heard_of_again(db: None) -> None:
     """The control plane was away for a moment, and the acknowledgements wait at the driver."""
     line = Line.running(timeout_ms=1_000)
-    services.request_checkpoint(None, line.job_id)
+    savepoints.request_checkpoint(None, line.job_id)
     row = CoordinatorRow.objects.get(job=line.job_id)
     row.expires_at = row.due_at = clock.now() - timedelta(milliseconds=100)
     row.state["pending"][0]["expires_at_ms"] = clock.to_ms(row.expires_at)
     row.save()
     jobs.pass_time(line.driver, 0.5, "heard_at")
-    assert ticking.tick_due() == 0
-    assert not ticking.tick_one(line.job_id)
+    assert ticks.tick_due() == 0
+    assert not ticks.tick_one(line.job_id)
     assert line.statuses()[1] == "pending"
     line.post()
-    assert ticking.tick_due() == 1
+    assert ticks.tick_due() == 1
     assert line.checkpoint(1).reason == "checkpoint_expired"
 
 
@@ -72,50 +74,50 @@ def test_the_job_of_a_silent_driver_is_not_ticked(db: None, settings: Settings) 
     line = Line.running(interval_ms=60_000)
     due(line)
     jobs.pass_time(line.driver, settings.WEIR_DRIVER_SILENT_MS / 1_000 + 1, "heard_at")
-    assert ticking.tick_due() == 0
-    assert not ticking.tick_one(line.job_id)
+    assert ticks.tick_due() == 0
+    assert not ticks.tick_one(line.job_id)
     line.post()
-    assert ticking.tick_due() == 1
+    assert ticks.tick_due() == 1
 
 
 def test_what_is_due_in_a_moment_is_counted_down_for(
-    db: None, countdowns: list[Any], django_capture_on_commit_callbacks: Any
+    db: None, scheduled: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:
     line = Line.running(interval_ms=60_000)
     due(line, seconds_ago=-1.0)
     with django_capture_on_commit_callbacks(execute=True):
-        assert ticking.tick_due() == 0
-    ((job_id, delay_s),) = countdowns
+        assert ticks.tick_due() == 0
+    ((job_id, delay_s),) = scheduled
     assert job_id == line.job_id
     assert 0.5 < delay_s <= 1.0
 
 
 def test_a_countdown_that_is_a_little_fast_is_repeated_once(
-    db: None, countdowns: list[Any], monkeypatch: pytest.MonkeyPatch
+    db: None, scheduled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ticking, "EARLY_MS", 30_000)
+    monkeypatch.setattr(ticks, "EARLY_MS", 30_000)
     line = Line.running(interval_ms=60_000)
     due(line, seconds_ago=-20.0)
-    countdowns.clear()
+    scheduled.clear()
     tasks.tick_job(line.job_id)
-    ((job_id, delay_s),) = countdowns
+    ((job_id, delay_s),) = scheduled
     assert job_id == line.job_id
     assert 10 < delay_s <= 20
     tasks.tick_job(line.job_id, is_repeated=True)
-    assert len(countdowns) == 1
+    assert len(scheduled) == 1
 
 
 def test_a_countdown_that_finds_the_job_ticked_already_ends(
-    db: None, countdowns: list[Any], django_capture_on_commit_callbacks: Any
+    db: None, scheduled: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:
     """Of several for one time the first ticks; if the others went on, they would only get more."""
     line = Line.running(interval_ms=1_000)
     due(line)
-    countdowns.clear()
+    scheduled.clear()
     with django_capture_on_commit_callbacks(execute=True):
         for _ in range(3):
             tasks.tick_job(line.job_id)
-    assert [job_id for job_id, _ in countdowns] == [line.job_id]
+    assert [job_id for job_id, _ in scheduled] == [line.job_id]
 
 
 def test_one_job_that_raises_holds_up_no_other(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +125,7 @@ def test_one_job_that_raises_holds_up_no_other(db: None, monkeypatch: pytest.Mon
     for line in lines:
         due(line)
     CoordinatorRow.objects.filter(job=lines[0].job_id).update(state={"no": "state"})
-    assert ticking.tick_due() == 1
+    assert ticks.tick_due() == 1
     assert lines[1].triggered() == [1]
 
 
@@ -134,7 +136,7 @@ def test_a_countdown_reaches_the_broker(redis: Redis, monkeypatch: pytest.Monkey
     import redis as client
 
     monkeypatch.undo()  # Schedule for real.
-    punctual.send("a-job", 0.25)
+    countdowns.send("a-job", 0.25)
     with client.Redis.from_url(redis.url) as broker:
         (task,) = broker.lrange("coordination", 0, -1)
     assert b"checkpoints.tasks.tick_job" in task
@@ -144,10 +146,10 @@ def test_a_broker_that_is_away_is_logged_and_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setitem(punctual.app.conf, "broker_url", "redis://127.0.0.1:1/0")
+    monkeypatch.setitem(countdowns.app.conf, "broker_url", "redis://127.0.0.1:1/0")
     started = time.monotonic()
     for _ in range(20):
-        punctual.send("a-job", 0.25)
+        countdowns.send("a-job", 0.25)
     assert time.monotonic() - started < 2.0
     assert len([r for r in caplog.records if "could not be scheduled" in r.message]) <= 2
 
@@ -163,12 +165,12 @@ def test_a_broker_that_hangs_holds_nobody_up_for_long(
     with client.Redis.from_url(redis.url) as broker:
         pid = broker.info("server")["process_id"]
     monkeypatch.undo()
-    monkeypatch.setitem(punctual.app.conf, "broker_url", redis.url)
+    monkeypatch.setitem(countdowns.app.conf, "broker_url", redis.url)
     os.kill(pid, signal.SIGSTOP)
     try:
         started = time.monotonic()
-        punctual.send("a-job", 0.25)
-        assert time.monotonic() - started < 3 * punctual.TIMEOUT_S
+        countdowns.send("a-job", 0.25)
+        assert time.monotonic() - started < 3 * countdowns.TIMEOUT_S
     finally:
         os.kill(pid, signal.SIGCONT)
     assert "could not be scheduled" in caplog.text
@@ -178,8 +180,8 @@ def test_a_broker_that_hangs_holds_nobody_up_for_long(
 
 
 def test_a_repeated_request_is_one_operation(line: Line, operator: User) -> None:
-    first = services.request_checkpoint(operator, line.job_id, key="k")
-    again = services.request_checkpoint(operator, line.job_id, key="k")
+    first = savepoints.request_checkpoint(operator, line.job_id, key="k")
+    again = savepoints.request_checkpoint(operator, line.job_id, key="k")
     assert first.pk == again.pk
     assert line.triggered() == [1]
     with pytest.raises(KeyReused):
@@ -189,8 +191,8 @@ def test_a_repeated_request_is_one_operation(line: Line, operator: User) -> None
 
 
 def test_a_checkpoint_waits_for_its_turn(line: Line, operator: User) -> None:
-    first = services.request_checkpoint(operator, line.job_id)
-    second = services.request_checkpoint(operator, line.job_id)
+    first = savepoints.request_checkpoint(operator, line.job_id)
+    second = savepoints.request_checkpoint(operator, line.job_id)
     assert line.triggered() == [1]
     line.complete(1)
     assert line.triggered() == [2]
@@ -201,21 +203,21 @@ def test_a_checkpoint_waits_for_its_turn(line: Line, operator: User) -> None:
 def test_only_a_running_job_takes_checkpoints(operator: User) -> None:
     job = jobs.submitted()
     with pytest.raises(WrongState) as refused:
-        services.request_checkpoint(operator, job.pk)
+        savepoints.request_checkpoint(operator, job.pk)
     assert refused.value.extra == {"state": "created", "allowed": ["running"]}
     with pytest.raises(NotFound):
-        services.request_checkpoint(operator, "no-such-job")
+        savepoints.request_checkpoint(operator, "no-such-job")
 
 
 def test_no_checkpoint_of_a_job_that_is_being_cancelled(line: Line, operator: User) -> None:
     job_services.cancel(operator, line.job_id)
     with pytest.raises(WrongState) as refused:
-        services.request_checkpoint(operator, line.job_id)
+        savepoints.request_checkpoint(operator, line.job_id)
     assert refused.value.extra["state"] == JobStatus.CANCELLING.value
 
 
 def test_a_cancel_overtakes_a_checkpoint(line: Line, operator: User) -> None:
-    operation = services.request_checkpoint(operator, line.job_id)
+    operation = savepoints.request_checkpoint(operator, line.job_id)
     job_services.cancel(operator, line.job_id)
     assert jobs.reload(operation).status == "cancelled"
     line.complete(1)

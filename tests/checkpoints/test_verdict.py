@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoints import verdict
-from checkpoints.verdict import Verdict
-from checkpoints.verdict_facts import (
+from checkpoints.verdict import judge
+from checkpoints.verdict.facts import (
     Aligning,
     Edge,
     Evidence,
@@ -20,7 +19,8 @@ from checkpoints.verdict_facts import (
     Stall,
     name_of,
 )
-from checkpoints.verdict_stacks import error, where
+from checkpoints.verdict.judge import Verdict
+from checkpoints.verdict.stacks import error, where
 from controlplane.formatting import duration
 from tests.checkpoints.verdict_cases import (
     IDLE,
@@ -47,7 +47,7 @@ LATE: Channel = (("enrich", 1), ("hourly", 2))
 
 
 def of(case: Case, **given: Any) -> Verdict:
-    return verdict.of(case.run(**given))
+    return judge.of(case.run(**given))
 
 
 def said(found: Verdict) -> str:
@@ -161,7 +161,7 @@ def test_a_skewed_key_is_named_with_its_factor_and_advice() -> None:
 
 
 def test_what_the_headline_tells_of_the_culprit_is_not_told_again() -> None:
-    found = verdict.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
+    found = judge.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
     assert "hourly-1 was slow, busy 99 % of the time" in found.headline
     assert [line for line in found.because if "hourly-1 99 %" in line]
     assert not any(line.startswith("hourly-1: ") for line in found.because)
@@ -169,7 +169,7 @@ def test_what_the_headline_tells_of_the_culprit_is_not_told_again() -> None:
 
 
 def test_a_skewed_source_has_nobody_before_it_to_spread_its_records() -> None:
-    found = verdict.of(
+    found = judge.of(
         waits(
             (("source", 1), running(rates=busy(0.97, 60_000.0))),
             *((("source", index), running(rates=busy(0.1, 9_000.0))) for index in (0, 2)),
@@ -247,9 +247,9 @@ def test_the_coordinators_part_is_told_from_the_subtasks() -> None:
     late = Case().run()
     acks = {k: replace(a, acknowledged_at_ms=T0 + 9_000) for k, a in late.acks.items()}
     took = times(duration_ms=9_010, settled_at_ms=T0 + 9_010)
-    found = verdict.of(replace(late, acks=acks, times=took))
+    found = judge.of(replace(late, acks=acks, times=took))
     assert found.headline.startswith("The acknowledgements took 8.99 s")
-    found = verdict.of(replace(late, times=replace(took, duration_ms=9_010)))
+    found = judge.of(replace(late, times=replace(took, duration_ms=9_010)))
     assert found.headline.startswith("Writing the manifest took ")
 
 
@@ -308,7 +308,7 @@ SINKS = [(("sink", index), ALIGNING) for index in range(3)]
 
 
 def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None:
-    found = verdict.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
+    found = judge.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
     assert found.tone == "bad"
     assert found.headline == (
         "Timed out after 10 min 00 s because hourly-1 was slow, busy 99 % of the time; 4 subtasks "
@@ -334,7 +334,7 @@ def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None
     ],
 )
 def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None:
-    found = verdict.of(waits(*SINKS, (("hourly", 1), doing)))
+    found = judge.of(waits(*SINKS, (("hourly", 1), doing)))
     assert words in found.headline
     assert found.culprits == ("hourly-1",)
 
@@ -342,12 +342,12 @@ def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None
 def test_who_sent_its_barrier_to_somebody_who_acknowledged_is_writing() -> None:
     got = Case().run()
     gates = {key: of_sink for key, of_sink in got.gates.items() if key[0] == "sink"}
-    found = verdict.of(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
+    found = judge.of(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
     assert "hourly-1 has sent its barrier on and was writing its snapshot" in found.headline
 
 
 def test_the_share_of_who_is_waited_for_is_said_once() -> None:
-    found = verdict.of(waits((("source", 1), running(rates=IDLE))))
+    found = judge.of(waits((("source", 1), running(rates=IDLE))))
     assert [line for line in found.because if "busy 3 %" in line] == ["source-1: busy 3 %."]
 
 
@@ -356,21 +356,21 @@ def test_a_back_pressured_one_leads_to_who_holds_it_back() -> None:
         (("enrich", 0), running(rates=held(0.93))),
         (("hourly", 2), running(rates=busy(0.99))),
     ]
-    found = verdict.of(waits(*subtasks))
+    found = judge.of(waits(*subtasks))
     assert "hourly-2 was slow, busy 99 %" in found.headline
     assert any(line.startswith("enrich-0: ") and "93 %" in line for line in found.because)
 
 
 def test_a_barrier_that_was_sent_and_did_not_arrive_is_a_channels() -> None:
     aligning = running(rates=IDLE, aligning=Aligning(T0, 590_000.0, ["enrich-1"], 1))
-    found = verdict.of(waits((("hourly", 2), aligning)))
+    found = judge.of(waits((("hourly", 2), aligning)))
     assert found.channel is not None
     assert (found.channel.sender, found.channel.receiver) == ("enrich-1", "hourly-2")
     assert "the barrier that enrich-1 has sent was not through to hourly-2" in found.headline
 
 
 def test_two_culprits_of_one_wait_are_both_named() -> None:
-    found = verdict.of(
+    found = judge.of(
         waits(
             *SINKS,
             (("hourly", 1), running(stall=Stall(T0, 590_000.0, STACK))),
@@ -387,13 +387,13 @@ def test_two_culprits_of_one_wait_are_both_named() -> None:
 
 def test_a_silent_slot_is_named_once_with_where_it_is() -> None:
     silent = running(rates=IDLE, silent_ms=12_000.0)
-    found = verdict.of(waits(*SINKS, (("source", 1), silent), (("enrich", 1), silent)))
+    found = judge.of(waits(*SINKS, (("source", 1), silent), (("enrich", 1), silent)))
     assert "slot 1 (host node-1, process 4701), where " in found.headline
     assert not any(line.startswith("Also: ") for line in found.because)
 
 
 def test_without_evidence_an_expired_checkpoint_says_how_many_are_missing() -> None:
-    found = verdict.of(Facts(times=expired()))
+    found = judge.of(Facts(times=expired()))
     assert found.headline == (
         "Timed out after 10 min 00 s: 4 operator subtasks of 12 never acknowledged."
     )
@@ -405,7 +405,7 @@ def test_without_evidence_an_expired_checkpoint_says_how_many_are_missing() -> N
 
 def test_a_checkpoint_under_way_that_is_late_says_what_it_waits_for() -> None:
     pending = times(status=CheckpointStatus.PENDING, now_ms=T0 + 12_400, acknowledged_count=8)
-    found = verdict.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending))
+    found = judge.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending))
     assert found.tone == "warn"
     assert found.headline == (
         "Under way for 12 s, usually 300 ms, because hourly-1 is slow, busy 99 % of the time."
@@ -415,7 +415,7 @@ def test_a_checkpoint_under_way_that_is_late_says_what_it_waits_for() -> None:
 
 def test_a_checkpoint_under_way_that_is_not_late_is_calm() -> None:
     pending = times(status=CheckpointStatus.PENDING, now_ms=T0 + 400, acknowledged_count=8)
-    found = verdict.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending))
+    found = judge.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending))
     assert found.tone == "busy"
     assert found.headline == (
         "Under way: 8 of 12 operator subtasks have acknowledged; it waits for hourly-1."
@@ -425,7 +425,7 @@ def test_a_checkpoint_under_way_that_is_not_late_is_calm() -> None:
 
 def test_a_manifest_that_takes_long_is_said() -> None:
     late = times(status=CheckpointStatus.FINALIZING, now_ms=T0 + 60_000, cause="no answer")
-    found = verdict.of(Facts(times=late))
+    found = judge.of(Facts(times=late))
     assert found.tone == "warn"
     assert found.headline.startswith("Everybody has acknowledged; its manifest is being written")
 
@@ -442,7 +442,7 @@ OSError: [Errno 28] No space left on device
 def aborted(reason: FailureReason, **given: Any) -> Verdict:
     row = expired(reason=reason, settled_at_ms=T0 + 800, **given)
     slots = {1: Slot("node-1", 4_701)}
-    return verdict.of(Facts(times=row, operators=LINE.operators, slots=slots))
+    return judge.of(Facts(times=row, operators=LINE.operators, slots=slots))
 
 
 def test_a_snapshot_that_could_not_be_written_names_subtask_and_error() -> None:
@@ -542,10 +542,10 @@ def test_a_quick_checkpoint_still_names_the_channel_that_it_waited_for() -> None
 
 def test_without_acknowledgements_the_row_itself_is_told() -> None:
     kept = times(duration_ms=900, alignment_ms=700.0, async_ms=20.0)
-    found = verdict.of(Facts(times=kept))
+    found = judge.of(Facts(times=kept))
     assert found.headline == "It took 900 ms; the longest part was alignment, with 700 ms."
     assert "not kept any more" in found.because[0]
-    adopted = verdict.of(Facts(times=times(duration_ms=900)))
+    adopted = judge.of(Facts(times=times(duration_ms=900)))
     assert "without this control plane" in adopted.headline
 
 
@@ -632,7 +632,7 @@ def test_forty_thousand_channels_are_judged_at_once() -> None:
     wide = Graph({"source": 200, "sink": 200}, [("source", "sink", "hash")])
     late: Channel = (("source", 77), ("sink", 123))
     facts = Case(wide, channel_ms={late: 5_000}).run()
-    found = verdict.of(facts)
+    found = judge.of(facts)
     assert found.channel is not None
     assert (found.channel.sender, found.channel.receiver) == ("source-77", "sink-123")
     assert duration(5_000) in found.headline
@@ -659,5 +659,5 @@ def test_the_error_of_a_traceback_is_its_last_word() -> None:
 
 
 def test_nothing_is_known_of_nothing() -> None:
-    assert verdict.of(Facts(times=times(status=CheckpointStatus.PENDING))).tone == "warn"
+    assert judge.of(Facts(times=times(status=CheckpointStatus.PENDING))).tone == "warn"
     assert Evidence().stalled == {}

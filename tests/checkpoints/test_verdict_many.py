@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoints import verdict
-from checkpoints.verdict_facts import Aligning, Edge, Facts, Seen
+from checkpoints.verdict import judge
+from checkpoints.verdict.facts import Aligning, Edge, Facts, Seen
 from tests.checkpoints.verdict_cases import IDLE, LINE, Case, expired, seen
 from weir.protocol.lifecycle import SubtaskStatus
 
@@ -30,7 +30,7 @@ def test_only_who_is_known_to_have_acknowledged_is_said_to_have_sent(
     )
     if has_acknowledged:
         facts = replace(facts, acks={("hourly", 2): Case().run().acks["hourly", 2]})
-    found = verdict.of(facts)
+    found = judge.of(facts)
     claims = "the barrier that hourly-2 has sent was not through to sink-0" in found.headline
     assert claims is has_acknowledged
     assert (found.channel is not None) is has_acknowledged

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from checkpoints import evidence, verdicts
 from checkpoints.models import Checkpoint
+from checkpoints.verdict import evidence, queries
 from controlplane import clock
 from jobs.models import Subtask
 from tests import builders as protocol
@@ -104,7 +104,7 @@ def test_a_stall_that_was_over_before_the_end_is_still_told(line: Line) -> None:
         (("sink", 1), 4_000.0),
         (("sink", 0), 1_200.0),
     ]
-    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert verdict.headline == "sink-1 was stuck in enrich (orders.py:41) for 4.00 s."
     assert verdict.stack == STACK
 
@@ -119,7 +119,7 @@ def test_an_aborted_checkpoint_keeps_who_never_acknowledged_and_what_they_did(li
     waits = found.subtasks["sink", 0].aligning
     assert waits is not None
     assert (waits.missing, waits.missing_count) == (["source-1"], 1)
-    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert verdict.headline == "A subtask declined it: source-1: OSError: no."
 
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_under_way_is_judged_by_the_rows_of_now(line: Line) -> None
     row = triggered(line)
     line.post(protocol.ack("source-0", row.number), protocol.ack("sink-1", row.number))
     line.post(aligning(row.number), stalled("source-1", 6_000))
-    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert verdict.tone == "warn"
     assert "source-1 has been stuck in enrich (orders.py:41) for 6.00 s" in verdict.headline
     assert "sink-0: aligning for 9.00 s, without the barrier of source-1" in " ".join(
@@ -149,12 +149,12 @@ def test_who_says_nothing_while_others_do_is_silent(line: Line) -> None:
     ago = clock.now() - timedelta(minutes=9)
     silent = Subtask.objects.filter(job=line.job_id, chain="source", index=1)
     silent.update(updated_at=ago)
-    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert any(
         text.startswith("source-1: nothing was heard of it for ") for text in verdict.because
     )
     Subtask.objects.filter(job=line.job_id).update(updated_at=ago)  # Nobody was heard of.
-    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert not any("nothing was heard" in text for text in verdict.because)
 
 
@@ -166,7 +166,7 @@ def test_a_failed_attempt_gives_the_checkpoint_its_cause(line: Line) -> None:
         jobs.changed(JobStatus.FAILING, cause),
     )
     line.post(CheckpointingStopped(AttemptNumber(1), FailureReason.JOB_FAILOVER))
-    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert verdict.headline == "The job failed while it was under way: sink-1: ValueError: bad row."
     assert verdict.culprits == ("sink-1",)
 
@@ -177,10 +177,10 @@ def test_what_was_said_before_settling_is_said_after_it(line: Line) -> None:
     line.post(protocol.ack("source-0", row.number), protocol.ack("sink-1", row.number))
     line.post(aligning(row.number), measured("source-1", 1_000, 0.1))
     line.post(measured("source-1", 3_000, 0.9))
-    before = verdicts.of_checkpoint(line.checkpoint(row.number))
+    before = queries.of_checkpoint(line.checkpoint(row.number))
     expired = FailureReason.CONTROL_PLANE_AWAY
     line.post(protocol.given_up(row.number, reason=expired))
-    after = verdicts.of_checkpoint(line.checkpoint(row.number))
+    after = queries.of_checkpoint(line.checkpoint(row.number))
     told = ("sink-0: aligning", "Busy shares of ")
     doing = [text for text in before.because if text.startswith(told)]
     assert len(doing) == 2
@@ -192,11 +192,11 @@ def test_the_number_of_queries_is_fixed(
 ) -> None:
     row = triggered(line)
     with django_assert_num_queries(9):
-        verdicts.of_checkpoint(row)
+        queries.of_checkpoint(row)
     line.complete(row.number)
     done = Checkpoint.objects.get(pk=row.pk)
     with django_assert_num_queries(8):  # Its evidence, instead of the subtasks.
-        verdicts.of_checkpoint(done)
+        queries.of_checkpoint(done)
 
 
 def test_rows_are_read_without_their_evidence(
@@ -258,7 +258,7 @@ def test_of_alignments_so_many_are_read_and_the_others_are_known_of(
     assert [found.is_left_out for found in of_sinks] == [False, True]
     assert all(found.aligns(row.number) for found in of_sinks)
     # Who waits explains nothing: who is waited for comes first, whether or not all was read.
-    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert set(verdict.culprits) <= {"source-0", "source-1"}
     kept = evidence.take(
         rows_read(line, row.number),
@@ -312,7 +312,7 @@ def test_an_alignment_whose_arrays_differ_in_length_is_no_reason_to_fail(line: L
     gate = replace(report.gates[0], ended=(), arrived_ms=(0.0,))
     line.post(replace(report, gates=(gate,)))
     line.post(protocol.decline("source-1", row.number, cause="OSError: no"))
-    verdict = verdicts.of_checkpoint(line.checkpoint(row.number))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert verdict.headline == "A subtask declined it: source-1: OSError: no."
     found = evidence.read(kept(line, row.number))
     assert len(found.missing) == 4

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import discards, going_back, places, sweeping
+from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, CoordinatorRow
+from checkpoints.operations import requests
+from checkpoints.retention import discards, sweep
 from jobs.models import Operator
 from tests import builders as protocol
 from tests.checkpoints.line import Line
@@ -30,7 +32,7 @@ def note(line: Line, attempt: int, next_id: int, restored: int | None = None) ->
         None if restored is None else CheckpointId(restored),
         None if restored is None else AttemptNumber(attempt - 1),
     )
-    note_base(places.store_of(line.job), JobId(line.job_id), base)
+    note_base(locations.store_of(line.job), JobId(line.job_id), base)
 
 
 def write_to(line: Line, directory: Path) -> None:
@@ -51,7 +53,7 @@ def rolled_back(line: Line, directory: Path) -> Line:
 
 def gone_back(line: Line, directory: Path, *withdrawn: int) -> Line:
     """The driver of a job that had come to 4 and goes on from 1, with what that takes back."""
-    going_back.rollback(None, line.job_id, checkpoint=1)
+    requests.rollback(None, line.job_id, checkpoint=1)
     again = Line.of(line.job)
     again.come_up(2, restored=1, lineage=protocol.line((2, 5, 2**62), (1, 1, 1)))
     write_to(line, directory)
@@ -123,7 +125,7 @@ def test_stray_output_of_a_crash_goes_once_it_is_on_no_line(line: Line, tmp_path
     stray = directory / "_withdrawn" / line.job_id / "2" / "part-sink-1-6-0.parquet"
     stray.parent.mkdir()
     stray.write_bytes(b"rows")
-    sweeping.clean_next()
+    sweep.clean_next()
     assert stray.exists(), "attempt 2 may complete a checkpoint that covers it"
 
     jobs.lose(line.job)
@@ -132,7 +134,7 @@ def test_stray_output_of_a_crash_goes_once_it_is_on_no_line(line: Line, tmp_path
     write_to(line, directory)
     note(line, 3, 7, 5)
     CoordinatorRow.objects.update(swept_at=None)
-    sweeping.clean_next()
+    sweep.clean_next()
     assert files(directory) == [f"part-sink-0-{number}-0.parquet" for number in (1, 2, 3, 4)]
 
 
@@ -141,8 +143,10 @@ def test_output_that_cannot_be_read_holds_up_no_sweep(line: Line, tmp_path: Path
     write_to(line, directory)
     withdrawn = directory / "_withdrawn" / line.job_id / "1"
     withdrawn.mkdir(parents=True)
-    places.store_of(line.job).put(places.layout_of(line.job).base(AttemptNumber(1), None), b"{")
+    locations.store_of(line.job).put(
+        locations.layout_of(line.job).base(AttemptNumber(1), None), b"{"
+    )
     aborted(line, 1)
-    assert sweeping.clean_next() == line.job_id
+    assert sweep.clean_next() == line.job_id
     discards.discard_due()
     assert line.checkpoint(1).discarded_at is not None

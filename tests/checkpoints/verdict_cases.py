@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoints.verdict_facts import (
+from checkpoints.verdict.facts import (
     Ack,
     ChainSeen,
     Edge,

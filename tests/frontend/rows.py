@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
-from checkpoints.coordination import pump
+from checkpoints.coordinator.shell import pump
 from checkpoints.models import Checkpoint, GateAlignment, Savepoint, SubtaskAck
 from controlplane import clock, wakeups
 from controlplane.accounts.models import Role, User

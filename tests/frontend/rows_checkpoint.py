@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from checkpoints import places
+from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
 from jobs.models import Job
 from tests.checkpoints import storage
@@ -107,8 +107,8 @@ def stored(
         in_files: Whether they are files of their own, as long ones are.
         state: What is kept in their place, of a source that keeps something else.
     """
-    store = store_for(of.location) if of.location else places.store_of(job)
-    directory = "" if of.location else places.layout_of(job).directory
+    store = store_for(of.location) if of.location else locations.store_of(job)
+    directory = "" if of.location else locations.layout_of(job).directory
     acks = []
     for index, items in (splits or {0: []}).items():
         data = dump_items(items) if state is None else state

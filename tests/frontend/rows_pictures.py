@@ -9,8 +9,8 @@ import itertools
 import random
 from datetime import timedelta
 
-from checkpoints import evidence
 from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
+from checkpoints.verdict import evidence
 from controlplane import clock
 from controlplane.accounts.models import User
 from jobs.models import Job

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from checkpoints.models import Checkpoint, GateAlignment
-from checkpoints.verdict_facts import Gate
+from checkpoints.verdict.facts import Gate
 from frontend import alignment, queries
 from jobs.models import Operator
 from tests.frontend import rows

@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from checkpoints import going_back, previews
 from checkpoints.models import Savepoint
+from checkpoints.operations import previews, requests
 from controlplane import clock
 from controlplane.errors import Busy, Invalid
 from frontend import asking
@@ -186,7 +186,7 @@ def test_a_job_is_stopped_by_form(operator: Client) -> None:
 @pytest.mark.parametrize(
     ("name", "service", "form", "given"),
     [
-        ("rescale", (going_back, "rescale"), {"parallelism": "4"}, {"parallelism": 4}),
+        ("rescale", (requests, "rescale"), {"parallelism": "4"}, {"parallelism": 4}),
         (
             "rollback",
             (previews, "rollback"),
@@ -195,7 +195,7 @@ def test_a_job_is_stopped_by_form(operator: Client) -> None:
         ),
         (
             "fork",
-            (going_back, "fork"),
+            (requests, "fork"),
             {
                 "name": "trial",
                 "target": "",
@@ -549,7 +549,7 @@ def test_a_rollback_is_done_from_the_page_of_its_preview(
     operator: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = Called(job)
-    monkeypatch.setattr(going_back, "rollback", called)
+    monkeypatch.setattr(requests, "rollback", called)
     page = operator.get(f"/jobs/{job.pk}/operations/{preview(job, result=ROLLBACK).pk}")
     assert "The job goes back to checkpoint 10." in words(page)
     assert "flights a 9 start" in words(page)

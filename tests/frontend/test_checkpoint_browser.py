@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import Page
 
-from checkpoints import services
+from checkpoints.operations import savepoints
 from tests.frontend import rows, rows_checkpoint
 from tests.frontend.browser import Window
 from tests.frontend.logging_in import log_in
@@ -26,7 +26,7 @@ def drawn(window: Window, section: str) -> None:
 def test_a_checkpoint_under_way_becomes_its_final_form_without_a_reload(window: Window) -> None:
     job = rows.running(interval_ms=None)
     log_in(window)
-    services.request_checkpoint(None, job.pk)
+    savepoints.request_checkpoint(None, job.pk)
     window.open(f"/jobs/{job.pk}/checkpoints/1/")
     window.sees("#checkpoint header", "Checkpoint 1 In progress")
     window.sees("#timeline", "No subtask has acknowledged yet")
@@ -97,13 +97,13 @@ def test_the_list_follows_the_job_but_not_below_somebody_s_pointer(window: Windo
     log_in(window)
     window.open(f"/jobs/{job.pk}/checkpoints/")
     window.sees("#checkpoints", "No checkpoint has been triggered yet")
-    services.request_checkpoint(None, job.pk)
+    savepoints.request_checkpoint(None, job.pk)
     window.sees("tbody", "1 In progress")
     rows.complete(job, 1)
     window.sees("tbody", "1 Completed")
 
     window.do(lambda page: page.focus("tbody a"))
-    services.request_checkpoint(None, job.pk)
+    savepoints.request_checkpoint(None, job.pk)
     window.sees("#newer", "Newer ones: show them")
     assert re.match(r"1\b", window.content("tbody"))
     window.do(lambda page: page.click("#newer"))

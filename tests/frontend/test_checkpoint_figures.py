@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints.verdict_facts import Gate
+from checkpoints.verdict.facts import Gate
 from frontend import checkpoint_figures as figures
 from frontend.checkpoint_queries import ChainSpan, GateSpan, SubtaskPhases
 from tests.frontend.plotly_figures import is_valid

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import places
+from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint
 from frontend import checkpoint_storage as storage
 from frontend.checkpoint_positions import position_words, split_words
@@ -131,8 +131,8 @@ def test_a_missing_manifest_is_said_to_be_missing(job: Job, checkpoint: Checkpoi
 
 def test_a_damaged_manifest_is_said_to_be_damaged(job: Job, checkpoint: Checkpoint) -> None:
     rows_checkpoint.stored(job, checkpoint, SPLITS)
-    path = places.layout_of(job).manifest(CheckpointId(7))
-    store = places.store_of(job)
+    path = locations.layout_of(job).manifest(CheckpointId(7))
+    store = locations.store_of(job)
     store.put(path, store.read(path).replace(b"flights", b"flightz"))
     with pytest.raises(storage.NotReadable, match="checksum does not match"):
         storage.read(job, checkpoint)
@@ -140,7 +140,7 @@ def test_a_damaged_manifest_is_said_to_be_damaged(job: Job, checkpoint: Checkpoi
 
 def test_a_missing_position_file_leaves_the_rest(job: Job, checkpoint: Checkpoint) -> None:
     rows_checkpoint.stored(job, checkpoint, SPLITS, in_files=True)
-    places.store_of(job).delete(f"{job.pk}/chk-7/1/flights-1-splits")
+    locations.store_of(job).delete(f"{job.pk}/chk-7/1/flights-1-splits")
     (source,) = storage.read(job, checkpoint).sources
     assert "is missing" in source.problem
     assert source.splits == ()
@@ -154,7 +154,7 @@ def test_a_tombstone_is_no_manifest(job: Job, checkpoint: Checkpoint) -> None:
         given_up_ms=1,
         reason="expired",
     )
-    places.store_of(job).put(places.layout_of(job).manifest(CheckpointId(7)), dump(stone))
+    locations.store_of(job).put(locations.layout_of(job).manifest(CheckpointId(7)), dump(stone))
     with pytest.raises(storage.NotReadable, match="given up: expired"):
         storage.read(job, checkpoint)
 

@@ -5,7 +5,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from checkpoints import services
+from checkpoints.operations import savepoints
 from controlplane import clock
 from frontend import details, history
 from jobs.models import Job
@@ -93,7 +93,7 @@ def test_a_percentile_is_a_duration_that_some_checkpoint_took() -> None:
 def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
     job = rows.running()
     for number, late in ((1, 90.0), (2, 33.0)):
-        services.request_checkpoint(None, job.pk)
+        savepoints.request_checkpoint(None, job.pk)
         rows.complete(job, number, arrived_ms=(late, 0.0))
     found = of(job)["alignment"]
     assert found["number"] == "2"

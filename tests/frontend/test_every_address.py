@@ -15,7 +15,7 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 from pytest_django.fixtures import Settings
 
-from checkpoints import services
+from checkpoints.operations import savepoints
 from controlplane.accounts.models import Role
 from controlplane.audit import models as audit
 from controlplane.embedded.redis import Redis
@@ -177,7 +177,7 @@ def job(settings: Settings, redis: Redis, tmp_path: Path) -> Job:
     settings.WEIR_DRIVERS = tmp_path / "drivers"
     found = rows.running()
     rows_checkpoint.keep_in(found, tmp_path / "checkpoints")
-    services.request_checkpoint(None, found.pk)
+    savepoints.request_checkpoint(None, found.pk)
     rows.complete(found, NUMBER)
     rows_checkpoint.stored(found, found.checkpoints.get())
     rows.operation(found, None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkpoints.models import Checkpoint
-from checkpoints.verdict_facts import Gate
+from checkpoints.verdict.facts import Gate
 from frontend import alignment, figures
 from frontend import history as past
 from frontend.alignment import Aligned

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, Page, Route
 
-from checkpoints import services
+from checkpoints.operations import savepoints
 from tests.frontend import rows, rows_checkpoint
 from tests.frontend.browser import Window
 from tests.frontend.logging_in import log_in
@@ -125,7 +125,7 @@ def test_a_log_that_is_looked_at_again_has_every_line_once(window: Window, home:
 def test_the_final_form_of_a_checkpoint_comes_with_the_next_try(window: Window) -> None:
     job = rows.running(interval_ms=None)
     log_in(window)
-    services.request_checkpoint(None, job.pk)
+    savepoints.request_checkpoint(None, job.pk)
     window.may_complain("ERR_FAILED")
     refused: list[str] = []
 

@@ -5,8 +5,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from checkpoints import services
 from checkpoints.models import Checkpoint
+from checkpoints.operations import savepoints
 from controlplane import clock
 from controlplane.formatting import iso
 from frontend import kept_verdicts, live, queries
@@ -53,7 +53,7 @@ def test_a_job_that_was_just_submitted_says_what_it_waits_for() -> None:
 
 def test_barrier_progress_counts_acknowledgements_per_chain_in_the_order_of_the_stream() -> None:
     job = rows.running()
-    services.request_checkpoint(None, job.pk)
+    savepoints.request_checkpoint(None, job.pk)
     before = shot(job)["progress"]
     assert (before["acknowledged"], before["expected"]) == (0, 18)
     assert before["is_under_way"]
@@ -76,7 +76,7 @@ def test_barrier_progress_counts_acknowledgements_per_chain_in_the_order_of_the_
 
 def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> None:
     job = rows.running()
-    services.request_checkpoint(None, job.pk)
+    savepoints.request_checkpoint(None, job.pk)
     revision = shot(job)["revisions"]
     rows.complete(job, 1)
     value = shot(job)
@@ -219,7 +219,7 @@ def test_a_recovery_moves_the_revision_on() -> None:
 
 def settled_twice(job: Job) -> None:
     for number, late in ((1, 30.0), (2, 900.0)):
-        services.request_checkpoint(None, job.pk)
+        savepoints.request_checkpoint(None, job.pk)
         rows.complete(job, number, arrived_ms=(late, 0.0))
 
 
@@ -232,7 +232,7 @@ def test_the_verdict_is_about_what_is_shown_or_what_settled_last() -> None:
     assert value["judged"]["url"] == f"/jobs/{job.pk}/checkpoints/2/"
     assert value["verdict"]["channel"]["sender"] == "flights-0"
 
-    services.request_checkpoint(None, job.pk)  # Of a young one there is nothing to say yet.
+    savepoints.request_checkpoint(None, job.pk)  # Of a young one there is nothing to say yet.
     value = shot(job)
     assert value["progress"]["number"] == "3"
     assert (value["judged"]["name"], value["judged"]["state"]) == ("Checkpoint 2", "")
@@ -290,7 +290,7 @@ def test_a_verdict_under_way_that_takes_long_is_not_made_all_the_time(
 
 def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
     job = rows.running()
-    services.request_checkpoint(None, job.pk)
+    savepoints.request_checkpoint(None, job.pk)
     rows.drive(job, rows.chain_acknowledged(1, "flights", 1))
     rows_graph.aligning(job, "hourly", 0, 1, [None, 0.0], waited_ms=4_000)
     rows_graph.aligning(job, "totals", 0, 7, [None, 0.0])  # Of another checkpoint: of the past.

@@ -2,7 +2,7 @@
 
 from django.template.loader import render_to_string
 
-from checkpoints.verdict_result import Hop, LateChannel, Verdict
+from checkpoints.verdict.result import Hop, LateChannel, Verdict
 from frontend import verdicts
 
 BAD = "<script>alert(1)</script>"

@@ -1,0 +1,168 @@
+"""What savepoints are called, what is said of them, and where they lie."""
+
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.db.models import Q
+
+from checkpoints.catalog import locations
+from checkpoints.models import Checkpoint, Savepoint
+from controlplane import clock, names
+from controlplane.accounts.models import User
+from controlplane.errors import Invalid, Problems
+from jobs.models import Job, Operation
+from jobs.options import check_uri
+from weir.errors import WeirError
+from weir.ids import JobId
+from weir.protocol.lifecycle import CheckpointStatus
+from weir.storage.layout import savepoint_location
+from weir.storage.store import store_for
+
+NAME_LENGTH_MAX = 80
+NOTE_LENGTH_MAX = 10_000
+LABELS_MAX = 32
+LABEL_LENGTH_MAX = 200
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # It becomes a directory's name.
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def check_words(
+    name: str | None, note: str | None, labels: Mapping[str, str] | None, problems: Problems
+) -> None:
+    """Look at what somebody says of a savepoint; None: nothing was said."""
+    if name is not None and (len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name)):
+        problems.add(
+            "name",
+            f"A name has 1 to {NAME_LENGTH_MAX} letters, digits, dots, dashes and underscores, and "
+            "begins with a letter or digit.",
+        )
+    if note is not None and (len(note) > NOTE_LENGTH_MAX or "\0" in note):
+        problems.add("note", f"A note has at most {NOTE_LENGTH_MAX} characters.")
+    if labels is not None and not _are_labels(labels):
+        problems.add(
+            "labels",
+            f"Give at most {LABELS_MAX} labels; names and values are printable texts of at most "
+            f"{LABEL_LENGTH_MAX} characters.",
+        )
+
+
+def _are_labels(labels: Any) -> bool:
+    return (
+        isinstance(labels, Mapping)
+        and len(labels) <= LABELS_MAX
+        and all(
+            type(text) is str and len(text) <= LABEL_LENGTH_MAX and text.isprintable()
+            for pair in labels.items()
+            for text in pair
+        )
+        and "" not in labels
+    )
+
+
+def check_location(location: str, problems: Problems) -> str:
+    """Look at the name of a directory that somebody wants a savepoint in; gives it as it is stored.
+
+    Whether it is free is looked at when the savepoint's row is created.
+    """
+    problem = "Give a directory of its own, as an absolute path or URI."
+    try:
+        location = check_uri(location, problem)
+        store_for(location)
+    except (WeirError, ValueError) as error:
+        problems.add("location", str(error))
+    return location
+
+
+def is_free(job: Job, name: str) -> bool:
+    """Whether no savepoint of the job is called this; the caller holds its lock."""
+    return not Savepoint.objects.filter(job=job, name=name, deleted_at__isnull=True).exists()
+
+
+def check_free(job: Job, name: str) -> None:
+    """Refuse a name that another savepoint of the job has; the caller holds its lock.
+
+    Raises:
+        Invalid: It has it.
+    """
+    if not is_free(job, name):
+        raise Invalid(
+            f"{job.pk} has a savepoint named {name} already",
+            errors={"name": ["Another savepoint of the job is called this."]},
+        )
+
+
+def check_place(job: Job, location: str) -> None:
+    """Refuse a directory that a savepoint lies in, and one that was ever another job's.
+
+    What is deleted of a savepoint, perhaps again and late, is known in its directory by attempt and
+    number, which two jobs may have in common.
+
+    Raises:
+        Invalid: It is one of those.
+    """
+    names.lock([location])
+    there = Savepoint.objects.filter(location=location)
+    gone = Q(deleted_at__isnull=False, checkpoint__status=CheckpointStatus.DISCARDED)
+    others = Checkpoint.objects.filter(location=location).exclude(job=job)
+    if there.exclude(Q(job=job) & gone).exists() or others.exists():
+        raise Invalid(
+            f"a savepoint cannot be taken into {location}",
+            errors={"location": ["Another savepoint lies there, or has been there."]},
+        )
+
+
+def made_up(job: Job, prefix: str = "savepoint") -> str:
+    """A name for one that was given none."""
+    at = clock.now().strftime("%Y%m%d-%H%M%S")
+    prefix = _NOT_IN_NAMES.sub("-", prefix)[: NAME_LENGTH_MAX - 30].strip("-._") or "savepoint"
+    return f"{prefix}-{at}-{secrets.token_hex(3)}"
+
+
+def create(
+    job: Job,
+    operation: Operation,
+    actor: User | None,
+    *,
+    name: str,
+    location: str = "",
+    note: str = "",
+    labels: Mapping[str, str] | None = None,
+) -> Savepoint:
+    """The row of a savepoint that is about to be taken; the caller holds the job's lock.
+
+    Raises:
+        Invalid: Its name or its place is in use.
+    """
+    check_free(job, name)
+    if location:
+        check_place(job, location)
+    else:
+        # What was deleted under this name may still lie there, and a name is used again.
+        location = savepoint_location(locations.storage_of(job), JobId(job.pk), name)
+        if Savepoint.objects.filter(location=location).exists():
+            location = f"{location}-{operation.pk.hex[:8]}"
+    return Savepoint.objects.create(
+        job=job,
+        operation=operation,
+        name=name,
+        location=location,
+        note=note,
+        labels=dict(labels or {}),
+        created_by=actor,
+        created_at=clock.now(),
+    )
+
+
+def of_unnamed(job: Job, checkpoint: Checkpoint, at: datetime) -> Savepoint:
+    """A row, not saved yet, for a savepoint that was asked for at the job's driver."""
+    last = PurePosixPath(checkpoint.location).name
+    name = last if _NAME.fullmatch(last) and len(last) <= NAME_LENGTH_MAX else ""
+    if not name or not is_free(job, name):
+        name = made_up(job, f"chk-{checkpoint.number}")
+    return Savepoint(
+        job=job, name=name, location=checkpoint.location, created_at=checkpoint.triggered_at or at
+    )

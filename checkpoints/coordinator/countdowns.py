@@ -1,0 +1,72 @@
+"""Countdowns that make due times punctual. Nothing depends on one: the tick looks every second.
+
+A broker that is away or hangs holds up whoever schedules for half a second at most, and then nobody
+for a second.
+"""
+
+import logging
+import time
+from functools import cache
+
+import kombu.exceptions
+import redis
+from django.db import transaction
+from kombu.pools import ProducerPool
+
+from controlplane.celery import app
+
+logger = logging.getLogger(__name__)
+
+# By name: the task stands above this module, for it calls what schedules it.
+TICK_JOB = "checkpoints.tasks.tick_job"
+HORIZON_MS = 1_500  # A later time is for the tick to schedule: it looks once a second.
+EXPIRES_S = 5.0  # After that a tick has done it long ago.
+TIMEOUT_S = 0.5
+SILENCE_S = 1.0  # After a failure.
+PRODUCERS_MAX = 8  # Threads that schedule at the same time.
+
+_silent_until: dict[str, float] = {}
+
+
+def tick_at(job_id: str, due_ms: int, now_ms: int) -> None:
+    """Have the job ticked at a time, once the transaction under way has been committed."""
+    delay_ms = due_ms - now_ms
+    if delay_ms <= HORIZON_MS:
+        delay_s = max(0.0, delay_ms / 1_000)
+        transaction.on_commit(lambda: send(job_id, delay_s), robust=True)
+
+
+def send(job_id: str, delay_s: float, *, is_repeated: bool = False) -> None:
+    """Schedule a job's tick now; a broker that cannot be reached is logged."""
+    broker = str(app.conf.broker_url)
+    if time.monotonic() < _silent_until.get(broker, 0.0):
+        return
+    try:
+        with _producers(broker).acquire(block=True, timeout=TIMEOUT_S) as producer:
+            app.send_task(
+                TICK_JOB,
+                (job_id, is_repeated),
+                countdown=delay_s,
+                expires=delay_s + EXPIRES_S,
+                producer=producer,
+                retry=False,
+            )
+    except (kombu.exceptions.KombuError, redis.RedisError, OSError) as error:
+        _silent_until[broker] = time.monotonic() + SILENCE_S
+        logger.warning("a countdown could not be scheduled, the next tick does it: %s", error)
+
+
+@cache
+def _producers(broker: str) -> ProducerPool:
+    """Producers whose connections fail soon instead of waiting for the broker."""
+    options = dict(app.conf.broker_transport_options or {})
+    options |= {
+        "socket_timeout": TIMEOUT_S,
+        "socket_connect_timeout": TIMEOUT_S,
+        "retry_on_timeout": False,
+        "max_retries": 0,
+    }
+    connection = app.connection_for_write(
+        broker, connect_timeout=TIMEOUT_S, transport_options=options
+    )
+    return ProducerPool(connection.Pool(limit=PRODUCERS_MAX), limit=PRODUCERS_MAX)

@@ -1,0 +1,477 @@
+"""What readers see of checkpoints: rows, written along with the coordinator's state.
+
+The ledger follows one batch of events. Each checkpoint's row is read and written once however many
+acknowledgements came; those are inserted in bulk.
+"""
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from checkpoints.catalog import locations, restore_targets, savepoint_names
+from checkpoints.coordinator import bulk_insert
+from checkpoints.models import Checkpoint, Savepoint
+from checkpoints.verdict import evidence
+from controlplane import clock
+from jobs import drivers, operations, services
+from jobs.models import Attempt, Job, Operation, OperationKind
+from weir.errors import ProtocolError
+from weir.ids import CheckpointId, SubtaskId
+from weir.protocol.coordinator import CoordinatorState, Step
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import TRANSITIONS, CheckpointStatus, FailureReason
+from weir.protocol.messages import (
+    Acknowledged,
+    CheckpointRefused,
+    CheckpointsRestored,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    DiscardCheckpoint,
+    DiscardHandles,
+    DiscardPending,
+    RecordAbandoned,
+    RecordAborted,
+    RecordCompleted,
+    RecordReclaimed,
+    SubtaskFinished,
+    TriggerCheckpoint,
+    WriteManifest,
+)
+from weir.protocol.operations import NotSaved, OperationEvent, Saved
+from weir.protocol.pending import (
+    SAVEPOINT_KINDS,
+    AckResult,
+    CheckpointPlan,
+    CompletedCheckpoint,
+    PendingCheckpoint,
+    TriggerRequest,
+)
+
+logger = logging.getLogger(__name__)
+
+# What steps change; the rest is fixed at the trigger, or others' to change.
+_CHANGING = (
+    "status",
+    "parent",
+    "settled_at",
+    "sinks_acknowledged_at",
+    "duration_ms",
+    "reason",
+    "cause",
+    "subtask_count",
+    "acknowledged_count",
+    "start_delay_ms",
+    "alignment_ms",
+    "sync_ms",
+    "async_ms",
+    "state_bytes",
+    "written_bytes",
+    "in_flight_bytes",
+    "abandoned_at",
+    "watermark_ms",
+    "discard_due_at",
+    "discard_tries",
+    "discard_error",
+    "discarded_at",
+)
+_FITS_NO_OTHER = (
+    "checkpoint {} is unaligned and holds records under way, which fit only the parallelism that "
+    "they were written with; the job runs on as it was. Stop it with a savepoint and roll back to "
+    "that, or turn the alignment timeout off"
+)
+_WAS_FOUND = "Its manifest was found in the storage later: a driver had written it after all."
+
+
+class Ledger:
+    """The rows of one job's checkpoints while a batch is folded in, under the job's lock."""
+
+    def __init__(self, job: Job, state: CoordinatorState, now_ms: int) -> None:
+        self._job = job
+        self._now: datetime = clock.from_ms(now_ms)
+        self._next_id = state.next_id  # Below it there is a row.
+        self._pending = [p.checkpoint_id for p in state.pending]
+        self._rows: dict[int, Checkpoint | None] = {}
+        self._touched: dict[int, Checkpoint] = {}
+        self._acks: list[tuple[CheckpointId, bulk_insert.Part]] = []
+        self._gates: list[tuple[CheckpointId, bulk_insert.Gate]] = []
+        self._parents: dict[int, CheckpointId] = {}  # Of those whose manifest is asked for.
+        self._has_ended = state.ended is not None
+        self._sources: set[str] | None = None  # Chains without inputs; read from the plan.
+        self._begun: list[tuple[CheckpointId, TriggerRequest]] = []  # Savepoints.
+        self._completed: list[tuple[CompletedCheckpoint, TriggerRequest]] = []
+        self._failed: list[tuple[TriggerRequest, str]] = []  # Why a request came to nothing.
+        self._settled: dict[int, Collection[SubtaskId]] = {}  # With who never acknowledged.
+
+    # What the coordinator is told.
+
+    def restored(self, event: CheckpointsRestored) -> CheckpointsRestored:
+        """The checkpoints that the storage holds, less those that are being deleted.
+
+        What lies there and was unknown, or known as aborted, has a row afterwards that says so.
+        """
+        self._read(c.checkpoint_id for c in event.completed)
+        kept = tuple(c for c in event.completed if self._is_ours(c))
+        return replace(event, completed=kept)
+
+    def _is_ours(self, found: CompletedCheckpoint) -> bool:
+        row = self._row(found.checkpoint_id)
+        if row is None:
+            self._adopt(found)
+            return True
+        if row.status == CheckpointStatus.ABORTED and self._is_of_live_driver(found):
+            # The driver's next attempt goes on from it: that was a beginning of its own. A later
+            # driver was told where to begin and passes it over, so it remains to be told.
+            services.has_begun(self._job, found.attempt)
+        match row.status:
+            case CheckpointStatus.COMPLETED:
+                # Of a job that had ended: what could not be deleted is of use again.
+                if row.discard_due_at is not None:
+                    self._touch(row).discard_due_at = None
+                return True
+            case CheckpointStatus.ABORTED:
+                self._touch(row).discard_due_at = None
+                if _WAS_FOUND not in row.cause:
+                    row.cause = f"{row.cause}\n{_WAS_FOUND}".strip()
+                return True
+            case _:
+                return False
+
+    def _is_of_live_driver(self, found: CompletedCheckpoint) -> bool:
+        return Attempt.objects.filter(
+            job=self._job, number=found.attempt, driver=drivers.live(self._job)
+        ).exists()
+
+    def _adopt(self, found: CompletedCheckpoint) -> None:
+        """A checkpoint that was taken without this control plane."""
+        completed_at = clock.from_ms(found.completed_at_ms)
+        self._add(
+            number=found.checkpoint_id,
+            attempt=found.attempt,
+            kind=found.kind.value,
+            status=CheckpointStatus.COMPLETED.value,
+            triggered_at=clock.from_ms(found.triggered_at_ms),
+            settled_at=completed_at,
+            duration_ms=_duration_ms(found),
+            subtask_count=0,
+            has_details=False,
+        )
+
+    def check(self, event: CoordinatorEvent) -> None:
+        """Refuse what no row can hold.
+
+        Raises:
+            ProtocolError: An alignment's arrays are of different lengths.
+        """
+        if isinstance(event, Acknowledged):
+            for part in event.operators:
+                for gate in part.metrics.gates:
+                    bulk_insert.check(gate)
+
+    # What came of it.
+
+    def note(self, event: CoordinatorEvent, step: Step) -> None:
+        """Follow one step."""
+        match event:
+            case Acknowledged() if step.result is AckResult.ACCEPTED:
+                self._acknowledged(event, step.state.plan)
+            case SubtaskFinished() if step.result is AckResult.ACCEPTED:
+                for pending in step.state.pending:
+                    self._touch_number(pending.checkpoint_id)
+            case _:
+                pass
+        self._has_ended = step.state.ended is not None
+        for command in step.commands:
+            if isinstance(command, TriggerCheckpoint):
+                self._triggered(command, step.state)
+            else:
+                self._follow(command)
+
+    def _acknowledged(self, event: Acknowledged, plan: CheckpointPlan | None) -> None:
+        row = self._touch_number(event.checkpoint_id)
+        at = self._now
+        if self._sources is None and plan is not None:
+            self._sources = {chain.head for chain in plan.chains if not any(chain.upstream)}
+        is_source = event.chain.operator in (self._sources or ())
+        for part in event.operators:
+            metrics = part.metrics
+            self._acks.append((event.checkpoint_id, bulk_insert.Part(event.chain, part, at)))
+            self._gates += [
+                (event.checkpoint_id, bulk_insert.Gate(part.subtask, gate))
+                for gate in metrics.gates
+            ]
+            if row is not None:
+                row.start_delay_ms = max(row.start_delay_ms, metrics.start_delay_ms)
+                row.alignment_ms = max(row.alignment_ms, metrics.alignment_ms)
+                row.sync_ms = max(row.sync_ms, metrics.sync_ms)
+                row.async_ms = max(row.async_ms, metrics.async_ms)
+                row.state_bytes += metrics.state_size
+                row.written_bytes += metrics.written_size
+                row.in_flight_bytes += metrics.bytes_persisted_in_flight
+                if is_source and (reached := metrics.watermark_ms) is not None:
+                    known = row.watermark_ms
+                    row.watermark_ms = reached if known is None else min(known, reached)
+
+    def _follow(self, command: CoordinatorCommand) -> None:
+        match command:
+            case WriteManifest(pending):
+                row = self._moved(pending.checkpoint_id, CheckpointStatus.FINALIZING)
+                if row is not None:
+                    self._count(row, pending)
+                    if pending.parent_id is not None:
+                        self._parents[row.number] = pending.parent_id
+                    if pending.sinks_acknowledged_at_ms is not None:
+                        row.sinks_acknowledged_at = clock.from_ms(pending.sinks_acknowledged_at_ms)
+            case RecordCompleted(completed, request):
+                row = self._moved(completed.checkpoint_id, CheckpointStatus.COMPLETED)
+                if row is not None:
+                    row.settled_at = clock.from_ms(completed.completed_at_ms)
+                    row.duration_ms = _duration_ms(completed)
+                    row.cause = ""  # Of what may have held up its settling.
+                    self._settled[row.number] = ()
+                if completed.kind is not CheckpointKind.SAVEPOINT:
+                    services.has_begun(self._job, completed.attempt)
+                self._completed.append((completed, request))
+            case RecordAborted(pending, reason, cause):
+                row = self._moved(pending.checkpoint_id, CheckpointStatus.ABORTED)
+                if row is not None:
+                    self._count(row, pending)
+                    row.settled_at, row.reason, row.cause = self._now, reason.value, cause
+                    self._settled[row.number] = pending.missing
+                what = "savepoint" if pending.kind in SAVEPOINT_KINDS else "checkpoint"
+                said = f"{what} {pending.checkpoint_id} was aborted: {_words(reason, cause)}"
+                self._failed.append((pending.request, said))
+            case CheckpointRefused(request, reason):
+                what = "savepoint" if request.kind in SAVEPOINT_KINDS else "checkpoint"
+                self._failed.append((request, f"the {what} was refused: {_words(reason)}"))
+            case RecordAbandoned(numbers):
+                self._set_abandoned(numbers, self._now)
+            case RecordReclaimed(numbers):
+                self._set_abandoned(numbers, None)
+            case DiscardPending(checkpoint_id):
+                self._discard(self._row(checkpoint_id))
+            case DiscardHandles(handles):
+                for number in locations.numbers_of(handles):
+                    row = self._row(number)
+                    if row is not None and row.status == CheckpointStatus.ABORTED:
+                        self._discard(row)
+            case DiscardCheckpoint(completed):
+                self._let_go(self._row(completed.checkpoint_id))
+            case _:
+                pass
+
+    def _triggered(self, command: TriggerCheckpoint, state: CoordinatorState) -> None:
+        barrier = command.barrier
+        if barrier.checkpoint_id < self._next_id:
+            return  # Subtasks whose inputs ended meanwhile take a trigger of their own.
+        pending = state.find_pending(barrier.checkpoint_id)
+        self._next_id = CheckpointId(barrier.checkpoint_id + 1)
+        self._add(
+            number=barrier.checkpoint_id,
+            attempt=command.attempt,
+            kind=barrier.options.kind.value,
+            status=CheckpointStatus.PENDING.value,
+            request_id=(pending and pending.request.request_id) or "",
+            triggered_at=clock.from_ms(barrier.triggered_at_ms),
+            subtask_count=0,  # Counted when the batch is saved.
+            location=barrier.options.target or "",
+        )
+        if pending is not None and pending.kind in SAVEPOINT_KINDS:
+            self._begun.append((pending.checkpoint_id, pending.request))
+
+    def _set_abandoned(self, numbers: Iterable[CheckpointId], at: datetime | None) -> None:
+        numbers = list(numbers)
+        self._read(numbers)
+        for number in numbers:
+            if (row := self._touch_number(number)) is not None:
+                row.abandoned_at = at
+
+    def _let_go(self, row: Checkpoint | None) -> None:
+        if row is None or row.kind in SAVEPOINT_KINDS:  # Those are deleted on request only.
+            return
+        # After the job's end nothing newer took its place: it is there until it is deleted.
+        if row.status == CheckpointStatus.COMPLETED and not self._has_ended:
+            self._move(row, CheckpointStatus.SUBSUMED)
+        self._discard(row)
+
+    def _discard(self, row: Checkpoint | None) -> None:
+        if row is None:
+            return
+        self._touch(row)
+        row.discard_due_at, row.discarded_at = self._now, None
+        row.discard_tries, row.discard_error = 0, ""
+
+    # Whoever asked.
+
+    def answers(self) -> list[tuple[Operation, OperationEvent]]:
+        """What operations that take several steps have to know of the batch, which was saved.
+
+        The others are answered by this.
+        """
+        for number, request in self._begun:
+            if (operation := self._operation(request)) is not None:
+                own = Savepoint.objects.filter(operation=operation)
+                own.update(checkpoint=self._row(number))
+        events = [self._completion(*what) for what in self._completed]
+        events += [self._failure(*what) for what in self._failed]
+        return [event for event in events if event is not None]
+
+    def _completion(
+        self, completed: CompletedCheckpoint, request: TriggerRequest
+    ) -> tuple[Operation, OperationEvent] | None:
+        number = completed.checkpoint_id
+        row, operation = self._row(number), self._operation(request)
+        result: dict[str, Any] = {"checkpoint": number, "duration_ms": _duration_ms(completed)}
+        if row is not None and completed.kind in SAVEPOINT_KINDS:
+            result["savepoint"] = str(self._savepoint(row, operation).pk)
+        if operation is None:
+            return None
+        unnamed = locations.path_of(self._job, number)
+        path = result["path"] = unnamed if row is None else restore_targets.uri_of(self._job, row)
+        if operation.kind == OperationKind.CHECKPOINT:
+            operations.succeed(operation, result)
+            return None
+        if operation.kind == OperationKind.RESCALE and row is not None and row.in_flight_bytes:
+            return operation, NotSaved(_FITS_NO_OTHER.format(number))
+        operations.note(operation, result)
+        return operation, Saved(path)
+
+    def _failure(
+        self, request: TriggerRequest, error: str
+    ) -> tuple[Operation, OperationEvent] | None:
+        operation = self._operation(request)
+        if operation is None:
+            return None
+        Savepoint.objects.filter(operation=operation).delete()  # Its name is free again.
+        if operation.kind == OperationKind.CHECKPOINT:
+            operations.fail(operation, error)
+            return None
+        return operation, NotSaved(error)
+
+    def _savepoint(self, row: Checkpoint, operation: Operation | None) -> Savepoint:
+        """The row of a savepoint that completed; one that was asked for elsewhere gets a name."""
+        savepoint = None
+        if operation is not None:
+            savepoint = Savepoint.objects.filter(operation=operation).first()
+        if savepoint is None:
+            savepoint = savepoint_names.of_unnamed(self._job, row, self._now)
+        if savepoint.checkpoint_id != row.pk:
+            savepoint.checkpoint = row
+            savepoint.save()
+        return savepoint
+
+    def _operation(self, request: TriggerRequest) -> Operation | None:
+        """The operation that asked; None: the clock, or the driver itself."""
+        try:
+            operation_id = UUID(request.request_id or "")
+        except ValueError:
+            return None
+        return Operation.objects.filter(pk=operation_id, job=self._job).first()
+
+    # Rows.
+
+    def save(self, state: CoordinatorState) -> None:
+        """Write what changed, given the state in which the batch ended."""
+        for pending in state.pending:
+            if (row := self._touched.get(pending.checkpoint_id)) is not None:
+                self._count(row, pending)
+        parents = {number: self._row(parent) for number, parent in self._parents.items()}
+        self._keep_evidence()
+        new = [row for row in self._touched.values() if row.pk is None]
+        changed = [row for row in self._touched.values() if row.pk is not None]
+        Checkpoint.objects.bulk_create(new)
+        for number, parent in parents.items():
+            if parent is not None:  # Perhaps as new as its child: it has a key only now.
+                row = self._touched[number]
+                row.parent_id = parent.pk
+                if row not in changed:
+                    changed.append(row)
+        for row in changed:
+            kept = ("evidence",) if row.number in self._settled else ()
+            row.save(update_fields=_CHANGING + kept)
+        self._save_details()
+
+    def _keep_evidence(self) -> None:
+        """What the subtasks were doing as checkpoints settled, for whoever asks why."""
+        if not self._settled:
+            return
+        waited_for = [number for number, missing in self._settled.items() if missing]
+        subtasks = evidence.rows_of(self._job.pk, aligning=waited_for)
+        noted = evidence.noted(self._job, self._settled)
+        for number, missing in self._settled.items():
+            row = self._touched[number]
+            try:
+                row.evidence = evidence.take(
+                    subtasks,
+                    number=number,
+                    attempt=row.attempt,
+                    now_ms=clock.to_ms(self._now),
+                    missing={(str(subtask.operator), subtask.index) for subtask in missing},
+                    noted=noted.get(number),
+                )
+            except Exception:
+                # Whatever a driver reported: the checkpoint has settled, and the batch must not
+                # come again for ever because nobody can say why it took so long.
+                logger.exception("no evidence is kept of checkpoint %d", number)
+                row.evidence = noted.get(number)
+
+    def _save_details(self) -> None:
+        keys = {number: row.pk for number, row in self._touched.items()}
+        bulk_insert.insert_acks(
+            (keys[number], part) for number, part in self._acks if number in keys
+        )
+        bulk_insert.insert_gates(
+            (keys[number], gate) for number, gate in self._gates if number in keys
+        )
+
+    def _count(self, row: Checkpoint, pending: PendingCheckpoint) -> None:
+        row.acknowledged_count = pending.acknowledged_count
+        row.subtask_count = pending.acknowledged_count + len(pending.missing)
+
+    def _moved(self, number: CheckpointId, status: CheckpointStatus) -> Checkpoint | None:
+        row = self._row(number)
+        if row is not None:
+            self._move(row, status)
+        return row
+
+    def _move(self, row: Checkpoint, status: CheckpointStatus) -> None:
+        current = CheckpointStatus(row.status)
+        if status not in TRANSITIONS.get(current, frozenset()):
+            raise ProtocolError(f"row of checkpoint {row.number} is {current}, not on to {status}")
+        self._touch(row).status = status.value
+
+    def _add(self, **values: Any) -> None:
+        row = Checkpoint(job=self._job, **values)
+        self._rows[row.number] = row
+        self._touch(row)
+
+    def _touch(self, row: Checkpoint) -> Checkpoint:
+        self._touched[row.number] = row
+        return row
+
+    def _touch_number(self, number: CheckpointId) -> Checkpoint | None:
+        row = self._row(number)
+        return None if row is None else self._touch(row)
+
+    def _row(self, number: CheckpointId) -> Checkpoint | None:
+        if number not in self._rows:
+            self._read([number, *self._pending])
+            self._pending = []
+        return self._rows[number]
+
+    def _read(self, numbers: Iterable[CheckpointId]) -> None:
+        wanted = {int(number) for number in numbers} - self._rows.keys()
+        if wanted:
+            found = {row.number: row for row in self._job.checkpoints.filter(number__in=wanted)}
+            self._rows |= {number: found.get(number) for number in wanted}
+
+
+def _duration_ms(completed: CompletedCheckpoint) -> int:
+    return max(0, completed.completed_at_ms - completed.triggered_at_ms)  # Clocks may be set back.
+
+
+def _words(reason: FailureReason, cause: str = "") -> str:
+    words = reason.value.replace("_", " ")
+    return f"{words} ({cause})" if cause else words

@@ -1,0 +1,214 @@
+"""The shell around ``weir.protocol.coordinator``: load, step, save, enqueue.
+
+``pump`` and ``tick`` are the only ways by which a job's coordinator learns of anything. They run
+under the job's lock and fold a whole batch: the state is read and written once, rows are written
+once, commands leave by the outbox when the transaction commits.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from django.conf import settings
+
+from checkpoints.coordinator import countdowns, operation_steps
+from checkpoints.coordinator.read_model import Ledger
+from checkpoints.models import CoordinatorRow
+from controlplane import clock, logs, wakeups
+from jobs import drivers, outbox
+from jobs.models import Job, JobException, Operation
+from weir.config import CheckpointConfig
+from weir.errors import ProtocolError
+from weir.protocol import coordinator
+from weir.protocol.coordinator import CoordinatorState
+from weir.protocol.messages import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointRefused,
+    CheckpointsRestored,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    FailJob,
+    RecordAborted,
+    RecordCompleted,
+    Tick,
+    TriggerCheckpoint,
+    WriteManifest,
+)
+from weir.protocol.operations import OperationEvent
+from weir.protocol.wire import from_wire, to_wire
+
+logger = logging.getLogger(__name__)
+
+# What a driver carries out. Discards are not among them: files are deleted from here.
+_FOR_DRIVERS = (
+    TriggerCheckpoint,
+    CheckpointCompleted,
+    CheckpointAborted,
+    WriteManifest,
+    RecordCompleted,
+    RecordAborted,
+    CheckpointRefused,
+    FailJob,
+)
+
+_SAVED = ("state", "due_at", "next_trigger_at", "expires_at", "has_ended")  # swept_at is others'.
+
+
+def state_of(job: Job) -> CoordinatorState:
+    """What the job's coordinator remembers; a fresh state before its first event."""
+    return _load(job, CoordinatorRow.objects.filter(job=job).first())
+
+
+def config_of(job: Job) -> CheckpointConfig:
+    """The checkpoint settings of the job's pipeline, as the control plane applies them.
+
+    A pipeline that says nothing of how many checkpoints to retain gets this control plane's number;
+    the library's own default stands for saying nothing.
+    """
+    config = from_wire(CheckpointConfig, job.checkpoint_config or {})
+    if config.retained_max == CheckpointConfig().retained_max:
+        config = replace(config, retained_max=settings.WEIR_RETAINED_CHECKPOINTS)
+    return config
+
+
+def pump(job: Job, events: Sequence[CoordinatorEvent], *, now_ms: int) -> None:
+    """Fold events into the job's coordinator, in order; the caller holds the job's lock.
+
+    What follows from them for operations follows at once: the job's driver may be ended by it.
+
+    An event that no correct driver sends is passed over, for it would come again for ever: an
+    exception of the job says so.
+    """
+    if not events:
+        return
+    _fold(job, CoordinatorRow.objects.filter(job=job).first(), events, now_ms)
+
+
+def tick(job: Job, *, now_ms: int) -> bool:
+    """Have the job's coordinator do what is due, if anything; the caller holds the job's lock."""
+    row = CoordinatorRow.objects.filter(job=job).first()
+    if row is None or row.due_at is None or row.due_at > clock.from_ms(now_ms):
+        return False
+    _fold(job, row, [Tick()], now_ms)
+    return True
+
+
+def _fold(
+    job: Job, row: CoordinatorRow | None, events: Sequence[CoordinatorEvent], now_ms: int
+) -> None:
+    batch = _Batch(job, _load(job, row), now_ms)
+    for event in events:
+        batch.take(event)
+    batch.save(row or CoordinatorRow(job=job))
+    # Only now: what follows may come back to the coordinator.
+    operation_steps.carry_on(job, batch.answers())
+
+
+def reopen(job: Job) -> None:
+    """Go on with the coordinator of a job that had ended; the caller holds the job's lock.
+
+    Raises:
+        ProtocolError: It has not settled everything yet.
+    """
+    row = CoordinatorRow.objects.filter(job=job).first()
+    if row is not None:
+        _save(row, coordinator.reopened(_load(job, row), config_of(job)))
+
+
+def _load(job: Job, row: CoordinatorRow | None) -> CoordinatorState:
+    if row is None:
+        return CoordinatorState(config=config_of(job))
+    return from_wire(CoordinatorState, row.state)
+
+
+def _save(row: CoordinatorRow, state: CoordinatorState) -> int | None:
+    """Write a state and its due times; gives the next one if it is another than before."""
+    before = row.due_at
+    due_ms, trigger_ms = coordinator.next_due_ms(state), state.next_periodic_ms
+    expiries = [p.expires_at_ms for p in state.pending if not p.is_finalizing]
+    row.state = to_wire(state)
+    row.due_at = None if due_ms is None else clock.from_ms(due_ms)
+    row.next_trigger_at = None if trigger_ms is None else clock.from_ms(trigger_ms)
+    row.expires_at = clock.from_ms(min(expiries)) if expiries else None
+    row.has_ended = state.ended is not None
+    row.save(update_fields=None if row._state.adding else _SAVED)
+    return due_ms if row.due_at != before else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """An event that could not be folded in."""
+
+    event: CoordinatorEvent
+    error: ProtocolError
+
+
+class _Batch:
+    """Events on their way through one job's coordinator."""
+
+    def __init__(self, job: Job, state: CoordinatorState, now_ms: int) -> None:
+        self._job = job
+        self._state = state
+        self._now_ms = now_ms
+        self._ledger = Ledger(job, state, now_ms)
+        self._commands: list[CoordinatorCommand] = []
+        self._faults: list[_Fault] = []
+
+    def take(self, event: CoordinatorEvent) -> None:
+        """Fold one event in."""
+        try:
+            if isinstance(event, CheckpointsRestored):
+                event = self._restored(event)
+            self._ledger.check(event)
+            step = coordinator.step(self._state, event, self._now_ms)
+        except ProtocolError as error:
+            with logs.about(job=self._job.pk, checkpoint=getattr(event, "checkpoint_id", None)):
+                logger.error("%s was passed over: %s", type(event).__name__, error)
+            self._faults.append(_Fault(event, error))
+            return
+        self._state = step.state
+        self._ledger.note(event, step)
+        self._commands += step.commands
+
+    def save(self, row: CoordinatorRow) -> None:
+        """Write everything that came of the batch."""
+        self._ledger.save(self._state)
+        if self._faults:
+            self._note_faults()
+        commands = [c for c in self._commands if isinstance(c, _FOR_DRIVERS)]
+        # A driver that is gone takes none, and its successor begins afresh.
+        if commands and drivers.live(self._job) is not None:
+            outbox.enqueue(self._job, commands, clock.from_ms(self._now_ms))
+        due_ms = _save(row, self._state)
+        if due_ms is not None:
+            countdowns.tick_at(self._job.pk, due_ms, self._now_ms)
+        wakeups.on_commit(wakeups.job(self._job.pk))
+
+    def answers(self) -> list[tuple[Operation, OperationEvent]]:
+        """What operations have to know of the batch, once it was saved."""
+        return self._ledger.answers()
+
+    def _restored(self, event: CheckpointsRestored) -> CheckpointsRestored:
+        """What the storage holds, less what is on its way out of it.
+
+        A driver lists the storage before each attempt. Checkpoints that retention let go may lie
+        there for a moment longer; they are not the coordinator's any more.
+        """
+        if self._state.plan is None and not self._state.pending:
+            # A later driver may have planned another version of the pipeline.
+            self._state = replace(self._state, config=config_of(self._job))
+            return self._ledger.restored(event)
+        return event  # Refused by the coordinator.
+
+    def _note_faults(self) -> None:
+        JobException.objects.bulk_create(
+            JobException(
+                job=self._job,
+                at=clock.from_ms(self._now_ms),
+                kind="internal",
+                attempt_number=self._state.attempt or None,
+                text=f"{type(fault.event).__name__} was passed over: {fault.error}",
+            )
+            for fault in self._faults
+        )

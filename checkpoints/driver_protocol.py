@@ -1,0 +1,201 @@
+"""What a driver's requests mean: its events are applied once, its commands are handed out.
+
+The HTTP side is ``controlplane.gateway``.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, get_args
+
+from django.db import DataError, connection, transaction
+
+from checkpoints.coordinator.shell import pump
+from checkpoints.models import CoordinatorRow
+from checkpoints.verdict import evidence
+from controlplane import clock, logs
+from controlplane.errors import Invalid, NotFound, Unauthorized
+from jobs import drivers, events, services
+from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job, OutboxCommand
+from weir.errors import ProtocolError
+from weir.protocol import wire
+from weir.protocol.gateway import (
+    COMMANDS_MAX,
+    BatchApplied,
+    CommandBatch,
+    DriverCommand,
+    DriverEvent,
+    EventBatch,
+    NumberedCommand,
+)
+from weir.protocol.messages import CoordinatorEvent, TimeLost
+
+logger = logging.getLogger(__name__)
+
+_COORDINATORS: tuple[type, ...] = get_args(CoordinatorEvent)
+# Escapes by which text may come to hold what the database cannot: NUL, and halves of characters.
+_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+
+
+def receive(job_id: str, token: str, body: bytes) -> bytes:
+    """Apply a driver's batch; gives the answer, which says up to where its events count.
+
+    Raises:
+        Invalid: The batch cannot be read, or does not follow what came before.
+        NotFound, Unauthorized, Fenced: Nobody who may speak for the job sends it.
+    """
+    batch = _decoded(body)
+    with logs.about(job=job_id):
+        try:
+            with transaction.atomic():
+                up_to = _apply(job_id, token, batch)
+        except DataError as error:
+            # No retry repairs it, so the driver must not send it for ever.
+            logger.exception("a batch of events does not fit into the database")
+            raise Invalid(f"an event of the batch cannot be stored: {error}") from error
+    return json.dumps(wire.to_wire(BatchApplied(up_to))).encode()
+
+
+def take_commands(job_id: str, token: str, after: int) -> CommandBatch:
+    """The commands after number ``after``; those up to it are taken, and dropped.
+
+    Asked often, so it locks nothing. Commands of a job are committed in the order of their numbers,
+    since the job's lock is held when they get them. They are read before the driver is looked up:
+    whoever is the newest after that was so when these were written. A poll is no sign of life: it
+    is looked at again and again while its driver may hang.
+
+    Raises:
+        Invalid: There never was a command ``after``.
+        NotFound, Unauthorized, Fenced: Nobody who may speak for the job asks.
+    """
+    waiting = OutboxCommand.objects.filter(job=job_id, pk__gt=after).order_by("pk")
+    rows = list(waiting.values_list("pk", "message")[:COMMANDS_MAX])
+    driver = _authenticated(job_id, token)
+    if after > driver.commands_taken:
+        _drop_taken(driver, after)
+    return CommandBatch(
+        tuple(NumberedCommand(pk, _command(message)) for pk, message in rows),
+        sent_at_ms=clock.now_ms() if rows else None,
+    )
+
+
+# Events -------------------------------------------------------------------------------------------
+
+
+def _apply(job_id: str, token: str, batch: EventBatch) -> int:
+    """Apply what is new of a batch; gives the number up to which all count."""
+    job = services.locked(job_id)
+    driver = drivers.authenticate(job, token)
+    now = clock.now()
+    expected = driver.applied_up_to + 1
+    if batch.first_number > expected:
+        raise Invalid(
+            f"the batch begins with event {batch.first_number}, but event {expected} is expected: "
+            "those between were never applied",
+            expected=expected,
+        )
+    silent_ms = 0 if driver.heard_at is None else clock.to_ms(now) - clock.to_ms(driver.heard_at)
+    with logs.about(driver=driver.number):
+        drivers.heard(driver, now)
+        # No longer than it really was silent: a repeated batch tells of the same time again.
+        _note_time_lost(job, min(batch.away_ms, silent_ms), clock.to_ms(now))
+        new = batch.events[expected - batch.first_number :]
+        if new:
+            _fold(job, driver, new, clock.to_ms(now))
+            driver.applied_up_to += len(new)
+            driver.save(update_fields=["applied_up_to"])
+    return driver.applied_up_to
+
+
+def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> None:
+    """Apply events in order: each run of one kind by the app that it is for."""
+    left = len(new)
+    for is_coordinators, run in _runs(new):
+        if not _speaks(driver):
+            # It said that it is lost: what it says after that is its successor's to find out.
+            logger.warning("driver %d is lost; %d events are dropped", driver.number, left)
+            return
+        if is_coordinators:
+            pump(job, run, now_ms=now_ms)
+            # An operation may have gone on from a checkpoint that completed, without this driver.
+            driver.refresh_from_db(fields=["status", "stop_requested_at"])
+        else:
+            events.apply(job, driver, run)
+            evidence.note_stalls(job, run, now_ms)
+        left -= len(run)
+
+
+def _runs(new: Sequence[DriverEvent]) -> Iterator[tuple[bool, list[Any]]]:
+    for is_coordinators, run in groupby(new, key=lambda e: isinstance(e, _COORDINATORS)):
+        yield is_coordinators, list(run)
+
+
+def _speaks(driver: Driver) -> bool:
+    """Whether the driver, whose row events may have changed, still speaks for its job."""
+    winds_up = driver.status == DriverStatus.ENDED and driver.stop_requested_at is None
+    return winds_up or driver.status in LIVE_DRIVERS
+
+
+def _note_time_lost(job: Job, away_ms: int, now_ms: int) -> None:
+    if away_ms > 0 and CoordinatorRow.objects.filter(job=job).exists():
+        pump(job, [TimeLost(away_ms)], now_ms=now_ms)
+
+
+def _decoded(body: bytes) -> EventBatch:
+    try:
+        data = json.loads(body.decode())  # UTF-8 and nothing else, which json would also read.
+        if _UNSTORABLE.search(body):
+            data = _storable(data)
+        batch = wire.from_wire(EventBatch, data)
+    except (ValueError, RecursionError, ProtocolError) as error:
+        raise Invalid(f"the body is no batch of events: {error}") from error
+    if batch.first_number < 1 or batch.away_ms < 0:
+        raise Invalid("events are numbered from 1, and no time away is negative")
+    return batch
+
+
+def _storable(value: Any) -> Any:
+    """The same with a replacement for characters that PostgreSQL has no place for."""
+    match value:
+        case str():
+            return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+        case list():
+            return [_storable(item) for item in value]
+        case dict():
+            return {_storable(key): _storable(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+# Commands -----------------------------------------------------------------------------------------
+
+
+def _authenticated(job_id: str, token: str) -> Driver:
+    try:
+        return drivers.authenticate(Job(pk=job_id), token)
+    except Unauthorized:
+        if not Job.objects.filter(pk=job_id).exists():
+            raise NotFound(f"there is no job {job_id!r}") from None
+        raise
+
+
+def _drop_taken(driver: Driver, after: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT last_value FROM jobs_outboxcommand_id_seq")
+        (newest,) = cursor.fetchone()
+    if after > newest:
+        raise Invalid(
+            f"command {after} was never given out, the newest is {newest}: this driver has talked "
+            "to another control plane"
+        )
+    # In this order: what a crash in between leaves behind is dropped with the next ones.
+    Driver.objects.filter(pk=driver.pk, commands_taken__lt=after).update(commands_taken=after)
+    OutboxCommand.objects.filter(job=driver.job_id, pk__lte=after).delete()
+
+
+def _command(message: dict[str, Any]) -> DriverCommand:
+    command = wire.decode(message)
+    assert isinstance(command, get_args(DriverCommand))
+    return command

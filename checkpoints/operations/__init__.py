@@ -1,0 +1,1 @@
+"""Operations that users ask for: checkpoint, savepoint, stop, rollback, rescale, fork, preview."""

@@ -1,0 +1,74 @@
+"""How an operation of several steps begins, in the transaction that accepts it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+
+from checkpoints.coordinator import operation_steps, shell
+from checkpoints.models import Savepoint
+from controlplane import clock
+from controlplane.accounts.models import User
+from controlplane.audit.models import record
+from controlplane.errors import WrongState
+from jobs import drivers, operations
+from jobs.models import DesiredState, DriverStatus, Job, Operation, OperationKind
+from weir.protocol.lifecycle import JobStatus
+from weir.protocol.messages import CheckpointRequested
+from weir.protocol.operations import Begun, Save
+
+
+def timeout_ms(job: Job) -> int:
+    """Time for what takes a checkpoint: that one, and one that it may have to wait for."""
+    taking_ms = 2 * shell.config_of(job).timeout_ms
+    return int(taking_ms + settings.WEIR_OPERATION_TIMEOUT_MS)
+
+
+def runs(job: Job) -> bool:
+    """Whether the job runs under a driver that speaks."""
+    driver = drivers.live(job)
+    is_up = driver is not None and driver.status == DriverStatus.RUNNING
+    return is_up and job.status == JobStatus.RUNNING
+
+
+def check_runs(job: Job, why: str) -> None:
+    """Refuse what is done while a job runs.
+
+    Raises:
+        WrongState: It does not, or not for much longer.
+    """
+    is_wanted = job.desired == DesiredState.RUNNING
+    if job.status != JobStatus.RUNNING or not is_wanted:
+        state = job.status if is_wanted or job.is_over else JobStatus.CANCELLING.value
+        raise WrongState(
+            f"the job is {state}; {why}", state=state, allowed=[JobStatus.RUNNING.value]
+        )
+
+
+def start(
+    actor: User | None,
+    job: Job,
+    operation: Operation,
+    *,
+    before: Mapping[str, Any] | None = None,
+) -> Operation:
+    """Take an accepted operation's first steps; gives it as it is afterwards."""
+    operations.start(operation)
+    kind = OperationKind(operation.kind)
+    record(
+        actor,
+        f"job.{kind.value}",
+        f"job/{job.pk}",
+        before=None if before is None else dict(before),
+        after={"operation": str(operation.pk), **operation.parameters},
+    )
+    commands = operations.fold(operation, Begun(is_running=runs(job)))
+    for command in commands:
+        if isinstance(command, Save):
+            savepoint = Savepoint.objects.filter(operation=operation).first()
+            target = None if savepoint is None else savepoint.location
+            asked = CheckpointRequested(str(operation.pk), command.kind, target)
+            shell.pump(job, [asked], now_ms=clock.now_ms())
+    operation_steps.carry_out(job, operation, [c for c in commands if not isinstance(c, Save)])
+    operation.refresh_from_db()  # It may have been refused at once.
+    return operation

@@ -1,0 +1,285 @@
+"""Stop, rollback, rescale and fork: operations that take several steps."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from checkpoints.catalog import restore_targets, savepoint_names
+from checkpoints.catalog.restore_targets import Restorable
+from checkpoints.operations import begin, savepoints
+from controlplane.accounts.models import User
+from controlplane.errors import Invalid, WrongState
+from jobs import operations, services
+from jobs.models import DesiredState, Job, Operation, OperationKind
+from jobs.submissions import Pipeline, Submission, check
+from weir.graph.key_groups import default_max_parallelism
+from weir.protocol import operations as steps
+from weir.protocol.lifecycle import JobStatus
+from weir.protocol.operations import OperationState
+
+logger = logging.getLogger(__name__)
+
+PARALLELISM_MAX = 32_768
+_STARTING = frozenset({JobStatus.CREATED, JobStatus.INITIALIZING})
+_RELAUNCHABLE = tuple(
+    s.value for s in JobStatus if s not in _STARTING and s is not JobStatus.CANCELLING
+)
+
+
+def stop(
+    actor: User | None,
+    job_id: str,
+    *,
+    drain: bool,
+    name: str = "",
+    note: str = "",
+    labels: Mapping[str, str] | None = None,
+    location: str = "",
+    key: str | None = None,
+) -> Operation:
+    """End a job with a savepoint; the operation succeeds once the job FINISHED.
+
+    With ``drain`` the sources end first, event-time timers fire and windows close.
+
+    Raises:
+        As ``savepoints.take``.
+    """
+    words = {"name": name, "note": note, "labels": dict(labels or {}), "location": location}
+    progress = OperationState(steps.OperationKind.STOP, drains=drain)
+    return savepoints.save(actor, job_id, progress, words, {"drain": drain}, key)
+
+
+def rollback(
+    actor: User | None,
+    job_id: str,
+    *,
+    checkpoint: int | None = None,
+    savepoint: UUID | None = None,
+    rewind_output: bool = True,
+    allow_non_restored_state: bool | None = None,
+    key: str | None = None,
+) -> Operation:
+    """Have a job go on from an older checkpoint, or an abandoned one, or a savepoint of its own.
+
+    One that is over is wanted again. The operation succeeds once the job runs.
+
+    Raises:
+        NotFound: There is no such job, checkpoint or savepoint.
+        Invalid: Not one of the two was given; it is another job's; it is not kept any more.
+        WrongState: The job is starting, or being cancelled.
+        Busy: Another operation has to end first.
+        KeyReused: The idempotency key came with another request.
+    """
+    given = {
+        "checkpoint": checkpoint,
+        "savepoint": None if savepoint is None else str(savepoint),
+        "rewind_output": rewind_output,
+        "allow_non_restored_state": allow_non_restored_state,
+    }
+    with services.asking(actor, job_id, OperationKind.ROLLBACK, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
+        _check_relaunchable(job, "rolled back", _RELAUNCHABLE)
+        target = restore_targets.chosen(job, checkpoint, savepoint)
+        operation = operations.begin(
+            job,
+            OperationKind.ROLLBACK,
+            actor,
+            {**given, **_named(target)},
+            key=key,
+            mark=asked.mark,
+            progress=OperationState(steps.OperationKind.ROLLBACK, restore=target.uri),
+        )
+        return begin.start(actor, job, operation, before=_where(job))
+
+
+def rescale(
+    actor: User | None, job_id: str, *, parallelism: int, key: str | None = None
+) -> Operation:
+    """Run a job with another parallelism, from a checkpoint taken for it, or else its newest one.
+
+    Raises:
+        NotFound, WrongState, Busy, KeyReused: As ``rollback``.
+        Invalid: The parallelism is none, or above the max parallelism of the job's state.
+    """
+    given = {"parallelism": parallelism}
+    with services.asking(actor, job_id, OperationKind.RESCALE, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
+        unfinished = tuple(s for s in _RELAUNCHABLE if s != JobStatus.FINISHED)
+        _check_relaunchable(job, "rescaled", unfinished)
+        _check_parallelism(job, parallelism)
+        operation = operations.begin(
+            job,
+            OperationKind.RESCALE,
+            actor,
+            given,
+            key=key,
+            mark=asked.mark,
+            timeout_ms=begin.timeout_ms(job),
+            progress=OperationState(steps.OperationKind.RESCALE),
+        )
+        before = {**_where(job), "parallelism": job.options.get("parallelism")}
+        return begin.start(actor, job, operation, before=before)
+
+
+def fork(
+    actor: User | None,
+    job_id: str,
+    *,
+    name: str,
+    checkpoint: int | None = None,
+    savepoint: UUID | None = None,
+    parameters: Mapping[str, str] | None = None,
+    parallelism: int | None = None,
+    pipeline: Pipeline | None = None,
+    allow_non_restored_state: bool | None = None,
+    key: str | None = None,
+) -> Operation:
+    """Submit a second job that begins with what the first one had at a checkpoint or savepoint.
+
+    With neither, a savepoint is taken for it. The operation is the origin's and succeeds once the
+    other job is submitted: ``result["job"]`` is its id, ``result["operation"]`` its SUBMIT.
+
+    Args:
+        parameters: Laid over the origin's.
+        pipeline: What the fork runs; None: what the origin runs.
+
+    Raises:
+        NotFound, Invalid, WrongState, Busy, KeyReused: As ``rollback`` and ``submit``.
+    """
+    given: dict[str, Any] = {
+        "name": name,
+        "checkpoint": checkpoint,
+        "savepoint": None if savepoint is None else str(savepoint),
+        "parameters": dict(parameters or {}),
+        "parallelism": parallelism,
+        "pipeline": None if pipeline is None else [pipeline.kind, pipeline.target],
+        "artifact_digest": None if pipeline is None else pipeline.artifact_digest,
+        "allow_non_restored_state": allow_non_restored_state,
+    }
+    with services.asking(actor, job_id, OperationKind.FORK, given, key) as asked:
+        if asked.repeated is not None:
+            return asked.repeated
+        job = asked.job
+        submission = like(
+            job,
+            name,
+            pipeline=pipeline,
+            parallelism=parallelism,
+            parameters=parameters,
+            allow_non_restored_state=allow_non_restored_state,
+        )
+        check(submission)
+        is_given = checkpoint is not None or savepoint is not None
+        target = restore_targets.chosen(job, checkpoint, savepoint) if is_given else None
+        if target is None:
+            begin.check_runs(job, "a savepoint for the fork is taken while it runs; name one")
+        operation = operations.begin(
+            job,
+            OperationKind.FORK,
+            actor,
+            {**given, **_named(target), "submission": services.parameters_of(submission)},
+            key=key,
+            mark=asked.mark,
+            timeout_ms=begin.timeout_ms(job),
+            progress=OperationState(
+                steps.OperationKind.FORK, restore=None if target is None else target.uri
+            ),
+            waits=target is None,
+        )
+        if target is None:
+            savepoint_names.create(
+                job, operation, actor, name=savepoint_names.made_up(job, f"fork-{name}")
+            )
+        return begin.start(actor, job, operation)
+
+
+def like(
+    job: Job,
+    name: str,
+    *,
+    pipeline: Pipeline | None,
+    parallelism: int | None,
+    parameters: Mapping[str, str] | None,
+    allow_non_restored_state: bool | None,
+) -> Submission:
+    """A submission as the job's, but for what is given; parameters are laid over the job's."""
+    options = {
+        "parallelism": parallelism,
+        "allow_non_restored_state": allow_non_restored_state,
+        "parameters": {**job.options.get("parameters", {}), **(parameters or {})},
+    }
+    if pipeline is None:
+        pipeline = Pipeline(job.pipeline_kind, job.pipeline_target, job.artifact_id)
+    if pipeline.artifact_digest is not None:
+        pipeline = replace(pipeline, target="")  # An upload is named by its digest alone.
+    return Submission(
+        name=name,
+        pipeline_kind=pipeline.kind,
+        pipeline_target=pipeline.target,
+        artifact_digest=pipeline.artifact_digest,
+        options={**job.options, **{k: v for k, v in options.items() if v is not None}},
+        spark_master=job.spark_master,
+        spark_conf=job.spark_conf,
+        storage=job.storage,
+    )
+
+
+def _check_relaunchable(job: Job, what: str, allowed: tuple[str, ...]) -> None:
+    is_cancelling = job.desired == DesiredState.CANCELED and not job.is_over
+    if job.status in allowed and not is_cancelling:
+        return
+    state = JobStatus.CANCELLING.value if is_cancelling else job.status
+    is_starting = job.status in _STARTING and not is_cancelling
+    hint = "; wait until it runs, or cancel it" if is_starting else ""
+    raise WrongState(
+        f"the job is {state} and cannot be {what} now{hint}", state=state, allowed=list(allowed)
+    )
+
+
+def _check_parallelism(job: Job, parallelism: int) -> None:
+    """Refuse what the job's state cannot be spread over, as far as it is known here.
+
+    Raises:
+        Invalid: It is no parallelism, or above the max parallelism of an operator with state.
+    """
+    if not 1 <= parallelism <= PARALLELISM_MAX:
+        said = f"Give a number from 1 to {PARALLELISM_MAX}."
+        raise Invalid("a job cannot run with this parallelism", errors={"parallelism": [said]})
+    # The first parallelism decides where nobody did. Later ones, and restored state, keep that.
+    is_first = (
+        job.origin_uri == ""
+        and not Operation.objects.filter(job=job, kind=OperationKind.RESCALE).exists()
+    )
+    for operator in job.operators.all():
+        limit = operator.max_parallelism or job.settings.get("max_parallelism")
+        if limit is None and is_first and (operator.is_keyed or operator.is_source):
+            limit = default_max_parallelism(operator.parallelism)
+        if limit is not None and parallelism > limit:
+            said = f"The state of {operator.name} can be spread over {limit} subtasks at most."
+            raise Invalid(
+                f"parallelism {parallelism} is above the max parallelism {limit} of "
+                f"{operator.name}, which its state was saved with",
+                errors={"parallelism": [said]},
+            )
+
+
+def _named(target: Restorable | None) -> dict[str, Any]:
+    """What an operation shows of where a job goes."""
+    if target is None:
+        return {}
+    savepoint = target.savepoint
+    return {
+        "checkpoint": target.number,
+        "savepoint": None if savepoint is None else str(savepoint.pk),
+        "restore": target.uri,
+    }
+
+
+def _where(job: Job) -> dict[str, Any]:
+    return {"status": job.status, "restore": job.restore_uri}

@@ -1,0 +1,115 @@
+"""What happens to checkpoints when a driver is lost, and when its job ends or is wanted again.
+
+Receivers of ``jobs.signals``: they run inside the transaction that holds the job's lock.
+"""
+
+from typing import Any
+
+from django.dispatch import receiver
+
+from checkpoints.catalog import restore_targets
+from checkpoints.coordinator.shell import pump, reopen, state_of
+from checkpoints.models import Checkpoint, CoordinatorRow, Savepoint
+from checkpoints.operations import job_comparison
+from checkpoints.retention import references
+from controlplane import clock
+from controlplane.errors import Invalid, WrongState
+from jobs import signals
+from jobs.models import Job
+from weir.errors import ProtocolError
+from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
+from weir.protocol.messages import CheckpointingStopped, JobEnded
+
+
+@receiver(signals.driver_lost)
+def stop_checkpointing(job: Job, **_: Any) -> None:
+    """Give up what the lost driver had under way; a manifest it may be writing is settled later."""
+    if _has_coordinator(job):
+        stopped = CheckpointingStopped(state_of(job).attempt, FailureReason.JOB_FAILOVER)
+        pump(job, [stopped], now_ms=clock.now_ms())
+
+
+@receiver(signals.job_ended)
+def end_checkpointing(job: Job, **_: Any) -> None:
+    """Keep or delete the checkpoints, as the job's retention says."""
+    if _has_coordinator(job):
+        pump(job, [JobEnded(JobStatus(job.status))], now_ms=clock.now_ms())
+
+
+@receiver(signals.job_reopened)
+def reopen_checkpointing(job: Job, **_: Any) -> None:
+    """Let the job's next driver go on with what is kept.
+
+    Raises:
+        WrongState: A manifest of the job is still being settled.
+    """
+    end_checkpointing(job)  # Its driver may have gone before it could say so.
+    try:
+        reopen(job)
+    except ProtocolError as error:
+        raise WrongState(
+            "a checkpoint of the job is still being settled; try again in a moment",
+            state=job.status,
+            allowed=[],
+        ) from error
+
+
+@receiver(signals.restore_asked)
+def know_restored(uri: str, **_: Any) -> tuple[Job, int] | None:
+    """Whose checkpoint or savepoint a new job is to begin with, if it is one of those here.
+
+    Raises:
+        Invalid: It is, and not kept any more.
+    """
+    target = restore_targets.of_uri(uri)
+    return None if target is None else (target.job, target.number)
+
+
+@receiver(signals.job_created)
+def note_claim(job: Job, **_: Any) -> None:
+    """A savepoint that a job begins with and claims is that job's from then on.
+
+    Raises:
+        Invalid: It is another job's, which is not over: one would delete what the other needs.
+    """
+    if not job.restore_claims or job.restore_job is None:
+        return
+    own = Savepoint.objects.filter(checkpoint__job=job.restore_job, deleted_at__isnull=True)
+    savepoint = own.filter(checkpoint__number=job.restore_number).first()
+    if savepoint is None:
+        return  # A checkpoint, which nobody can claim.
+    claimant = savepoint.claimed_by
+    if claimant is not None and not claimant.is_over:
+        raise Invalid(
+            f"savepoint {savepoint.name} is claimed by {claimant.pk}",
+            errors={"options.claims": [f"{claimant.pk} has claimed it and is {claimant.status}."]},
+        )
+    savepoint.claimed_by = job
+    savepoint.save(update_fields=["claimed_by"])
+
+
+@receiver(signals.jobs_compared)
+def lay_side_by_side(job: Job, other: str, **_: Any) -> dict[str, Any]:
+    """How far, how late and how large two jobs are whose outputs were compared."""
+    return job_comparison.of(job, Job.objects.get(pk=other))
+
+
+@receiver(signals.launch_asked)
+def may_launch(job: Job, **_: Any) -> bool:
+    """Not while the storage is changing under a driver that looks for something to restore.
+
+    A manifest may still be written, and checkpoints of the job's earlier end be deleted. Those that
+    could not be deleted hold nobody up, nor do those that something needs: they are of use again.
+    """
+    own = Checkpoint.objects.filter(job=job)
+    if own.filter(status=CheckpointStatus.FINALIZING).exists():
+        return False
+    going = own.filter(
+        status=CheckpointStatus.COMPLETED, discard_due_at__isnull=False, discard_error=""
+    )
+    numbers = set(going.values_list("number", flat=True))
+    return not numbers or numbers <= references.numbers(job)
+
+
+def _has_coordinator(job: Job) -> bool:
+    return CoordinatorRow.objects.filter(job=job).exists()

@@ -1,0 +1,1 @@
+"""Retention: which files are still referenced, and the deletion of those that are not."""

@@ -1,0 +1,189 @@
+"""Deleting the files of checkpoints that nobody needs any more.
+
+What is due is claimed under the job's lock, with a lease; the files are deleted outside of any
+transaction, and then the rows say so. What a killed worker had claimed comes due again when its
+lease ends; deleting twice does no harm.
+
+Of a completed checkpoint the manifest goes first: without it the rest is nothing that somebody
+could restore. Of an aborted one only what its attempt wrote goes; the tombstone in the manifest's
+place stays, for a driver that was frozen may still want to write there.
+
+A savepoint's own directory is somebody else's choice and may hold anything: only what bears the
+savepoint's number goes, and its manifest only if it is the savepoint's.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils.text import Truncator
+
+from checkpoints.catalog import locations
+from checkpoints.models import Checkpoint
+from checkpoints.retention import references, withdrawn_output
+from controlplane import clock, logs, wakeups
+from jobs import operations, services
+from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Driver, Job, Operation, OperationKind
+from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
+from weir.ids import AttemptNumber, CheckpointId
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state
+from weir.storage.manifest import load
+from weir.storage.store import CheckpointStore, NotFoundError, store_for
+
+logger = logging.getLogger(__name__)
+
+JOBS_MAX = 50  # In one look; the next, a second later, takes the rest.
+BATCH = 50  # Checkpoints of a job that are claimed at once.
+LEASE_S = 120.0
+NEEDED_AGAIN_S = 30.0  # When one is looked at again that something still needs.
+BACKOFF_MIN_S, BACKOFF_MAX_S = 2.0, 600.0
+
+
+def discard_due() -> int:
+    """Delete the files of all checkpoints that are due; says of how many."""
+    count = 0
+    for job_id in list(_due(clock.now()).values_list("job", flat=True).distinct()[:JOBS_MAX]):
+        problem = "its files could not be deleted; a later look tries again"
+        with logs.guarding(logger, problem, job=job_id):
+            count += _discard_of(job_id)
+    return count
+
+
+def _due(now: datetime) -> QuerySet[Checkpoint]:
+    """What may be deleted: completed ones not while a driver may be choosing what to restore."""
+    drivers = Driver.objects.filter(job=OuterRef("job"), status__in=LIVE_DRIVERS)
+    is_undisturbed = Q(job__status=JobStatus.RUNNING) | ~Q(Exists(drivers))
+    aborted = Q(status=CheckpointStatus.ABORTED)
+    return Checkpoint.objects.filter(aborted | is_undisturbed, discard_due_at__lte=now).order_by()
+
+
+def _discard_of(job_id: str) -> int:
+    claimed = _claim(job_id)
+    if claimed is None:
+        return 0
+    job, lease_until, rows = claimed
+    failed: dict[int, str] = {}
+    try:
+        store, layout = locations.store_of(job), locations.layout_of(job)
+    except ConfigError as error:
+        failed = {row.pk: str(error) for row in rows}
+    for row in rows:
+        if row.pk in failed:
+            continue
+        try:
+            delete_files(store, layout, row)
+        except (StorageError, ConfigError) as error:
+            failed[row.pk] = str(error)
+            with logs.about(checkpoint=row.number):
+                logger.warning("its files could not be deleted: %s", error)
+    withdrawn_output.delete_behind(job, [row for row in rows if row.pk not in failed])
+    _conclude(job_id, lease_until, [row.pk for row in rows], failed)
+    return len(rows) - len(failed)
+
+
+def delete_files(store: CheckpointStore, layout: JobLayout, row: Checkpoint) -> None:
+    """Delete what is due of one checkpoint.
+
+    Raises:
+        StorageError: Something is left.
+        ConfigError: This process cannot work with the storage of a savepoint.
+    """
+    number = CheckpointId(row.number)
+    is_aborted = row.status == CheckpointStatus.ABORTED
+    if not is_aborted:
+        store.delete(layout.manifest(number))
+    if row.location:
+        _delete_savepoint(row)
+    attempt = layout.attempt_state(number, AttemptNumber(row.attempt))
+    store.delete_prefix(attempt if is_aborted else layout.checkpoint(number))
+
+
+def _delete_savepoint(row: Checkpoint) -> None:
+    """Delete what a savepoint has in its own directory, and that if nothing else is in it."""
+    store = store_for(row.location)
+    if _is_manifest_of(store, row):
+        store.delete(SAVEPOINT_MANIFEST)
+    number, attempt = CheckpointId(row.number), AttemptNumber(row.attempt)
+    store.delete_prefix(savepoint_state(number, attempt))
+    store.delete_if_empty()  # In one step: somebody else may be putting a savepoint there.
+
+
+def _is_manifest_of(store: CheckpointStore, row: Checkpoint) -> bool:
+    """Whether the manifest in a savepoint's directory is that savepoint's."""
+    try:
+        found = load(store.read(SAVEPOINT_MANIFEST))
+    except NotFoundError:
+        return False
+    except RestoreError:
+        return False  # A newer Weir's.
+    except CorruptStateError:
+        return row.status != CheckpointStatus.ABORTED  # Nobody can use it, nor its place.
+    return (found.job_id, found.checkpoint_id) == (row.job_id, row.number)
+
+
+def _claim(job_id: str) -> tuple[Job, datetime, list[Checkpoint]] | None:
+    """Take what is due of a job and not needed; None where somebody works on the job."""
+    with transaction.atomic():
+        claim = Job.objects.filter(pk=job_id).select_for_update(skip_locked=True, of=("self",))
+        job = claim.first()
+        if job is None:
+            return None
+        now = clock.now()
+        lease_until = now + clock.milliseconds(LEASE_S * 1_000)
+        needed = references.numbers(job)
+        claimed, kept = [], []
+        for row in _due(now).filter(job=job).order_by("number")[:BATCH]:
+            if row.number in needed:
+                row.discard_due_at = now + clock.milliseconds(NEEDED_AGAIN_S * 1_000)
+                kept.append(row)
+                continue
+            row.discard_due_at, row.discard_error = lease_until, ""
+            row.discard_tries += 1
+            claimed.append(row)
+        fields = ["discard_due_at", "discard_error", "discard_tries"]
+        Checkpoint.objects.bulk_update([*claimed, *kept], fields)
+        return job, lease_until, claimed
+
+
+def _conclude(
+    job_id: str, lease_until: datetime, keys: Iterable[int], failed: dict[int, str]
+) -> None:
+    """Note what was deleted and what was not."""
+    with transaction.atomic():
+        job = services.locked(job_id)
+        now = clock.now()
+        rows = list(Checkpoint.objects.filter(pk__in=list(keys)))
+        for row in rows:
+            is_ours = row.discard_due_at == lease_until
+            if (error := failed.get(row.pk)) is not None:
+                if is_ours:
+                    row.discard_due_at = now + clock.milliseconds(_backoff_s(row) * 1_000)
+                    row.discard_error = Truncator(error).chars(2_000)
+                continue
+            if row.status != CheckpointStatus.ABORTED:
+                row.status = CheckpointStatus.DISCARDED.value
+            row.discarded_at = now
+            if is_ours:  # Else more of it has come due meanwhile.
+                row.discard_due_at, row.discard_tries = None, 0
+        fields = ["status", "discarded_at", "discard_due_at", "discard_error", "discard_tries"]
+        Checkpoint.objects.bulk_update(rows, fields)
+        _answer(job, [row for row in rows if row.pk not in failed])
+        wakeups.on_commit(wakeups.job(job.pk))
+
+
+def _answer(job: Job, deleted: Iterable[Checkpoint]) -> None:
+    """End the operations that wanted savepoints deleted."""
+    wanted = Operation.objects.filter(
+        job=job, kind=OperationKind.DISCARD, status__in=OPEN_OPERATIONS
+    )
+    numbers = {row.number: row for row in deleted if row.location}
+    for operation in wanted if numbers else ():
+        if (row := numbers.get(operation.parameters.get("checkpoint"))) is not None:
+            operations.succeed(operation, {"checkpoint": row.number, "path": row.location})
+
+
+def _backoff_s(row: Checkpoint) -> float:
+    return min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(row.discard_tries - 1, 20))

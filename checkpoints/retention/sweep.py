@@ -1,0 +1,236 @@
+"""What the ticks leave behind: ends that nobody told, details of old checkpoints, stray files.
+
+Each part does a bounded amount and can be cut off anywhere; the next sweep goes on.
+"""
+
+import logging
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, F, Q
+
+from checkpoints.catalog import locations
+from checkpoints.coordinator.shell import pump, state_of
+from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
+from checkpoints.retention import withdrawn_output
+from checkpoints.retention.finalization import is_driverless
+from controlplane import clock, logs
+from jobs import services
+from jobs.models import FINAL_JOB_STATUSES, Job, OutboxCommand
+from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
+from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+from weir.protocol.messages import JobEnded
+from weir.storage.manifest import Manifest, Tombstone, dump, load
+
+logger = logging.getLogger(__name__)
+
+ENDED_MAX = 100  # In one sweep each.
+DROPPED_MAX = 5_000
+TRIMMED_JOBS_MAX = 50
+TRIMMED_MAX = 500  # Checkpoints of one job.
+
+GIVEN_UP_MAX = 100  # Savepoints of one job.
+
+CLEANED_EVERY_S = 600.0
+# Late writers of a checkpoint that was aborted are done by then: uploads time out long before.
+LATE_S = 600.0
+# A job's storage is cleaned up until this long after its end.
+CLEANED_AFTER_END_S = 3_600.0
+
+_COMPLETED_ONCE = (
+    CheckpointStatus.COMPLETED.value,
+    CheckpointStatus.SUBSUMED.value,
+    CheckpointStatus.DISCARDED.value,
+)
+
+
+# Rows ---------------------------------------------------------------------------------------------
+
+
+def end_driverless() -> int:
+    """Tell coordinators of a job's end whose drivers could not; says how many."""
+    over = CoordinatorRow.objects.filter(
+        is_driverless("job", clock.now()), has_ended=False, job__status__in=FINAL_JOB_STATUSES
+    )
+    count = 0
+    for job_id in list(over.values_list("job", flat=True)[:ENDED_MAX]):
+        problem = "its end could not be told; the next sweep tries again"
+        with logs.guarding(logger, problem, job=job_id), transaction.atomic():
+            job = services.locked(job_id)
+            if job.is_over:
+                pump(job, [JobEnded(JobStatus(job.status))], now_ms=clock.now_ms())
+                count += 1
+    return count
+
+
+def drop_commands() -> int:
+    """Drop what nobody will take of the commands to jobs that are over; says how many."""
+    over = OutboxCommand.objects.filter(
+        is_driverless("job", clock.now()), job__status__in=FINAL_JOB_STATUSES
+    )
+    count, _ = OutboxCommand.objects.filter(pk__in=over.values("pk")[:DROPPED_MAX]).delete()
+    return count
+
+
+def trim_details() -> int:
+    """Delete acknowledgements and alignments of old checkpoints; says of how many.
+
+    They are kept for the newest few of each job, for those that failed and for savepoints.
+    """
+    kept: int = settings.WEIR_DETAILED_CHECKPOINTS
+    detailed = Checkpoint.objects.filter(
+        has_details=True, kind=CheckpointKind.CHECKPOINT.value, status__in=_COMPLETED_ONCE
+    )
+    crowded = detailed.order_by().values("job").annotate(count=Count("pk")).filter(count__gt=kept)
+    count = 0
+    for job_id in list(crowded.values_list("job", flat=True)[:TRIMMED_JOBS_MAX]):
+        own = detailed.filter(job=job_id).order_by("-number").values_list("pk", flat=True)
+        old = list(own[kept : kept + TRIMMED_MAX])
+        with transaction.atomic():
+            SubtaskAck.objects.filter(checkpoint__in=old).delete()
+            GateAlignment.objects.filter(checkpoint__in=old).delete()
+            Checkpoint.objects.filter(pk__in=old).update(has_details=False)
+        count += len(old)
+    return count
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Stored:
+    """What lies in the directory of one checkpoint."""
+
+    has_manifest: bool = False
+    attempts: set[AttemptNumber] = field(default_factory=set)
+
+
+def clean_next() -> str | None:
+    """Clean up the storage of the job whose turn it is; gives its id, None where nobody's is."""
+    now = clock.now()
+    row = _next(now)
+    if row is None:
+        return None
+    with logs.about(job=row.job_id):
+        try:
+            _clean(row.job, now)
+        except (StorageError, ConfigError) as error:
+            logger.warning("its storage could not be cleaned up: %s", error)
+    return str(row.job_id)
+
+
+def _next(now: datetime) -> CoordinatorRow | None:
+    """The job that waited longest; it is taken by saying that its turn was now."""
+    ended_long = Q(job__status__in=FINAL_JOB_STATUSES) & Q(
+        swept_at__gte=F("job__ended_at") + clock.milliseconds(CLEANED_AFTER_END_S * 1_000)
+    )
+    since = now - clock.milliseconds(CLEANED_EVERY_S * 1_000)
+    due = CoordinatorRow.objects.filter(Q(swept_at__isnull=True) | Q(swept_at__lt=since))
+    waiting = due.exclude(ended_long).order_by(F("swept_at").asc(nulls_first=True))
+    row = waiting.select_related("job").defer("state").first()
+    if row is None:
+        return None
+    taken = CoordinatorRow.objects.filter(pk=row.pk, swept_at=row.swept_at)
+    return row if taken.update(swept_at=now) else None
+
+
+def _clean(job: Job, now: datetime) -> None:
+    late = now - clock.milliseconds(LATE_S * 1_000)
+    _give_savepoints_up(job, late, now)
+    withdrawn_output.delete_stray(job)
+    stored = _stored(job)
+    if stored:
+        _clean_stored(job, stored, late, now)
+
+
+def _give_savepoints_up(job: Job, late: datetime, now: datetime) -> None:
+    """Delete what is left of aborted savepoints of which nobody knew whether they exist."""
+    unknown = Checkpoint.objects.filter(
+        job=job,
+        status=CheckpointStatus.ABORTED,
+        settled_at__lt=late,
+        discard_due_at=None,
+        discarded_at=None,
+    )
+    for row in unknown.exclude(location="").order_by("-number")[:GIVEN_UP_MAX]:
+        if _is_given_up(job, row):
+            _arm(job.pk, row.pk, now)
+
+
+def _clean_stored(
+    job: Job, stored: dict[CheckpointId, _Stored], late: datetime, now: datetime
+) -> None:
+    rows = {row.number: row for row in Checkpoint.objects.filter(job=job, number__in=stored)}
+    next_id = state_of(job).next_id
+    for number, found in sorted(stored.items()):
+        row = rows.get(number)
+        if row is None:
+            # Without a row nobody triggered it here, and without a manifest it is nothing.
+            if number < next_id and not found.has_manifest:
+                _delete_attempts(job, number, found)
+        elif row.discard_due_at is None and row.settled_at is not None and row.settled_at < late:
+            if row.status == CheckpointStatus.ABORTED and found.attempts:
+                if row.discarded_at is not None or _is_given_up(job, row):
+                    _arm(job.pk, row.pk, now)
+            elif row.status == CheckpointStatus.DISCARDED:
+                _arm(job.pk, row.pk, now)
+
+
+def _stored(job: Job) -> dict[CheckpointId, _Stored]:
+    """The job's directories of checkpoints, and whose files are in them."""
+    directory = locations.layout_of(job).directory
+    pattern = re.compile(re.escape(directory) + r"/chk-(\d+)/(?:(manifest)|(\d+)/.*)")
+    stored: dict[CheckpointId, _Stored] = defaultdict(_Stored)
+    for path in locations.store_of(job).list(directory):
+        if found := pattern.fullmatch(path):
+            entry = stored[CheckpointId(int(found[1]))]
+            if found[2]:
+                entry.has_manifest = True
+            else:
+                entry.attempts.add(AttemptNumber(int(found[3])))
+    return dict(stored)
+
+
+def _is_given_up(job: Job, row: Checkpoint) -> bool:
+    """Whether an aborted checkpoint, of which nobody knew, has no manifest and never will."""
+    number = CheckpointId(row.number)
+    store, path = locations.store_of(job), locations.layout_of(job).manifest(number)
+    tombstone = Tombstone(
+        job_id=JobId(job.pk),
+        checkpoint_id=number,
+        attempt=AttemptNumber(row.attempt),
+        given_up_ms=clock.now_ms(),
+        reason=row.cause or row.reason,
+    )
+    if store.create_if_absent(path, dump(tombstone)):
+        return True
+    try:
+        return not isinstance(load(store.read(path), path), Manifest)
+    except (CorruptStateError, RestoreError) as error:
+        logger.warning("checkpoint %d keeps its files: %s", row.number, error)
+        return False
+
+
+def _arm(job_id: str, key: int, now: datetime) -> None:
+    """Have the files of a checkpoint deleted, again."""
+    with transaction.atomic():
+        job = services.locked(job_id)
+        row = Checkpoint.objects.get(pk=key)
+        if row.discard_due_at is None and row.number not in {
+            completed.checkpoint_id for completed in state_of(job).completed
+        }:
+            row.discard_due_at, row.discard_tries = now, 0
+            row.save(update_fields=["discard_due_at", "discard_tries"])
+
+
+def _delete_attempts(job: Job, number: CheckpointId, found: _Stored) -> None:
+    store, layout = locations.store_of(job), locations.layout_of(job)
+    for attempt in sorted(found.attempts):
+        logger.info("files of an unknown checkpoint are deleted: %s", number)
+        store.delete_prefix(layout.attempt_state(number, attempt))

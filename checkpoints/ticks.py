@@ -1,0 +1,85 @@
+"""Coordinators whose time has come: checkpoints to trigger, or to give up.
+
+A job whose driver has not been heard of for a while is not ticked: the driver may be unreachable,
+or nobody here may have listened. Nothing would come of a trigger, and a checkpoint must not expire
+meanwhile; the driver's ``TimeLost`` gives it that time when it is back. For the same reason nothing
+expires before the driver was heard of after that time: its acknowledgements may be on their way.
+"""
+
+import logging
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from checkpoints.coordinator import countdowns, shell
+from controlplane import clock, logs
+from jobs.models import Driver, DriverStatus, Job
+
+logger = logging.getLogger(__name__)
+
+EARLY_MS = 100  # By so much the clock of whoever counted down may be fast.
+CLAIMED_MAX = 500  # Jobs in one look; the next, a second later, takes the rest.
+
+
+def tick_due() -> int:
+    """Tick each job that is due, and have those ticked punctually that are due soon.
+
+    Returns:
+        How many were ticked; a job that somebody works on is left to the next look.
+    """
+    now = clock.now()
+    soon = now + clock.milliseconds(countdowns.HORIZON_MS)
+    due = _heard(now).filter(coordinator__due_at__lte=soon).order_by("coordinator__due_at")
+    count = 0
+    for job_id, due_at in due.values_list("pk", "coordinator__due_at")[:CLAIMED_MAX]:
+        if due_at > now:
+            countdowns.tick_at(job_id, clock.to_ms(due_at), clock.to_ms(now))
+            continue
+        problem = "the job could not be ticked; the next look tries again"
+        with logs.guarding(logger, problem, job=job_id):
+            count += _tick(job_id, skip_locked=True)
+    return count
+
+
+def tick_one(job_id: str, *, is_repeated: bool = False) -> bool:
+    """Tick a job if it is due.
+
+    Clocks differ: a countdown that came a little early is repeated, once. Whatever is due later is
+    no business of this one: somebody else has ticked and counts down. Were it repeated until the
+    job is due, it would live for ever where the interval is short, with all that come after it.
+    """
+    with logs.about(job=job_id):
+        if _tick(job_id, skip_locked=False):
+            return True
+        if is_repeated:
+            return False
+        now = clock.now()
+        soon = now + clock.milliseconds(EARLY_MS)
+        due = _heard(now).filter(pk=job_id, coordinator__due_at__lte=soon)
+        due_at = due.values_list("coordinator__due_at", flat=True).first()
+        if due_at is not None:
+            countdowns.send(job_id, max(0.0, (due_at - now).total_seconds()), is_repeated=True)
+        return False
+
+
+def _tick(job_id: str, *, skip_locked: bool) -> bool:
+    with transaction.atomic():
+        claim = _heard(clock.now()).filter(pk=job_id)
+        job = claim.select_for_update(skip_locked=skip_locked, of=("self",)).first()
+        if job is None:
+            return False
+        # Waiting for the lock may have taken a while; others may have ticked.
+        return shell.tick(job, now_ms=clock.now_ms())
+
+
+def _heard(now: datetime) -> QuerySet[Job]:
+    """The jobs whose driver has been heard of lately, and since a checkpoint of theirs expired."""
+    since = now - clock.milliseconds(settings.WEIR_DRIVER_SILENT_MS)
+    speaking = Driver.objects.filter(
+        job=OuterRef("pk"), status=DriverStatus.RUNNING, heard_at__gte=since
+    )
+    since_expiry = speaking.filter(heard_at__gte=OuterRef("coordinator__expires_at"))
+    is_expired = Q(coordinator__expires_at__lte=now)
+    return Job.objects.filter(Exists(speaking)).filter(~is_expired | Q(Exists(since_expiry)))

@@ -1,0 +1,132 @@
+"""Causes that a look at all acknowledgements of a checkpoint shows: skew, slow storage. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from checkpoints.verdict.facts import Ack, Facts, Key
+
+# A hash spreads keys within a few percent; twice the middle is a key, or a few, with most records.
+SKEW_FACTOR = 2.0
+# Fewer are no load, however they are spread: in all, and per second.
+SKEW_RECORDS_MIN = 1_000
+SKEW_RECORDS_PER_S_MIN = 50
+# What one disk takes in a stream, and an object store over one connection. A snapshot written this
+# fast is slow for its size alone.
+GOOD_BYTES_PER_S = 50_000_000.0
+# Less than that is written in well under a tenth of a second by anything that works.
+SMALL_BYTES = 1_000_000
+OUTLIER_FACTOR = 3.0  # One subtask, slot or disk apart from the others.
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """One subtask of a chain got many times the records of its siblings."""
+
+    key: Key
+    factor: float
+    own: float
+    middle: float  # The median of its siblings.
+    unit: str  # "records", "records/s".
+
+
+def skew(facts: Facts, key: Key) -> Skew | None:
+    """Whether a subtask gets so many more records than its siblings that this explains it."""
+    chain, own_index = key
+    acked = {k[1]: float(ack.records) for k, ack in facts.acks.items() if k[0] == chain}
+    rates = {
+        k[1]: seen.rates.records_in_per_s
+        for k, seen in facts.evidence.subtasks.items()
+        if k[0] == chain and seen.rates and seen.rates.records_in_per_s is not None
+    }
+    found = [
+        candidate
+        for by_index, unit, least in (
+            (acked, "records", SKEW_RECORDS_MIN),
+            (rates, "records/s", SKEW_RECORDS_PER_S_MIN),
+        )
+        if (candidate := _apart(key, own_index, by_index, unit, least)) is not None
+    ]
+    return max(found, key=lambda s: s.factor, default=None)
+
+
+def _apart(
+    key: Key, own_index: int, by_index: dict[int, float], unit: str, least: int
+) -> Skew | None:
+    own = by_index.get(own_index)
+    siblings = [records for index, records in by_index.items() if index != own_index]
+    if own is None or not siblings or own < least:
+        return None
+    middle = median(siblings)
+    factor = own / max(middle, 1.0)
+    return Skew(key, factor, own, middle, unit) if factor >= SKEW_FACTOR else None
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How the snapshots were written: the slowest slot and how it compares."""
+
+    key: Key  # Whose snapshot was ready last.
+    async_ms: float
+    slot_bytes: int  # Of its slot: one thread writes for all of a slot, one after the other.
+    bytes_per_s: float
+    others_bytes_per_s: float | None  # The median of the other slots that wrote a like amount.
+    others_async_ms: float | None
+    all_bytes: int
+
+    @property
+    def is_apart(self) -> bool:
+        """One slot, and so one disk or host, is far slower than the others."""
+        if self.others_async_ms is None or self.async_ms < OUTLIER_FACTOR * self.others_async_ms:
+            return False
+        if self.others_bytes_per_s is None:
+            return True
+        return self.bytes_per_s * OUTLIER_FACTOR <= self.others_bytes_per_s
+
+    @property
+    def is_fast(self) -> bool:
+        """The throughput was good: it is the size that takes the time."""
+        return self.bytes_per_s >= GOOD_BYTES_PER_S
+
+    @property
+    def is_small(self) -> bool:
+        """Hardly anything was written: it is not the size."""
+        return self.slot_bytes < SMALL_BYTES
+
+
+def writing(facts: Facts, key: Key) -> Writing:
+    """How the slot of a subtask wrote, beside the others."""
+    slots: dict[int, list[Ack]] = {}
+    for (_, index), ack in facts.acks.items():
+        slots.setdefault(index, []).append(ack)
+    rates = {index: _bytes_per_s(acks) for index, acks in slots.items()}
+    own = key[1]
+    others = [index for index in slots if index != own]
+    return Writing(
+        key=key,
+        async_ms=facts.acks[key].async_ms,
+        slot_bytes=sum(ack.written_bytes for ack in slots[own]),
+        bytes_per_s=rates[own],
+        others_bytes_per_s=median(rates[i] for i in others) if others else None,
+        others_async_ms=median(_longest(slots[i]) for i in others) if others else None,
+        all_bytes=sum(ack.written_bytes for ack in facts.acks.values()),
+    )
+
+
+def _longest(acks: Iterable[Ack]) -> float:
+    return max(ack.async_ms for ack in acks)
+
+
+def _bytes_per_s(acks: list[Ack]) -> float:
+    written = sum(ack.written_bytes for ack in acks)
+    return written / max(_longest(acks), 0.1) * 1_000
+
+
+def siblings_middle(facts: Facts, key: Key, part: str) -> float | None:
+    """The median of one duration among the other subtasks of a chain; None: it has no others."""
+    others = [
+        float(getattr(ack, part))
+        for other, ack in facts.acks.items()
+        if other[0] == key[0] and other != key
+    ]
+    return median(others) if others else None

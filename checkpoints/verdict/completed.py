@@ -1,0 +1,470 @@
+"""Why a checkpoint that completed took as long as it did. Pure.
+
+The time of a checkpoint is that of the subtask that was last: the barrier's way to it (start delay,
+then alignment), the copy of its state on the loop (sync), the writing (async). What is left is the
+acknowledgement's way to the coordinator and the manifest. The longest of these is explained; the
+others are numbers below.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+
+from checkpoints.verdict.causes import (
+    OUTLIER_FACTOR,
+    siblings_middle,
+    writing,
+)
+from checkpoints.verdict.facts import Ack, Facts, Key, Stall, Times, name_of, share
+from checkpoints.verdict.result import Finding, Verdict
+from checkpoints.verdict.upstream_walk import TOGETHER_MS, Blame, Hop, Why, blame, trace
+from checkpoints.verdict.wording import Tense, hop, of_blame, of_channel, of_stall, of_step, of_two
+from controlplane.formatting import duration, interval, number, size
+
+# Beyond half of its interval checkpoints take turns with nothing but themselves, and one that is a
+# bit slower makes the next one wait.
+CALM_INTERVAL_SHARE = 0.5
+# Blocked channels and a loop that copies stand still: a second of that is felt in every result.
+FELT_MS = 1_000.0
+CALM_WITHOUT_INTERVAL_MS = 10_000.0  # Of checkpoints that somebody asked for: nothing waits.
+UNUSUAL_FACTOR = 3.0  # Against the median of those before it; noise is below.
+# A second culprit is named if it cost at least a quarter of what the first one did.
+SECOND_SHARE = 0.25
+# A call that stood for a third of the checkpoint's time is what made it long.
+STALL_SHARE = 1 / 3
+LIKE_SHARE = 0.9  # About as long: one thread writes for a slot, so its snapshots end together.
+
+
+class Part(StrEnum):
+    """What the time went into; the values are the words for it."""
+
+    TRAVEL = "the barriers' way"
+    SYNC = "copying state"
+    ASYNC = "writing state"
+    REPORT = "reporting the acknowledgements"
+    FINALIZE = "writing the manifest"
+
+
+def judge(facts: Facts) -> Verdict:
+    """The verdict on a completed checkpoint."""
+    if not facts.acks:
+        return _without_details(facts.times)
+    facts = _of_its_time(facts)
+    last = max(facts.acks, key=lambda key: (facts.acks[key].total_ms, key))
+    parts = _parts(facts.times, facts.acks, facts.acks[last])
+    longest = max(parts, key=lambda part: parts[part])
+    found = _stalled(facts) or _explained(facts, last, longest, parts[longest])
+    is_slow = _is_slow(facts.times, parts, facts.acks[last]) or bool(found.stack)
+    numbers = [_numbers(facts, last, parts), *_compared(facts.times)]
+    if not is_slow:
+        headline = _calm(facts.times, longest, parts[longest], found)
+        if longest is not Part.TRAVEL or found.channel is None:  # Nothing was slow, nobody is.
+            found = Finding("", channel=found.channel)
+        found.advice = []
+        return found.verdict("good", headline, numbers)
+    return found.verdict("warn", f"{_capital(found.clause)}.", numbers)
+
+
+def _of_its_time(facts: Facts) -> Facts:
+    """The same without the stalls that began when all of their slot had acknowledged already."""
+    done_ms = _done_ms(facts)
+    later = {k for k, s in facts.evidence.stalled.items() if s.since_ms >= done_ms.get(k[1], inf)}
+    if not later:
+        return facts
+    seen = facts.evidence.subtasks
+    evidence = replace(
+        facts.evidence,
+        stalls={k: stall for k, stall in facts.evidence.stalls.items() if k not in later},
+        subtasks={k: replace(s, stall=None) if k in later else s for k, s in seen.items()},
+    )
+    return replace(facts, evidence=evidence)
+
+
+def _done_ms(facts: Facts) -> dict[int, int]:
+    """By slot, when the last of its acknowledgements came."""
+    found: dict[int, int] = {}
+    for (_, index), ack in facts.acks.items():
+        found[index] = max(found.get(index, 0), ack.acknowledged_at_ms)
+    return found
+
+
+def _parts(times: Times, acks: Mapping[Key, Ack], last: Ack) -> dict[Part, float]:
+    heard_at_ms = max(ack.acknowledged_at_ms for ack in acks.values())
+    heard_ms = min(float(heard_at_ms - times.triggered_at_ms), times.elapsed_ms)
+    return {
+        Part.TRAVEL: last.left_ms,
+        Part.SYNC: last.sync_ms,
+        Part.ASYNC: last.async_ms,
+        Part.REPORT: max(0.0, heard_ms - last.total_ms),
+        Part.FINALIZE: max(0.0, times.elapsed_ms - max(heard_ms, last.total_ms)),
+    }
+
+
+def _is_slow(times: Times, parts: dict[Part, float], last: Ack) -> bool:
+    took = times.elapsed_ms
+    if took < FELT_MS and not (times.interval_ms and took > times.interval_ms):
+        return False  # Too short to be felt by anybody, unless the next one waits for it.
+    if max(last.alignment_ms, last.start_delay_ms, parts[Part.SYNC]) >= FELT_MS:
+        return True
+    if times.interval_ms is None:
+        return took >= CALM_WITHOUT_INTERVAL_MS
+    if times.typical_ms and took >= UNUSUAL_FACTOR * times.typical_ms:
+        return True
+    return took >= CALM_INTERVAL_SHARE * times.interval_ms
+
+
+def _calm(times: Times, longest: Part, longest_ms: float, found: Finding) -> str:
+    took = times.elapsed_ms
+    text = f"All is well: it took {duration(took)}"
+    if times.interval_ms:
+        text += f", {share(took / times.interval_ms)} of its interval of "
+        text += interval(times.interval_ms)
+    whole = f"{share(longest_ms / took)} of its time" if took else "most of its time"
+    text += f"; {whole} went into {longest.value}"
+    if longest is Part.TRAVEL and found.channel is not None:
+        text += f", most of all {_of_late(found)}"
+    return f"{text}."
+
+
+def _of_late(found: Finding) -> str:
+    assert found.channel is not None
+    return f"from {found.channel.sender} to {found.channel.receiver} ({found.channel.text})"
+
+
+def _capital(text: str) -> str:
+    """Sentences begin with a capital; names of operators keep their own letters."""
+    first, _, rest = text.partition(" ")
+    return f"{first.capitalize()} {rest}" if first.isalpha() else text
+
+
+def _numbers(facts: Facts, last: Key, parts: dict[Part, float]) -> str:
+    ack = facts.acks[last]
+    text = (
+        f"It took {duration(facts.times.elapsed_ms)}. {name_of(last)} was last: start delay "
+        f"{duration(ack.start_delay_ms)}, alignment {duration(ack.alignment_ms)}, sync "
+        f"{duration(ack.sync_ms)}, async {duration(ack.async_ms)}"
+    )
+    for part in (Part.REPORT, Part.FINALIZE):
+        if parts[part] >= TOGETHER_MS:
+            text += f", {part.value} {duration(parts[part])}"
+    return f"{text}."
+
+
+def _compared(times: Times) -> list[str]:
+    if times.typical_ms and times.elapsed_ms >= UNUSUAL_FACTOR * times.typical_ms:
+        return [f"Half of those before it took {duration(times.typical_ms)} or less."]
+    return []
+
+
+def _explained(facts: Facts, last: Key, longest: Part, longest_ms: float) -> Finding:
+    match longest:
+        case Part.TRAVEL:
+            return _of_travel(facts, last)
+        case Part.SYNC:
+            found = _of_copying(facts)
+        case Part.ASYNC:
+            found = _of_writing(facts, _last_written(facts))
+        case Part.REPORT:
+            found = _of_reporting(longest_ms)
+        case Part.FINALIZE:
+            found = _of_manifest(longest_ms)
+    travel = _of_travel(facts, last)
+    if travel.channel is not None:  # It is a number worth seeing, whatever else took longer.
+        found.because.append(f"The latest barrier: {_of_late(travel)}.")
+        found.channel = travel.channel
+    return found
+
+
+# A stuck function ---------------------------------------------------------------------------------
+
+
+def _stalled(facts: Facts) -> Finding | None:
+    """The longest stall, if the checkpoint would have been short without it."""
+    done_ms = _done_ms(facts)
+    for key, stall in facts.evidence.stalled.items():
+        held_ms = _overlap_ms(facts.times, stall, done_ms.get(key[1], inf))
+        if held_ms >= STALL_SHARE * facts.times.elapsed_ms:
+            found = of_stall(facts, key, stall, Tense.PAST)
+            found.path = [hop(facts, key)]
+            last = max(facts.acks, key=lambda k: facts.acks[k].total_ms)
+            if (worst := _worst(facts, last)) is not None:
+                found.channel = of_step(worst.channel)
+                found.because.append(f"{_capital(of_channel(found.channel, worst.channel, ()))}.")
+            return found
+    return None
+
+
+def _overlap_ms(times: Times, stall: Stall, done_ms: float) -> float:
+    """For how long a slot stood that the checkpoint waited for."""
+    end = min(times.triggered_at_ms + times.elapsed_ms, done_ms)
+    return min(stall.since_ms + stall.stalled_ms, end) - max(stall.since_ms, times.triggered_at_ms)
+
+
+# The barriers' way --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Worst:
+    """Where a barrier spent most of its way."""
+
+    hop: Hop
+    channel: Hop  # On which the others waited for it: that one, or one further down.
+    way: tuple[Key, ...]  # From that channel's receiver to the hop's, upstream.
+    blame: Blame
+
+
+def _of_travel(facts: Facts, last: Key) -> Finding:
+    worst = _worst(facts, last)
+    if worst is None:
+        return _of_start(facts, last)
+    channel = of_step(worst.channel)
+    found = of_blame(facts, worst.blame, Tense.PAST)
+    if found.clause:
+        if others := _others(facts, last, worst):
+            found = of_two(found, of_blame(facts, others[0], Tense.PAST), Tense.PAST)
+        clause = of_channel(channel, worst.channel, found.culprits)
+        found.clause = f"{found.clause}; {clause}"
+    else:
+        came = "was" if worst.channel.is_all else "came"
+        found.clause = (
+            f"the channel {channel.sender} → {channel.receiver} held the barrier: it {came} "
+            f"{channel.text}"
+        )
+        found.advice += _against_channel(facts, worst)
+        found.culprits = [channel.sender, channel.receiver]
+    if worst.channel != worst.hop and worst.hop.transit_ms >= TOGETHER_MS:
+        found.because.append(
+            f"The barrier waited {duration(worst.hop.transit_ms)} in front of "
+            f"{name_of(worst.hop.receiver)}, so that this was late itself."
+        )
+    blocked = _blocked_ms(facts, worst.channel.receiver)
+    if blocked >= TOGETHER_MS:
+        found.because.append(
+            f"Meanwhile other channels of {channel.receiver} were blocked for up to "
+            f"{duration(blocked)}."
+        )
+    found.channel = channel
+    keys = dict.fromkeys([*worst.way, *worst.blame.way])
+    found.path = [hop(facts, key) for key in keys]
+    return found
+
+
+def _worst(facts: Facts, last: Key) -> _Worst | None:
+    """The hop with the greatest transit on the way to ``last``; None: no barrier was late."""
+    hops = trace(facts, last)
+    if not hops:
+        return None
+    at = max(range(len(hops)), key=lambda i: hops[i].transit_ms)
+    worst = hops[at]
+    if worst.transit_ms < max(TOGETHER_MS, _source_delay_ms(facts, hops)):
+        return None
+    found = blame(facts, worst.receiver)
+    is_nobodys = found.why in (Why.IDLE, Why.UNKNOWN)
+    shown = at
+    if worst.own_ms < worst.transit_ms / 2 and not (worst.is_alone and is_nobodys):
+        # All barriers were late there: those that waited for one are further down.
+        shown = max(
+            (i for i in range(at) if hops[i].arrived_ms >= worst.transit_ms / 2), default=at
+        )
+    if is_nobodys and facts.evidence.stall(worst.sender) is not None:
+        found = blame(facts, worst.sender)  # Its loop stood before the barrier was on its way.
+    way = tuple(hops[i].receiver for i in range(shown, at + 1))
+    if found.key == worst.sender or (is_nobodys and shown == at):
+        way = (*way, worst.sender)
+    return _Worst(worst, hops[shown], way, found)
+
+
+def _source_delay_ms(facts: Facts, hops: list[Hop]) -> float:
+    source = facts.acks.get(hops[-1].sender)
+    return source.start_delay_ms if source else 0.0
+
+
+def _others(facts: Facts, last: Key, worst: _Worst) -> list[Blame]:
+    """Other operators that cost a part of the delay as well, the most first."""
+    found: dict[str, tuple[float, Blame]] = {}
+    for end in _ends(facts, last):
+        for step in trace(facts, end):
+            if step.transit_ms < SECOND_SHARE * worst.hop.transit_ms:
+                continue
+            other = blame(facts, step.receiver)
+            chain = other.key[0]
+            if other.why in (Why.IDLE, Why.UNKNOWN) or chain == worst.blame.key[0]:
+                continue
+            if chain not in found or found[chain][0] < step.transit_ms:
+                found[chain] = step.transit_ms, other
+    return [other for _, other in sorted(found.values(), key=lambda item: -item[0])]
+
+
+def _ends(facts: Facts, last: Key) -> list[Key]:
+    """``last``, and of every chain that sends to no other the subtask that was last."""
+    ends = {last[0]: last}
+    for key, ack in facts.acks.items():
+        if facts.downstream.get(key[0]) or key[0] == last[0]:
+            continue
+        if key[0] not in ends or facts.acks[ends[key[0]]].total_ms < ack.total_ms:
+            ends[key[0]] = key
+    return list(ends.values())
+
+
+def _blocked_ms(facts: Facts, receiver: Key) -> float:
+    return max(
+        (ms for gate in facts.gates.get(receiver, ()) for ms in gate.blocked_ms), default=0.0
+    )
+
+
+def _against_channel(facts: Facts, worst: _Worst) -> list[str]:
+    sender, receiver = worst.hop.sender, worst.hop.receiver
+    if facts.evidence.rates(receiver) is None:
+        return [
+            f"See whether {facts.label(receiver[0])} keeps up with its input, and the network "
+            f"between slot {sender[1]} and slot {receiver[1]}."
+        ]
+    return [
+        f"Both ends had time, so look between them: the network from slot {sender[1]}"
+        f"{facts.slot(sender).text} to slot {receiver[1]}{facts.slot(receiver).text}, and whether "
+        "one of the hosts was short of memory or processor."
+    ]
+
+
+def _of_start(facts: Facts, last: Key) -> Finding:
+    """No channel was late: the sources began late, or nothing was late at all."""
+    hops = trace(facts, last)
+    source = hops[-1].sender if hops else last
+    ack = facts.acks.get(source)
+    delay = ack.start_delay_ms if ack else facts.acks[last].start_delay_ms
+    if delay < TOGETHER_MS:
+        return Finding("the barriers of all channels came together; nothing waited")
+    found = of_blame(facts, blame(facts, source), Tense.PAST)
+    name = name_of(source)
+    late = f"the trigger took {duration(delay)} to be taken by the source {name}"
+    found.clause = f"{found.clause}; {late}" if found.clause else late
+    found.culprits = found.culprits or [name]
+    found.path = [hop(facts, source)]
+    found.advice = found.advice or [
+        f"See whether slot {source[1]}{facts.slot(source).text} or the driver was short of "
+        "processor time, and whether their clocks agree.",
+    ]
+    return found
+
+
+# Sync ---------------------------------------------------------------------------------------------
+
+
+def _of_copying(facts: Facts) -> Finding:
+    key = max(facts.acks, key=lambda k: facts.acks[k].sync_ms)
+    ack, name = facts.acks[key], name_of(key)
+    middle = siblings_middle(facts, key, "sync_ms")
+    because = [f"{name} holds {size(ack.state_bytes)} of state."]
+    if middle is not None and ack.sync_ms >= OUTLIER_FACTOR * max(middle, TOGETHER_MS):
+        because.append(f"Its siblings needed {duration(middle)} in the middle.")
+    return Finding(
+        f"{name} copied its state for {duration(ack.sync_ms)} while its loop stood (sync part)",
+        because=because,
+        advice=[
+            f"Look at what {facts.label(key[0])} does in its snapshot: user code, a flush to "
+            "outside, or state kept as Python objects, which are copied one by one. Typed state "
+            "is frozen at once.",
+        ],
+        path=[hop(facts, key)],
+        culprits=[name],
+    )
+
+
+# Async --------------------------------------------------------------------------------------------
+
+
+def _last_written(facts: Facts) -> Key:
+    """Whose snapshot was ready last; of those about as late the largest."""
+    longest = max(ack.async_ms for ack in facts.acks.values())
+    late = [key for key, ack in facts.acks.items() if ack.async_ms >= LIKE_SHARE * longest]
+    return max(late, key=lambda key: (facts.acks[key].written_bytes, facts.acks[key].async_ms))
+
+
+def _of_writing(facts: Facts, key: Key) -> Finding:
+    wrote, name = writing(facts, key), name_of(key)
+    slot = f"slot {key[1]}{facts.slot(key).text}"
+    how = f"{size(wrote.slot_bytes)} in {duration(wrote.async_ms)}, {size(wrote.bytes_per_s)}/s"
+    found = Finding("", culprits=[name], path=[hop(facts, key)])
+    found.because = [
+        f"{_capital(slot)} wrote {how}; all subtasks together {size(wrote.all_bytes)}."
+    ]
+    if wrote.others_async_ms is not None:
+        speed = wrote.others_bytes_per_s
+        found.because.append(
+            f"The other slots needed {duration(wrote.others_async_ms)} in the middle"
+            + (f" at {size(speed)}/s." if speed else ".")
+        )
+    is_large = wrote.is_fast and not wrote.is_small
+    if wrote.is_apart and not is_large:
+        found.clause = f"the storage was slow for {name} alone: its slot wrote {how} (async part)"
+        found.advice = [f"Look at the disk or the connection of {slot}; the others write faster."]
+    elif is_large:
+        found.clause = f"the state is large: {name} and its slot wrote {how} (async part)"
+        found.advice = [
+            "The storage keeps up; it is the size. Expire old state, spread it over more slots, or "
+            "take checkpoints less often."
+        ]
+        if wrote.is_apart:
+            found.advice.append(
+                f"Slot {key[1]} wrote far more than the others: see whether a few keys hold most "
+                "of the state."
+            )
+    else:
+        found = Finding(
+            f"the checkpoint storage was slow: slot {key[1]} wrote {how} (async part)",
+            because=found.because,
+            advice=["Look at the storage's latency and throughput, and at what else writes there."],
+        )
+        if wrote.others_async_ms is not None:
+            found.because.append("All slots waited alike, so it is the storage, not one host.")
+    return found
+
+
+# The coordinator's part ---------------------------------------------------------------------------
+
+
+def _of_reporting(took_ms: float) -> Finding:
+    return Finding(
+        f"the acknowledgements took {duration(took_ms)} from the subtasks to the coordinator",
+        advice=[
+            "Look at the driver and the control plane: processor time, the connection between "
+            "them, and whether the control plane was away meanwhile.",
+        ],
+    )
+
+
+def _of_manifest(took_ms: float) -> Finding:
+    return Finding(
+        f"writing the manifest took {duration(took_ms)} after everybody had acknowledged",
+        advice=[
+            "The driver writes it to the checkpoint storage: look at the storage's latency, and at "
+            "the driver's and the control plane's processor time.",
+        ],
+    )
+
+
+def _without_details(times: Times) -> Verdict:
+    parts = {
+        "start delay": times.start_delay_ms,
+        "alignment": times.alignment_ms,
+        "sync": times.sync_ms,
+        "async": times.async_ms,
+    }
+    longest = max(parts, key=lambda part: parts[part])
+    took = f"It took {duration(times.elapsed_ms)}"
+    if not any(parts.values()):
+        return Verdict(
+            "good",
+            f"{took}. It was taken without this control plane, so nothing else is known of it.",
+        )
+    kept = "Its acknowledgements are not kept any more, so no subtask can be named."
+    return Verdict(
+        "good",
+        f"{took}; the longest part was {longest}, with {duration(parts[longest])}.",
+        because=(
+            kept,
+            f"It wrote {size(times.written_bytes)} in {number(times.subtask_count)} "
+            "operator subtasks.",
+        ),
+    )

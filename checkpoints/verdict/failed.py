@@ -1,0 +1,227 @@
+"""Why a checkpoint failed, in the words of its cause. Pure."""
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from checkpoints.verdict.facts import Facts, key_of, name_of
+from checkpoints.verdict.result import Finding, Verdict
+from checkpoints.verdict.stacks import error
+from checkpoints.verdict.waiting import names, waiting
+from checkpoints.verdict.wording import Tense, hop
+from controlplane.formatting import duration, number, plural
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import FailureReason
+
+MISSING_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """A reason in plain words, and what to do about it."""
+
+    text: str
+    advice: str
+
+
+_NOTHING_LOST = "Nothing is lost: the next checkpoint covers the same records."
+_REASONS: Mapping[FailureReason, _Reason] = {
+    FailureReason.IO_EXCEPTION: _Reason(
+        "reading or writing failed",
+        "Look at the checkpoint storage: its space, its permissions, its connection.",
+    ),
+    FailureReason.CHECKPOINT_ASYNC_EXCEPTION: _Reason(
+        "the state could not be written",
+        "Look at the checkpoint storage as that host sees it: space, permissions, connection.",
+    ),
+    FailureReason.CHECKPOINT_DECLINED: _Reason(
+        "a subtask declined it", "The subtask's own words say why; its log has the rest."
+    ),
+    FailureReason.FINALIZE_CHECKPOINT_FAILURE: _Reason(
+        "its manifest could not be written",
+        "The driver writes the manifest: look at the checkpoint storage as the driver sees it.",
+    ),
+    FailureReason.CHECKPOINT_SUBSUMED: _Reason(
+        "a newer one completed first",
+        "Nothing to do: the newer one covers it. If that happens often, allow fewer at a time.",
+    ),
+    FailureReason.CHECKPOINT_DECLINED_TASK_NOT_READY: _Reason(
+        "a subtask was not ready for it", f"Nothing to do while the job starts. {_NOTHING_LOST}"
+    ),
+    FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING: _Reason(
+        "a subtask was closing", f"Nothing to do while the job ends. {_NOTHING_LOST}"
+    ),
+    FailureReason.CHECKPOINT_DECLINED_SUBSUMED: _Reason(
+        "a newer barrier arrived at a subtask first",
+        "Checkpoints follow one another faster than they align: take them less often.",
+    ),
+    FailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: _Reason(
+        "a subtask upstream gave it up",
+        "See why the subtask upstream did: its log, and the exceptions of the job.",
+    ),
+    FailureReason.CHECKPOINT_COORDINATOR_SUSPEND: _Reason(
+        "checkpoints were suspended", f"Nothing to do. {_NOTHING_LOST}"
+    ),
+    FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN: _Reason(
+        "the job ended while it was under way",
+        "Nothing to do: what had completed before is kept as the job's retention says.",
+    ),
+    FailureReason.PERIODIC_SCHEDULER_SHUTDOWN: _Reason(
+        "periodic checkpoints were switched off", "Nothing to do."
+    ),
+    FailureReason.JOB_FAILOVER: _Reason(
+        "the job failed while it was under way",
+        "Look at the exception: the checkpoint is its victim, not its cause.",
+    ),
+    FailureReason.TASK_FAILURE: _Reason(
+        "a subtask failed while it was under way",
+        "Look at the exception: the checkpoint is its victim, not its cause.",
+    ),
+    FailureReason.CONTROL_PLANE_AWAY: _Reason(
+        "the control plane could not be reached until its time was over",
+        "Look at the control plane and at the driver's connection to it; the job itself goes on.",
+    ),
+}
+_OTHER = _Reason("it was given up", _NOTHING_LOST)
+_OF_ATTEMPT = (FailureReason.JOB_FAILOVER, FailureReason.TASK_FAILURE)
+
+# How the driver's words for the end of an attempt begin, where it was not a subtask's function.
+_SLOT = re.compile(r"(?:the worker process of )?slot (?P<index>\d+)\b")
+_TEMPLATE = re.compile(r"the template process of this slot died with exit code (?P<code>-?\d+)")
+_CHECKPOINT = re.compile(rf"(?:{'|'.join(CheckpointKind)}) (?P<number>\d+) failed\b")
+_SIGNAL = re.compile(r"killed by signal (?P<number>\d+)\b")
+_NATIVE_CRASH = (
+    "That is a crash in native code: look at the extension modules that the functions of this slot "
+    "call, and at what the process wrote last."
+)
+_SIGNALS: Mapping[int, str] = {
+    signal.SIGKILL: (
+        "If nobody ended it by hand, the kernel did because memory ran out: see the kernel's log "
+        "of that host. Give the slots more memory, or spread the state over more of them."
+    ),
+    **dict.fromkeys((signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV), _NATIVE_CRASH),
+}
+
+
+def judge(facts: Facts) -> Verdict:
+    """The verdict on an aborted checkpoint."""
+    times = facts.times
+    if times.reason is FailureReason.CHECKPOINT_EXPIRED:
+        return _expired(facts)
+    reason = _OTHER if times.reason is None else _REASONS.get(times.reason, _OTHER)
+    cause = times.cause
+    if times.reason in _OF_ATTEMPT:
+        cause = times.attempt_cause or cause
+    found = _of_cause(facts, cause)
+    headline = f"{_capital(reason.text)}"
+    if found.clause:
+        headline += f": {found.clause}"
+    elif times.reason in _OF_ATTEMPT:
+        headline += "; no cause was reported"
+    found.advice = [*found.advice, reason.advice]
+    because = [_progress(facts)]
+    if times.reason is FailureReason.CONTROL_PLANE_AWAY:
+        late = waiting(facts, Tense.PAST)
+        found.because += late.because if late else []
+    return found.verdict("bad", _stopped(headline), because)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _stopped(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _of_cause(facts: Facts, cause: str) -> Finding:
+    """The cause's own words, and the subtask that they begin with."""
+    first, _, rest = cause.strip().partition("\n")
+    if not first:
+        return Finding("")
+    is_full = "Errno 28" in cause or "No space left" in cause
+    subtask, said = _subtask(facts, first)
+    text = error("\n".join(filter(None, [said, rest])))
+    stack = cause.strip() if rest.strip() else ""
+    if subtask is None:
+        if _SLOT.match(first):
+            text = first  # What the process wrote last is below.
+        found = _of_process(facts, cause, Finding(text, stack=stack))
+        if is_full and facts.times.reason not in _OF_ATTEMPT:
+            found.advice.append("Free space in the checkpoint storage.")
+        return found
+    key = key_of(subtask)
+    found = Finding(f"{subtask}: {text}" if text else subtask, culprits=[subtask], stack=stack)
+    found.because.append(
+        f"{subtask} ({facts.label(key[0])}) ran in slot {key[1]}{facts.slot(key).text}."
+    )
+    found.path = [hop(facts, key)]
+    if is_full:
+        found.advice.append(f"Free space where slot {key[1]}{facts.slot(key).text} writes.")
+    return found
+
+
+def _subtask(facts: Facts, first: str) -> tuple[str | None, str]:
+    """The subtask that a cause begins with (``x-1: why``, ``x-1 failed``), and what follows."""
+    for separator in (": ", ":", " failed", ""):
+        name, found, rest = first.partition(separator) if separator else (first, "", "")
+        if separator and not found:
+            continue
+        chain, _, index = name.strip().rpartition("-")
+        if index.isdigit() and (chain in facts.by_uid or (not facts.operators and chain)):
+            return name.strip(), rest.strip()
+    return None, first
+
+
+def _of_process(facts: Facts, cause: str, found: Finding) -> Finding:
+    """With what follows from the slot, signal or checkpoint that the cause speaks of."""
+    cause = cause.strip()
+    if slot := _SLOT.match(cause):
+        index = int(slot["index"])
+        chains = facts.parallelism.items()
+        found.culprits = [name_of((chain, index)) for chain, count in chains if index < count]
+        if found.culprits:
+            where = facts.slot(("", index)).text
+            found.because.append(f"Slot {index}{where} ran {', '.join(found.culprits)}.")
+    killed_by = 0
+    if template := _TEMPLATE.search(cause):  # Its children are ended with it.
+        killed_by = -int(template["code"])
+    elif sent := _SIGNAL.search(cause.partition("\n")[0]):
+        killed_by = int(sent["number"])
+    if advice := _SIGNALS.get(killed_by):
+        found.advice.append(advice)
+    if failed := _CHECKPOINT.match(cause):
+        found.advice.append(f"See checkpoint {failed['number']}: why it failed is said there.")
+    return found
+
+
+def _progress(facts: Facts) -> str:
+    times = facts.times
+    return (
+        f"{number(times.acknowledged_count)} of {plural(times.subtask_count, 'operator subtask')} "
+        f"had acknowledged when it was given up after {duration(times.elapsed_ms)}."
+    )
+
+
+def _expired(facts: Facts) -> Verdict:
+    times, evidence = facts.times, facts.evidence
+    after = f"Timed out after {duration(times.elapsed_ms)}"
+    found = waiting(facts, Tense.PAST)
+    if found is None:
+        missing = max(0, times.subtask_count - times.acknowledged_count)
+        return Verdict(
+            "bad",
+            f"{after}: {plural(missing, 'operator subtask')} of {number(times.subtask_count)} "
+            "never acknowledged.",
+            because=("What they were doing at that time was not kept.",),
+            advice=("Look at the next checkpoint while it is under way, and at the logs.",),
+        )
+    who = names(evidence.missing, evidence.missing_count, MISSING_NAMED)
+    count = plural(evidence.missing_count, "subtask")
+    headline = f"{after} because {found.clause}; {count} never acknowledged: {who}."
+    found.advice.append(
+        "A longer timeout only helps if such checkpoints get through in the end; they hold up "
+        "what sinks commit until then."
+    )
+    return found.verdict("bad", headline, [_progress(facts)])

@@ -1,0 +1,223 @@
+"""The verdict on one checkpoint, from its rows: a fixed number of queries, whatever its size."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from django.db.models import F, Func, Max, Q, QuerySet, Sum, TextField
+from django.db.models.functions import Cast
+
+from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
+from checkpoints.verdict import evidence, judge
+from checkpoints.verdict.facts import (
+    Ack,
+    Edge,
+    Evidence,
+    Facts,
+    Gate,
+    Key,
+    Operator,
+    Slot,
+    Times,
+)
+from checkpoints.verdict.result import Verdict
+from controlplane import clock
+from jobs.models import Attempt, Worker
+from jobs.models import Edge as EdgeRow
+from jobs.models import Operator as OperatorRow
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
+
+TYPICAL_OF = 20  # Checkpoints before it, for what is usual.
+COMPLETED_ONCE = (
+    CheckpointStatus.COMPLETED,
+    CheckpointStatus.SUBSUMED,
+    CheckpointStatus.DISCARDED,
+)
+
+_NOW = clock.DatabaseNow()
+
+__all__ = ["Verdict", "of_checkpoint"]
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> Verdict:
+    """Why it took as long as it did, failed, or is late: eight queries, nine while it is under way.
+
+    The text is the same for pages, API and alerts.
+    """
+    return judge.of(facts_of(checkpoint))
+
+
+def facts_of(checkpoint: Checkpoint) -> Facts:
+    """What the verdict is made from."""
+    kept, config, now = (
+        Checkpoint.objects.filter(pk=checkpoint.pk)
+        .values_list("evidence", "job__checkpoint_config", _NOW)
+        .get()
+    )
+    now_ms = clock.to_ms(now)
+    acks = _acks(checkpoint)
+    attempt = (
+        Attempt.objects.filter(job=checkpoint.job_id, number=checkpoint.attempt)
+        .select_related("driver")
+        .only("cause", "driver__slots")
+        .order_by("number")
+        .first()
+    )
+    return Facts(
+        times=_times(checkpoint, attempt, config or {}, now_ms),
+        operators=_operators(checkpoint.job_id),
+        edges=[
+            Edge(*row)
+            for row in EdgeRow.objects.filter(job=checkpoint.job_id)
+            .order_by("position")
+            .values_list("source", "target", "partitioning")
+        ],
+        acks=acks,
+        gates=_Gates(checkpoint),
+        evidence=_evidence(checkpoint, kept or {}, acks, now_ms),
+        slots=_slots(attempt),
+    )
+
+
+def _times(
+    checkpoint: Checkpoint, attempt: Attempt | None, config: dict[str, Any], now_ms: int
+) -> Times:
+    settled = checkpoint.settled_at
+    return Times(
+        number=checkpoint.number,
+        status=CheckpointStatus(checkpoint.status),
+        triggered_at_ms=clock.to_ms(checkpoint.triggered_at),
+        now_ms=now_ms,
+        settled_at_ms=None if settled is None else clock.to_ms(settled),
+        kind=CheckpointKind(checkpoint.kind),
+        duration_ms=checkpoint.duration_ms,
+        reason=FailureReason(checkpoint.reason) if checkpoint.reason else None,
+        cause=checkpoint.cause,
+        subtask_count=checkpoint.subtask_count,
+        acknowledged_count=checkpoint.acknowledged_count,
+        interval_ms=config.get("interval_ms"),
+        timeout_ms=config.get("timeout_ms"),
+        typical_ms=_typical_ms(checkpoint),
+        start_delay_ms=checkpoint.start_delay_ms,
+        alignment_ms=checkpoint.alignment_ms,
+        sync_ms=checkpoint.sync_ms,
+        async_ms=checkpoint.async_ms,
+        written_bytes=checkpoint.written_bytes,
+        attempt_cause=attempt.cause if attempt else "",
+    )
+
+
+def _typical_ms(checkpoint: Checkpoint) -> float | None:
+    before: QuerySet[Checkpoint] = Checkpoint.objects.filter(
+        job=checkpoint.job_id, number__lt=checkpoint.number, status__in=COMPLETED_ONCE
+    )
+    newest = before.order_by("-number").values_list("duration_ms", flat=True)[:TYPICAL_OF]
+    return median(found) if (found := [ms for ms in newest if ms is not None]) else None
+
+
+def _operators(job_id: str) -> list[Operator]:
+    rows = OperatorRow.objects.filter(job=job_id).order_by("position")
+    return [
+        Operator(*row)
+        for row in rows.values_list("uid", "name", "chain", "parallelism", "is_source", "is_keyed")
+    ]
+
+
+def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
+    """By chain subtask: times are the head's, bytes those of all operators."""
+    is_head = Q(operator=F("chain"))
+    # The database adds up: of a large job there are several times as many rows.
+    rows = (
+        SubtaskAck.objects.filter(checkpoint=checkpoint)
+        .values("chain", "index")
+        .annotate(
+            start=Max("start_delay_ms", filter=is_head),
+            aligned=Max("alignment_ms", filter=is_head),
+            sync=Max("sync_ms", filter=is_head),
+            rest=Max("async_ms", filter=is_head),
+            state=Sum("state_bytes"),
+            written=Sum("written_bytes"),
+            taken=Max("records", filter=is_head),
+            at=Max("acknowledged_at", filter=is_head),
+        )
+        .order_by("chain", "index")
+    )
+    return {
+        (row["chain"], row["index"]): Ack(
+            start_delay_ms=row["start"],
+            alignment_ms=row["aligned"],
+            sync_ms=row["sync"],
+            async_ms=row["rest"],
+            state_bytes=row["state"],
+            written_bytes=row["written"],
+            records=row["taken"],
+            acknowledged_at_ms=clock.to_ms(row["at"]),
+        )
+        for row in rows
+        if row["at"] is not None
+    }
+
+
+def _evidence(
+    checkpoint: Checkpoint, kept: dict[str, Any], acks: dict[Key, Ack], now_ms: int
+) -> Evidence:
+    if checkpoint.settled_at is not None:
+        return evidence.read(kept)
+    rows = evidence.rows_of(checkpoint.job_id, aligning=[checkpoint.number])
+    gone = SubtaskStatus.FINISHED  # It takes part in no checkpoint any more.
+    missing = {row.key for row in rows if row.key not in acks and row.status != gone}
+    picture = evidence.take(
+        rows,
+        number=checkpoint.number,
+        attempt=checkpoint.attempt,
+        now_ms=now_ms,
+        missing=missing,
+        noted=kept,
+    )
+    return evidence.read(picture)
+
+
+class _Gates(Mapping[Key, Sequence[Gate]]):
+    """The gates of a checkpoint's receiving subtasks; one query, each made of its text when needed.
+
+    A walk looks at a few of them. Of 200 × 200 channels, making all would take longer than anything
+    else here.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        arrays = (F(name) for name in ("upstream", "arrived_ms", "blocked_ms", "bytes_during"))
+        array = Func(*arrays, function="JSON_BUILD_ARRAY", output_field=TextField())
+        rows = (
+            GateAlignment.objects.filter(checkpoint=checkpoint)
+            .order_by("operator", "index", "gate")
+            .values_list("operator", "index", "gate", Cast(array, TextField()))
+        )
+        self._texts: dict[Key, list[tuple[int, str]]] = {}
+        for operator, index, gate, channels in rows:
+            self._texts.setdefault((operator, index), []).append((gate, channels))
+        self._made: dict[Key, Sequence[Gate]] = {}
+
+    def __getitem__(self, key: Key) -> Sequence[Gate]:
+        if key not in self._made:
+            self._made[key] = [Gate(*key, gate, *json.loads(t)) for gate, t in self._texts[key]]
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def _slots(attempt: Attempt | None) -> dict[int, Slot]:
+    """Where the attempt's slots run; the process is its worker, else the slot's own."""
+    if attempt is None:
+        return {}
+    found = {
+        int(index): Slot(slot.get("host", ""), slot.get("pid"))
+        for index, slot in attempt.driver.slots.items()
+    }
+    workers = Worker.objects.filter(attempt=attempt).values_list("slot_index", "host", "pid")
+    return found | {index: Slot(host, pid) for index, host, pid in workers}

@@ -1,0 +1,252 @@
+"""What a checkpoint waits for, or waited for when it was given up. Pure.
+
+Most of those that have not acknowledged only wait for others: an alignment waits for the senders of
+the barriers that are missing, a subtask without a barrier for everybody upstream that has sent
+none. Walked from each to whom it waits for, the walk ends at a *root*: who waits for nobody, or a
+channel whose sender has sent its barrier while the receiver has not got to it. The worst root is
+the culprit.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from checkpoints.verdict.facts import Facts, Key, key_of, name_of, share
+from checkpoints.verdict.result import Finding, LateChannel
+from checkpoints.verdict.upstream_walk import WALK_MAX, Blame, Why, blame
+from checkpoints.verdict.wording import Tense, hop, of_blame
+from controlplane.formatting import duration, listed, plural, rough_duration
+from weir.protocol.lifecycle import SubtaskStatus
+
+DOING_LISTED = 6  # Subtasks of which it is said what they do; the rest is counted.
+SENDERS_NAMED = 3
+_RUNS = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
+_OF_SLOT = (Why.STUCK, Why.SILENT)  # What all subtasks of a slot have in common.
+_GRAVITY = {
+    Why.STUCK: 5,
+    Why.SILENT: 4,
+    Why.BUSY: 3,
+    Why.NEIGHBOUR: 2,
+    Why.UNKNOWN: 1,
+    Why.IDLE: 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """Who keeps others waiting, and waits for nobody."""
+
+    key: Key
+    sender: Key | None  # Whose barrier is on its way to ``key``; None: it is ``key`` itself.
+    way: tuple[Key, ...]  # From who waits to ``key``.
+
+
+def waiting(facts: Facts, tense: Tense) -> Finding | None:
+    """Who holds the checkpoint up; None: nothing is known of those that are missing."""
+    if not facts.evidence.missing:
+        return None
+    roots = _roots(facts)
+    judged = [(_blame(facts, root), root) for root in roots.values()]
+    count: dict[Key, int] = {}
+    for key in facts.evidence.missing:
+        if (end := roots.get(key)) is not None:
+            count[end.key] = count.get(end.key, 0) + 1
+    ranked = sorted(
+        judged,
+        key=lambda item: (_GRAVITY[item[0].why], count.get(item[1].key, 0), _busy(item[0])),
+        reverse=True,
+    )
+    worst, root = ranked[0]
+    found = _of_root(facts, worst, root, tense)
+    if worst.why in (Why.IDLE, Why.UNKNOWN) and worst.key in _listed(facts):
+        found.because.clear()  # Below it is said what it does; once is enough.
+    chains = {worst.key[0]}
+    for other, its_root in ranked[1:]:
+        if worst.why in _OF_SLOT and (other.why, other.key[1]) == (worst.why, worst.key[1]):
+            continue  # The same thing once more.
+        if _GRAVITY[other.why] >= _GRAVITY[Why.BUSY] and other.key[0] not in chains:
+            chains.add(other.key[0])
+            second = _of_root(facts, other, its_root, tense)
+            found.because.append(f"Also: {second.clause}.")
+            found.advice += second.advice
+            found.culprits += second.culprits
+            break
+    busy = f"{name_of(worst.key)} {share(_busy(worst))}"  # As among those of its chain.
+    is_told = any(busy in line for line in found.because)
+    found.because += _doing(facts, tense, told=worst.key if is_told else None)
+    return found
+
+
+def _busy(found: Blame) -> float:
+    return found.rates.busy if found.rates else 0.0
+
+
+def _roots(facts: Facts) -> dict[Key, _Root]:
+    """For each that has not acknowledged where its waiting ends."""
+    missing = set(facts.evidence.missing)
+    missing_of: dict[str, list[Key]] = {}
+    for key in facts.evidence.missing:
+        missing_of.setdefault(key[0], []).append(key)
+    return {key: _root(facts, key, missing, missing_of) for key in facts.evidence.missing}
+
+
+def _root(facts: Facts, start: Key, missing: set[Key], missing_of: dict[str, list[Key]]) -> _Root:
+    way = [start]
+    while len(way) < WALK_MAX:
+        at = way[-1]
+        if _is_reason(facts, at):
+            break
+        senders = _waits_for(facts, at, missing_of)
+        late = [s for s in senders if s in missing and s not in way]
+        if late:
+            way.append(max(late, key=lambda s: (_is_reason(facts, s), -s[1])))
+            continue
+        sent = [s for s in senders if s not in missing and _has_acknowledged(facts, s)]
+        return _Root(at, sent[0] if sent else None, tuple(way))
+    return _Root(way[-1], None, tuple(way))
+
+
+def _has_acknowledged(facts: Facts, key: Key) -> bool:
+    """Whether it is known to have, of one that is not among the missing that are kept."""
+    return key in facts.acks or facts.evidence.missing_count <= len(facts.evidence.missing)
+
+
+def _is_reason(facts: Facts, key: Key) -> bool:
+    seen = facts.evidence.subtasks.get(key)
+    if facts.evidence.stall(key) is not None:
+        return True
+    if _is_writing(facts, key):
+        return True
+    return seen is not None and (seen.silent_ms is not None or seen.status not in _RUNS)
+
+
+def _is_writing(facts: Facts, key: Key) -> bool:
+    """Its barrier has arrived somewhere, so its snapshot is taken and being written."""
+    seen = facts.evidence.subtasks.get(key)
+    return (seen is not None and seen.sent_on) or name_of(key) in facts.has_sent
+
+
+def _waits_for(facts: Facts, key: Key, missing_of: dict[str, list[Key]]) -> list[Key]:
+    seen = facts.evidence.subtasks.get(key)
+    if seen is not None and seen.aligning is not None:
+        return [key_of(name) for name in seen.aligning.missing]
+    found: list[Key] = []
+    for chain, partitioning in facts.upstream.get(key[0], ()):
+        senders = missing_of.get(chain, [])
+        found += [s for s in senders if partitioning != "forward" or s[1] == key[1]]
+    return found
+
+
+def _blame(facts: Facts, root: _Root) -> Blame:
+    seen = facts.evidence.subtasks.get(root.key)
+    if _is_writing(facts, root.key) and facts.evidence.stall(root.key) is None:
+        rates = seen.rates if seen else None
+        why = Why.UNKNOWN if rates is None else Why.IDLE
+        return Blame(root.key, why, (root.key,), rates)
+    return blame(facts, root.key)
+
+
+def _of_root(facts: Facts, found: Blame, root: _Root, tense: Tense) -> Finding:
+    name = name_of(root.key)
+    finding = of_blame(facts, found, tense)
+    if root.sender is not None:
+        sender = name_of(root.sender)
+        finding.channel = LateChannel(sender, name, "not arrived")
+        late = f"the barrier that {sender} has sent {tense} not through to {name}"
+        finding.clause = f"{finding.clause}; {late}" if finding.clause else late
+        finding.culprits = finding.culprits or [sender, name]
+    elif len(root.way) > 1:
+        finding.channel = LateChannel(name, name_of(root.way[-2]), "not arrived")
+    if not finding.clause:
+        finding.clause = _of_state(facts, root.key, tense)
+        finding.culprits = finding.culprits or [name]
+    finding.advice = finding.advice or _advice(facts, root)
+    keys = dict.fromkeys([*root.way, *found.way])
+    finding.path = [hop(facts, key) for key in keys]
+    return finding
+
+
+def _of_state(facts: Facts, key: Key, tense: Tense) -> str:
+    name, seen = name_of(key), facts.evidence.subtasks.get(key)
+    if _is_writing(facts, key):
+        return f"{name} has sent its barrier on and {tense} writing its snapshot"
+    if seen is not None and seen.status not in _RUNS:
+        return f"{name} {tense} {seen.status.value}"
+    return f"{name} {tense} the first that has not acknowledged"
+
+
+def _advice(facts: Facts, root: _Root) -> list[str]:
+    if _is_writing(facts, root.key):
+        return [
+            "Look at the checkpoint storage's latency and throughput from slot "
+            f"{root.key[1]}{facts.slot(root.key).text}."
+        ]
+    if root.sender is not None:
+        return [
+            f"See whether {facts.label(root.key[0])} keeps up with its input, and the network "
+            f"between slot {root.sender[1]} and slot {root.key[1]}."
+        ]
+    return [
+        f"See what {facts.label(root.key[0])} does in slot {root.key[1]}"
+        f"{facts.slot(root.key).text}: its log, its processor time."
+    ]
+
+
+# What everybody was doing -------------------------------------------------------------------------
+
+
+def _aligns(facts: Facts, key: Key) -> bool:
+    seen = facts.evidence.subtasks.get(key)
+    return seen is not None and seen.aligning is not None
+
+
+def _listed(facts: Facts) -> Sequence[Key]:
+    """Those of which it is said what they do."""
+    return facts.evidence.missing[:DOING_LISTED]
+
+
+def _doing(facts: Facts, tense: Tense, told: Key | None) -> list[str]:
+    listed_ones = _listed(facts)
+    lines = [
+        f"{name_of(key)}: {doing(facts, key, tense)}."
+        for key in listed_ones
+        if key != told or _aligns(facts, key)
+    ]
+    rest = facts.evidence.missing_count - len(listed_ones)
+    if rest > 0:
+        lines.append(f"And {plural(rest, 'more subtask')} that did not acknowledge.")
+    return lines
+
+
+def doing(facts: Facts, key: Key, tense: Tense) -> str:
+    """What one subtask that has not acknowledged was doing."""
+    seen = facts.evidence.subtasks.get(key)
+    if (stall := facts.evidence.stall(key)) is not None:
+        return f"stuck in one call for {duration(stall.stalled_ms)}"
+    if seen is None:
+        return "nothing is known of what it did"
+    if seen.status not in _RUNS:
+        return seen.status.value
+    if seen.silent_ms is not None:
+        return f"nothing was heard of it for {rough_duration(seen.silent_ms)}"
+    if _is_writing(facts, key):
+        return "its barrier has gone on; it writes its snapshot"
+    parts = []
+    if (aligning := seen.aligning) is not None:
+        shown = list(aligning.missing[:SENDERS_NAMED])
+        shown += [""] * max(0, aligning.missing_count - len(shown))
+        parts.append(
+            f"aligning for {duration(aligning.waited_ms)}, without the barriers of "
+            f"{listed(shown, SENDERS_NAMED)}"
+            if aligning.missing_count > 1
+            else f"aligning for {duration(aligning.waited_ms)}, without the barrier of {shown[0]}"
+        )
+    elif facts.upstream.get(key[0]):
+        parts.append("no alignment reported")
+    parts.append(seen.rates.known if seen.rates else "its busy share was not reported")
+    return ", ".join(parts)
+
+
+def names(keys: Iterable[Key], count: int, at_most: int) -> str:
+    """Some names and how many more there are."""
+    shown = [name_of(key) for key in keys][:at_most]
+    return listed(shown + [""] * max(0, count - len(shown)), at_most)

@@ -1,0 +1,233 @@
+"""What is said of a subtask that others waited for, and what to do about it. Pure."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from checkpoints.verdict.causes import Skew, skew
+from checkpoints.verdict.facts import Facts, Key, Stall, name_of, share
+from checkpoints.verdict.result import Finding, Hop, LateChannel
+from checkpoints.verdict.stacks import where
+from checkpoints.verdict.upstream_walk import Blame, Why
+from checkpoints.verdict.upstream_walk import Hop as Step
+from controlplane.formatting import duration, number, rough_duration, size
+
+BUSIEST_NAMED = 3
+NEARLY_ALL_FACTOR = 1_000  # Beyond it a factor says less than a word.
+
+
+class Tense(StrEnum):
+    """Whether the checkpoint is over."""
+
+    PAST = "was"
+    PRESENT = "is"
+
+    @property
+    def has_been(self) -> str:
+        """The form for what lasted."""
+        return "was" if self is Tense.PAST else "has been"
+
+
+def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
+    """Who is slow, with the numbers and the advice; of what had time the clause is empty."""
+    name, rates = name_of(blame.key), blame.rates
+    match blame.why:
+        case Why.STUCK:
+            assert blame.stall is not None
+            return of_stall(facts, blame.key, blame.stall, tense)
+        case Why.SILENT:
+            return of_silence(facts, blame.key, blame.silent_ms or 0.0, tense)
+        case Why.BUSY | Why.NEIGHBOUR:
+            assert rates is not None
+            found = _of_busy(facts, blame.key, rates.busy, tense)
+            if blame.why is Why.NEIGHBOUR:
+                found.because.append(
+                    f"{name} and {name_of(blame.way[0])} share the loop of slot {blame.key[1]}: "
+                    "while one works the other waits."
+                )
+            return found
+        case Why.IDLE:
+            assert rates is not None
+            return Finding("", because=[f"{name} itself had time: {rates.known}."])
+        case Why.UNKNOWN:
+            return Finding("", because=[f"The busy share of {name} was not reported."])
+
+
+def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
+    """A call that does not return, or did so late."""
+    name, frame = name_of(key), where(stall.stack)
+    what = f"stuck in {frame.text}" if frame else "stuck in one call"
+    function = frame.function if frame else "the function"
+    clause = f"{name} {tense.has_been} {what} for {duration(stall.stalled_ms)}"
+    call = f"{function} of {facts.label(key[0])}"
+    long = (
+        f"{call} stood in one call for {duration(stall.stalled_ms)}"
+        if tense is Tense.PAST
+        else f"{call} does not return"
+    )
+    return Finding(
+        clause,
+        f"{name} ({what} for {duration(stall.stalled_ms)})",
+        because=[
+            f"The loop of slot {key[1]}{facts.slot(key).text} stood in one call of {name} for "
+            f"{duration(stall.stalled_ms)}; no subtask of that slot takes a record or a barrier "
+            "meanwhile.",
+        ],
+        advice=[
+            f"Look at the stack: {long}. Give every call to the outside (database, HTTP, lock) a "
+            "timeout, and fetch in batches.",
+        ],
+        culprits=[name],
+        stack=stall.stack,
+    )
+
+
+def of_silence(facts: Facts, key: Key, silent_ms: float, tense: Tense) -> Finding:
+    """A subtask that nothing is heard of while others report."""
+    name, slot = name_of(key), facts.slot(key).text
+    runs, says = ("ran", "had said") if tense is Tense.PAST else ("runs", "has said")
+    return Finding(
+        f"slot {key[1]}{slot}, where {name} {runs}, {says} nothing for {rough_duration(silent_ms)}",
+        f"{name} (silent for {rough_duration(silent_ms)})",
+        because=["Subtasks of other slots reported meanwhile, so it is this slot, not the driver."],
+        advice=[
+            f"See whether the process of slot {key[1]}{slot} is alive, swaps or is frozen, and "
+            "whether its host is reachable; a slot that stays silent is replaced after the "
+            "heartbeat timeout.",
+        ],
+        culprits=[name],
+    )
+
+
+def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
+    name = name_of(key)
+    clause = f"{name} {tense} slow, busy {share(busy)} of the time"
+    because = _of_chain(facts, key)
+    if (found := skew(facts, key)) is not None:
+        most = _most(found)
+        return Finding(
+            f"{clause}: it got {most}",
+            f"{name} (busy {share(busy)}, {most})",
+            because=[_of_skew(found), *because],
+            advice=_against_skew(facts, found),
+            culprits=[name],
+        )
+    return Finding(
+        clause,
+        f"{name} (busy {share(busy)})",
+        because=because,
+        advice=_against_load(facts, key),
+        culprits=[name],
+    )
+
+
+def _most(found: Skew) -> str:
+    if found.middle < found.own / NEARLY_ALL_FACTOR:
+        return "nearly all records"
+    factor = f"{found.factor:.1f}" if found.factor < 9.95 else f"{found.factor:,.0f}"
+    return f"{factor} times the records of its siblings"
+
+
+def _of_skew(found: Skew) -> str:
+    return (
+        f"{name_of(found.key)} got {number(round(found.own))} {found.unit}, its siblings "
+        f"{number(round(found.middle))} in the middle."
+    )
+
+
+def _against_skew(facts: Facts, found: Skew) -> list[str]:
+    if found.key[0] not in facts.keyed_chains:
+        if not facts.upstream.get(found.key[0]):
+            return [
+                f"Give the source {facts.label(found.key[0])} more and smaller splits, so that its "
+                "subtasks read alike."
+            ]
+        return [f"Spread the records evenly before {facts.label(found.key[0])} (rebalance)."]
+    return [
+        "A few keys have most of the records. Aggregate before the shuffle (combine), or salt the "
+        "key and aggregate in two steps.",
+        "More parallelism does not help: all records of a key go to one subtask.",
+    ]
+
+
+def _of_chain(facts: Facts, key: Key) -> list[str]:
+    chain = facts.evidence.chains.get(key[0])
+    busiest = sorted(
+        (
+            (seen.rates.busy, other)
+            for other, seen in facts.evidence.subtasks.items()
+            if other[0] == key[0] and seen.rates
+        ),
+        reverse=True,
+    )[:BUSIEST_NAMED]
+    if chain is None or chain.busy is None or chain.count < 2:
+        return []
+    named = ", ".join(f"{name_of(other)} {share(busy)}" for busy, other in busiest)
+    return [
+        f"Busy shares of {facts.label(key[0])}: {share(chain.busy)} on average over "
+        f"{chain.count:,} subtasks; the busiest: {named}."
+    ]
+
+
+def _against_load(facts: Facts, key: Key) -> list[str]:
+    label, chain = facts.label(key[0]), facts.evidence.chains.get(key[0])
+    alone = chain is not None and chain.busy is not None and chain.count > 1 and chain.busy < 0.5
+    if alone:
+        return [
+            f"Only some subtasks of {label} are busy, with no more records than their siblings: "
+            f"see whether the host of slot {key[1]}{facts.slot(key).text} is slower or loaded, and "
+            "whether some records cost far more than others.",
+        ]
+    return [
+        f"Make {label} faster (work on whole batches, avoid calls per record), or give it more "
+        "parallelism and slots.",
+    ]
+
+
+def of_two(first: Finding, second: Finding, tense: Tense) -> Finding:
+    """Two culprits in one, the worse first."""
+    verb = "were" if tense is Tense.PAST else "are"
+    return Finding(
+        f"two operators {verb} slow, {first.short} most, then {second.short}",
+        f"{first.short} and {second.short}",
+        because=[*first.because, *second.because],
+        advice=[
+            f"Begin with {first.culprits[0]}: as long as it is slow, mending "
+            f"{second.culprits[0]} alone does not help.",
+            *first.advice,
+            *second.advice,
+        ],
+        culprits=[*first.culprits, *second.culprits],
+        stack=first.stack or second.stack,
+    )
+
+
+def of_step(step: Step) -> LateChannel:
+    """A channel that a barrier was late on, in words that follow "the barrier"."""
+    if step.is_all:
+        text = f"under way for {duration(step.transit_ms)}"
+    else:
+        text = f"{duration(step.arrived_ms)} after the first one"
+    if step.behind_bytes:
+        text += f", behind {size(step.behind_bytes)}"
+    return LateChannel(name_of(step.sender), name_of(step.receiver), text)
+
+
+def of_channel(channel: LateChannel, step: Step, named: Sequence[str]) -> str:
+    """The same as a clause of its own; the sender's name is not repeated."""
+    whose = "its barrier" if list(named) == [channel.sender] else f"the barrier of {channel.sender}"
+    if step.is_all:
+        return f"{whose} was {channel.text} to {channel.receiver}"
+    return f"{whose} reached {channel.receiver} {channel.text}"
+
+
+def hop(facts: Facts, key: Key, text: str = "") -> Hop:
+    """A place on a path, with its share of time."""
+    rates = facts.evidence.rates(key)
+    label = facts.label(key[0])
+    parts = [label] if label != key[0] else []
+    if facts.evidence.stall(key) is not None:
+        parts.append("stuck")
+    elif rates is not None:
+        parts.append(rates.known)
+    parts += [text] if text else []
+    return Hop(key[0], name_of(key), ", ".join(parts))
