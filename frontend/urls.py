@@ -4,17 +4,15 @@ from django.contrib.auth import views as auth_views
 from django.urls import path
 from django.views.generic import RedirectView
 
-from frontend import (
-    about_pages,
-    asking,
-    checkpoint_pages,
-    overview_pages,
-    pages,
-    recovery_pages,
-    savepoint_pages,
-    submit_pages,
-    views,
-)
+from frontend.about import views as about_pages
+from frontend.attempts import views as recovery_pages
+from frontend.base import pages
+from frontend.checkpoint import views as checkpoint_pages
+from frontend.confirm import views as asking
+from frontend.job import views
+from frontend.overview import views as overview_pages
+from frontend.savepoints import views as savepoint_pages
+from frontend.submit import views as submit_pages
 
 _JOB = pages.OF_JOB
 

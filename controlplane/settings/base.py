@@ -45,8 +45,8 @@ WEIR_DATABASE_WAITING_MAX = env.integer("WEIR_DATABASE_WAITING_MAX", 1_000, leas
 WEIR_METRICS_PUBLIC = env.flag("WEIR_METRICS_PUBLIC", False)  # Else /metrics needs a viewer.
 WEIR_TICK_AGE_MAX_S = env.integer("WEIR_TICK_AGE_MAX_S", 15, least=2)  # Older: /readyz says 503.
 # What an event of a job's stream holds, and how to tell whether it is news.
-WEIR_JOB_SNAPSHOT = "frontend.live.snapshot"
-WEIR_JOB_SNAPSHOT_CHANGES = "frontend.live.changes"
+WEIR_JOB_SNAPSHOT = "frontend.job.snapshot.snapshot"
+WEIR_JOB_SNAPSHOT_CHANGES = "frontend.job.snapshot.changes"
 
 WEIR_RETAINED_CHECKPOINTS = env.integer("WEIR_RETAINED_CHECKPOINTS", 10, least=1)
 WEIR_DETAILED_CHECKPOINTS = env.integer("WEIR_DETAILED_CHECKPOINTS", 200, least=1)

@@ -6,7 +6,7 @@ from rest_framework.test import APIClient
 
 from checkpoints.verdict import queries
 from controlplane.accounts.models import User
-from frontend import verdicts as pages
+from frontend.base import verdict_cache as pages
 from jobs.models import Job
 from tests.api import rows
 from tests.api.conftest import API

@@ -14,7 +14,7 @@ from pathlib import Path
 from controlplane import clock
 from controlplane.accounts.models import Role, User
 from controlplane.audit.models import record
-from frontend.asking import QUESTIONS
+from frontend.confirm.views import QUESTIONS
 from jobs.models import Job, Operation, Subtask
 from tests.frontend import documents, rows
 from weir.config import CheckpointConfig

@@ -6,7 +6,8 @@ import pytest
 
 from checkpoints.models import Checkpoint, GateAlignment
 from checkpoints.verdict.facts import Gate
-from frontend import alignment, queries
+from frontend.base import alignment
+from frontend.job import queries
 from jobs.models import Operator
 from tests.frontend import rows
 

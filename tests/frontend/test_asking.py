@@ -14,7 +14,7 @@ from checkpoints.models import Savepoint
 from checkpoints.operations import previews, requests
 from controlplane import clock
 from controlplane.errors import Busy, Invalid
-from frontend import asking
+from frontend.confirm import views
 from jobs.models import Job, Operation
 from jobs.submissions import Pipeline
 from tests.frontend import documents, rows
@@ -47,8 +47,8 @@ class Called:
 
 def asked_by(name: str, act: Callable[..., Operation], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let ``act`` stand in for what a question's form calls."""
-    question = replace(asking.QUESTIONS[name], act=act)
-    monkeypatch.setitem(asking.QUESTIONS, name, question)
+    question = replace(views.QUESTIONS[name], act=act)
+    monkeypatch.setitem(views.QUESTIONS, name, question)
     return act
 
 
@@ -59,9 +59,9 @@ def address(name: str, job: Job) -> str:
 # Who may what -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*asking.QUESTIONS, "rollback/confirmed"])
+@pytest.mark.parametrize("name", [*views.QUESTIONS, "rollback/confirmed"])
 def test_only_operators_are_asked(viewer: Client, client: Client, job: Job, name: str) -> None:
-    for method in ("get", "post") if name in asking.QUESTIONS else ("post",):
+    for method in ("get", "post") if name in views.QUESTIONS else ("post",):
         assert getattr(viewer, method)(address(name, job)).status_code == 403
         assert getattr(client, method)(address(name, job)).status_code == 302
     assert not job.operations.exists()
@@ -93,12 +93,12 @@ def test_a_viewer_sees_savepoints_and_operations_without_links_to_act(
 # Asking -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", asking.QUESTIONS)
+@pytest.mark.parametrize("name", views.QUESTIONS)
 def test_a_page_asks_and_does_nothing_yet(operator: Client, job: Job, name: str) -> None:
     rows.job("fork", origin=job)
     page = operator.get(address(name, job))
     assert page.status_code == 200
-    question = asking.QUESTIONS[name]
+    question = views.QUESTIONS[name]
     for names_the_job in (question.title, question.button):
         assert names_the_job.format(job.name) in words(page)
     assert not job.operations.exists()
@@ -234,7 +234,7 @@ def test_a_form_becomes_a_call_of_its_service(
     form: dict[str, str],
     given: dict[str, Any],
 ) -> None:
-    assert asking.QUESTIONS[name].act is getattr(*service)
+    assert views.QUESTIONS[name].act is getattr(*service)
     called = asked_by(name, Called(job), monkeypatch)
     answer = operator.post(address(name, job), form)
     assert answer.status_code == 302, words(answer)
@@ -333,7 +333,7 @@ def test_unknown_jobs_operations_and_savepoints_are_404(operator: Client, job: J
     other = rows.job("other")
     made, row = rows.savepoint(job, "first", 20), rows.operation(job, None)
     for where in (
-        *(f"/jobs/none/{name}" for name in asking.QUESTIONS),
+        *(f"/jobs/none/{name}" for name in views.QUESTIONS),
         f"/jobs/{job.pk}/operations/{UNKNOWN}",
         f"/jobs/{other.pk}/operations/{row.pk}",
         f"/jobs/{other.pk}/savepoints/{made.pk}/delete",

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from frontend import attention
-from frontend.attention import Facts
+from frontend.base import job_warnings
+from frontend.base.job_warnings import Facts
 from weir.protocol.lifecycle import JobStatus
 
 
@@ -22,7 +22,7 @@ def facts(**known: Any) -> Facts:
 
 
 def texts(**known: Any) -> list[str]:
-    return [item.text for item in attention.of(facts(**known))]
+    return [item.text for item in job_warnings.of(facts(**known))]
 
 
 def test_a_job_that_runs_well_needs_none() -> None:
@@ -32,9 +32,9 @@ def test_a_job_that_runs_well_needs_none() -> None:
 def test_a_failed_job_says_why_by_the_last_line_of_its_traceback() -> None:
     cause = "Traceback (most recent call last):\n  File ...\nValueError: no column 'x'\n"
     known = facts(status=JobStatus.FAILED, cause=cause)
-    (item,) = attention.of(known)
+    (item,) = job_warnings.of(known)
     assert (item.tone, item.text) == ("bad", "The job failed: ValueError: no column 'x'")
-    assert attention.of(known, says_cause=False) == []
+    assert job_warnings.of(known, says_cause=False) == []
 
 
 def test_a_silent_driver_says_that_nothing_is_committed() -> None:

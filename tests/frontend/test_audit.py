@@ -13,9 +13,9 @@ from controlplane import clock
 from controlplane.accounts.models import Role, User
 from controlplane.audit.models import AuditEntry, record
 from controlplane.pagination import PAGE_SIZE
-from frontend import audit_changes
-from frontend.audit_changes import Change
-from frontend.audit_log import ACTIONS
+from frontend.about import audit_changes
+from frontend.about.audit_changes import Change
+from frontend.about.audit_log import ACTIONS
 from jobs.redaction import HIDDEN
 from tests.frontend import rows
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+import frontend
 from checkpoints.verdict.facts import Gate
-from frontend import checkpoint_figures as figures
-from frontend.checkpoint_queries import ChainSpan, GateSpan, SubtaskPhases
+from frontend.checkpoint import figures
+from frontend.checkpoint.queries import ChainSpan, GateSpan, SubtaskPhases
 from tests.frontend.plotly_figures import is_valid
 
-CSS = (Path(figures.__file__).parent / "static/frontend/weir.css").read_text()
+CSS = (Path(frontend.__file__).parent / "static/frontend/weir.css").read_text()
 SCRIPT = "<script>"
 
 

@@ -13,7 +13,9 @@ from django.test.utils import CaptureQueriesContext
 
 from checkpoints.models import Checkpoint, SubtaskAck
 from controlplane import clock
-from frontend import checkpoint_queries, checkpoint_sections, kept_verdicts
+from frontend.base import verdict_cache
+from frontend.checkpoint import queries as checkpoint_queries
+from frontend.checkpoint import sections
 from jobs.models import Job
 from tests.frontend import rows, rows_checkpoint
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
@@ -24,7 +26,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 @pytest.fixture(autouse=True)
 def no_verdict_is_kept() -> None:
-    kept_verdicts.forget()  # Rows of tests that were rolled back have been given their ids again.
+    verdict_cache.forget()  # Rows of tests that were rolled back have been given their ids again.
 
 
 @pytest.fixture
@@ -301,10 +303,10 @@ def test_many_subtasks_are_shown_by_chain_and_then_the_slowest(viewer: Client, j
     assert by_chain["layout"]["meta"]["links"]["hourly"].endswith("?chain=hourly#timeline")
 
     said = text(one(viewer, job, 1, "?chain=hourly"))
-    assert f"The {checkpoint_sections.SUBTASKS_SLOWEST} slowest of 60 subtasks" in said
+    assert f"The {sections.SUBTASKS_SLOWEST} slowest of 60 subtasks" in said
     slowest = viewer.get(f"{base}?chain=hourly").json()["data"][0]["y"]
     assert slowest[:2] == ["hourly-59", "hourly-58"]
-    assert len(slowest) == checkpoint_sections.SUBTASKS_SLOWEST
+    assert len(slowest) == sections.SUBTASKS_SLOWEST
     everybody = viewer.get(f"{base}?chain=hourly&all=1").json()["data"][0]["x"]
     assert len(everybody) == 60
 

@@ -9,8 +9,8 @@ import pytest
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint
-from frontend import checkpoint_storage as storage
-from frontend.checkpoint_positions import position_words, split_words
+from frontend.checkpoint import manifest as storage
+from frontend.checkpoint.positions import position_words, split_words
 from jobs.models import Job
 from tests.frontend import rows, rows_checkpoint
 from weir.ids import AttemptNumber, CheckpointId, JobId

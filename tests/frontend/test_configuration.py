@@ -10,9 +10,9 @@ from django.test.utils import CaptureQueriesContext
 
 from controlplane import clock
 from controlplane.accounts.models import Role
-from frontend import configuration
-from frontend.configuration import Setting, Source
-from frontend.configuration_words import CHANNELS, CHECKPOINTS, JOB, NESTED, RESTART
+from frontend.about import configuration
+from frontend.about.configuration import Setting, Source
+from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NESTED, RESTART
 from jobs import plans
 from jobs.models import Job
 from jobs.redaction import HIDDEN, shown, without_credentials

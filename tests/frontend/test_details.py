@@ -7,7 +7,7 @@ from django.test.utils import CaptureQueriesContext
 
 from checkpoints.operations import savepoints
 from controlplane import clock
-from frontend import details, history
+from frontend.job import details, history
 from jobs.models import Job
 from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus

@@ -20,7 +20,7 @@ from controlplane.accounts.models import Role
 from controlplane.audit import models as audit
 from controlplane.embedded.redis import Redis
 from frontend import urls
-from frontend.asking import QUESTIONS
+from frontend.confirm.views import QUESTIONS
 from jobs import driver_files
 from jobs.models import Job, Operation
 from jobs.redaction import HIDDEN

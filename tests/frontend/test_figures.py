@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+import frontend
 from checkpoints.models import Checkpoint
 from checkpoints.verdict.facts import Gate
-from frontend import alignment, figures
-from frontend import history as past
-from frontend.alignment import Aligned
+from frontend.base import alignment
+from frontend.base.alignment import Aligned
+from frontend.job import figures
+from frontend.job import history as past
 from jobs.models import Attempt, JobException
 from tests.frontend.plotly_figures import is_valid
 from weir.protocol.lifecycle import CheckpointStatus
 
-CSS = (Path(figures.__file__).parent / "static/frontend/weir.css").read_text()
+CSS = (Path(frontend.__file__).parent / "static/frontend/weir.css").read_text()
 
 
 def checkpoint(number: int, **columns: Any) -> Checkpoint:

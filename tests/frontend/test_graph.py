@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints.models import Checkpoint
-from frontend import graph, graph_layout, graph_state
-from frontend.graph import Graph
-from frontend.graph_layout import Box, Line, layout
-from frontend.graph_state import Waiting, WaitingGate
+from frontend.graph import layout as graph_layout
+from frontend.graph import picture as graph
+from frontend.graph import state as graph_state
+from frontend.graph.layout import Box, Line, layout
+from frontend.graph.picture import Graph
+from frontend.graph.state import Waiting, WaitingGate
 from jobs.models import Edge, Operator
 from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus

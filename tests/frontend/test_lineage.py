@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontend.lineage import (
+from frontend.savepoints.tree import (
     COLUMNS_MAX,
     Drawing,
     Entry,

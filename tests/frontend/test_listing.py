@@ -5,8 +5,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from controlplane import clock
-from frontend import listing
-from frontend.overview_filters import Wanted
+from frontend.overview import listing
+from frontend.overview.filters import Wanted
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus

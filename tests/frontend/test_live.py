@@ -9,7 +9,8 @@ from checkpoints.models import Checkpoint
 from checkpoints.operations import savepoints
 from controlplane import clock
 from controlplane.formatting import iso
-from frontend import kept_verdicts, live, queries
+from frontend.base import verdict_cache
+from frontend.job import queries, snapshot
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests.frontend import rows, rows_graph
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
@@ -20,7 +21,7 @@ QUERIES_OF_A_VERDICT = 12  # At the most.
 
 
 def shot(job: Job) -> dict:
-    value = live.snapshot(job.pk)
+    value = snapshot.snapshot(job.pk)
     assert value is not None
     return json.loads(json.dumps(value))  # As it arrives.
 
@@ -31,12 +32,12 @@ def chains(value: dict) -> dict[str, dict]:
 
 @pytest.fixture(autouse=True)
 def no_verdict_is_kept() -> None:
-    kept_verdicts.forget()  # Rows of tests that were rolled back have been given their ids again.
+    verdict_cache.forget()  # Rows of tests that were rolled back have been given their ids again.
 
 
 def test_no_job_has_no_snapshot() -> None:
-    assert live.snapshot("nothing") is None
-    assert live.revisions("nothing") is None
+    assert snapshot.snapshot("nothing") is None
+    assert snapshot.revisions("nothing") is None
 
 
 def test_a_job_that_was_just_submitted_says_what_it_waits_for() -> None:
@@ -87,7 +88,7 @@ def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> N
     assert value["last_completed"]["number"] == "1"
     assert value["last_completed"]["size"] == "720 kB"  # 18 subtasks of 40 kB.
     assert value["revisions"]["checkpoints"] > revision["checkpoints"]
-    assert value["revisions"] == live.revisions(job.pk)
+    assert value["revisions"] == snapshot.revisions(job.pk)
     operation = value["operations"][0]
     assert (operation["kind"], operation["status"]["text"]) == ("Checkpoint", "Done")
     assert (operation["result"], operation["deadline_at"]) == ("checkpoint 1", "")
@@ -163,7 +164,7 @@ ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
     ],
 )
 def test_what_can_be_asked_depends_on_the_state(status: JobStatus, allowed: set[str]) -> None:
-    found = live.actions(rows.job(status=status))
+    found = snapshot.actions(rows.job(status=status))
     assert {name for name, why_not in found.items() if not why_not} == allowed | ALWAYS
 
 
@@ -202,18 +203,18 @@ def test_only_time_passing_is_no_change() -> None:
     rows.history(job, 3)
     first, second = shot(job), shot(job)
     assert first["now"] != second["now"]
-    assert live.changes(first) == live.changes(second)
+    assert snapshot.changes(first) == snapshot.changes(second)
     rows.exception(job)
-    assert live.changes(shot(job)) != live.changes(first)
+    assert snapshot.changes(shot(job)) != snapshot.changes(first)
 
 
 def test_a_recovery_moves_the_revision_on() -> None:
     job = rows.running()
-    first = live.revisions(job.pk)
+    first = snapshot.revisions(job.pk)
     rows.attempt(job.drivers.get(), 2, running_at=None)
-    second = live.revisions(job.pk)
+    second = snapshot.revisions(job.pk)
     Attempt.objects.filter(job=job, number=2).update(running_at=clock.now())
-    third = live.revisions(job.pk)
+    third = snapshot.revisions(job.pk)
     assert len({str(revision) for revision in (first, second, third)}) == 3
 
 
@@ -274,18 +275,18 @@ def test_a_verdict_under_way_that_takes_long_is_not_made_all_the_time(
         made.append(checkpoint.acknowledged_count)
         return {"made": len(made)}
 
-    monkeypatch.setattr(kept_verdicts.time, "monotonic", lambda: clock_s[0])
-    monkeypatch.setattr(kept_verdicts.verdicts, "of", slow)
+    monkeypatch.setattr(verdict_cache.time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(verdict_cache.verdicts, "of", slow)
     seen = []
     for seconds in range(8):
         clock_s[0] = max(clock_s[0], float(seconds))
         row.acknowledged_count = seconds
-        seen.append(kept_verdicts.of(row)["made"])
+        seen.append(verdict_cache.of(row)["made"])
     assert seen == [1, 1, 1, 1, 1, 1, 2, 2]  # 0.5 s for the first one, then rest for 5 s.
     row.status, row.settled_at = CheckpointStatus.COMPLETED, row.triggered_at
-    assert kept_verdicts.of(row) == {"made": 3}  # What it came to is told at once.
+    assert verdict_cache.of(row) == {"made": 3}  # What it came to is told at once.
     clock_s[0] += 1_000
-    assert kept_verdicts.of(row) == {"made": 3}
+    assert verdict_cache.of(row) == {"made": 3}
 
 
 def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
@@ -299,8 +300,8 @@ def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
     assert hourly["slow"] == "▲ flights-0"
     assert hourly["since"].endswith("Z")
     assert (totals["barrier"], totals["slow"]) == ("on-its-way", "")
-    first = live.changes(shot(job))
-    assert first == live.changes(shot(job))  # That it grows is no change.
+    first = snapshot.changes(shot(job))
+    assert first == snapshot.changes(shot(job))  # That it grows is no change.
 
     rows.drive(job, rows.chain_acknowledged(1, "hourly", 0, arrived_ms=(4_100.0, 0.0)))
     hourly, _ = shot(job)["graph"]["links"]
@@ -342,17 +343,17 @@ def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
         rows.operation(large, None)
     for job in (small, large):
         with CaptureQueriesContext(connection) as first:
-            live.snapshot(job.pk)
+            snapshot.snapshot(job.pk)
         assert len(first) <= QUERIES + QUERIES_OF_A_VERDICT
         with CaptureQueriesContext(connection) as again:
-            live.snapshot(job.pk)
+            snapshot.snapshot(job.pk)
         assert len(again) == QUERIES
 
 
 def test_a_snapshot_of_a_thousand_subtasks_is_small() -> None:
     job = rows.running("large", parallelism=1_000)
     rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
-    assert len(json.dumps(live.snapshot(job.pk))) < 8_000
+    assert len(json.dumps(snapshot.snapshot(job.pk))) < 8_000
 
 
 def test_a_snapshot_of_a_thousand_waiting_subtasks_is_small_and_reads_few_of_them() -> None:

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import Role
-from frontend.logs_parts import PART_BYTES
+from frontend.about.log_tail import PART_BYTES
 from jobs import driver_files
 from jobs.models import Driver, Job
 from tests.frontend import rows

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frontend.logs_parts import (
+from frontend.about.log_tail import (
     LINE_BYTES_MAX,
     LINE_CHARACTERS_MAX,
     PART_BYTES,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from frontend import outcomes
+from frontend.operations import results
 from jobs.models import Job, Operation
 from tests.frontend import documents
 
@@ -14,8 +14,8 @@ def operation(which: str, result: dict[str, Any] | None, **parameters: Any) -> O
 
 
 def test_without_an_answer_nothing_is_shown() -> None:
-    assert outcomes.of(operation("preview", None, kind="restore")) is None
-    assert outcomes.of(operation("savepoint", {"checkpoint": 1})) is None
+    assert results.of(operation("preview", None, kind="restore")) is None
+    assert results.of(operation("savepoint", {"checkpoint": 1})) is None
 
 
 def test_a_rollback_is_told_in_sentences_and_positions() -> None:
@@ -26,7 +26,7 @@ def test_a_rollback_is_told_in_sentences_and_positions() -> None:
             {"name": "other", "splits": []},
         ],
     }
-    found = outcomes.of(operation("preview", result, kind="rollback"))
+    found = results.of(operation("preview", result, kind="rollback"))
     assert found is not None
     assert found.sentences == ["The job goes back to checkpoint 4.", "Is it known? no."]
     assert [table.rows for table in found.tables] == [[("flights", "a", "9", "start")]]
@@ -36,7 +36,7 @@ def test_a_rollback_to_a_savepoint_is_confirmed_by_its_id() -> None:
     found = operation(
         "preview", {}, kind="rollback", checkpoint=7, savepoint="s", rewind_output=False
     )
-    assert outcomes.confirmation(found) == {
+    assert results.confirmation(found) == {
         "target": "savepoint:s",
         "rewind_output": False,
         "again": "savepoint=s",
@@ -44,7 +44,7 @@ def test_a_rollback_to_a_savepoint_is_confirmed_by_its_id() -> None:
         "is_known": False,
         "is_forward": False,
     }
-    assert outcomes.title(found) == "Preview of a rollback to checkpoint 7"
+    assert results.title(found) == "Preview of a rollback to checkpoint 7"
 
 
 def test_a_restore_shows_what_becomes_of_operators_and_states() -> None:
@@ -74,7 +74,7 @@ def test_a_restore_shows_what_becomes_of_operators_and_states() -> None:
             {"uid": "more", "verdict": "new", "stored_parallelism": None, "parallelism": 4},
         ],
     }
-    found = outcomes.of(operation("preview", result, kind="restore"))
+    found = results.of(operation("preview", result, kind="restore"))
     assert found is not None
     assert (found.verdict, found.tone) == ("The restore would be refused.", "bad")
     assert found.sentences == ["State total cannot be mapped."]
@@ -100,7 +100,7 @@ def compared(is_equal: bool, **more: Any) -> dict[str, Any]:
 
 
 def test_equal_outputs_are_said_to_be_equal() -> None:
-    found = outcomes.of(operation("compare", compared(is_equal=True)))
+    found = results.of(operation("compare", compared(is_equal=True)))
     assert found is not None
     assert (found.tone, len(found.tables)) == ("good", 1)
     assert found.tables[0].caption == "Output of hourly"
@@ -115,7 +115,7 @@ def test_differences_are_shown_by_row() -> None:
         only_left=[{"carrier": "XX", "delay": 4.5}],
         differing=[{"key": {"carrier": "AA"}, "columns": {"delay": [4.5, None]}}],
     )
-    found = outcomes.of(operation("compare", result))
+    found = results.of(operation("compare", result))
     assert found is not None
     assert found.tone == "warn"
     _, only, pairs = found.tables
@@ -126,7 +126,7 @@ def test_differences_are_shown_by_row() -> None:
 def test_jobs_are_shown_side_by_side() -> None:
     one = {"job": "a", "status": "running", "event_time_lag_ms": 1_500, "state_bytes": 1_240}
     result = compared(is_equal=True) | {"jobs": [one, {"job": "b"}]}
-    found = outcomes.of(operation("compare", result))
+    found = results.of(operation("compare", result))
     assert found is not None
     assert found.tables[-1].head == ("", "a (this job)", "b")
     rows = found.tables[-1].rows
@@ -137,14 +137,14 @@ def test_jobs_are_shown_side_by_side() -> None:
 
 def test_a_long_table_says_how_long_it_is() -> None:
     result = compared(is_equal=False, only_left=[{"carrier": str(n)} for n in range(1_000)])
-    found = outcomes.of(operation("compare", result))
+    found = results.of(operation("compare", result))
     assert found is not None
     assert found.tables[1].caption.endswith("the first 200 of 1,000")
     assert len(found.tables[1].rows) == 200
 
 
 def test_outputs_without_a_row_in_common_are_not_called_the_same() -> None:
-    found = outcomes.of(operation("compare", compared(is_equal=True, equal=0)))
+    found = results.of(operation("compare", compared(is_equal=True, equal=0)))
     assert found is not None
     assert (found.verdict, found.tone) == (
         "There is nothing yet that both jobs have written.",
@@ -154,7 +154,7 @@ def test_outputs_without_a_row_in_common_are_not_called_the_same() -> None:
 
 def test_columns_of_one_side_explain_why_outputs_differ() -> None:
     result = compared(is_equal=False, left=side(columns=["gate"]))
-    found = outcomes.of(operation("compare", result))
+    found = results.of(operation("compare", result))
     assert found is not None
     said = "Output of hourly: only this job has gate, so the outputs are not the same."
     assert said in found.sentences
@@ -186,7 +186,7 @@ def test_composed_types_are_said_as_types(text: str | None, said: str) -> None:
         "verdict": "kept",
         "states": [{"name": "x", "verdict": "kept", "stored": text}],
     }
-    found = outcomes.of(operation("preview", {"operators": [op]}, kind="restore"))
+    found = results.of(operation("preview", {"operators": [op]}, kind="restore"))
     assert found is not None
     assert found.tables[1].rows[0][3] == said
 
@@ -203,7 +203,7 @@ def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
         parallelism=3,
         parameters={"o": "/x", "password": "hunter2"},
     )
-    assert outcomes.as_form(asked, job) == {
+    assert results.as_form(asked, job) == {
         "target": "checkpoint:12",
         "parameters": {"o": "/x"},
         "withheld": ["password"],
@@ -213,7 +213,7 @@ def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
         "allow_non_restored_state": None,
     }
     upload = {"kind": "upload", "target": "", "artifact_digest": "d"}
-    found = outcomes.as_form(
+    found = results.as_form(
         operation("preview", {}, kind="restore", of="s3://b/sp", pipeline=upload), job
     )
     assert (found["pipeline_kind"], found["pipeline_target"]) == ("upload", "d")
@@ -224,7 +224,7 @@ def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
 
 
 def test_a_real_preview_of_a_restore_is_understood(tmp_path: Path) -> None:
-    found = outcomes.of(operation("preview", documents.restore(tmp_path), kind="restore"))
+    found = results.of(operation("preview", documents.restore(tmp_path), kind="restore"))
     assert found is not None
     assert (found.verdict, found.tone, found.sentences) == ("The restore would work.", "good", [])
     operators, states = found.tables
@@ -242,7 +242,7 @@ def test_a_real_preview_of_a_restore_is_understood(tmp_path: Path) -> None:
 
 
 def test_a_real_refusal_of_a_restore_is_told_in_its_own_words(tmp_path: Path) -> None:
-    found = outcomes.of(operation("preview", documents.refused_restore(tmp_path), kind="restore"))
+    found = results.of(operation("preview", documents.refused_restore(tmp_path), kind="restore"))
     assert found is not None
     assert (found.verdict, found.tone) == ("The restore would be refused.", "bad")
     assert found.sentences[0].startswith("The checkpoint holds state of late")
@@ -255,21 +255,21 @@ def test_a_real_preview_of_a_rollback_is_understood(tmp_path: Path) -> None:
     asked = operation(
         "preview", documents.rollback(tmp_path / "out"), kind="rollback", checkpoint=4
     )
-    found = outcomes.of(asked)
+    found = results.of(asked)
     assert found is not None
     said = "\n".join(found.sentences)
     assert "The job goes back to checkpoint 4" in said
     assert "175 records are read again" in said
     assert "2 files (4.7 MB) are taken back" in said
     assert found.tables[0].rows == [("Flights", "file a", "550", "400")]
-    assert not outcomes.confirmation(asked)["is_forward"]
+    assert not results.confirmation(asked)["is_forward"]
     forward = documents.rollback(tmp_path / "forward", to=6)
-    assert outcomes.confirmation(operation("preview", forward, kind="rollback"))["is_forward"]
+    assert results.confirmation(operation("preview", forward, kind="rollback"))["is_forward"]
 
 
 def test_a_real_comparison_is_understood(tmp_path: Path) -> None:
     same, other = (
-        outcomes.of(
+        results.of(
             operation(
                 "compare",
                 {"outputs": [documents.comparison(tmp_path / str(equal), is_equal=equal)]},
@@ -317,6 +317,6 @@ def test_what_succeeded_is_said_in_a_sentence(
         created_at=at,
         ended_at=at + timedelta(seconds=1.5),
     )
-    assert sentence in outcomes.said(row)
+    assert sentence in results.said(row)
     row.status = "failed"
-    assert outcomes.said(row) == ""
+    assert results.said(row) == ""

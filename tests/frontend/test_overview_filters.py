@@ -1,7 +1,7 @@
 import pytest
 from django.http import QueryDict
 
-from frontend.overview_filters import STATUSES, Group, Wanted
+from frontend.overview.filters import STATUSES, Group, Wanted
 from weir.protocol.lifecycle import JobStatus
 
 

@@ -1,6 +1,6 @@
 import re
 
-from frontend.overview_sparkline import HEIGHT, SHOWN, STEP, WIDTH, Point, draw
+from frontend.overview.sparkline import HEIGHT, SHOWN, STEP, WIDTH, Point, draw
 from weir.protocol.lifecycle import CheckpointStatus
 
 SLOW, QUICK = Point(1_000), Point(250)

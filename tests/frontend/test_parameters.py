@@ -1,6 +1,6 @@
 import pytest
 
-from frontend.parameters import whole_number
+from frontend.base.query_parameters import whole_number
 
 
 @pytest.mark.parametrize(

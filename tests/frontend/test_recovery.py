@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from controlplane import clock
-from frontend.recovery_rows import percent
+from frontend.attempts.rows import percent
 from jobs.models import Attempt, Job
 from tests.frontend import rows, rows_recovery
 from tests.frontend.reading import words

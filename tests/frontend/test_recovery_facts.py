@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from frontend import recovery_figures
-from frontend.recovery_facts import Deployment, outages, summary, takeover
+from frontend.attempts import figures
+from frontend.attempts.outages import Deployment, outages, summary, takeover
 from tests.frontend.plotly_figures import is_valid
 
 BEGUN = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -147,7 +147,7 @@ def test_a_job_that_never_ran_has_no_availability() -> None:
 
 def traces(**options: Any) -> dict[str, dict[str, Any]]:
     given = {"deployments": line(), "before": None, "now": at(400), "is_over": False} | options
-    figure = recovery_figures.recovery(**given)
+    figure = figures.recovery(**given)
     assert is_valid(figure)
     return {trace["name"]: trace for trace in figure["data"]}
 
@@ -182,16 +182,14 @@ def test_each_takeover_is_a_stack_of_its_parts() -> None:
 
 
 def test_without_a_takeover_the_timeline_has_all_the_room() -> None:
-    figure = recovery_figures.recovery(line()[:1], None, at(400), is_over=False)
+    figure = figures.recovery(line()[:1], None, at(400), is_over=False)
     assert figure["layout"]["yaxis"]["domain"] == [0, 1]
     assert "yaxis2" not in figure["layout"]
 
 
 def test_one_takeover_is_no_wider_than_one_of_many() -> None:
     def gap(deployments: list[Deployment]) -> float:
-        return recovery_figures.recovery(deployments, None, at(400), is_over=False)["layout"][
-            "bargap"
-        ]
+        return figures.recovery(deployments, None, at(400), is_over=False)["layout"]["bargap"]
 
     assert gap(line()[:2]) > 0.9
     many = [FAILED, *(replace(line()[1], number=number) for number in range(2, 20))]

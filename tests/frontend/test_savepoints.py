@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from checkpoints.models import Checkpoint
 from controlplane import clock
-from frontend import lineage_queries, lineage_rows
+from frontend.savepoints import tree_queries, tree_rows
 from jobs.models import Attempt, Job
 from tests.frontend import rows, rows_recovery
 from tests.frontend.reading import words
@@ -239,9 +239,9 @@ def eventful(job: Job) -> None:
     Checkpoint.objects.filter(number__in=(20, 70)).update(status=CheckpointStatus.COMPLETED)
 
 
-def tree(job: Job) -> lineage_rows.Tree:
+def tree(job: Job) -> tree_rows.Tree:
     job.refresh_from_db()
-    found = lineage_rows.of(job)
+    found = tree_rows.of(job)
     assert found is not None
     return found
 
@@ -320,7 +320,7 @@ def test_only_what_is_kept_can_be_gone_back_to(job: Job) -> None:
 
 
 def test_before_the_first_attempt_there_is_no_tree(viewer: Client) -> None:
-    assert lineage_rows.of(rows.job("new")) is None
+    assert tree_rows.of(rows.job("new")) is None
 
 
 def test_failed_checkpoints_are_not_counted(job: Job) -> None:
@@ -331,8 +331,8 @@ def test_failed_checkpoints_are_not_counted(job: Job) -> None:
 
 def test_what_completed_is_counted_in_each_span(job: Job) -> None:
     taken(job, 1, range(1, 31))
-    assert lineage_queries.count_in(job, [(1, 10), (11, 11), (21, 40)]) == [10, 1, 10]
-    assert lineage_queries.count_in(job, []) == []
+    assert tree_queries.count_in(job, [(1, 10), (11, 11), (21, 40)]) == [10, 1, 10]
+    assert tree_queries.count_in(job, []) == []
 
 
 def test_a_job_with_many_checkpoints_is_a_handful_of_rows(job: Job) -> None:
@@ -348,7 +348,7 @@ def test_a_gap_of_a_hundred_thousand_is_bounded_and_not_counted(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eventful(job)
-    monkeypatch.setattr(lineage_rows, "COUNTED_MAX", 30)
+    monkeypatch.setattr(tree_rows, "COUNTED_MAX", 30)
     Checkpoint.objects.filter(number__in=(5, 30)).update(status=CheckpointStatus.ABORTED)
     assert [text for text in told(job) if "more" in text] == [
         "18 more checkpoints",
@@ -364,7 +364,7 @@ def test_of_hundreds_of_rollbacks_the_newest_are_drawn(viewer: Client, job: Job)
         rows.attempt(driver, attempt, restored_checkpoint=20)
         taken(job, attempt, range(10 * attempt + 50, 10 * attempt + 55))
     items = tree(job).items
-    assert len(items) <= lineage_rows.ROWS_MAX + 1
+    assert len(items) <= tree_rows.ROWS_MAX + 1
     assert items[0].kind == "cut"
     assert int(items[0].text.split()[0]) > 400
     assert "newest" in items[-1].tags

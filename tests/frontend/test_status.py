@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from frontend import status
+import frontend
+from frontend.base import status
 from jobs.models import DriverStatus, OperationKind, OperationStatus
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
 
-CSS = Path(status.__file__).parent / "static/frontend/weir.css"
+CSS = Path(frontend.__file__).parent / "static/frontend/weir.css"
 
 
 @pytest.mark.parametrize(

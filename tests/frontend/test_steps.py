@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from frontend import consequences, steps
-from frontend.consequences import Known
-from frontend.steps import Acknowledged
+from frontend.operations import effects, steps
+from frontend.operations.effects import Known
+from frontend.operations.steps import Acknowledged
 from jobs.models import Operation
 
 
@@ -69,12 +69,12 @@ def test_how_far_a_savepoint_has_come_is_counted(acknowledged: Acknowledged, tex
 
 def test_what_will_happen_is_said_with_the_numbers_of_the_job() -> None:
     known = Known(job="flights", checkpoint=7, checkpoint_ms=212, state_bytes=1_240_000)
-    (how_much,) = [said for said in consequences.of("savepoint", known) if "newest" in said]
+    (how_much,) = [said for said in effects.of("savepoint", known) if "newest" in said]
     assert how_much == "Its newest checkpoint, 7, holds 1.24 MB and took 212 ms."
-    assert not [said for said in consequences.of("savepoint", Known(job="a")) if "newest" in said]
-    said = consequences.of("rescale", Known(job="flights", parallelism=2, down_ms=1_800))
+    assert not [said for said in effects.of("savepoint", Known(job="a")) if "newest" in said]
+    said = effects.of("rescale", Known(job="flights", parallelism=2, down_ms=1_800))
     assert said[0].endswith("It runs with 2 now.")
     assert "the last time that took 1.80 s." in said[2]
-    over = consequences.of("rescale", Known(job="flights", is_over=True))
+    over = effects.of("rescale", Known(job="flights", is_over=True))
     assert over[0] == "flights is taken up again from its newest completed checkpoint."
-    assert consequences.of("preview", known) == []
+    assert effects.of("preview", known) == []

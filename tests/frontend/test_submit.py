@@ -13,8 +13,8 @@ from pytest_django.fixtures import Settings
 from controlplane.accounts.models import Role
 from controlplane.audit.models import AuditEntry
 from controlplane.requests import body_bytes_max
-from frontend import submit_choices
-from frontend.submit_form import flattened
+from frontend.submit import choices
+from frontend.submit.form import flattened
 from jobs import uploads
 from jobs.models import Artifact, Job, Operation
 from tests.frontend import rows
@@ -280,9 +280,7 @@ def test_savepoints_that_can_be_restored_are_offered(operator: Client) -> None:
     rows.savepoint(job, "before-migration", 3)
     rows.savepoint(job, "failed", 4, status=CheckpointStatus.ABORTED)
     rows.savepoint(job, "not-yet", None)
-    assert [said for _, said in submit_choices.savepoints()] == [
-        f"before-migration of flights ({job.pk})"
-    ]
+    assert [said for _, said in choices.savepoints()] == [f"before-migration of flights ({job.pk})"]
     assert "savepoints/before-migration" in operator.get(PAGE).content.decode()
 
 
@@ -308,7 +306,7 @@ def test_scripts_are_found_without_following_links_out(tmp_path: Path) -> None:
     (root / "a.py").write_text("")
     (root / "__init__.py").write_text("")
     (root / "linked").symlink_to(outside)
-    assert submit_choices.scripts([root, tmp_path / "none"]) == ["a.py", "b/x.py"]
+    assert choices.scripts([root, tmp_path / "none"]) == ["a.py", "b/x.py"]
 
 
 def test_errors_of_a_body_are_flattened_to_their_fields() -> None:

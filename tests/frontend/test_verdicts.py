@@ -3,13 +3,13 @@
 from django.template.loader import render_to_string
 
 from checkpoints.verdict.result import Hop, LateChannel, Verdict
-from frontend import verdicts
+from frontend.base import verdict_cache
 
 BAD = "<script>alert(1)</script>"
 
 
 def rendered(verdict: Verdict) -> str:
-    return render_to_string("frontend/_verdict.html", {"verdict": verdicts.shown(verdict)})
+    return render_to_string("frontend/_verdict.html", {"verdict": verdict_cache.shown(verdict)})
 
 
 def test_a_calm_verdict_is_one_sentence() -> None:

@@ -11,8 +11,9 @@ from django.urls import reverse
 
 from controlplane import clock
 from controlplane.accounts.models import Role, User
-from frontend import graph, live
-from frontend.asking import QUESTIONS
+from frontend.confirm.views import QUESTIONS
+from frontend.graph import picture
+from frontend.job import snapshot
 from jobs.models import Job
 from tests.frontend import rows
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
@@ -212,7 +213,7 @@ def test_the_picture_shows_what_the_stream_would(viewer: Client, job: Job) -> No
     pending = rows.checkpoint(job, 13, status=CheckpointStatus.PENDING)
     rows.acknowledge_chain(pending, "flights", 0)
     page = viewer.get(f"/jobs/{job.pk}/").content.decode()
-    state = live.snapshot(job.pk)["graph"]
+    state = snapshot.snapshot(job.pk)["graph"]
     assert re.findall(r'data-chain="(\w+)" data-state="(\w+)"', page) == [
         (chain["uid"], chain["state"]) for chain in state["chains"]
     ]
@@ -220,7 +221,7 @@ def test_the_picture_shows_what_the_stream_would(viewer: Client, job: Job) -> No
         link["barrier"] for link in state["links"]
     ]
     width = float(re.search(r'class="fill" width="([\d.]+)"', page).group(1))
-    assert width == pytest.approx(state["chains"][0]["fraction"] * graph.WIDTH)
+    assert width == pytest.approx(state["chains"][0]["fraction"] * picture.WIDTH)
 
 
 def test_why_an_action_cannot_be_asked_for_stands_beside_it(operator: Client, job: Job) -> None:

@@ -1,0 +1,1 @@
+"""The pages about Weir itself: configuration, logs and the audit log."""

@@ -1,0 +1,197 @@
+"""Audit entries as the pages show them: filtered and paged as by the API, with links.
+
+The filters and the cursors are the API's own, so that a page and a program that read the log see
+the same rows, and a page costs the same wherever in the log it is.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+
+from checkpoints.models import Savepoint
+from controlplane.audit.api import AuditFilter
+from controlplane.audit.models import AuditEntry
+from controlplane.pagination import Cursor, CursorPagination
+from frontend.about import audit_changes
+from frontend.about.audit_changes import Change
+from jobs.models import Job
+
+SAVEPOINTS_CONSIDERED = 500  # Of a job: those that entries may be about.
+
+# What is recorded, in words; an action that is not here is shown by its own name.
+ACTIONS: Mapping[str, str] = {
+    "driver.lost": "Lost its driver",
+    "job.cancel": "Asked to cancel the job",
+    "job.checkpoint": "Asked for a checkpoint",
+    "job.compare": "Asked to compare outputs",
+    "job.fork": "Asked for a fork",
+    "job.kill": "Killed a process of the job",
+    "job.preview": "Asked for a preview",
+    "job.relaunch": "Requested the next driver",
+    "job.rescale": "Asked to rescale",
+    "job.restart": "Asked for a restart",
+    "job.rollback": "Asked to roll back",
+    "job.savepoint": "Asked for a savepoint",
+    "job.stop": "Asked to stop the job",
+    "job.submit": "Submitted the job",
+    "savepoint.delete": "Asked to delete the savepoint",
+    "savepoint.describe": "Described the savepoint",
+    "token.create": "Made a token",
+    "token.revoke": "Revoked the token",
+    "upload.store": "Uploaded a pipeline",
+    "user.close": "Closed the account",
+    "user.create": "Made an account",
+    "user.open": "Opened the account again",
+    "user.set_password": "Set the password",
+    "user.set_role": "Changed the role",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the log."""
+
+    at: datetime
+    actor: str
+    is_control_plane: bool
+    action: str  # As it is recorded, and filtered by.
+    text: str
+    target: str  # As it is recorded, and filtered by.
+    target_text: str
+    target_url: str  # Empty: there is no page of it.
+    changes: list[Change]
+    address: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A page of the log."""
+
+    entries: list[Entry]
+    older: str  # The query of the page after this one; empty: there is none.
+    newer: str
+    errors: Mapping[str, str]  # By filter: what is wrong with it. Nothing is shown then.
+    is_lost: bool  # The cursor was none of these filters; this is the first page.
+
+
+class _Ordering:
+    """What a page has to know of the view that it is of."""
+
+    orderings: ClassVar[Mapping[str, tuple[str, ...]]] = {"at": ("at", "id")}
+    default_ordering: ClassVar[str] = "-at"
+
+
+def page(request: HttpRequest, about: Job | None = None) -> Log:
+    """The page of the log that the request's query asks for. Two queries, three about a job.
+
+    Args:
+        about: Only what was done to this job and its savepoints.
+    """
+    rows = AuditEntry.objects.all() if about is None else _of_job(about)
+    wanted = AuditFilter(data=request.GET, queryset=rows)
+    if not wanted.is_valid():
+        said = {name: " ".join(errors) for name, errors in wanted.form.errors.items()}
+        return Log([], "", "", said, is_lost=False)
+    pages, is_lost = CursorPagination(), False
+    try:
+        found = pages.paginate_queryset(wanted.qs, Request(request), _Ordering())
+    except ValidationError:  # An old link, or one that somebody changed.
+        filters = request.GET.copy()
+        for name in ("cursor", "page_size", "ordering"):
+            filters.pop(name, None)
+        request.GET = filters
+        pages, is_lost = CursorPagination(), True
+        found = pages.paginate_queryset(wanted.qs, Request(request), _Ordering())
+    return Log(
+        _entries(found),
+        _query(request, pages.next),
+        _query(request, pages.previous),
+        {},
+        is_lost,
+    )
+
+
+def _of_job(job: Job) -> QuerySet[AuditEntry]:
+    savepoints = Savepoint.objects.filter(job=job).order_by("-created_at", "-id")
+    newest = savepoints.values_list("pk", flat=True)[:SAVEPOINTS_CONSIDERED]
+    targets = [f"job/{job.pk}", *(f"savepoint/{pk}" for pk in newest)]
+    return AuditEntry.objects.filter(Q(target__in=targets))
+
+
+def _query(request: HttpRequest, cursor: Cursor | None) -> str:
+    """The same filters with another place in the log."""
+    if cursor is None:
+        return ""
+    given = {k: v for k, v in request.GET.items() if k in AuditFilter.base_filters and v}
+    return "?" + urlencode(given | {"cursor": cursor.encode()})
+
+
+def _entries(rows: Iterable[AuditEntry]) -> list[Entry]:
+    found = list(rows)
+    known = _known({row.target for row in found})
+    return [
+        Entry(
+            at=row.at,
+            actor=row.actor_name,
+            # By name alone an account could pass for it.
+            is_control_plane=row.actor_id is None and row.actor_name == "control plane",
+            action=row.action,
+            text=ACTIONS.get(row.action, row.action),
+            target=row.target,
+            target_text=known[row.target].text if row.target in known else row.target,
+            target_url=known[row.target].url if row.target in known else "",
+            changes=audit_changes.of(_object(row.before), _object(row.after)),
+            address=row.address or "",
+            request_id=row.request_id,
+        )
+        for row in found
+    ]
+
+
+def _object(value: Any) -> Mapping[str, Any] | None:
+    return value if isinstance(value, Mapping) or value is None else {"value": value}
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is there of a target."""
+
+    text: str
+    url: str
+
+
+def _known(targets: Iterable[str]) -> dict[str, _Target]:
+    """The targets that have pages: jobs that are there, and savepoints, which their jobs show."""
+    jobs, savepoints = {}, {}
+    for target in targets:
+        kind, _, pk = target.partition("/")
+        if kind == "job":
+            jobs[pk] = target
+        elif kind == "savepoint" and (uuid := _uuid(pk)) is not None:
+            savepoints[uuid] = target
+    found = {
+        jobs[pk]: _Target(jobs[pk], reverse("job-page", args=[pk]))
+        for pk in Job.objects.filter(pk__in=jobs).order_by().values_list("pk", flat=True)
+    }
+    rows = Savepoint.objects.filter(pk__in=savepoints).order_by()
+    for pk, name, job_id in rows.values_list("pk", "name", "job_id"):
+        url = reverse("job-savepoints", args=[job_id])
+        found[savepoints[pk]] = _Target(f"savepoint {name} of {job_id}", url)
+    return found
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

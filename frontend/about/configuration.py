@@ -1,0 +1,326 @@
+"""What a job runs with, in groups: each setting's value, what it does, and where it is from. Pure.
+
+The control plane keeps what was submitted, and what the pipeline's settings came to; not which of
+them its code named. So a value is *submitted*, or the *pipeline's* where it is another one than the
+default, or the *default*; what belongs to the machine is the *server's*.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from controlplane.formatting import moment
+from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, RESTART, Words, slots
+from jobs import redaction
+from jobs.models import Driver, Job, Operator, PipelineKind
+from weir.config import (
+    ChannelConfig,
+    CheckpointConfig,
+    JobConfig,
+    RestartConfig,
+    RestartStrategyKind,
+)
+
+NOT_PLANNED = "not known until the pipeline has built its graph"
+
+
+class Source(StrEnum):
+    """Where a value is from."""
+
+    SUBMITTED = "submitted"
+    PIPELINE = "pipeline"
+    SERVER = "server"
+    DEFAULT = "default"
+    FACT = ""  # It is how it is: nobody chose it.
+
+
+SOURCE_HELP: Mapping[Source, str] = {
+    Source.SUBMITTED: "Given when the job was submitted, over what the pipeline says.",
+    Source.PIPELINE: "Set by the pipeline: it is another value than the default.",
+    Source.SERVER: "The control plane’s own, because the submission left it open.",
+    Source.DEFAULT: "Weir’s default.",
+    Source.FACT: "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One line: a value and what it means."""
+
+    label: str
+    value: str
+    help: str = ""
+    source: Source = Source.FACT
+    name: str = ""  # As the API and the pipeline's code have it.
+    at: datetime | None = None  # The value is a point in time.
+
+    @property
+    def source_help(self) -> str:
+        """What the source means."""
+        return SOURCE_HELP[self.source]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Settings that belong together."""
+
+    key: str  # Of its place on the page.
+    title: str
+    settings: list[Setting]
+    says: str = ""  # Of the group as a whole, or why it is empty.
+
+
+# Which settings a restart strategy goes by.
+_OF_STRATEGY: Mapping[RestartStrategyKind, tuple[str, ...]] = {
+    RestartStrategyKind.NONE: (),
+    RestartStrategyKind.FIXED_DELAY: ("attempts_max", "delay_ms"),
+    RestartStrategyKind.FAILURE_RATE: ("failures_max", "failure_interval_ms", "delay_ms"),
+    RestartStrategyKind.EXPONENTIAL_DELAY: (
+        "initial_backoff_ms",
+        "max_backoff_ms",
+        "backoff_multiplier",
+        "reset_after_ms",
+        "jitter",
+    ),
+}
+# What a submission can lay over the pipeline's settings; its options are called as the settings.
+_SUBMITTABLE = frozenset(
+    {"interval_ms", "mode", "parallelism", "allow_non_restored_state", "allow_pickled_state"}
+)
+
+
+def of(job: Job, driver: Driver | None, *, server_storage: str, server_master: str) -> list[Group]:
+    """All groups, in the order in which somebody asks for them; operators aside.
+
+    Args:
+        driver: The newest one.
+        server_storage: Where checkpoints go unless a submission says so.
+        server_master: Spark's, likewise.
+    """
+    return [
+        Group("pipeline", "Pipeline", list(_pipeline(job))),
+        _parameters(job),
+        Group(
+            "checkpointing",
+            "Checkpointing",
+            _settled(job, CHECKPOINTS, CheckpointConfig, job.checkpoint_config, without="storage"),
+            "" if job.checkpoint_config else _unplanned(job),
+        ),
+        Group(
+            "restart",
+            "Restart strategy",
+            list(_restart(job)),
+            "" if job.restart_config else _unplanned(job),
+        ),
+        Group("storage", "Storage", list(_storage(job, server_storage))),
+        Group(
+            "execution",
+            "Execution",
+            [
+                *_settled(job, JOB, JobConfig, job.settings, without="name"),
+                *_settled(job, CHANNELS, ChannelConfig, job.settings.get("channels")),
+            ],
+            "" if job.settings else _unplanned(job),
+        ),
+        _spark(job, driver, server_master),
+        Group("versions", "Versions", list(_versions(job)), "" if _known(job) else _unplanned(job)),
+    ]
+
+
+def _unplanned(job: Job) -> str:
+    return f"Of the pipeline’s own settings it is {NOT_PLANNED}."
+
+
+def _pipeline(job: Job) -> Iterator[Setting]:
+    match PipelineKind(job.pipeline_kind):
+        case PipelineKind.MODULE:
+            what = "A module that the drivers’ Python imports."
+        case PipelineKind.SCRIPT:
+            what = "A script below one of the server’s script roots."
+        case PipelineKind.UPLOAD:
+            what = "An uploaded script, kept by its content."
+    yield Setting("Runs", job.pipeline_target, what, name="pipeline.target")
+    if job.artifact_id is not None:
+        yield Setting(
+            "Digest", job.artifact_id, "SHA-256 of the script’s content.", name="pipeline.upload"
+        )
+    if job.planned_name:
+        yield Setting(JOB["name"].label, job.planned_name, JOB["name"].help, name="planned_name")
+    yield Setting("Submitted", moment(job.created_at), "When.", at=job.created_at)
+    by = job.created_by.get_username() if job.created_by else "the control plane"
+    yield Setting("Submitted by", by, "Whose account it was.")
+    yield Setting("Slots", slots(job.slot_count), "Each runs one subtask of every chain.")
+
+
+def _parameters(job: Job) -> Group:
+    given = job.options.get("parameters") or {}
+    says = (
+        "Given when the job was submitted. What the pipeline sets in its code is not told to the "
+        "control plane."
+        if given
+        else "None was given when the job was submitted."
+    )
+    return Group("parameters", "Parameters", list(_named(given)), says)
+
+
+def _named(given: Mapping[str, Any]) -> Iterator[Setting]:
+    """Values that have nothing but a name, secrets hidden."""
+    for name in sorted(given):
+        value = str(redaction.shown(name, given[name]))
+        is_hidden = value == redaction.HIDDEN
+        yield Setting(name, value, redaction.HIDDEN_HELP if is_hidden else "", Source.SUBMITTED)
+
+
+def _settled(
+    job: Job,
+    words: Mapping[str, Words],
+    config: type,
+    values: Mapping[str, Any] | None,
+    *,
+    without: str = "",
+) -> list[Setting]:
+    """What a config came to; before that, what of it was submitted."""
+    defaults = config()
+    known = {field.name for field in fields(config)}
+    found = []
+    for name, said in words.items():
+        if name == without or name not in known:
+            continue
+        submitted = job.options.get(name) if name in _SUBMITTABLE else None
+        if values is None or name not in values:
+            if submitted is not None:
+                found.append(_setting(name, said, submitted, Source.SUBMITTED))
+            continue
+        value = values[name]
+        if submitted is not None and submitted == value:
+            source = Source.SUBMITTED
+        else:
+            source = Source.DEFAULT if value == getattr(defaults, name) else Source.PIPELINE
+        found.append(_setting(name, said, value, source))
+    return found
+
+
+def _setting(name: str, words: Words, value: Any, source: Source) -> Setting:
+    text = words.none if value is None else words.write(value)
+    return Setting(words.label, text, words.help, source, name)
+
+
+def _restart(job: Job) -> Iterator[Setting]:
+    """The strategy with the settings that it goes by; the others say nothing about this job."""
+    if not job.restart_config:
+        return
+    chosen = job.restart_config.get("kind")
+    if chosen is not None:
+        kind, source = RestartStrategyKind(chosen), Source.PIPELINE
+    else:
+        is_on = bool((job.checkpoint_config or {}).get("interval_ms"))
+        kind = RestartStrategyKind.EXPONENTIAL_DELAY if is_on else RestartStrategyKind.NONE
+        source = Source.DEFAULT
+    why = "" if chosen is not None else " By default, by whether checkpoints are periodic."
+    words = RESTART["kind"]
+    yield Setting(words.label, words.write(kind.value), words.help + why, source, "kind")
+    wanted = {name: RESTART[name] for name in _OF_STRATEGY[kind]}
+    yield from _settled(job, wanted, RestartConfig, job.restart_config)
+
+
+def _storage(job: Job, server: str) -> Iterator[Setting]:
+    yield Setting(
+        "Checkpoints",
+        redaction.without_credentials(job.storage),
+        CHECKPOINTS["storage"].help,
+        Source.SERVER if job.storage == server else Source.SUBMITTED,
+        "storage",
+    )
+    if job.origin_uri:
+        whose = " It is this job’s own, to delete." if job.restore_claims else ""
+        yield Setting(
+            "Began with",
+            redaction.without_credentials(job.origin_uri),
+            f"The checkpoint or savepoint that it was first restored from.{whose}",
+            Source.SUBMITTED,
+            "origin_uri",
+        )
+    if job.restore_uri:
+        yield Setting(
+            "Next driver begins with",
+            redaction.without_credentials(job.restore_uri),
+            "Until a checkpoint has completed from there.",
+            name="restore_uri",
+        )
+
+
+def _spark(job: Job, driver: Driver | None, server_master: str) -> Group:
+    found = [
+        Setting(
+            "Master",
+            job.spark_master,
+            "Where Spark gets its executors.",
+            Source.SERVER if job.spark_master == server_master else Source.SUBMITTED,
+            "spark_master",
+        )
+    ]
+    if driver is not None and driver.spark_application:
+        found.append(
+            Setting("Application", driver.spark_application, "Spark’s id of the newest driver.")
+        )
+    if driver is not None and driver.launched_by:
+        found.append(
+            Setting("Launcher", driver.launched_by, "The host that started the newest driver.")
+        )
+    return Group("spark", "Spark", [*found, *_named(job.spark_conf)])
+
+
+def _known(job: Job) -> Mapping[str, Any]:
+    versions: Mapping[str, Any] = job.settings.get("versions") or {}
+    return versions
+
+
+def _versions(job: Job) -> Iterator[Setting]:
+    """Of the newest driver that built its graph; its slots have the same, or are refused."""
+    versions = _known(job)
+    for name, label in (("weir", "Weir"), ("python", "Python"), ("pyarrow", "PyArrow")):
+        if name in versions:
+            yield Setting(label, str(versions[name]), "On the newest driver and in all its slots.")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLine:
+    """One operator of the graph."""
+
+    uid: str
+    name: str
+    parallelism: int
+    max_parallelism: str
+    chain: str  # The uid of its chain's head; empty: its own.
+    kind: str
+    files: str
+
+
+def operators(rows: Sequence[Operator], settings: Mapping[str, Any]) -> list[OperatorLine]:
+    """The operators, those of a chain behind one another as ``rows`` are."""
+    of_job = settings.get("max_parallelism")
+    return [
+        OperatorLine(
+            uid=row.uid,
+            name=row.name,
+            parallelism=row.parallelism,
+            max_parallelism=f"{row.max_parallelism or of_job:,}"
+            if row.max_parallelism or of_job
+            else "derived",
+            chain="" if row.chain == row.uid else row.chain,
+            kind=", ".join(_kinds(row)),
+            files=redaction.without_credentials(row.files or ""),
+        )
+        for row in rows
+    ]
+
+
+def _kinds(row: Operator) -> Iterable[str]:
+    if row.is_source:
+        yield "source"
+    if row.is_keyed:
+        yield "keyed"
+    if row.is_sink:
+        yield "sink"

@@ -1,0 +1,163 @@
+"""What a job's drivers wrote: for operators, because a log holds whatever the pipeline printed."""
+
+from dataclasses import asdict
+from typing import Any
+
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, JsonResponse
+from django.urls import path, reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from controlplane.accounts.models import Role
+from controlplane.formatting import size
+from frontend.about import log_tail
+from frontend.about.log_tail import Part
+from frontend.base import pages, status
+from frontend.base.access import role_required
+from frontend.base.query_parameters import BIGINT_MAX, PAGE_MAX, whole_number
+from frontend.base.texts import headline
+from jobs import driver_files
+from jobs.models import Driver, DriverStatus, Job
+
+DRIVERS_SHOWN = 50  # The newest; those before them are found by their address.
+
+
+@never_cache
+@require_GET
+@role_required(Role.OPERATOR)
+def logs(request: HttpRequest, job_id: str) -> HttpResponse:
+    """The end of the newest driver's log: ``?driver=`` another one's, ``?end=`` what was before a
+    place, ``?from=`` what came after one.
+    """
+    job = pages.job_or_404(job_id)
+    drivers = list(Driver.objects.filter(job=job).order_by("-number")[: DRIVERS_SHOWN + 1])
+    chosen = _chosen(request, job, drivers)
+    part, why_not = _read(request, chosen) if chosen is not None else (None, "")
+    context = {
+        "drivers": [_driver(driver, chosen) for driver in drivers[:DRIVERS_SHOWN]],
+        "has_more_drivers": len(drivers) > DRIVERS_SHOWN,
+        "chosen": chosen and _driver(chosen, chosen),
+        "part": part,
+        "why_not": why_not,
+        "is_end": part is not None and not part.has_later,
+        "where": part and _where(part),
+        "data_url": chosen and reverse("job-logs-data", args=[job.pk, chosen.number]),
+        "download_url": chosen and reverse("job-logs-download", args=[job.pk, chosen.number]),
+    }
+    return pages.job_page(request, "frontend/logs.html", job, "job-logs", context)
+
+
+@never_cache
+@require_GET
+@role_required(Role.OPERATOR)
+def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
+    """What a driver wrote from ``?from=`` on, as JSON: whole lines, and where to go on."""
+    driver = _driver_or_404(pages.job_or_404(job_id), number)
+    try:
+        part = log_tail.after(driver_files.log_path(driver), _offset(request, "from") or 0)
+    except OSError:
+        return JsonResponse({"detail": _why_not(driver)}, status=404)
+    newest = Driver.objects.filter(job=driver.job_id).order_by("-number").first()
+    return JsonResponse(
+        {
+            "lines": [asdict(line) for line in part.lines],
+            "unfinished": part.unfinished,
+            "next": part.next_offset,
+            "has_later": part.has_later,
+            "is_rotated": part.is_rotated,
+            "where": f"followed to {size(part.end)}",
+            "status": status.of_driver(driver.status, is_silent=False),
+            "newest": newest.number if newest is not None else number,
+        }
+    )
+
+
+@never_cache
+@require_GET
+@role_required(Role.OPERATOR)
+def download(request: HttpRequest, job_id: str, number: int) -> FileResponse:
+    """The whole log, as it is."""
+    driver = _driver_or_404(pages.job_or_404(job_id), number)
+    try:
+        file = driver_files.log_path(driver).open("rb")
+    except OSError as error:
+        raise Http404(_why_not(driver)) from error
+    return FileResponse(
+        file,
+        as_attachment=True,
+        filename=f"{driver.job_id}-driver-{driver.number}.log",
+        content_type="text/plain; charset=utf-8",
+    )
+
+
+def _chosen(request: HttpRequest, job: Job, drivers: list[Driver]) -> Driver | None:
+    """The driver that the address names, else the newest one; None where there is none yet."""
+    given = request.GET.get("driver", "")
+    if not given:
+        return drivers[0] if drivers else None
+    number = whole_number(given, PAGE_MAX) or 0
+    known = next((driver for driver in drivers if driver.number == number), None)
+    return known or _driver_or_404(job, number)
+
+
+def _driver_or_404(job: Job, number: int) -> Driver:
+    driver = Driver.objects.filter(job=job, number=min(number, 2**31 - 1)).first()
+    if driver is None:
+        raise Http404(f"Job {job.pk} has no driver {number}.")
+    return driver
+
+
+def _read(request: HttpRequest, driver: Driver) -> tuple[Part | None, str]:
+    """The part of the log that the address asks for, or why there is none."""
+    log = driver_files.log_path(driver)
+    try:
+        if (begin := _offset(request, "from")) is not None:
+            return log_tail.after(log, begin), ""
+        return log_tail.before(log, _offset(request, "end")), ""
+    except OSError:
+        return None, _why_not(driver)
+
+
+def _offset(request: HttpRequest, name: str) -> int | None:
+    given = whole_number(request.GET.get(name), 10**19 - 1)
+    return None if given is None else min(given, BIGINT_MAX)  # None: a log's page is its end.
+
+
+def _why_not(driver: Driver) -> str:
+    """Why a driver's log cannot be read here, and what to do."""
+    if driver.status == DriverStatus.REQUESTED:
+        return "It has not been launched yet: its log begins when a launcher takes it."
+    on = f" Its launcher ran on {driver.launched_by}." if driver.launched_by else ""
+    return (
+        f"There is no log of it on this server.{on} It was deleted or rotated away, or launcher "
+        "and server do not share the directory of drivers (WEIR_DRIVERS)."
+    )
+
+
+def _where(part: Part) -> str:
+    """Which part of the log it is."""
+    if part.size == 0:
+        return "empty"
+    if part.offset == 0 and not part.has_later:
+        return f"all of it: {size(part.size)}"
+    return f"{size(part.end - part.offset)} up to {size(part.end)} of {size(part.size)}"
+
+
+def _driver(driver: Driver, chosen: Driver | None) -> dict[str, Any]:
+    return {
+        "number": driver.number,
+        "url": f"?driver={driver.number}",
+        "is_chosen": chosen is not None and driver.number == chosen.number,
+        "status": status.of_driver(driver.status, is_silent=False),
+        "created_at": driver.created_at,
+        "ended_at": driver.ended_at,
+        "host": driver.launched_by,
+        "why": headline(driver.cause),
+    }
+
+
+urlpatterns = [
+    path(f"{pages.OF_JOB}/logs/", logs, name="job-logs"),
+    path(f"{pages.OF_JOB}/logs/<int:number>/data", logs_data, name="job-logs-data"),
+    path(f"{pages.OF_JOB}/logs/<int:number>/download", download, name="job-logs-download"),
+]

@@ -1,0 +1,42 @@
+"""What a job was given: its configuration. Its drivers' logs and its audit log are pages beside."""
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from controlplane.accounts.models import Role
+from frontend.about import audit_views, configuration, logs
+from frontend.base import pages
+from frontend.base.access import role_required
+from frontend.job import queries
+from jobs.models import Job
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def job_configuration(request: HttpRequest, job_id: str) -> HttpResponse:
+    """What the job runs with. Three queries."""
+    rows = Job.objects.select_related("created_by").defer("restart_state")
+    job = rows.filter(pk=job_id).first()
+    if job is None:
+        raise Http404(f"There is no job {job_id!r}.")
+    context = {
+        "groups": configuration.of(
+            job,
+            queries.newest_driver(job.pk),
+            server_storage=str(settings.WEIR_CHECKPOINT_ROOT),
+            server_master=settings.WEIR_SPARK_MASTER,
+        ),
+        "operators": configuration.operators(queries.operators(job.pk), job.settings),
+    }
+    return pages.job_page(request, "frontend/configuration.html", job, "job-configuration", context)
+
+
+urlpatterns = [
+    path(f"{pages.OF_JOB}/configuration/", job_configuration, name="job-configuration"),
+    *logs.urlpatterns,
+    *audit_views.urlpatterns,
+]

@@ -1,0 +1,258 @@
+"""A job's attempts as its recovery page gets them: one page of them, and how it went in all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+
+from checkpoints.models import Checkpoint
+from controlplane.formatting import (
+    NOTHING,
+    duration,
+    iso,
+    milliseconds_between,
+    moment,
+    number,
+    plural,
+    rough_duration,
+    size,
+)
+from frontend.attempts.outages import Deployment, Summary, Takeover, summary, takeover
+from frontend.base.status import Label
+from frontend.base.texts import has_more, headline, tail
+from jobs.models import Attempt, Job
+
+PER_PAGE = 25
+CONSIDERED_MAX = 1_000  # Attempts that the summary speaks of; the newest.
+
+Json = dict[str, Any]
+
+_ENDS: Mapping[str, Label] = {
+    "failed": Label("Failed", "bad", "It ended with a failure."),
+    "finished": Label("Finished", "done", "All input was processed and committed."),
+    "canceled": Label("Ended", "idle", "Somebody wanted it to end."),
+}
+_RUNS = Label("Running", "good", "All its subtasks run.")
+_DEPLOYS = Label("Deploying", "busy", "Its subtasks are deployed and get their state back.")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One page of a job's attempts, newest first, and the one before the oldest of them."""
+
+    attempts: Sequence[Attempt]
+    before: Attempt | None
+    page: int  # The first is 1.
+    pages: int
+    count: int  # Attempts of the job in all.
+
+    @property
+    def deployments(self) -> list[Deployment]:
+        """Those of the page, oldest first."""
+        return [Deployment.of(row) for row in reversed(self.attempts)]
+
+    @property
+    def newest(self) -> str:
+        """Its number, of the page."""
+        return number(self.attempts[0].number) if self.attempts else NOTHING
+
+    @property
+    def oldest(self) -> str:
+        """Its number, of the page."""
+        return number(self.attempts[-1].number) if self.attempts else NOTHING
+
+    @property
+    def earlier(self) -> Deployment | None:
+        """The one before them."""
+        return None if self.before is None else Deployment.of(self.before)
+
+
+def page_of(job: Job, attempt: int) -> int:
+    """On which page an attempt is."""
+    return Attempt.objects.filter(job=job, number__gt=attempt).count() // PER_PAGE + 1
+
+
+def shown(job: Job, page: int) -> Shown:
+    """A page of attempts; the nearest one where there is no such page. Two queries."""
+    rows = Attempt.objects.filter(job=job).select_related("driver").order_by("-number")
+    count = rows.count()
+    pages = max(1, -(-count // PER_PAGE))
+    page = min(max(page, 1), pages)
+    first = (page - 1) * PER_PAGE
+    found = list(rows[first : first + PER_PAGE + 1])
+    before = found[PER_PAGE] if len(found) > PER_PAGE else None
+    return Shown(found[:PER_PAGE], before, page, pages, count)
+
+
+def of(job: Job, page: Shown, now: datetime) -> Json:
+    """The page's value. Three queries, whatever the number of attempts."""
+    earlier = [*page.attempts[1:], page.before][: len(page.attempts)]
+    kept = _own_checkpoints(job, page.attempts)
+    return {
+        "now": iso(now),
+        "is_over": job.is_over,
+        "summary": _tiles(_summary(job, now), page.count),
+        "takeovers": "shown" if any(earlier) else "none",
+        "considered": _considered(page.count),
+        "attempts": [
+            _attempt(job, row, last, kept, now)
+            for row, last in zip(page.attempts, earlier, strict=True)
+        ],
+    }
+
+
+def _own_checkpoints(job: Job, attempts: Sequence[Attempt]) -> set[int]:
+    """Which of the restored checkpoints are the job's own; a fork begins with another's."""
+    numbers = {row.restored_checkpoint for row in attempts} - {None}
+    if not numbers:
+        return set()
+    rows = Checkpoint.objects.filter(job=job, number__in=numbers)
+    return set(rows.values_list("number", flat=True))
+
+
+def _summary(job: Job, now: datetime) -> Summary:
+    newest = Attempt.objects.filter(job=job).select_related("driver").order_by("-number")
+    # Without the texts: a traceback may be long.
+    rows = list(newest.defer("cause", "recovery_cause")[:CONSIDERED_MAX])
+    found = [Deployment.of(row) for row in reversed(rows)]
+    return summary(found, now, is_over=job.is_over)
+
+
+def _considered(count: int) -> str:
+    return f"Of the newest {number(CONSIDERED_MAX)} attempts." if count > CONSIDERED_MAX else ""
+
+
+def _tiles(found: Summary, count: int) -> list[Json]:
+    """The figures above the timeline: each with what it means in the field's words."""
+    failed = plural(found.failures, "failure")
+    planned = f", {number(found.planned)} planned" if found.planned else ""
+    return [
+        _tile(
+            "Availability",
+            NOTHING if found.availability is None else percent(found.availability),
+            "since" if found.since else "it has not run yet",
+            "Time up, of the time that the job was up or down; while it was over it was neither.",
+            found.since,
+        ),
+        _tile(
+            "Down in all",
+            duration(found.down_ms),
+            f"{failed}{planned}",
+            "From the end of an attempt until the next one ran. Planned: a rollback, rescale or "
+            "restart that somebody asked for.",
+        ),
+        _tile(
+            "Time to recover",
+            duration(found.recovery_p50_ms),
+            f"half took that or less, the longest {duration(found.recovery_max_ms)}"
+            if found.recovery_max_ms is not None
+            else "it never had to",
+            "Median of the times it was down after a failure that it recovered from.",
+        ),
+        _tile(
+            "Mean time between failures",
+            NOTHING
+            if found.between_failures_ms is None
+            else rough_duration(found.between_failures_ms),
+            f"up for {rough_duration(found.up_ms)} in {plural(count, 'attempt')}",
+            "Time up, divided by the number of failures.",
+        ),
+    ]
+
+
+def _tile(name: str, value: str, more: str, title: str, at: datetime | None = None) -> Json:
+    """One figure; ``at`` is a point in time that ends what is said below it."""
+    when = {"at": iso(at) or "", "at_text": moment(at) if at else ""}
+    return {"name": name, "value": value, "more": more, "title": title, **when}
+
+
+def percent(share: float) -> str:
+    """A share as text, with as many digits as tell it from all: ``"99.98 %"``."""
+    if share >= 1:
+        return "100 %"
+    for digits in (1, 2, 3, 4):
+        text = f"{share * 100:.{digits}f}"
+        if float(text) < 100:
+            return f"{text} %"
+    return ">99.9999 %"
+
+
+def _attempt(job: Job, row: Attempt, last: Attempt | None, kept: set[int], now: datetime) -> Json:
+    it = Deployment.of(row)
+    took = takeover(it, None if last is None else Deployment.of(last))
+    end = _ENDS.get(row.end) or (_RUNS if row.running_at else _DEPLOYS)
+    cause = row.cause
+    ran = milliseconds_between(row.running_at, row.ended_at or now)
+    return {
+        "key": str(row.number),
+        "number": number(row.number),
+        "anchor": f"attempt-{row.number}",
+        "driver": number(row.driver.number),
+        "driver_is_new": "new driver" if took is not None and took.is_driver_new else "",
+        "at": iso(row.started_at),
+        "at_text": moment(row.started_at),
+        "end": {"text": end.text, "tone": end.tone, "help": end.help},
+        "ran": NOTHING if ran is None else rough_duration(ran),
+        "since": iso(row.running_at) if row.ended_at is None else None,
+        "cause": headline(cause),
+        "text": tail(cause),
+        "has_more": has_more(cause),
+        "why": _why(row, last, took),
+        "down": _down(took),
+        "down_title": _down_title(took),
+        "takeover": "none" if took is None else "shown",
+        "delay": duration(took.delay_ms) if took else NOTHING,
+        "redeploy": duration(took.redeploy_ms) if took else NOTHING,
+        "restore": duration(took.restore_ms) if took else NOTHING,
+        "catch_up": duration(row.catch_up_ms),
+        "replayed": number(row.replayed_records),
+        "restored_bytes": "" if row.restored_bytes is None else size(row.restored_bytes),
+        **_restored(job, row, kept),
+    }
+
+
+def _why(row: Attempt, last: Attempt | None, took: Takeover | None) -> str:
+    """Why there is this attempt, in a sentence."""
+    if last is None or took is None:
+        return "The first attempt." if row.number == 1 else ""
+    if took.was_over:
+        return "The job was over, and was taken up again."
+    if took.is_planned:
+        return f"Took over as asked: {headline(last.cause) or 'attempt was ended'}."
+    # The cause stands beside the attempt that failed; of some only their successor knows it.
+    cause = "" if last.cause else headline(row.recovery_cause)
+    return f"Took over after attempt {last.number:,} failed{f': {cause}' if cause else ''}."
+
+
+def _down(took: Takeover | None) -> str:
+    if took is None:
+        return NOTHING
+    return "was over" if took.was_over else duration(took.down_ms)
+
+
+def _down_title(took: Takeover | None) -> str:
+    if took is None:
+        return ""
+    if took.was_over:
+        return "The job had finished or been cancelled: it was not down, but over."
+    return (
+        f"Detection and delay {duration(took.delay_ms)}, redeploy {duration(took.redeploy_ms)}, "
+        f"restore {duration(took.restore_ms)}"
+    )
+
+
+def _restored(job: Job, row: Attempt, kept: set[int]) -> Json:
+    which = row.restored_checkpoint
+    if which is None:
+        return {"restored": "the beginning", "restored_url": "", "restored_of": ""}
+    of, owner = "", job.pk
+    if which not in kept and job.origin_id is not None:
+        of, owner = f"of {job.origin_id}", job.origin_id
+    is_known = which in kept or bool(of)
+    return {
+        "restored": f"checkpoint {which:,}",
+        "restored_url": reverse("checkpoint-page", args=[owner, which]) if is_known else "",
+        "restored_of": of,
+    }

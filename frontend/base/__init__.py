@@ -1,0 +1,1 @@
+"""The base of all pages: access, addresses, words for statuses, warnings, cached verdicts."""

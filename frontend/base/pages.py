@@ -1,0 +1,82 @@
+"""What every page of a job needs: the job, its head with the tabs, and who may act on it."""
+
+import uuid
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import register_converter, reverse
+
+from controlplane.accounts.models import Role
+from controlplane.converters import JobId
+from frontend.base import status
+from frontend.base.access import may
+from jobs.models import Job
+
+register_converter(JobId, "page_job")
+
+OF_JOB = "jobs/<page_job:job_id>"  # Where a job's pages begin.
+
+
+class Tab(NamedTuple):
+    """One page of a job."""
+
+    name: str  # Of its address as well.
+    text: str
+    role: Role = Role.VIEWER  # Others do not see it.
+
+
+TABS = (
+    Tab("job-page", "Overview"),
+    Tab("job-checkpoints", "Checkpoints"),
+    Tab("job-savepoints", "Savepoints"),
+    Tab("job-recovery", "Recovery"),
+    Tab("job-configuration", "Configuration"),
+    Tab("job-logs", "Logs", Role.OPERATOR),
+    Tab("job-audit", "Audit", Role.ADMIN),
+)
+
+
+def job_or_404(job_id: str) -> Job:
+    """The job without its large columns.
+
+    Raises:
+        Http404: There is none.
+    """
+    rows: QuerySet[Job] = Job.objects.select_related("created_by")
+    job = rows.defer("options", "spark_conf", "restart_state").filter(pk=job_id).first()
+    if job is None:
+        raise Http404(f"There is no job {job_id!r}.")
+    return job
+
+
+def head(request: HttpRequest, job: Job, tab: str) -> dict[str, Any]:
+    """What ``frontend/job_base.html`` shows above each page of a job; ``tab`` is its address."""
+    return {
+        "job": job,
+        "job_status": status.of_job(job.status),
+        "tabs": [
+            {"text": t.text, "url": reverse(t.name, args=[job.pk]), "is_current": t.name == tab}
+            for t in TABS
+            if may(request.user, t.role)
+        ],
+        "may_operate": may_operate(request),
+    }
+
+
+def job_page(
+    request: HttpRequest, template: str, job: Job, tab: str, context: dict[str, Any]
+) -> HttpResponse:
+    """One of a job's pages, below its head."""
+    return render(request, template, head(request, job, tab) | context)
+
+
+def may_operate(request: HttpRequest) -> bool:
+    """Whether whoever asks may act on jobs."""
+    return may(request.user, Role.OPERATOR)
+
+
+def new_key() -> str:
+    """A key for a form: sending the same form twice asks once."""
+    return f"page-{uuid.uuid4()}"

@@ -1,0 +1,1 @@
+"""The pages of a checkpoint: barrier progress, alignment, sizes, manifest and positions."""

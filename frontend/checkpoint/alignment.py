@@ -1,0 +1,187 @@
+"""How the channels of one checkpoint delivered its barrier: first by operators, then by subtask.
+
+Of pairs of operators the most is shown, and what 95 % of the receiving subtasks kept to. Of one
+input (a *gate* in each receiving subtask) the slowest subtasks are shown with all of their
+channels. Where there are few channels all of them are shown at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from checkpoints.models import Checkpoint
+from controlplane.formatting import duration, plural, size
+from frontend.base.alignment import Channel
+from frontend.base.query_parameters import whole_number
+from frontend.checkpoint import figures, queries
+from frontend.checkpoint.queries import GateSpan, Input
+from frontend.job.figures import Figure
+
+CHANNELS_TOGETHER_MAX = 600  # Up to here all of them are one picture.
+GATES_TOGETHER_MAX = 60
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an address asks for."""
+
+    base: str
+    receiver: str = ""  # Empty: by pair of operators.
+    gate: int = 0
+    by_blocked: bool = False
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, str], base: str) -> "Wanted":
+        """From ``?receiver=``, ``?gate=`` and ``?by=``."""
+        return cls(
+            base,
+            parameters.get("receiver", "").replace("\0", ""),
+            whole_number(parameters.get("gate"), 99_999) or 0,
+            parameters.get("by") == "blocked",
+        )
+
+    def address(self, **changes: object) -> str:
+        """The same section with something else."""
+        return f"{self.base}{self.query(**changes)}"
+
+    def query(self, **changes: object) -> str:
+        """What comes behind an address of the same."""
+        given = {
+            "receiver": self.receiver,
+            "gate": self.gate or "",
+            "by": "blocked" if self.by_blocked else "",
+        } | changes
+        query = urlencode({name: value for name, value in given.items() if value})
+        return f"?{query}" if query else ""
+
+
+def of(checkpoint: Checkpoint, wanted: Wanted, figure_url: str) -> Json:
+    """The section as JSON."""
+    shared = {
+        "unknown": "",
+        "is_empty": False,
+        "pairs": [],
+        "chosen": "",
+        "channels": [],
+        "cut": "",
+        "back": wanted.address(receiver="", gate=""),
+        "by": _by(wanted),
+        "by_blocked": wanted.by_blocked,
+        "figure": f"{figure_url}{wanted.query()}",
+    }
+    if wanted.receiver:
+        chosen = queries.gate_input(checkpoint, wanted.receiver, wanted.gate)
+        if chosen is None:
+            return shared | {"unknown": wanted.receiver}
+        rows = shown_rows(chosen)
+        return shared | {
+            "chosen": f"{figures.sender_of(chosen.first_sender)} → "
+            f"{figures.input_name(chosen.receiver, chosen.gate, chosen.inputs)}",
+            # Rows are left out of the picture, never silently.
+            "cut": f"The picture shows {rows:,} of {chosen.gates:,} receiving subtasks."
+            if rows < chosen.gates
+            else "",
+            **_channels(checkpoint, wanted, chosen.gates * chosen.senders),
+        }
+    spans = queries.gate_spans(checkpoint)
+    total = sum(span.channels for span in spans)
+    return (
+        shared
+        | {"is_empty": not spans, "pairs": [_pair(span, spans, wanted) for span in spans]}
+        | (_channels(checkpoint, wanted, total) if is_small(spans) else {})
+    )
+
+
+def _channels(checkpoint: Checkpoint, wanted: Wanted, total: int) -> Json:
+    rows = queries.slowest_channels(
+        checkpoint, wanted.receiver, wanted.gate, by_blocked=wanted.by_blocked
+    )
+    caption = plural(total, "channel")
+    if len(rows) < total:
+        caption = f"The {len(rows):,} slowest of {caption}"
+    return {"channels": [_channel(row) for row in rows], "caption": caption}
+
+
+def _by(wanted: Wanted) -> list[Json]:
+    return [
+        {
+            "text": text,
+            "help": means,
+            "url": wanted.address(by=by),
+            "is_current": (by == "blocked") == wanted.by_blocked,
+        }
+        for by, text, means in (
+            ("", "Barrier after the first", "How long after a subtask's first barrier it came"),
+            ("blocked", "Time blocked", "How long a channel stood still until the last barrier"),
+        )
+    ]
+
+
+def figure(checkpoint: Checkpoint, wanted: Wanted) -> Figure:
+    """The section's heat map."""
+    at_most = GATES_TOGETHER_MAX
+    if wanted.receiver:
+        chosen = queries.gate_input(checkpoint, wanted.receiver, wanted.gate)
+        at_most = 0 if chosen is None else shown_rows(chosen)
+    else:
+        spans = queries.gate_spans(checkpoint)
+        if not is_small(spans):
+            links = {
+                _receiver(span, spans): wanted.address(receiver=span.receiver, gate=span.gate or "")
+                for span in spans
+            }
+            names = [_receiver(span, spans) for span in spans]
+            return figures.pair_map(spans, names, links, by_blocked=wanted.by_blocked)
+    gates = queries.gates(
+        checkpoint, wanted.receiver, wanted.gate, by_blocked=wanted.by_blocked, at_most=at_most
+    )
+    return figures.channel_map(gates, by_blocked=wanted.by_blocked)
+
+
+def is_small(spans: list[GateSpan]) -> bool:
+    """Whether all channels fit into one picture."""
+    channels, gates = sum(span.channels for span in spans), sum(span.gates for span in spans)
+    return channels <= CHANNELS_TOGETHER_MAX and gates <= GATES_TOGETHER_MAX
+
+
+def shown_rows(chosen: Input) -> int:
+    """How many receiving subtasks the heat map of an input shows."""
+    return min(chosen.gates, figures.heat_rows(chosen.senders))
+
+
+def _receiver(span: GateSpan, spans: list[GateSpan]) -> str:
+    inputs = len({other.gate for other in spans if other.receiver == span.receiver})
+    return figures.input_name(span.receiver, span.gate, inputs)
+
+
+def _pair(span: GateSpan, spans: list[GateSpan], wanted: Wanted) -> Json:
+    return {
+        "sender": figures.sender_of(span.first_sender),
+        "receiver": _receiver(span, spans),
+        "url": wanted.address(receiver=span.receiver, gate=span.gate or ""),
+        "channels": f"{span.channels:,}",
+        "most_arrived": _arrival(span.most_arrived_ms),
+        "p95_arrived": _arrival(span.p95_arrived_ms),
+        "most_blocked": duration(span.most_blocked_ms),
+        "p95_blocked": duration(span.p95_blocked_ms),
+        "slowest": f"{span.receiver}-{span.slowest}" if span.most_arrived_ms else "",
+    }
+
+
+def _arrival(ms: float | None) -> str:
+    return "all had ended" if ms is None else duration(ms)
+
+
+def _channel(channel: Channel) -> Json:
+    return {
+        "sender": channel.sender,
+        "receiver": channel.receiver,
+        "arrived": "its sender had ended"
+        if channel.arrived_ms is None
+        else duration(channel.arrived_ms),
+        "blocked": duration(channel.blocked_ms),
+        "during": size(channel.bytes_during),
+    }

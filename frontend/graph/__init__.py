@@ -1,0 +1,1 @@
+"""The picture of the operator graph: layout, state and SVG."""

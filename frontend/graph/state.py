@@ -1,0 +1,450 @@
+"""What the graph's picture shows of a moment: where the barrier stands, and how busy everybody is.
+
+A pure function of rows. One entry per chain and per edge, however many subtasks there are: those
+that hold a checkpoint up are named, the others are counted. What is known of a barrier comes from
+two things only: an acknowledgement (all barriers of that subtask have come, and its own are sent),
+and an alignment that a subtask reports while it waits (which barriers have come so far).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from checkpoints.models import Checkpoint
+from controlplane.formatting import duration, event_time, iso, listed, plural, rough_duration, size
+from frontend.graph.picture import Chain, Graph, Link
+from weir.protocol.lifecycle import CheckpointStatus
+
+MISSING_NAMED = 6  # Per chain; the rest is counted.
+STALE_MS = 15_000.0  # Measurements come every second or so.
+BACK_PRESSURE_SHOWN = 0.05
+SKEW_SHOWN = 0.25  # The busiest subtask is so much busier than their mean.
+NAME_CHARACTERS = 17  # What fits between two boxes.
+CLOCKS_APART_MS = 24 * 3_600_000.0  # Event time further from now is that of a replay.
+
+Json = dict[str, Any]
+
+
+class Barrier(StrEnum):
+    """Where the barrier stands on an edge."""
+
+    NONE = ""  # No checkpoint, or nothing is known of it any more.
+    NOT_SENT = "not-sent"
+    ON_ITS_WAY = "on-its-way"
+    ALIGNING = "aligning"
+    THROUGH = "through"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a chain's subtasks did during the last seconds.
+
+    Units: per second, over all of them; ``busy``, ``back_pressured`` and ``idle`` are their mean
+    shares of the time, 0 to 1.
+    """
+
+    measured_at: datetime
+    records_in: float
+    records_out: float
+    bytes_in: float
+    bytes_out: float
+    busy: float
+    back_pressured: float
+    idle: float
+    busiest: int  # Index of the busiest subtask, and its share.
+    busiest_busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSubtasks:
+    """How the subtasks of one chain stand."""
+
+    total: int
+    running: int
+    finished: frozenset[int]  # They take part in no checkpoint any more.
+    load: Load | None = None
+    watermark_ms: int | None = None  # The least of them.
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingGate:
+    """One input gate of a subtask that aligns; sequences have one entry per channel."""
+
+    gate: int
+    upstream: Sequence[str]
+    has_come: Sequence[bool]  # Also of channels that ended: they bring no barrier.
+
+    @property
+    def missing(self) -> list[str]:
+        """The senders whose barriers have not come."""
+        pairs = zip(self.upstream, self.has_come, strict=True)
+        return [sender for sender, has_come in pairs if not has_come]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A subtask that waits for barriers of the checkpoint that is shown."""
+
+    chain: str
+    index: int
+    since_ms: float  # Wall clock; when its first barrier came.
+    gates: Sequence[WaitingGate]
+
+    @property
+    def name(self) -> str:
+        """As subtasks are called everywhere."""
+        return f"{self.chain}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A subtask whose loop has been in one call for too long."""
+
+    chain: str
+    index: int
+    since_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The channel that holds, or held, the barrier back."""
+
+    link: int  # Position of its edge.
+    sender: str
+    receiver: str
+    since_ms: float | None  # It still does, since then (wall clock).
+    took: str = ""  # It did for so long.
+    text: str = ""  # What its barrier did.
+    tone: str = "warn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """All that the state is made of."""
+
+    now: datetime
+    checkpoint: Checkpoint | None = None  # Whose barriers are shown.
+    chains: Mapping[str, ChainSubtasks]
+    acknowledged: Mapping[str, Sequence[int]]  # By chain.
+    waiting: Sequence[Waiting] = ()
+    stalls: Sequence[Stall] = ()
+    slow: Slow | None = None  # Of a settled checkpoint; while one is under way, it is worked out.
+    is_over: bool = False
+
+
+def of(graph: Graph, moment: Moment) -> Json:
+    """The state of every chain and edge, as JSON."""
+    progress = {chain.uid: _Progress(chain, moment) for chain in graph.chains}
+    slow = moment.slow
+    if moment.checkpoint is not None and moment.checkpoint.settled_at is None:
+        slow = slowest(graph, moment.waiting, moment.acknowledged)
+    barriers = {link.position: _barrier(link, progress, moment) for link in graph.links}
+    newest = max(
+        (found.watermark_ms for found in moment.chains.values() if found.watermark_ms is not None),
+        default=None,
+    )
+    return {
+        "revision": graph.revision,
+        "chains": [
+            _chain(chain, graph, moment, progress[chain.uid], barriers, newest)
+            for chain in graph.chains
+        ],
+        "links": [_link(link, barriers[link.position], slow, moment) for link in graph.links],
+        "slow": _slow_sentence(slow, moment),
+    }
+
+
+def slowest(
+    graph: Graph, waiting: Sequence[Waiting], acknowledged: Mapping[str, Sequence[int]]
+) -> Slow | None:
+    """Which channel everybody waits for, while they do.
+
+    A sender that waits itself holds nobody back by its own doing: channels of others go first.
+    Then the one that most subtasks wait for, then the one that has been waited for longest.
+    """
+    aligning = [row for row in waiting if row.index not in acknowledged.get(row.chain, ())]
+    names = {row.name for row in aligning}
+    missing = [
+        (row, gate, sender) for row in aligning for gate in row.gates for sender in gate.missing
+    ]
+    if not missing:
+        return None
+    wanted = Counter(sender for _, _, sender in missing)
+    row, gate, sender = min(
+        missing,
+        key=lambda one: (one[2] in names, -wanted[one[2]], one[0].since_ms, one[0].name, one[2]),
+    )
+    link = next((one for one in graph.inputs.get(row.chain, ()) if one.gate == gate.gate), None)
+    return None if link is None else Slow(link.position, sender, row.name, row.since_ms)
+
+
+def settled_slow(
+    graph: Graph, sender: str, receiver: str, took: str, text: str, tone: str
+) -> Slow | None:
+    """The channel that held a settled checkpoint, found by its ends; None: of another graph."""
+    chain_of = {f"{chain.uid}-": chain.uid for chain in graph.chains}
+
+    def chain(subtask: str) -> str | None:
+        return chain_of.get(subtask[: subtask.rfind("-") + 1])
+
+    ends = (chain(sender), chain(receiver))
+    link = next((one for one in graph.links if (one.source, one.target) == ends), None)
+    if link is None:
+        return None
+    return Slow(link.position, sender, receiver, None, took, text, tone)
+
+
+class _Progress:
+    """How far the subtasks of a chain are with the checkpoint that is shown."""
+
+    def __init__(self, chain: Chain, moment: Moment) -> None:
+        checkpoint = moment.checkpoint
+        found = moment.chains.get(chain.uid)
+        self.done = set(moment.acknowledged.get(chain.uid, ()))
+        self.missing: list[int] = []
+        self.is_known = checkpoint is not None and checkpoint.has_details
+        self.is_completed = checkpoint is not None and checkpoint.status in COMPLETED_ONCE
+        # Subtasks that had finished were not asked.
+        if self.is_known and not self.is_completed:
+            gone = found.finished if found else frozenset()
+            self.missing = sorted(set(range(chain.parallelism)) - self.done - gone)
+        self.expected = len(self.done) + len(self.missing)
+
+    @property
+    def state(self) -> str:
+        """Which of the states of the style sheet a chain is in."""
+        if not self.is_known:
+            return "done" if self.is_completed else ""
+        return "none" if not self.done and self.missing else "some" if self.missing else "done"
+
+
+# What completed once, whether or not its files are still there.
+COMPLETED_ONCE = (
+    CheckpointStatus.COMPLETED,
+    CheckpointStatus.SUBSUMED,
+    CheckpointStatus.DISCARDED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of the barrier on one edge."""
+
+    barrier: Barrier
+    text: str  # What stands on the line.
+    sentence: str  # For who cannot see it, or wants to know.
+
+
+def _barrier(link: Link, progress: Mapping[str, _Progress], moment: Moment) -> _Known:
+    sending, receiving = progress[link.source], progress[link.target]
+    if not receiving.is_known:
+        if receiving.is_completed:
+            return _Known(Barrier.THROUGH, "✓", "the barrier is through")
+        return _Known(Barrier.NONE, "", "")
+    if not receiving.missing:
+        return _Known(Barrier.THROUGH, "✓", "the barrier is through")
+    aligning = [
+        (row, gate)
+        for row in moment.waiting
+        if row.chain == link.target and row.index in receiving.missing
+        for gate in row.gates
+        if gate.gate == link.gate
+    ]
+    # Everybody who has not acknowledged says that this gate is complete.
+    if len(aligning) == len(receiving.missing) and not any(gate.missing for _, gate in aligning):
+        return _Known(Barrier.THROUGH, "✓", "the barrier is through")
+    held = [(row, gate) for row, gate in aligning if gate.missing]
+    some_came = [(row, gate) for row, gate in held if any(gate.has_come)]
+    if some_came:
+        row, gate = max(some_came, key=lambda one: (len(one[1].missing), -one[0].since_ms))
+        came, total = sum(gate.has_come), len(gate.has_come)
+        return _Known(
+            Barrier.ALIGNING,
+            f"◐ {came:,}/{total:,} aligning",
+            f"aligning: {came:,} of {plural(total, 'barrier')} have come at {row.name}, which "
+            f"waits for {listed(gate.missing, 2)}",
+        )
+    if sending.done or len(receiving.done):
+        came = len(receiving.done)
+        so_far = f"; it is through at {came:,} of {receiving.expected:,} subtasks" if came else ""
+        waits = f"; {held[0][0].name} waits for it" if held else ""
+        text = f"▸ {came:,}/{receiving.expected:,} arrived" if came else "▸ on its way"
+        return _Known(Barrier.ON_ITS_WAY, text, f"the barrier is on its way{so_far}{waits}")
+    waits = f"; {held[0][0].name} waits for it" if held else ""
+    return _Known(Barrier.NOT_SENT, "○ not sent", f"the barrier has not been sent yet{waits}")
+
+
+def _link(link: Link, known: _Known, slow: Slow | None, moment: Moment) -> Json:
+    is_slow = slow is not None and slow.link == link.position
+    parts = [link.name, known.sentence]
+    if slow is not None and is_slow:
+        parts.append(_slow_sentence(slow, moment))
+    return {
+        "key": str(link.position),
+        "barrier": str(known.barrier),
+        "text": known.text,
+        "title": ": ".join(part for part in parts[:2] if part)
+        + (f". {parts[2]}" if len(parts) > 2 else ""),
+        "slow": f"▲ {_cut(slow.sender, NAME_CHARACTERS)}" if slow and is_slow else "",
+        "tone": slow.tone if slow and is_slow else "",
+        "since": _iso_ms(slow.since_ms) if slow and is_slow else None,
+        "took_ago": _slow_for(slow, moment) if slow and is_slow else "",
+    }
+
+
+def _slow_for(slow: Slow, moment: Moment) -> str:
+    if slow.since_ms is None:
+        return slow.took
+    return rough_duration(moment.now.timestamp() * 1_000 - slow.since_ms)
+
+
+def _slow_sentence(slow: Slow | None, moment: Moment) -> str:
+    if slow is None:
+        return ""
+    if slow.since_ms is not None:
+        return f"Waiting for {slow.sender} → {slow.receiver}"
+    text = f"Slowest channel: {slow.sender} → {slow.receiver}"
+    return f"{text}; its barrier {slow.text}" if slow.text else text
+
+
+def _chain(
+    chain: Chain,
+    graph: Graph,
+    moment: Moment,
+    progress: _Progress,
+    barriers: Mapping[int, _Known],
+    newest_watermark_ms: int | None,
+) -> Json:
+    found = moment.chains.get(chain.uid)
+    load = found.load if found else None
+    if load and (
+        moment.is_over or (moment.now - load.measured_at).total_seconds() * 1_000 > STALE_MS
+    ):
+        load = None
+    stuck = [stall for stall in moment.stalls if stall.chain == chain.uid]
+    arrivals = [
+        f"from {link.operator}: {barriers[link.position].sentence}"
+        for link in graph.inputs[chain.uid]
+        if barriers[link.position].sentence
+    ]
+    done = len(progress.done)
+    if progress.is_known:
+        text = f"{done:,}/{progress.expected:,}" if progress.expected else "finished"
+        fraction = done / progress.expected if progress.expected else 1.0
+    else:
+        text, fraction = "", 1.0 if progress.is_completed else 0.0
+    missing = _missing(chain, progress, moment.checkpoint)
+    stalled = _stalled(stuck, moment)
+    return {
+        "uid": chain.uid,
+        "names": ", ".join(member.uid for member in chain.members),
+        "role": chain.role,
+        "parallelism": f"×{chain.parallelism:,}",
+        "acknowledged": done,
+        "most": max(progress.expected, 1),
+        "fraction": round(fraction, 4),
+        "state": progress.state,
+        "count": text,
+        "says": f"{text} acknowledged" if progress.is_known and progress.expected else text,
+        "missing": missing,
+        "stalled": stalled,
+        "stuck": "▲ stuck" if stalled else "",
+        "arrivals": "; ".join(arrivals),
+        # A loop that stands in a call measures nothing: that it is stuck says as much.
+        **_rates(chain, graph, load, is_silent=moment.is_over or bool(stuck)),
+        **_watermark(found, newest_watermark_ms, moment),
+    }
+
+
+def _missing(chain: Chain, progress: _Progress, checkpoint: Checkpoint | None) -> str:
+    missing, done = progress.missing, progress.done
+    if not missing or checkpoint is None:
+        return ""
+    verb = "waiting for" if checkpoint.settled_at is None else "never came:"
+    if not done and len(missing) > 1:
+        return f"{verb} all {len(missing):,}"
+    return f"{verb} {listed([f'{chain.uid}-{index}' for index in missing], MISSING_NAMED)}"
+
+
+def _stalled(stuck: Sequence[Stall], moment: Moment) -> str:
+    if not stuck:
+        return ""
+    first = min(stuck, key=lambda stall: stall.since_ms)
+    others = f" and {len(stuck) - 1:,} more" if len(stuck) > 1 else ""
+    since = datetime.fromtimestamp(first.since_ms / 1_000, UTC).strftime("%H:%M:%S UTC")
+    return f"{first.chain}-{first.index}{others} stuck in one call since {since}"
+
+
+def _rates(chain: Chain, graph: Graph, load: Load | None, *, is_silent: bool) -> Json:
+    if load is None:
+        return {
+            "records": "" if is_silent else "no recent measurement",
+            "records_title": "",
+            "load": "",
+            "load_title": "",
+            "busy": 0.0,
+            "back_pressured": 0.0,
+        }
+    sends = chain.uid in graph.feeding
+    records = f"in {rate(load.records_in)}" + (f" · out {rate(load.records_out)}" if sends else "")
+    title = f"Records in: {load.records_in:,.0f} per second ({size(load.bytes_in)}/s)"
+    if sends:
+        title += f"; out: {load.records_out:,.0f} per second ({size(load.bytes_out)}/s)"
+    text = f"busy {_percent(load.busy)}"
+    if load.back_pressured >= BACK_PRESSURE_SHOWN:
+        text += f" · back-pressured {_percent(load.back_pressured)}"
+    elif load.busiest_busy >= load.busy + SKEW_SHOWN:
+        text += f" · {_cut(f'{chain.uid}-{load.busiest}', NAME_CHARACTERS)} "
+        text += _percent(load.busiest_busy)
+    return {
+        "records": records,
+        "records_title": f"{title}, over all subtasks",
+        "load": text,
+        "load_title": f"Shares of the time, mean of the subtasks: busy {_percent(load.busy)}, "
+        f"back-pressured {_percent(load.back_pressured)}, idle {_percent(load.idle)}. "
+        f"The busiest is {chain.uid}-{load.busiest}: {_percent(load.busiest_busy)}",
+        "busy": round(min(load.busy, 1.0), 3),
+        "back_pressured": round(min(load.back_pressured, 1.0 - min(load.busy, 1.0)), 3),
+    }
+
+
+def _watermark(found: ChainSubtasks | None, newest_ms: int | None, moment: Moment) -> Json:
+    if found is None or found.watermark_ms is None or newest_ms is None:
+        return {"watermark": "", "watermark_title": ""}
+    at = found.watermark_ms
+    text = event_time(at)
+    behind = f"{duration(newest_ms - at)} behind the furthest operator" if newest_ms > at else ""
+    late_ms = moment.now.timestamp() * 1_000 - at
+    late = f"{duration(late_ms)} behind the clock" if 0 < late_ms < CLOCKS_APART_MS else ""
+    facts = ", ".join(part for part in (behind, late) if part)
+    return {
+        "watermark": f"watermark {text.removesuffix(' UTC')}",
+        "watermark_title": f"Watermark, the least of its subtasks: {text}"
+        + (f"; {facts}" if facts else ""),
+    }
+
+
+def rate(per_second: float) -> str:
+    """``"840/s"``, ``"12.4k/s"``, ``"3.1M/s"``."""
+    value, unit = per_second, ""
+    for unit in ("", "k", "M", "G"):  # noqa: B007 - the last one stays
+        if value < 999.5:
+            break
+        value /= 1_000
+    digits = 1 if 0 < value < 99.95 and (unit or value < 9.95) else 0
+    return f"{value:.{digits}f}{unit}/s"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f}%"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"…{text[1 - most :]}"
+
+
+def _iso_ms(at_ms: float | None) -> str | None:
+    return None if at_ms is None else iso(datetime.fromtimestamp(at_ms / 1_000, UTC))

@@ -1,0 +1,1 @@
+"""The page of a job: its snapshot, its history, its figures."""

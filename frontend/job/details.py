@@ -1,0 +1,198 @@
+"""What a job's page shows of the past: fetched when a revision in the live snapshot changes."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from django.urls import reverse
+
+from checkpoints.models import Checkpoint
+from controlplane.formatting import (
+    NOTHING,
+    duration,
+    iso,
+    moment,
+    number,
+    plural,
+    rough_duration,
+    size,
+)
+from frontend.base import alignment, status
+from frontend.base.texts import has_more, headline, tail
+from frontend.job import history, queries
+from jobs.models import Attempt, Job, JobException
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus
+
+CHANNELS_SHOWN = 10
+
+Json = dict[str, Any]
+
+# What is told of the durations in a window: how it is called, and which share of them it covers.
+PERCENTILES = (
+    ("p50", 0.5, "Half of the completed checkpoints took this long or less"),
+    ("p95", 0.95, "95 of 100 completed checkpoints took this long or less"),
+    ("p99", 0.99, "99 of 100 completed checkpoints took this long or less"),
+    ("max", 1.0, "The longest completed checkpoint"),
+)
+
+
+_EMPTY = (
+    "No checkpoint has been settled yet. Each one will be a bar here: how long its barriers took "
+    "to start, to align, and to become durable state."
+)
+_EMPTY_WINDOW = "No settled checkpoint was triggered in this time."
+
+
+def of(job: Job, window: history.Window) -> Json:
+    """Settled checkpoints, the latest alignment, recoveries and exceptions of a job, as JSON."""
+    settled = queries.settled_within(job.pk, window)
+    latest = queries.latest_aligned(job.pk)
+    return {
+        "history": [_checkpoint(row) for row in settled[: queries.HISTORY_ROWS]],
+        "history_summary": summary(settled),
+        "history_empty": _EMPTY_WINDOW if window.count is None else _EMPTY,
+        "percentiles": percentiles(settled),
+        "window": window.key,
+        "alignment": _alignment(latest, queries.aligned(latest, CHANNELS_SHOWN)),
+        "recoveries": [_recovery(row) for row in queries.recoveries(job.pk)],
+        "exceptions": [_exception(row) for row in queries.exceptions(job.pk)],
+    }
+
+
+def summary(settled: Sequence[Checkpoint]) -> str:
+    """How many of a window's checkpoints (newest first) failed, in a sentence."""
+    if not settled:
+        return ""
+    failed = sum(row.status == CheckpointStatus.ABORTED for row in settled)
+    span_ms = (settled[0].triggered_at - settled[-1].triggered_at).total_seconds() * 1_000
+    text = f"{plural(len(settled), 'checkpoint')}, {failed or 'none'} failed"
+    if len(settled) == queries.HISTORY_MAX:
+        text += "; there are more in this window"
+    return f"{text}, within {rough_duration(span_ms)}." if span_ms >= 1_000 else f"{text}."
+
+
+def percentiles(settled: Sequence[Checkpoint]) -> list[Json]:
+    """The percentiles of the durations of a window; empty where none completed."""
+    durations = sorted(history.durations_ms(settled))
+    if not durations:
+        return []
+    return [
+        {"name": name, "text": duration(history.percentile(durations, share)), "help": words}
+        for name, share, words in PERCENTILES
+    ]
+
+
+def _checkpoint(row: Checkpoint) -> Json:
+    is_failed = row.status == CheckpointStatus.ABORTED
+    why = status.reason_text(row.reason)
+    cause = headline(row.cause)
+    return {
+        "number": number(row.number),
+        "url": reverse("checkpoint-page", args=[row.job_id, row.number]),
+        "kind": _tag(row),
+        "status": status.of_checkpoint(row.status),
+        "at": iso(row.triggered_at),
+        "at_text": moment(row.triggered_at),
+        "duration": duration(row.duration_ms),
+        "start_delay": duration(row.start_delay_ms),
+        "alignment": duration(row.alignment_ms),
+        "sync": duration(row.sync_ms),
+        "async": duration(row.async_ms),
+        "state": NOTHING if is_failed else size(row.state_bytes),
+        "written": NOTHING if is_failed else size(row.written_bytes),
+        "acknowledged": f"{row.acknowledged_count:,}/{row.subtask_count:,}",
+        "why": f"{why}: {cause}" if cause else why,
+    }
+
+
+def _tag(row: Checkpoint) -> str:
+    if row.kind != CheckpointKind.CHECKPOINT:
+        return "savepoint"
+    return "left behind" if row.abandoned_at is not None else ""
+
+
+def _alignment(checkpoint: Checkpoint | None, aligned: alignment.Aligned) -> Json | None:
+    if checkpoint is None:
+        return None
+    total = aligned.channel_count
+    channels = alignment.slowest(aligned, CHANNELS_SHOWN)
+    caption = f"Checkpoint {checkpoint.number:,}: "
+    if total > CHANNELS_SHOWN:
+        caption += f"the slowest {CHANNELS_SHOWN} of {total:,} channels"
+    else:
+        caption += plural(total, "channel")
+    return {
+        "number": number(checkpoint.number),
+        "sentence": alignment.sentence(aligned),
+        "caption": caption,
+        "channels": [_channel(channel) for channel in channels],
+    }
+
+
+def _channel(channel: alignment.Channel) -> Json:
+    return asdict(channel) | {
+        "key": f"{channel.receiver}/{channel.position}",
+        "arrived_ms": "its sender had ended"
+        if channel.arrived_ms is None
+        else duration(channel.arrived_ms),
+        "blocked_ms": duration(channel.blocked_ms),
+        "bytes_during": size(channel.bytes_during),
+    }
+
+
+def _recovery(attempt: Attempt) -> Json:
+    parts = (attempt.backoff_ms, attempt.redeploy_ms, attempt.restore_ms)
+    known = [part for part in parts if part is not None]
+    if attempt.restored_checkpoint is None:
+        restored = "the beginning"
+    else:
+        restored = f"checkpoint {attempt.restored_checkpoint:,}"
+    return {
+        "number": number(attempt.number),
+        "driver": number(attempt.driver.number),
+        "at": iso(attempt.started_at),
+        "at_text": moment(attempt.started_at),
+        "cause": headline(attempt.recovery_cause) or NOTHING,
+        "text": tail(attempt.recovery_cause),
+        "has_more": has_more(attempt.recovery_cause),
+        "restored": restored,
+        "downtime": duration(sum(known)) if known else NOTHING,
+        "parts": f"delay {duration(attempt.backoff_ms)}, redeploy "
+        f"{duration(attempt.redeploy_ms)}, restore {duration(attempt.restore_ms)}"
+        if known
+        else "",
+        "catch_up": duration(attempt.catch_up_ms),
+        "replayed": number(attempt.replayed_records),
+        "restored_bytes": size(attempt.restored_bytes),
+    }
+
+
+def _exception(row: JobException) -> Json:
+    where = []
+    if row.driver_number is not None:
+        where.append(f"driver {row.driver_number}")
+    if row.attempt_number is not None:
+        where.append(f"attempt {row.attempt_number}")
+    if row.subtask:
+        where.append(row.subtask)
+    return {
+        "id": row.pk,
+        "kind": history.EXCEPTION_KINDS.get(row.kind, row.kind),
+        "tone": "idle" if row.kind == "notice" else "bad",
+        "at": iso(row.at),
+        "at_text": moment(row.at),
+        "where": ", ".join(where),
+        "attempt_url": _attempt_url(row),
+        "headline": headline(row.text),
+        "text": tail(row.text),
+        "has_more": has_more(row.text),
+    }
+
+
+def _attempt_url(row: JobException) -> str:
+    """Where the attempt is shown that an exception is of; empty: of none."""
+    number = row.attempt_number
+    if number is None:
+        return ""
+    return f"{reverse('job-recovery', args=[row.job_id])}?attempt={number}#attempt-{number}"

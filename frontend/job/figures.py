@@ -1,0 +1,442 @@
+"""Rows -> Plotly figures, as plain values. Pure, except that rows are Django's.
+
+Colours are names of the style sheet (``"var(--phase-sync)"``): the page fills them in, so that one
+figure serves light and dark; so are points in time given as the server writes them, and shown in
+the viewer's zone. Axes are in seconds or in bytes, with Plotly's SI prefixes.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+from checkpoints.models import Checkpoint
+from controlplane.formatting import duration, iso, milliseconds_between, size
+from frontend.base.alignment import (
+    Aligned,
+    Channel,
+    channels,
+    receiver_name,
+)
+from frontend.base.status import reason_text
+from frontend.base.texts import headline
+from frontend.job.history import EXCEPTION_KINDS, DownTime, drawn
+from jobs.models import JobException
+from weir.protocol.lifecycle import CheckpointStatus
+
+Figure = dict[str, Any]
+
+BARS_MAX = 24  # Channels; beyond that a heat map says more.
+HEAT_CELLS_MAX = 3_000  # About 200 kB.
+HEAT_ROWS_MAX = 32
+GATES_SHOWN = max(BARS_MAX, HEAT_ROWS_MAX)  # More of the slowest ones are of no use here.
+
+# Phase: its column, what the legend says, its colour. In the order in which they happen.
+PHASES = (
+    ("start_delay_ms", "Start delay", "var(--phase-start)"),
+    ("alignment_ms", "Alignment", "var(--phase-alignment)"),
+    ("sync_ms", "Synchronous part", "var(--phase-sync)"),
+    ("async_ms", "Asynchronous part", "var(--phase-async)"),
+)
+_LEGEND = {
+    "orientation": "h",
+    "traceorder": "normal",
+    "x": 0,
+    "y": 1.02,
+    "xanchor": "left",
+    "yanchor": "bottom",
+}
+
+
+def _layout(**parts: Any) -> Figure:
+    return {
+        "autosize": True,
+        "margin": {"l": 12, "r": 12, "t": 36, "b": 12},
+        "hovermode": "closest",
+        "legend": _LEGEND,
+        "showlegend": True,
+        "uirevision": "kept",  # What somebody zoomed into or hid survives an update.
+        **parts,
+    }
+
+
+def plain(text: str) -> str:
+    """Somebody's text as Plotly shows it literally: it would take tags in it for formatting."""
+    return escape(text, quote=False)
+
+
+def heat_scale(most: float, title: str) -> Figure:
+    """The colours of a heat map of seconds, up to ``most``."""
+    return {
+        "zmin": 0,
+        "zmax": max(most, 0.001),  # All zero: a scale of a millisecond.
+        "colorscale": [[0, "var(--heat-low)"], [0.5, "var(--heat-mid)"], [1, "var(--heat-high)"]],
+        "colorbar": {
+            "title": {"text": title},
+            "tickformat": "~s",
+            "ticksuffix": "s",
+            "thickness": 12,
+            "outlinewidth": 0,
+        },
+    }
+
+
+def history(
+    checkpoints: Sequence[Checkpoint],
+    *,
+    address: Callable[[int], str],
+    downs: Sequence[DownTime] = (),
+    exceptions: Sequence[JobException] = (),
+    now: datetime,
+) -> Figure:
+    """Durations by phase over the time of their triggers, sizes below, what went wrong above.
+
+    Each phase is the longest among the subtasks, so their sum may lie beyond the duration, which
+    is drawn as a line of its own. Failed checkpoints are marked; when the job was down is shaded.
+
+    Args:
+        address: Of a checkpoint's page, by its number: every mark of one leads there.
+        downs: Until ``now`` where the job is not back.
+    """
+    rows = drawn(checkpoints)
+    whole = [row for row in rows if row.status != CheckpointStatus.ABORTED]
+    failed = [row for row in rows if row.status == CheckpointStatus.ABORTED]
+    width_ms = _bar_ms([row.triggered_at for row in rows])
+
+    def about(row: Checkpoint, *texts: str) -> list[str]:
+        """What the hover says, and last where a click leads."""
+        return [f"{row.number:,}", iso(row.triggered_at) or "", *texts, address(row.number)]
+
+    bars = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": [iso(row.triggered_at) for row in rows],
+            "y": [getattr(row, column) / 1_000 for row in rows],
+            "width": width_ms,
+            "customdata": [about(row, duration(getattr(row, column))) for row in rows],
+            "hovertemplate": f"checkpoint %{{customdata[0]}}, %{{customdata[1]}}<br>{name}: "
+            "%{customdata[2]}<extra></extra>",
+            "marker": {"color": color, "line": {"width": 0}},
+        }
+        for column, name, color in PHASES
+    ]
+    ends = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "End to end",
+        "x": [iso(row.triggered_at) for row in whole],
+        "y": [(row.duration_ms or 0) / 1_000 for row in whole],
+        "customdata": [about(row, duration(row.duration_ms)) for row in whole],
+        "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
+        "end to end: %{customdata[2]}<extra></extra>",
+        "marker": {
+            "color": "var(--text)",
+            "symbol": "line-ew-open",
+            "size": 8 if len(rows) < 120 else 5,
+            "line": {"width": 2},
+        },
+    }
+    marks = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Failed",
+        "x": [iso(row.triggered_at) for row in failed],
+        "y": [(row.duration_ms or 0) / 1_000 for row in failed],
+        "customdata": [
+            about(
+                row,
+                duration(row.duration_ms),
+                reason_text(row.reason),
+                f"{row.acknowledged_count:,} of {row.subtask_count:,}",
+            )
+            for row in failed
+        ],
+        "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
+        "failed after %{customdata[2]}: %{customdata[3]}<br>"
+        "%{customdata[4]} acknowledged<extra></extra>",
+        "marker": {"color": "var(--bad)", "symbol": "x", "size": 10, "line": {"width": 0}},
+    }
+    state = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "State size",
+        "x": [iso(row.triggered_at) for row in whole],
+        "y": [row.state_bytes for row in whole],
+        "customdata": [about(row, size(row.state_bytes), size(row.written_bytes)) for row in whole],
+        "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>state %{customdata[2]}, "
+        "written %{customdata[3]}<extra></extra>",
+        "line": {"color": "var(--accent)", "width": 2, "shape": "hv"},
+        "fill": "tozeroy",
+        "fillcolor": "var(--accent-faint)",
+        "yaxis": "y2",
+        "showlegend": False,
+    }
+    happened = [
+        *([_recoveries(downs, now)] if downs else []),
+        *([_exceptions(exceptions)] if exceptions else []),
+    ]
+    top = 0.9 if happened else 1.0
+    return {
+        "data": [
+            *bars,
+            *([ends, state] if whole else []),  # An axis of nothing would be drawn nowhere.
+            *([marks] if failed else []),
+            *happened,
+        ],
+        "layout": _layout(
+            barmode="stack",
+            shapes=[
+                {
+                    "type": "rect",
+                    "x0": iso(down.since),
+                    "x1": iso(down.until or now),
+                    "yref": "paper",
+                    "y0": 0,
+                    "y1": 1,
+                    "layer": "below",
+                    "fillcolor": "var(--bad-back)",
+                    "line": {"color": "var(--bad)", "width": 1, "dash": "dot"},
+                }
+                for down in downs
+            ],
+            xaxis={
+                "type": "date",
+                "title": {"text": "Time of the trigger", "standoff": 8},
+                "automargin": True,
+                "anchor": "y2" if whole else "y",
+                "nticks": 10,
+                "showgrid": False,
+            },
+            yaxis={
+                "title": {"text": "Duration", "standoff": 12},
+                "automargin": True,
+                "domain": [0.34 if whole else 0, top - 0.02 if happened else top],
+                "rangemode": "tozero",
+                "tickformat": "~s",
+                "ticksuffix": "s",
+                "nticks": 6,
+            },
+            **({"yaxis2": _STATE_AXIS} if whole else {}),
+            **({"yaxis3": _HAPPENED_AXIS | {"domain": [top, 1]}} if happened else {}),
+        ),
+    }
+
+
+_STATE_AXIS = {
+    "title": {"text": "State", "standoff": 12},
+    "automargin": True,
+    "domain": [0, 0.24],
+    "rangemode": "tozero",
+    "tickformat": "~s",
+    "ticksuffix": "B",
+    "nticks": 3,
+}
+_HAPPENED_AXIS = {"range": [-0.6, 1.6], "visible": False, "fixedrange": True}
+
+BAR_SHARE = 0.7  # Of the usual time between two triggers.
+BARS_SIDE_BY_SIDE = 400  # A bar is at least this part of the time shown: thinner ones are not seen.
+SINGLE_BAR_MS = 1_000.0
+
+
+def _bar_ms(times: Sequence[datetime]) -> float:
+    """How wide bars are on an axis of time, in milliseconds, for triggers in their order."""
+    gaps = sorted((later - earlier).total_seconds() * 1_000 for earlier, later in pairwise(times))
+    if not gaps or gaps[-1] <= 0:
+        return SINGLE_BAR_MS
+    usual = gaps[len(gaps) // 2]
+    return max(usual * BAR_SHARE, sum(gaps) / BARS_SIDE_BY_SIDE)
+
+
+def _recoveries(downs: Sequence[DownTime], now: datetime) -> Figure:
+    """One mark per recovery, in the middle of the shaded time."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Recovery",
+        "x": [iso(down.since + ((down.until or now) - down.since) / 2) for down in downs],
+        "y": [0] * len(downs),
+        "yaxis": "y3",
+        "customdata": [
+            [
+                f"{down.attempt.number:,}",
+                iso(down.since),
+                duration(milliseconds_between(down.since, down.until or now))
+                + ("" if down.until else " so far"),
+                _hover(down.attempt.recovery_cause) or "no cause is known",
+                "the beginning"
+                if down.attempt.restored_checkpoint is None
+                else f"checkpoint {down.attempt.restored_checkpoint:,}",
+            ]
+            for down in downs
+        ],
+        "hovertemplate": "recovery, attempt %{customdata[0]}, %{customdata[1]}<br>"
+        "down for %{customdata[2]}, restored %{customdata[4]}<br>%{customdata[3]}<extra></extra>",
+        "marker": {"color": "var(--warn)", "symbol": "triangle-up", "size": 11},
+    }
+
+
+def _exceptions(rows: Sequence[JobException]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Exception",
+        "x": [iso(row.at) for row in rows],
+        "y": [1] * len(rows),
+        "yaxis": "y3",
+        "customdata": [
+            [iso(row.at), plain(EXCEPTION_KINDS.get(row.kind, row.kind)), _hover(row.text)]
+            for row in rows
+        ],
+        "hovertemplate": "%{customdata[1]}, %{customdata[0]}<br>%{customdata[2]}<extra></extra>",
+        "marker": {"color": "var(--bad)", "symbol": "diamond", "size": 9},
+    }
+
+
+HOVER_CHARACTERS_MAX = 120
+
+
+def _hover(text: str) -> str:
+    line = headline(text)
+    if len(line) > HOVER_CHARACTERS_MAX:
+        line = f"{line[: HOVER_CHARACTERS_MAX - 1]}…"
+    return plain(line)
+
+
+def alignment(aligned: Aligned) -> Figure:
+    """When each channel's barrier came, and how long the channel was blocked then.
+
+    Few channels are bars, one each: the time until its barrier came, then the time it was blocked.
+    Many are a heat map of arrivals, receiving subtask × channel. Both in the graph's order.
+
+    Args:
+        aligned: With the ``GATES_SHOWN`` slowest gates.
+    """
+    if aligned.channel_count <= BARS_MAX:
+        return _bars(channels(aligned))
+    return _heat_map(aligned)
+
+
+def _bars(rows: Sequence[Channel]) -> Figure:
+    labels = [plain(f"{channel.sender} → {channel.receiver}") for channel in rows]
+    details = [
+        [
+            "its sender had ended" if channel.arrived_ms is None else duration(channel.arrived_ms),
+            duration(channel.blocked_ms),
+            size(channel.bytes_during),
+        ]
+        for channel in rows
+    ]
+    hover = (
+        "%{y}<br>barrier came after %{customdata[0]}<br>blocked for %{customdata[1]}<br>"
+        "%{customdata[2]} during the alignment<extra></extra>"
+    )
+    parts = (
+        ("Until its barrier came", [(c.arrived_ms or 0) / 1_000 for c in rows], "var(--arrival)"),
+        ("Blocked", [c.blocked_ms / 1_000 for c in rows], "var(--blocked)"),
+    )
+    longest = max((sum(pair) for pair in zip(parts[0][1], parts[1][1], strict=True)), default=0.0)
+    return {
+        "data": [
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": name,
+                "y": labels,
+                "x": values,
+                "customdata": details,
+                "hovertemplate": hover,
+                "marker": {"color": color, "line": {"width": 0}},
+            }
+            for name, values, color in parts
+        ],
+        "layout": _layout(
+            barmode="stack",
+            bargap=0.35,
+            height=110 + 26 * max(len(rows), 2),
+            margin={"l": 8, "r": 16, "t": 36, "b": 12},
+            xaxis={
+                "title": {"text": "After the first barrier", "standoff": 8},
+                "automargin": True,
+                "tickformat": "~s",
+                "ticksuffix": "s",
+                "rangemode": "tozero",
+                "nticks": 7,
+                # All zero: an axis of a millisecond, not one from minus one to one. A range that is
+                # null would be an error.
+                **({} if longest > 0 else {"range": [0, 0.001]}),
+            },
+            yaxis={
+                "automargin": True,
+                "autorange": "reversed",  # The first one on top.
+                "showgrid": False,
+                "ticksuffix": "  ",
+            },
+        ),
+    }
+
+
+def _heat_map(aligned: Aligned) -> Figure:
+    gates, columns = aligned.gates, aligned.channels_max
+    most = max(1, min(HEAT_ROWS_MAX, HEAT_CELLS_MAX // columns))
+    kept = sorted(
+        sorted(range(len(gates)), key=lambda at: -gates[at].slowest_ms)[:most], reverse=True
+    )
+    rows = [gates[at] for at in kept]  # In the graph's order, from the top.
+    count = aligned.gate_count
+    shown = f"the {len(rows)} slowest of {count:,}" if len(rows) < count else "the"
+    return {
+        "data": [
+            {
+                "type": "heatmap",
+                "x": list(range(columns)),
+                "y": [plain(receiver_name(gate, aligned.inputs)) for gate in rows],
+                "z": [
+                    [None if ms is None else ms / 1_000 for ms in gate.arrived_ms]
+                    + [None] * (columns - len(gate.upstream))
+                    for gate in rows
+                ],
+                "customdata": [
+                    [
+                        [plain(sender), duration(arrived), duration(blocked), size(during)]
+                        for sender, arrived, blocked, during in zip(
+                            gate.upstream,
+                            gate.arrived_ms,
+                            gate.blocked_ms,
+                            gate.bytes_during,
+                            strict=True,
+                        )
+                    ]
+                    + [["", "", "", ""]] * (columns - len(gate.upstream))
+                    for gate in rows
+                ],
+                "hovertemplate": "%{customdata[0]} → %{y}<br>barrier came after %{customdata[1]}"
+                "<br>blocked for %{customdata[2]}<br>%{customdata[3]} during the alignment"
+                "<extra></extra>",
+                "hoverongaps": False,
+                "xgap": 1 if columns <= 64 else 0,
+                "ygap": 1,
+                **heat_scale(
+                    max(gate.slowest_ms for gate in rows) / 1_000, "Barrier after<br>the first"
+                ),
+            }
+        ],
+        "layout": _layout(
+            height=130 + 18 * max(len(rows), 6),
+            margin={"l": 8, "r": 8, "t": 28, "b": 12},
+            showlegend=False,
+            xaxis={
+                "title": {"text": f"Channel (rows: {shown} receiving subtasks)", "standoff": 8},
+                "automargin": True,
+                "showgrid": False,
+                "tickformat": "d",
+            },
+            yaxis={
+                "automargin": True,
+                "showgrid": False,
+                "type": "category",
+                "ticksuffix": " ",
+            },
+        ),
+    }

@@ -1,0 +1,382 @@
+"""What the pages read, in a number of queries that does not depend on how much there is."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db import connection
+from django.db.models import (
+    Avg,
+    BigIntegerField,
+    BooleanField,
+    Count,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    Subquery,
+    Sum,
+    Value,
+)
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, JSONObject
+
+from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
+from checkpoints.verdict.facts import Gate
+from controlplane import clock
+from frontend.base.alignment import NOTHING_ALIGNED, Aligned
+from frontend.graph.state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
+from frontend.job.history import Window
+from jobs.models import (
+    OPEN_OPERATIONS,
+    Attempt,
+    Driver,
+    Edge,
+    Job,
+    JobException,
+    Operation,
+    Operator,
+    Subtask,
+)
+from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
+
+RECENT_CHECKPOINTS = 30  # Enough for what is pending, what just settled, and a row of failures.
+RECENT_OPERATIONS = 6
+HISTORY_ROWS = 20
+SAVEPOINTS_SHOWN = 20
+RESTORABLE_SHOWN = 100
+FORKS_SHOWN = 10
+EXCEPTIONS_SHOWN = 10
+RECOVERIES_SHOWN = 10
+WAITING_READ = 48  # Subtasks that wait or are stuck: more are counted by their acknowledgements.
+HISTORY_MAX = 10_000  # Checkpoints of one window.
+HAPPENINGS_MAX = 200  # Attempts, and exceptions, of one window.
+
+UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
+# What completed once, whether or not its files are still there.
+COMPLETED_ONCE = (
+    CheckpointStatus.COMPLETED.value,
+    CheckpointStatus.SUBSUMED.value,
+    CheckpointStatus.DISCARDED.value,
+)
+
+
+def job_with_now(job_id: str) -> Job | None:
+    """The job with its coordinator's due times, the newest exception's id, and ``now``."""
+    return (
+        Job.objects.select_related("coordinator")
+        .defer("coordinator__state", "options", "spark_conf", "settings", "restart_state")
+        .annotate(
+            now=clock.DatabaseNow(),
+            newest_exception=Subquery(
+                JobException.objects.filter(job=OuterRef("pk"))
+                .order_by("-at", "-id")
+                .values("id")[:1]
+            ),
+            fork_list=ArraySubquery(
+                Job.objects.filter(origin=OuterRef("pk"))
+                .order_by("-created_at", "id")
+                .values(found=JSONObject(id="id", name="name", status="status", uri="origin_uri"))[
+                    :FORKS_SHOWN
+                ]
+            ),
+        )
+        .filter(pk=job_id)
+        .first()
+    )
+
+
+def newest_driver(job_id: str) -> Driver | None:
+    """The one driver that may speak for the job."""
+    return Driver.objects.filter(job=job_id).order_by("-number").first()
+
+
+def newest_attempt(job_id: str) -> Attempt | None:
+    """The attempt that runs, or the last one that did."""
+    return Attempt.objects.filter(job=job_id).order_by("-number").first()
+
+
+def recent_checkpoints(job_id: str) -> list[Checkpoint]:
+    """The newest ones, newest first."""
+    return list(Checkpoint.objects.filter(job=job_id).order_by("-number")[:RECENT_CHECKPOINTS])
+
+
+def last_completed(job_id: str) -> Checkpoint | None:
+    """The newest checkpoint that a recovery would restore."""
+    return (
+        Checkpoint.objects.filter(job=job_id, status=CheckpointStatus.COMPLETED)
+        .order_by("-number")
+        .first()
+    )
+
+
+def operators(job_id: str) -> list[Operator]:
+    """The graph's operators in topological order, those of a chain behind one another."""
+    rows = list(Operator.objects.filter(job=job_id).order_by("position"))
+    positions = {row.uid: row.position for row in rows}
+    return sorted(rows, key=lambda row: (positions.get(row.chain, row.position), row.position))
+
+
+def edges(job_id: str) -> list[Edge]:
+    """The graph's edges by their position."""
+    return list(Edge.objects.filter(job=job_id).order_by("position"))
+
+
+def acknowledged(checkpoint_id: int | None) -> dict[str, list[int]]:
+    """Which subtasks of each chain acknowledged a checkpoint (by its row's id)."""
+    rows = (
+        SubtaskAck.objects.filter(checkpoint=checkpoint_id, operator=F("chain"))
+        .order_by()
+        .values("chain")
+        .annotate(indices=ArrayAgg("index"))
+    )
+    return {row["chain"]: row["indices"] for row in rows}
+
+
+def _measured(name: str, field: str = "rates", kind: Any = FloatField) -> Cast:
+    return Cast(KT(f"{field}__{name}"), kind())
+
+
+def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
+    """How the subtasks of the newest attempt stand and what they do, by chain."""
+    up = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
+    running = Q(status=SubtaskStatus.RUNNING)
+    measured = running & Q(rates__has_key="busy")
+    rows = (
+        Subtask.objects.filter(job=job_id)
+        .order_by()
+        .values("chain")
+        .annotate(
+            total=Count("id"),
+            running=Count("id", filter=Q(status__in=up)),
+            finished=ArrayAgg("index", filter=Q(status=SubtaskStatus.FINISHED), default=Value([])),
+            watermark_ms=Min(_measured("watermark_ms", "metrics", BigIntegerField), filter=running),
+            measured_at=Max("updated_at", filter=measured),
+            records_in=Sum(_measured("records_in_per_s"), filter=measured),
+            records_out=Sum(_measured("records_out_per_s"), filter=measured),
+            bytes_in=Sum(_measured("bytes_in_per_s"), filter=measured),
+            bytes_out=Sum(_measured("bytes_out_per_s"), filter=measured),
+            busy=Avg(_measured("busy"), filter=measured),
+            back_pressured=Avg(_measured("back_pressured"), filter=measured),
+            idle=Avg(_measured("idle"), filter=measured),
+            busiest_busy=Max(_measured("busy"), filter=measured),
+            busiest=ArrayAgg(
+                "index", filter=measured, order_by=[_measured("busy").desc(), "index"]
+            ),
+        )
+    )
+    return {
+        row["chain"]: ChainSubtasks(
+            total=row["total"],
+            running=row["running"],
+            finished=frozenset(row["finished"]),
+            load=_load(row),
+            watermark_ms=row["watermark_ms"],
+        )
+        for row in rows
+    }
+
+
+def _load(row: Mapping[str, Any]) -> Load | None:
+    if row["measured_at"] is None:
+        return None
+    names = ("measured_at", "busy", "back_pressured", "idle", "busiest_busy")
+    sums = ("records_in", "records_out", "bytes_in", "bytes_out")
+    return Load(
+        **{name: row[name] for name in names},
+        **{name: row[name] or 0.0 for name in sums},
+        busiest=row["busiest"][0],
+    )
+
+
+def held_up(job_id: str, checkpoint_number: int | None) -> tuple[list[Waiting], list[Stall]]:
+    """The subtasks that wait for barriers of this checkpoint, and those that are stuck in a call.
+
+    The first ``WAITING_READ`` of them: those that are stuck, then those that wait for longest.
+    """
+    rows = (
+        Subtask.objects.filter(Q(aligning__checkpoint=checkpoint_number) | Q(stall__isnull=False))
+        .filter(job=job_id)
+        .annotate(is_free=ExpressionWrapper(Q(stall__isnull=True), output_field=BooleanField()))
+        .order_by("is_free", "aligning__since_ms", "chain", "index")
+        .values("chain", "index", "aligning", "stall")[:WAITING_READ]
+    )
+    waiting, stalls = [], []
+    for row in rows:
+        place = {"chain": row["chain"], "index": row["index"]}
+        aligning = row["aligning"]
+        if aligning and aligning["checkpoint"] == checkpoint_number:
+            gates = tuple(_waiting_gate(gate) for gate in aligning["gates"])
+            waiting.append(Waiting(**place, since_ms=aligning["since_ms"], gates=gates))
+        if row["stall"]:
+            stalls.append(Stall(**place, since_ms=row["stall"]["since_ms"]))
+    return waiting, stalls
+
+
+def _waiting_gate(gate: Mapping[str, Any]) -> WaitingGate:
+    came = zip(gate["arrived_ms"], gate["ended"], strict=True)
+    return WaitingGate(
+        gate=gate["gate"],
+        upstream=gate["upstream"],
+        has_come=[arrived is not None or ended for arrived, ended in came],
+    )
+
+
+def recent_operations(job_id: str) -> list[Operation]:
+    """Those under way, newest first, then those that ended last: previews do not hide a rescale."""
+    return list(
+        Operation.objects.filter(job=job_id)
+        .select_related("requested_by")
+        .order_by(F("ended_at").desc(nulls_first=True), "-created_at", "id")[:RECENT_OPERATIONS]
+    )
+
+
+def savepoints(job_id: str) -> list[Savepoint]:
+    """Those that are there or on their way, newest first; failed ones are operations only."""
+    # Not triggered yet, but asked for.
+    waits = Q(checkpoint__isnull=True, operation__status__in=OPEN_OPERATIONS)
+    stands = Q(checkpoint__status__in=[*UNSETTLED, CheckpointStatus.COMPLETED])
+    return list(
+        Savepoint.objects.filter(waits | stands, job=job_id)
+        .select_related("checkpoint", "created_by")
+        .order_by("-created_at", "id")[:SAVEPOINTS_SHOWN]
+    )
+
+
+def restorable(job_id: str) -> list[Checkpoint]:
+    """What the job can go back to, newest first, with savepoints; also what it left behind."""
+    kept = Checkpoint.objects.filter(status=CheckpointStatus.COMPLETED, discard_due_at=None)
+    kept = kept.filter(savepoint__deleted_at=None)  # Also what is no savepoint.
+    return list(
+        kept.filter(job=job_id).select_related("savepoint").order_by("-number")[:RESTORABLE_SHOWN]
+    )
+
+
+def relatives(job: Job) -> list[Job]:
+    """The job that this one was forked from, and its own forks."""
+    return list(
+        Job.objects.filter(Q(pk=job.origin_id) | Q(origin=job)).order_by("-created_at", "id")
+    )
+
+
+def settled(job_id: str, at_most: int) -> list[Checkpoint]:
+    """The newest settled checkpoints, newest first."""
+    # Those not settled are at the top by number, and few: reading by number needs no other index.
+    rows = Checkpoint.objects.filter(job=job_id, settled_at__isnull=False)
+    return list(rows.order_by("-number")[:at_most])
+
+
+def settled_within(job_id: str, window: Window) -> list[Checkpoint]:
+    """The settled checkpoints of a window, newest first, ``HISTORY_MAX`` at the most."""
+    rows = Checkpoint.objects.filter(job=job_id, settled_at__isnull=False).order_by("-number")
+    if window.count is not None:
+        return list(rows[: window.count])
+    # The newest by number first: a condition on their time alone would walk through all of them.
+    newest = Checkpoint.objects.filter(pk__in=rows.values("pk")[:HISTORY_MAX])
+    return list(
+        newest.filter(triggered_at__gt=clock.DatabaseNow() - Value(window.span)).order_by("-number")
+    )
+
+
+def attempts_since(job_id: str, since: datetime) -> list[Attempt]:
+    """The attempts that ran or began since then, oldest first, and the one before them."""
+    rows = Attempt.objects.filter(job=job_id).order_by("-number")[: HAPPENINGS_MAX + 1]
+    found = list(reversed(rows))
+    first = next((at for at, row in enumerate(found) if row.started_at > since), len(found))
+    return found[max(first - 1, 0) :]
+
+
+def exceptions_since(job_id: str, since: datetime) -> list[JobException]:
+    """What went wrong since then, oldest first; the newest ``HAPPENINGS_MAX`` of it."""
+    rows = JobException.objects.filter(job=job_id, at__gte=since).order_by("-at", "-id")
+    return list(reversed(rows[:HAPPENINGS_MAX]))
+
+
+def latest_aligned(job_id: str) -> Checkpoint | None:
+    """The newest completed checkpoint whose details are kept."""
+    return (
+        Checkpoint.objects.filter(job=job_id, status__in=COMPLETED_ONCE, has_details=True)
+        .order_by("-number")
+        .first()
+    )
+
+
+# What all gates come to needs one look at each; only the slowest are brought here.
+_SLOWEST_GATES = """
+    SELECT g.operator, g."index", g.gate, g.upstream, g.arrived_ms, g.blocked_ms, g.bytes_during,
+           s.inputs, s.gate_count, s.channel_count, s.channels_max, s.blocked_ms
+    FROM (
+        SELECT id, position,
+               count(*) OVER (PARTITION BY operator, "index") AS inputs,
+               count(*) OVER () AS gate_count,
+               (sum(channels) OVER ())::bigint AS channel_count,
+               max(channels) OVER () AS channels_max,
+               max(blocked) OVER () AS blocked_ms
+        FROM (
+            SELECT id, operator, "index", gate, arrived, channels,
+                   (SELECT max(ms) FROM unnest(blocked_ms) AS ms) AS blocked,
+                   array_position(
+                       ARRAY(SELECT uid FROM jobs_operator WHERE job_id = %s ORDER BY position),
+                       operator
+                   ) AS position
+            FROM checkpoints_gatealignment
+            CROSS JOIN LATERAL (
+                SELECT max(ms), count(*) FROM unnest(arrived_ms) AS ms
+            ) AS a (arrived, channels)
+            WHERE checkpoint_id = %s
+        ) AS each
+        ORDER BY arrived DESC NULLS LAST, position NULLS LAST, operator, "index", gate
+        LIMIT %s
+    ) AS s
+    JOIN checkpoints_gatealignment g USING (id)
+    ORDER BY s.position NULLS LAST, g.operator, g."index", g.gate
+"""
+
+
+def aligned(checkpoint: Checkpoint | None, at_most: int) -> Aligned:
+    """How a checkpoint's barriers arrived, with as many of its slowest gates; none without one."""
+    if checkpoint is None:
+        return NOTHING_ALIGNED
+    with connection.cursor() as cursor:
+        cursor.execute(_SLOWEST_GATES, [checkpoint.job_id, checkpoint.pk, at_most])
+        rows = cursor.fetchall()
+    if not rows:
+        return NOTHING_ALIGNED
+    gates = [Gate(*row[:7]) for row in rows]
+    inputs = {(gate.operator, gate.index): row[7] for gate, row in zip(gates, rows, strict=True)}
+    *counts, blocked_ms = rows[0][8:]
+    return Aligned(gates, inputs, *counts, blocked_ms=blocked_ms or 0.0)
+
+
+def exceptions(job_id: str) -> list[JobException]:
+    """The newest ones, newest first."""
+    return list(JobException.objects.filter(job=job_id).order_by("-at", "-id")[:EXCEPTIONS_SHOWN])
+
+
+def job_with_newest_exception(job_id: str) -> Job | None:
+    """The job with nothing but the id of its newest exception."""
+    newest = JobException.objects.filter(job=OuterRef("pk")).order_by("-at", "-id").values("id")
+    rows = Job.objects.only("pk").annotate(newest_exception=Subquery(newest[:1]))
+    return rows.filter(pk=job_id).first()
+
+
+def recoveries(job_id: str) -> list[Attempt]:
+    """The newest attempts that replaced another one, newest first."""
+    return list(
+        Attempt.objects.filter(job=job_id, number__gt=1)
+        .select_related("driver")
+        .order_by("-number")[:RECOVERIES_SHOWN]
+    )
+
+
+def newest_settled_at(job_id: str) -> datetime | None:
+    """When the newest of the recent checkpoints was settled: it changes whenever one is."""
+    recent = Checkpoint.objects.filter(job=job_id).order_by("-number")[:RECENT_CHECKPOINTS]
+    return Checkpoint.objects.filter(pk__in=recent.values("pk")).aggregate(at=Max("settled_at"))[
+        "at"
+    ]

@@ -1,0 +1,470 @@
+"""What a job's page shows of the moment: one small value per event of its stream.
+
+The page is rendered from the same value. It holds texts ready to be shown, so that browser and
+server write numbers alike; what is long or changes rarely (``details``, figures) is fetched by the
+page when the revision of it in here changes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+
+from checkpoints.models import Checkpoint
+from controlplane.formatting import (
+    NOTHING,
+    age,
+    duration,
+    interval,
+    iso,
+    milliseconds_between,
+    moment,
+    number,
+    plural,
+    rough_duration,
+    size,
+)
+from frontend.base import job_warnings, status, verdict_cache, warning_facts
+from frontend.base.texts import has_more, headline, tail
+from frontend.graph import picture, state
+from frontend.job import queries
+from frontend.operations import results
+from jobs.models import Attempt, DesiredState, Driver, Job, Operation, OperationKind
+from jobs.operations import blocking
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+
+# While a checkpoint is younger than this, what held the one before it is more worth reading.
+VERDICT_PATIENCE_MS = 2_000.0
+
+Json = dict[str, Any]
+
+
+def snapshot(job_id: str) -> Json | None:
+    """What the page of a job shows now, as JSON; None where there is no such job.
+
+    See ``with_graph``.
+    """
+    found = with_graph(job_id)
+    return None if found is None else found[0]
+
+
+def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
+    """The snapshot and the operator graph whose state is in it; None where there is no such job.
+
+    Eleven queries, whatever the job's size, and those of a verdict that is not known yet.
+    Everything but ``now`` and the texts of ages stays the same while nothing happens; ``changes``
+    leaves those out.
+    """
+    job = queries.job_with_now(job_id)
+    if job is None:
+        return None
+    now: datetime = job.now
+    driver = queries.newest_driver(job_id)
+    attempt = queries.newest_attempt(job_id)
+    checkpoints = queries.recent_checkpoints(job_id)
+    completed = queries.last_completed(job_id)
+    chains = queries.chain_subtasks(job_id)
+    operations = queries.recent_operations(job_id)
+    asked = actions(job, operations)
+    shown = _shown(checkpoints)
+
+    coordinator = getattr(job, "coordinator", None)
+    settled = [row for row in checkpoints if row.settled_at is not None]
+    found = warning_facts.gather(
+        job,
+        now,
+        driver_status=driver.status if driver else None,
+        driver_heard_at=driver.heard_at if driver else None,
+        driver_created_at=driver.created_at if driver else None,
+        attempt_running_at=attempt.running_at if attempt else None,
+        completed=completed,
+        settled=settled,
+        due_at=coordinator.due_at if coordinator else None,
+    )
+    judged = _judged(shown, settled, now)
+    verdict = verdict_cache.of(judged) if judged else None
+    operators = picture.of(queries.operators(job_id), queries.edges(job_id))
+    value = {
+        "now": iso(now),
+        "id": job.pk,
+        "name": job.name,
+        "status": status.of_job(job.status),
+        "cause": _cause(job),
+        "is_over": job.is_over,
+        "attention": [asdict(item) for item in job_warnings.of(found, says_cause=not job.cause)],
+        "uptime": _uptime(job, now),
+        "attempt": _attempt(attempt, is_over=job.is_over),
+        "subtasks": _subtasks(job, chains),
+        "driver": _driver(driver, now, is_silent=found.silent_ms is not None),
+        "last_completed": _completed(completed, now),
+        "none_completed": "There is nothing to restore."
+        if job.is_over
+        else "A recovery would start from the beginning.",
+        "next_trigger_at": None
+        if job.is_over or not coordinator
+        else iso(coordinator.next_trigger_at),
+        "progress": _progress(shown, now),
+        "progress_empty": _why_no_checkpoint(job),
+        "graph": _graph(job, operators, now, shown, chains, verdict if judged is shown else None),
+        "verdict": verdict,
+        "judged": _judged_name(judged),
+        "operations": [operation(row, now) for row in operations],
+        "actions": asked | _why_not(asked),
+        "revisions": _revisions(
+            max((row.settled_at for row in settled), default=None), job.newest_exception, attempt
+        ),
+    }
+    return value, operators
+
+
+def _graph(
+    job: Job,
+    operators: picture.Graph,
+    now: datetime,
+    shown: Checkpoint | None,
+    chains: dict[str, queries.ChainSubtasks],
+    verdict: Json | None,
+) -> Json:
+    is_under_way = shown is not None and shown.settled_at is None
+    waiting, stalls = queries.held_up(job.pk, shown.number if shown and is_under_way else None)
+    moment = state.Moment(
+        now=now,
+        checkpoint=shown,
+        chains=chains,
+        acknowledged=queries.acknowledged(shown.pk if shown else None),
+        waiting=waiting,
+        # What an attempt left behind when it failed stays in the rows until the next one begins.
+        stalls=stalls if job.status == JobStatus.RUNNING else (),
+        slow=_slow(operators, shown, verdict),
+        is_over=job.is_over,
+    )
+    return state.of(operators, moment)
+
+
+def _slow(
+    operators: picture.Graph, shown: Checkpoint | None, verdict: Json | None
+) -> state.Slow | None:
+    """The channel that held the settled checkpoint that is shown, as its verdict has it."""
+    if shown is None or shown.settled_at is None or not verdict or not verdict["channel"]:
+        return None
+    channel = verdict["channel"]
+    took = f"{duration(shown.alignment_ms)}" if shown.alignment_ms else ""
+    return state.settled_slow(
+        operators, channel["sender"], channel["receiver"], took, channel["text"], verdict["tone"]
+    )
+
+
+def _judged(
+    shown: Checkpoint | None, settled: Sequence[Checkpoint], now: datetime
+) -> Checkpoint | None:
+    """The checkpoint that the verdict is about: the one that is shown, once there is something to
+    say of it; before that, the one that settled last."""
+    if shown is None or shown.settled_at is not None or not settled:
+        return shown
+    took = milliseconds_between(shown.triggered_at, now) or 0.0
+    usual = settled[0].duration_ms or 0.0
+    return shown if took > max(VERDICT_PATIENCE_MS, usual) else settled[0]
+
+
+def _judged_name(checkpoint: Checkpoint | None) -> Json | None:
+    if checkpoint is None:
+        return None
+    return {
+        "name": f"{_kind(checkpoint)} {number(checkpoint.number)}",
+        "url": reverse("checkpoint-page", args=[checkpoint.job_id, checkpoint.number]),
+        "state": "under way" if checkpoint.settled_at is None else "",
+    }
+
+
+def revisions(job_id: str) -> dict[str, str] | None:
+    """The snapshot's ``revisions`` alone, for who asks whether anything is new; None: no job."""
+    job = queries.job_with_newest_exception(job_id)
+    if job is None:
+        return None
+    return _revisions(
+        queries.newest_settled_at(job_id), job.newest_exception, queries.newest_attempt(job_id)
+    )
+
+
+def _revisions(
+    settled_at: datetime | None, exception: int | None, attempt: Attempt | None
+) -> dict[str, str]:
+    parts: tuple[Any, ...] = (exception or 0,)
+    if attempt is not None:
+        parts += (attempt.number, iso(attempt.running_at), attempt.catch_up_ms, attempt.end)
+    return {"checkpoints": iso(settled_at) or "", "events": "/".join(map(str, parts))}
+
+
+def changes(value: Json) -> Json:
+    """A snapshot without what only time changes: equal ones look the same on the page."""
+    return {key: _timeless(item) for key, item in value.items() if key != "now"}
+
+
+def _timeless(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _timeless(part) for key, part in item.items() if not key.endswith("_ago")}
+    if isinstance(item, list):
+        return [_timeless(part) for part in item]
+    return item
+
+
+# What has to wait for others. A fork from something that is there gets along with all of them.
+_WAITING = {
+    "checkpoint": OperationKind.CHECKPOINT,
+    "restart": OperationKind.RESTART,
+    "savepoint": OperationKind.SAVEPOINT,
+    "stop": OperationKind.STOP,
+    "rollback": OperationKind.ROLLBACK,
+    "rescale": OperationKind.RESCALE,
+}
+
+
+def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
+    """What can be asked of the job in its state: empty where it can, else why not.
+
+    Args:
+        operations: Its newest; what is under way keeps others from beginning.
+    """
+    found = _actions_by_state(job)
+    under_way = [row for row in reversed(operations) if row.ended_at is None]
+    for name, kind in _WAITING.items():
+        if (other := blocking(kind, under_way)) is not None:
+            busy = (
+                f"{status.OPERATION_KIND[OperationKind(other.kind)]} under way: wait for its end."
+            )
+            found[name] = found[name] or busy
+    return found
+
+
+# The reasons that stand beside the buttons of the page's head, and of the card of savepoints.
+_HEAD = ("checkpoint", "savepoint", "stop")
+_GOING_BACK = ("rollback", "rescale", "savepoint")
+
+
+def _why_not(found: Json) -> Json:
+    """Each reason once: a button that cannot be pressed says nothing to a keyboard."""
+    return {
+        name: " ".join(dict.fromkeys(filter(None, (found[action] for action in names))))
+        for name, names in (("why_not_act", _HEAD), ("why_not_go_back", _GOING_BACK))
+    }
+
+
+def _actions_by_state(job: Job) -> Json:
+    names = ("checkpoint", "cancel", "restart", "savepoint", "stop", "rollback", "rescale")
+    # What does nothing to the job can be asked of it in any state.
+    always = {"fork": "", "preview": "", "compare": ""}
+    if job.desired == DesiredState.CANCELED and not job.is_over:
+        reason = "The job is being cancelled."
+        return dict.fromkeys(names, reason) | always
+    if job.status == JobStatus.FINISHED:
+        ended = (
+            "The job has finished. Rolling it back to a savepoint or checkpoint takes it up again."
+        )
+        return dict.fromkeys(names, ended) | {"rollback": ""} | always
+    if job.is_over:
+        ended = (
+            "A restart takes the job up again, from its newest completed checkpoint if it has one."
+        )
+        return dict.fromkeys(names, ended) | {"restart": "", "rollback": "", "rescale": ""} | always
+    if job.status == JobStatus.CANCELLING:
+        reason = "The job is being cancelled."
+        return dict.fromkeys(names, reason) | always
+    running = job.status == JobStatus.RUNNING
+    taken = "" if running else "Checkpoints are taken while the job is running."
+    going_back = "The job is starting." if job.status in _STARTING else ""
+    return {
+        "checkpoint": taken,
+        "cancel": "",
+        "restart": "",
+        "savepoint": taken,
+        "stop": taken,
+        "rollback": going_back,
+        "rescale": going_back,
+        **always,
+    }
+
+
+_STARTING = (JobStatus.CREATED, JobStatus.INITIALIZING)
+
+
+def _cause(job: Job) -> Json | None:
+    if not job.cause:
+        return None
+    return {
+        "headline": headline(job.cause),
+        "text": tail(job.cause),
+        "has_more": has_more(job.cause),
+    }
+
+
+def _uptime(job: Job, now: datetime) -> Json:
+    return {
+        "since": iso(job.started_at),
+        "until": iso(job.ended_at),
+        "text_ago": rough_duration(milliseconds_between(job.started_at, job.ended_at or now)),
+        "label": "Ran for" if job.is_over else "Uptime",
+        "started": moment(job.started_at),
+    }
+
+
+def _attempt(attempt: Attempt | None, *, is_over: bool) -> Json:
+    if attempt is None:
+        nothing = "nothing was deployed" if is_over else "nothing is deployed yet"
+        return {"number": NOTHING, "restored": nothing, "started_at": None}
+    if attempt.restored_checkpoint is not None:
+        restored = f"restored from checkpoint {attempt.restored_checkpoint:,}"
+    else:
+        restored = "from the beginning"
+    return {
+        "number": number(attempt.number),
+        "restored": restored,
+        "started_at": iso(attempt.started_at),
+    }
+
+
+def _subtasks(job: Job, chains: dict[str, queries.ChainSubtasks]) -> str:
+    total = sum(chain.total for chain in chains.values())
+    if not total or job.is_over:
+        return ""
+    running = sum(chain.running for chain in chains.values())
+    if running == total:
+        return f"{plural(total, 'subtask')} running"
+    return f"{running:,} of {plural(total, 'subtask')} running"
+
+
+def _driver(driver: Driver | None, now: datetime, *, is_silent: bool) -> Json:
+    if driver is None:
+        nothing = {"status": None, "heard_at": None, "heard_ago": "", "where": "", "log": ""}
+        return {"number": NOTHING} | nothing
+    return {
+        "number": number(driver.number),
+        "status": status.of_driver(driver.status, is_silent=is_silent),
+        # A live driver speaks every second; only a silent one's last word is news.
+        "heard_at": iso(driver.heard_at) if is_silent else None,
+        "heard_ago": age(milliseconds_between(driver.heard_at, now)) if is_silent else "",
+        "where": driver.spark_application,
+        "log": reverse("api:driver-log", args=[driver.job_id, driver.number])
+        if driver.directory
+        else "",
+    }
+
+
+def _completed(checkpoint: Checkpoint | None, now: datetime) -> Json | None:
+    if checkpoint is None:
+        return None
+    return {
+        "number": number(checkpoint.number),
+        "at": iso(checkpoint.settled_at),
+        "at_ago": age(milliseconds_between(checkpoint.settled_at, now)),
+        "at_text": moment(checkpoint.settled_at),
+        "duration": duration(checkpoint.duration_ms),
+        "size": size(checkpoint.state_bytes),
+    }
+
+
+def _shown(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The checkpoint whose progress is shown: the oldest under way, else the newest."""
+    under_way = [row for row in checkpoints if row.settled_at is None]
+    return under_way[-1] if under_way else checkpoints[0] if checkpoints else None
+
+
+def _progress(checkpoint: Checkpoint | None, now: datetime) -> Json | None:
+    if checkpoint is None:
+        return None
+    is_under_way = checkpoint.settled_at is None
+    took = milliseconds_between(checkpoint.triggered_at, now)
+    return {
+        "number": number(checkpoint.number),
+        "url": reverse("checkpoint-page", args=[checkpoint.job_id, checkpoint.number]),
+        "kind": _kind(checkpoint),
+        "status": status.of_checkpoint(checkpoint.status),
+        "is_under_way": is_under_way,
+        "since": iso(checkpoint.triggered_at) if is_under_way else None,
+        "took_ago": rough_duration(took) if is_under_way else duration(checkpoint.duration_ms),
+        "acknowledged": checkpoint.acknowledged_count,
+        "expected": checkpoint.subtask_count,
+        "text": f"{checkpoint.acknowledged_count:,} of "
+        f"{plural(checkpoint.subtask_count, 'subtask')} acknowledged",
+        "why": _why(checkpoint),
+    }
+
+
+def _kind(checkpoint: Checkpoint) -> str:
+    return "Checkpoint" if checkpoint.kind == CheckpointKind.CHECKPOINT else "Savepoint"
+
+
+def _why(checkpoint: Checkpoint) -> str:
+    if checkpoint.status != CheckpointStatus.ABORTED:
+        return ""
+    reason = status.reason_text(checkpoint.reason)
+    cause = headline(checkpoint.cause)
+    return f"{reason}: {cause}" if cause else reason
+
+
+def _why_no_checkpoint(job: Job) -> str:
+    if job.is_over:
+        return "This job ended before its first checkpoint."
+    config = job.checkpoint_config
+    if config is None:
+        return "No checkpoint yet: the pipeline is still building its graph."
+    interval_ms = config.get("interval_ms")
+    if interval_ms is None:
+        return (
+            "No checkpoint yet, and none is due: periodic checkpoints are off. Take one with the "
+            "button, or switch them on with env.enable_checkpointing(1_000) in the pipeline."
+        )
+    return (
+        f"No checkpoint yet. The first one comes on its own once all subtasks run, then every "
+        f"{interval(interval_ms)}."
+    )
+
+
+def operation(row: Operation, now: datetime) -> Json:
+    """One operation for a page."""
+    return {
+        "id": str(row.pk),
+        "kind": results.title(row),
+        "status": status.of_operation(row.status),
+        "by": row.requested_by.get_username() if row.requested_by else "the control plane",
+        "at": iso(row.created_at),
+        "at_ago": age(milliseconds_between(row.created_at, now)),
+        "at_text": moment(row.created_at),
+        "url": reverse("job-operation", args=[row.job_id, row.pk]),
+        "phase": status.phase_text(row.kind, _progress_of(row, "phase")),
+        "result": _result(row),
+        "deadline_at": iso(row.deadline_at) if row.ended_at is None else "",
+        "deadline_text": moment(row.deadline_at) if row.ended_at is None else "",
+    }
+
+
+def _progress_of(row: Operation, name: str) -> Any:
+    return (row.progress or {}).get(name)
+
+
+def _result(row: Operation) -> str:
+    if row.error:
+        return headline(row.error)
+    if row.ended_at is None:
+        return ""
+    result = row.result or {}
+    took = duration(milliseconds_between(row.created_at, row.ended_at))
+    match row.kind:
+        case OperationKind.CHECKPOINT if (found := _number_in(result)) is not None:
+            return f"checkpoint {found:,}"
+        case OperationKind.SAVEPOINT | OperationKind.STOP if (
+            found := _number_in(result)
+        ) is not None:
+            return f"savepoint {found:,}, took {took}"
+        case OperationKind.FORK if "job" in result:
+            return f"forked as {result['job']}"
+        case OperationKind.PREVIEW | OperationKind.COMPARE:
+            return f"answered in {took}"
+    return f"took {took}"
+
+
+def _number_in(result: Json) -> int | None:
+    found = (result.get(name) for name in ("checkpoint", "checkpoint_id", "number"))
+    return next((one for one in found if isinstance(one, int)), None)

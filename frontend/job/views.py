@@ -1,0 +1,188 @@
+"""The pages and what they fetch. Reading needs a viewer, acting an operator.
+
+Actions are plain forms: without JavaScript they lead back to the page with a message; a script
+that asks for JSON gets the operation instead.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import version
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.cache import cache_control, never_cache
+from django.views.decorators.http import condition, require_GET, require_http_methods, require_POST
+
+from checkpoints.operations import savepoints
+from controlplane import clock
+from controlplane.accounts.models import Role, User
+from controlplane.errors import NotFound, Refusal
+from frontend.base import pages
+from frontend.base.access import role_required
+from frontend.graph import picture
+from frontend.job import details, figures, history, queries, snapshot
+from jobs import services as job_services
+from jobs.models import Job, Operation
+
+VERSION = version("weir-streaming")
+
+# Asked on pages of their own, from the page of savepoints: the page, and its button.
+GOING_BACK = (
+    ("savepoint", "Take a savepoint"),
+    ("rollback", "Roll back"),
+    ("rescale", "Rescale"),
+    ("fork", "Fork"),
+    ("preview", "Preview a change"),
+    ("compare", "Compare"),
+)
+
+# In the overview they are out of the way in a menu, with what they do.
+MORE_ACTIONS = (
+    ("rollback", "Roll back", "To a savepoint or an earlier checkpoint"),
+    ("rescale", "Rescale", "Go on with another parallelism"),
+    ("fork", "Fork", "Another job that begins with this one's state"),
+    ("preview", "Preview a change", "What a changed pipeline would restore"),
+    ("compare", "Compare", "The output of this job with another one's"),
+)
+
+Act = Callable[[User, str, str], Operation]
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
+    """One job: what it does now, its checkpoints, and what can be asked of it."""
+    job, found = pages.job_or_404(job_id), snapshot.with_graph(job_id)
+    if found is None:  # Deleted in between.
+        raise Http404(f"There is no job {job_id!r}.")
+    shown, operators = found
+    window = history.window(request.GET.get("window"))
+    context = {
+        "live": shown,
+        "picture": picture.picture(operators, shown["graph"]),
+        "details": details.of(job, window),
+        "windows": history.WINDOWS.values(),
+        "keys": _keys(),
+        "more_actions": MORE_ACTIONS,
+    }
+    return pages.job_page(request, "frontend/job_page.html", job, "job-page", context)
+
+
+def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
+    found = snapshot.revisions(job_id)
+    if found is None:
+        return None
+    # A window of time moves on though nothing happens. Another version of Weir may say the same
+    # thing in another way.
+    window = history.window(request.GET.get("window"))
+    minute = clock.now().strftime("%d%H%M") if window.span else ""
+    return f'"{VERSION}/{name}/{found["checkpoints"]}/{found["events"]}/{minute}"'
+
+
+@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@require_GET
+@role_required(Role.VIEWER)
+@condition(etag_func=_revision)
+def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
+    """What the page shows of the job's past, as JSON."""
+    window = history.window(request.GET.get("window"))
+    return JsonResponse(details.of(pages.job_or_404(job_id), window))
+
+
+@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@require_GET
+@role_required(Role.VIEWER)
+@condition(etag_func=_revision)
+def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
+    """One of the page's pictures, for Plotly."""
+    job = pages.job_or_404(job_id)
+    match name:
+        case "history":
+            return JsonResponse(_history(job, history.window(request.GET.get("window"))))
+        case "alignment":
+            latest = queries.latest_aligned(job.pk)
+            return JsonResponse(figures.alignment(queries.aligned(latest, figures.GATES_SHOWN)))
+    raise Http404(f"There is no figure {name!r}.")
+
+
+def _history(job: Job, window: history.Window) -> figures.Figure:
+    now = clock.now()
+    rows = queries.settled_within(job.pk, window)
+    since = rows[-1].triggered_at if rows else now - window.span
+    return figures.history(
+        rows,
+        address=lambda number: reverse("checkpoint-page", args=[job.pk, number]),
+        downs=history.down_times(queries.attempts_since(job.pk, since)),
+        exceptions=queries.exceptions_since(job.pk, since),
+        now=now,
+    )
+
+
+@require_POST
+@role_required(Role.OPERATOR)
+def take_checkpoint(request: HttpRequest, job_id: str) -> HttpResponse:
+    """Ask for a checkpoint now."""
+    return _act(
+        request,
+        job_id,
+        lambda user, job, key: savepoints.request_checkpoint(user, job, key=key),
+        "A checkpoint was asked for.",
+    )
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@role_required(Role.OPERATOR)
+def cancel_job(request: HttpRequest, job_id: str) -> HttpResponse:
+    """Ask whether the job is to be cancelled, and do it when that is confirmed."""
+    if request.method != "POST":
+        job = pages.job_or_404(job_id)
+        context = {"job": job, "why_not": snapshot.actions(job)["cancel"], "keys": _keys()}
+        return render(request, "frontend/cancel.html", context)
+    return _act(
+        request,
+        job_id,
+        lambda user, job, key: job_services.cancel(user, job, key=key),
+        "The job is being cancelled.",
+    )
+
+
+@require_POST
+@role_required(Role.OPERATOR)
+def restart_job(request: HttpRequest, job_id: str) -> HttpResponse:
+    """Ask for a restart from the newest completed checkpoint."""
+    return _act(
+        request,
+        job_id,
+        lambda user, job, key: job_services.restart(user, job, key=key),
+        "The job is being restarted.",
+    )
+
+
+def _act(request: HttpRequest, job_id: str, act: Act, done: str) -> HttpResponse:
+    # The key comes with the form: sending the same form twice asks once.
+    key = request.POST.get("key", "")[:200] or pages.new_key()
+    wants_json = request.accepts("application/json") and not request.accepts("text/html")
+    try:
+        operation = act(request.user, job_id, key)
+    except NotFound as refusal:
+        raise Http404(refusal.detail) from refusal
+    except Refusal as refusal:
+        if wants_json:
+            problem = {"detail": refusal.detail, "code": refusal.code, "key": pages.new_key()}
+            return JsonResponse(problem, status=refusal.status)
+        messages.error(request, refusal.detail)
+        return HttpResponseRedirect(reverse("job-page", args=[job_id]))
+    if wants_json:
+        shown = snapshot.operation(operation, clock.now())
+        return JsonResponse(
+            {"detail": done, "operation": shown, "key": pages.new_key()}, status=202
+        )
+    messages.success(request, done)
+    return HttpResponseRedirect(reverse("job-page", args=[job_id]))
+
+
+def _keys() -> dict[str, str]:
+    return {name: pages.new_key() for name in ("checkpoint", "cancel", "restart")}

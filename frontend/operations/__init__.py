@@ -1,0 +1,1 @@
+"""Operations as pages show them: forms, restore targets, steps, effects and results."""

@@ -1,0 +1,540 @@
+"""What came of an operation, as its page shows it: above all the answers of previews. Pure."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.formatting import (
+    NOTHING,
+    duration,
+    event_time,
+    listed,
+    milliseconds_between,
+    number,
+    plural,
+    size,
+)
+from frontend.base.status import OPERATION_KIND
+from jobs import redaction
+from jobs.models import Job, Operation, OperationKind, OperationStatus
+
+ROWS_MAX = 200  # Of one table; the API has all.
+COLUMNS_NAMED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text in a table."""
+
+    text: str
+    label: str  # Its column's heading.
+    is_number: bool
+    tone: str = ""  # Of what is not as everything else: it gets a sign.
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to say."""
+        return self.text == NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of texts under their headings; the first column names the row."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    numbers: frozenset[int] = frozenset()  # Columns to the right.
+    verdict_at: int | None = None  # The column whose texts have tones.
+
+    @property
+    def headings(self) -> list[tuple[str, bool]]:
+        """Each column's, and whether it holds numbers."""
+        return [(text, at in self.numbers) for at, text in enumerate(self.head)]
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """Each row's."""
+        return [
+            [
+                Cell(
+                    text,
+                    self.head[at],
+                    at in self.numbers,
+                    _TONES.get(text, "") if at == self.verdict_at else "",
+                )
+                for at, text in enumerate(row)
+            ]
+            for row in self.rows
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An answer: a verdict where there is one, sentences, and the figures behind them."""
+
+    verdict: str = ""
+    tone: str = "idle"
+    sentences: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+
+def is_of_rollback(operation: Operation) -> bool:
+    """Whether it previews a rollback."""
+    return (
+        operation.kind == OperationKind.PREVIEW and operation.parameters.get("kind") == "rollback"
+    )
+
+
+def title(operation: Operation) -> str:
+    """What was asked for, in words."""
+    kind, given = OPERATION_KIND[OperationKind(operation.kind)], operation.parameters
+    match operation.kind, given.get("kind"):
+        case OperationKind.PREVIEW, "rollback":
+            kind = f"{kind} of a rollback"
+        case OperationKind.PREVIEW, "restore":
+            kind = f"{kind} of a restore"
+        case OperationKind.RESCALE, _ if "parallelism" in given:
+            return f"{kind} to parallelism {given['parallelism']}"
+        case OperationKind.COMPARE, _ if "other" in given:
+            return f"{kind} with {given['other']}"
+    to = given.get("checkpoint")
+    return f"{kind} to checkpoint {to:,}" if _goes_back(operation) and isinstance(to, int) else kind
+
+
+def _goes_back(operation: Operation) -> bool:
+    return is_of_rollback(operation) or operation.kind == OperationKind.ROLLBACK
+
+
+def asked(operation: Operation) -> list[tuple[str, str]]:
+    """What an answer is about, as names and texts."""
+    given = redaction.shown("", operation.parameters)
+    found: list[tuple[str, Any]] = []
+    if is_of_rollback(operation):
+        found = [("From", given.get("restore"))]
+    elif operation.kind == OperationKind.PREVIEW:
+        pipeline = given.get("pipeline") or {}
+        named = (pipeline.get("kind"), pipeline.get("target") or pipeline.get("artifact_digest"))
+        allows = given.get("allow_non_restored_state")
+        found = [
+            ("From", given.get("restore")),
+            ("Pipeline", " ".join(filter(None, named))),
+            ("Parallelism", given.get("parallelism")),
+            (
+                "Parameters",
+                ", ".join(f"{k}={v}" for k, v in (given.get("parameters") or {}).items()),
+            ),
+            ("State that no operator takes up", "is left behind" if allows else None),
+        ]
+    elif operation.kind == OperationKind.COMPARE:
+        found = [
+            ("Key", ", ".join(given.get("keys") or ())),
+            ("Window", ", ".join(given.get("windows") or ())),
+        ]
+    return [(name, str(value)) for name, value in found if value]
+
+
+def as_form(operation: Operation, job: Job) -> dict[str, Any]:
+    """What a restore's preview was about, as the form of a fork takes it.
+
+    Parameters that keep a secret are not among them: ``withheld`` names those.
+    """
+    given = operation.parameters
+    parameters = given.get("parameters") or {}
+    open_ = {name: text for name, text in parameters.items() if redaction.shown(name, text) == text}
+    of, pipeline = str(given.get("of", "")), given.get("pipeline") or {}
+    kind = pipeline.get("kind", "")
+    target = pipeline.get("artifact_digest") if kind == "upload" else pipeline.get("target")
+    own = job.artifact_id if kind == "upload" else job.pipeline_target
+    if (kind, target) == (job.pipeline_kind, own):
+        kind = target = ""
+    found = {
+        "parameters": open_,
+        "withheld": [name for name in parameters if name not in open_],
+        "parallelism": given.get("parallelism"),
+        "pipeline_kind": kind,
+        "pipeline_target": target,
+        "allow_non_restored_state": given.get("allow_non_restored_state"),
+    }
+    if "/" not in of:  # Not by its place, which no form offers.
+        found["target"] = f"checkpoint:{of}" if of.isdecimal() else f"savepoint:{of}"
+    return found
+
+
+def confirmation(operation: Operation) -> dict[str, Any]:
+    """What the form after a rollback's preview sends."""
+    given = operation.parameters
+    savepoint = given.get("savepoint")
+    result = operation.result or {}
+    to = given.get("checkpoint")
+    return {
+        "is_known": bool(operation.result),
+        "again": f"savepoint={savepoint}" if savepoint else f"checkpoint={to}",
+        "is_forward": result.get("is_forward", False),
+        "where": f"checkpoint {to:,}" if isinstance(to, int) else "it",
+        "target": f"savepoint:{savepoint}"
+        if savepoint
+        else f"checkpoint:{given.get('checkpoint')}",
+        "rewind_output": given.get("rewind_output", True),
+    }
+
+
+def errors(by_field: Mapping[str, Iterable[str]] | None) -> list[str]:
+    """The messages of a refusal, each with the field that it is about."""
+    return [
+        f"{name.replace('_', ' ').replace('options.', '')}: {message}"
+        for name, messages in (by_field or {}).items()
+        for message in messages
+    ]
+
+
+def said(operation: Operation) -> str:
+    """What came of an operation that succeeded, in a sentence; empty for others."""
+    if operation.status != OperationStatus.SUCCEEDED:
+        return ""
+    result, given = operation.result or {}, operation.parameters
+    took = duration(milliseconds_between(operation.created_at, operation.ended_at))
+    name, which = given.get("name"), result.get("checkpoint")
+    numbered = f" It is checkpoint {which:,}." if isinstance(which, int) else ""
+    match OperationKind(operation.kind):
+        case OperationKind.SAVEPOINT:
+            return f"Savepoint {name} was taken in {took}.{numbered}"
+        case OperationKind.STOP:
+            return f"The job was stopped with savepoint {name} in {took}.{numbered}"
+        case OperationKind.CHECKPOINT:
+            return f"The checkpoint was taken in {took}.{numbered}"
+        case OperationKind.ROLLBACK:
+            to = given.get("checkpoint")
+            where = f"from checkpoint {to:,} " if isinstance(to, int) else ""
+            return f"The job runs again {where}after {took}."
+        case OperationKind.RESCALE:
+            return f"The job runs with parallelism {given.get('parallelism')} after {took}."
+        case OperationKind.RESTART | OperationKind.SUBMIT:
+            return f"The job runs after {took}."
+        case OperationKind.FORK:
+            return f"The fork was submitted after {took}."
+        case OperationKind.DISCARD:
+            return f"Savepoint {name} was deleted; its files are gone."
+        case OperationKind.CANCEL:
+            return f"The job was cancelled in {took}."
+        case OperationKind.PREVIEW | OperationKind.COMPARE:
+            return f"It was worked out in {took}."
+
+
+def of(operation: Operation) -> Outcome | None:
+    """The answer of a preview or a comparison; None where there is none (yet)."""
+    result = operation.result
+    if not result:
+        return None
+    if is_of_rollback(operation):
+        return _of_rollback(result)
+    if operation.kind == OperationKind.PREVIEW:
+        return _of_restore(result)
+    if operation.kind == OperationKind.COMPARE:
+        return _of_comparison(result)
+    return None
+
+
+def _of_rollback(result: Mapping[str, Any]) -> Outcome:
+    splits = [
+        (source.get("name", ""), _split(move["split"]), _at(move["now"]), _at(move["then"]))
+        for source in result.get("sources", ())
+        for move in source.get("splits", ())
+    ]
+    tables = []
+    if splits:
+        count = sum(source.get("split_count") or 0 for source in result.get("sources", ()))
+        caption = "Positions of the sources that change"
+        if count > len(splits):
+            caption += f", {number(len(splits))} of {number(count)}"
+        numbers = {at for at in (2, 3) if any(row[at][:1].isdecimal() for row in splits)}
+        tables.append(_table(caption, ("Source", "Split", "Now", "Then"), splits, numbers))
+    return Outcome(sentences=_sentences(result), tables=tables)
+
+
+def _split(text: str) -> str:
+    """A split without the marks of JSON, where that loses nothing."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text  # Shortened.
+    is_plain = isinstance(found, dict) and all(type(v) in (str, int) for v in found.values())
+    return ", ".join(f"{name} {value}" for name, value in found.items()) if is_plain else text
+
+
+def _at(position: str) -> str:
+    """A position; one that is a count as all counts."""
+    return number(int(position)) if position.isascii() and position.isdecimal() else position
+
+
+_OPERATOR = {
+    "kept": "kept",
+    "rescaled": "kept, with another parallelism",
+    "new": "new: begins empty",
+    "dropped": "dropped: its state is left behind",
+}
+_STATE = {
+    "kept": "kept",
+    "new": "new: begins empty",
+    "changed": "converted",
+    "unmappable": "cannot be mapped",
+    "dropped": "dropped",
+}
+_TONES = {
+    "converted": "warn",
+    "cannot be mapped": "bad",
+    "dropped": "warn",
+    "dropped: its state is left behind": "warn",
+}
+
+
+def _of_restore(result: Mapping[str, Any]) -> Outcome:
+    would = bool(result.get("would_restore"))
+    operators = [
+        (
+            op.get("uid"),
+            _OPERATOR.get(op.get("verdict"), op.get("verdict")),
+            op.get("stored_parallelism"),
+            op.get("parallelism"),
+            "; ".join([*_splits(op), *op.get("notes", ())]),
+        )
+        for op in result.get("operators", ())
+    ]
+    states = [
+        (
+            op.get("uid"),
+            state.get("name"),
+            _STATE.get(state.get("verdict"), state.get("verdict")),
+            _type(state.get("stored")),
+            _type(state.get("declared")),
+            size(state.get("size")) if state.get("size") else None,
+            "; ".join(filter(None, (*state.get("changes", ()), state.get("note", "")))),
+        )
+        for op in result.get("operators", ())
+        for state in op.get("states", ())
+    ]
+    tables = []
+    if operators:
+        head = ("Operator", "What becomes of it", "Parallelism stored", "In the pipeline", "Notes")
+        tables.append(_table("Operators", head, operators, numbers=(2, 3), verdict_at=1))
+    if states:
+        head = (
+            "Operator", "State", "What becomes of it", "Stored as", "Declared as", "Size", "Changes"
+        )  # fmt: skip
+        tables.append(_table("State", head, states, numbers=(5,), verdict_at=2))
+    return Outcome(
+        verdict="The restore would work." if would else "The restore would be refused.",
+        tone="good" if would else "bad",
+        sentences=_said([*result.get("problems", ()), *result.get("notes", ())]),
+        tables=tables,
+    )
+
+
+def _splits(op: Mapping[str, Any]) -> list[str]:
+    splits = op.get("splits")
+    return [] if splits is None else [f"goes on with {plural(splits, 'split')}"]
+
+
+_COMPOSED = re.compile(r"(?P<form>\w+) of (?P<type>\[.*\])")
+
+
+def _type(text: str | None) -> str | None:
+    """A state's type as somebody would say it: ``map of MAP<STRING, ROW<a INT>>`` is long enough.
+
+    Composed types come as JSON; whatever else it is stays as it is.
+    """
+    found = _COMPOSED.fullmatch(text or "")
+    if found is None:
+        return text
+    try:
+        said = _composed(json.loads(found["type"]))
+    except (ValueError, TypeError, IndexError):
+        return text
+    # A list state's type is a list already.
+    return said if said.startswith(f"{found['form'].upper()}<") else f"{found['form']} of {said}"
+
+
+def _composed(parts: Any) -> str:
+    if isinstance(parts, str):
+        return parts
+    if parts[0] == "ROW_NAMED" and len(parts[1]) == len(parts[2]):
+        named = zip(parts[1], parts[2], strict=True)
+        return f"ROW<{', '.join(f'{name} {_composed(of)}' for name, of in named)}>"
+    inner = [_composed(part) for part in parts[1:]]
+    return f"{_composed(parts[0])}<{', '.join(inner)}>"
+
+
+def _of_comparison(result: Mapping[str, Any]) -> Outcome:
+    """The outputs one after the other, each with what the two sides have; then the jobs."""
+    outputs: Sequence[Mapping[str, Any]] = result.get("outputs", ())
+    jobs: Sequence[Mapping[str, Any]] = result.get("jobs", ())
+    names = _names(jobs)
+    tables = [table for one in outputs for table in (_sides(one, names), *_samples(one, names))]
+    sentences = [said for one in outputs for said in _said_of_output(one, names)]
+    if len(jobs) == 2:
+        figures = [(words, show(jobs[0]), show(jobs[1])) for words, show in _OF_JOBS]
+        tables.append(_table("The jobs", ("", *names), figures, numbers=(1, 2)))
+    else:
+        sentences += result.get("sentences", ())
+    are_equal = all(one.get("is_equal") for one in outputs)
+    if are_equal and not any(one.get("equal") for one in outputs):
+        verdict, tone = "There is nothing yet that both jobs have written.", "idle"
+    elif are_equal:
+        verdict, tone = "The outputs are the same as far as both have come.", "good"
+    else:
+        verdict, tone = "The outputs differ.", "warn"
+    return Outcome(verdict=verdict, tone=tone, sentences=_said(sentences), tables=tables)
+
+
+def _names(jobs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """What the two are called above their columns."""
+    if len(jobs) != 2:
+        return "this job", "the other job"
+    ours, theirs = (_text(job.get("name") or job.get("job")) for job in jobs)
+    if ours == theirs:
+        ours, theirs = (_text(job.get("job")) for job in jobs)
+    return f"{ours} (this job)", theirs
+
+
+def _said_of_output(one: Mapping[str, Any], names: tuple[str, str]) -> Iterable[str]:
+    """What the figures mean, and what they leave out."""
+    where = f"output of {one.get('operator', 'the jobs')}"
+    counts = [f"{plural(one.get('equal') or 0, 'row')} equal"]
+    if one.get("different"):
+        counts.append(f"{plural(one['different'], 'row')} with other values")
+    sides = list(zip(names, (one.get("left") or {}, one.get("right") or {}), strict=True))
+    counts += [f"{plural(s['only'], 'row')} only in {name}" for name, s in sides if s.get("only")]
+    said = f"{where}: {', '.join(counts)}"
+    if one.get("complete_to") is not None:
+        said += f", in windows from {_text(one['complete_from'])} to {_text(one['complete_to'])}"
+    yield said
+    for name, side in sides:
+        if side.get("columns"):
+            columns = listed(list(side["columns"]), COLUMNS_NAMED)
+            yield f"{where}: only {name} has {columns}, so the outputs are not the same"
+    for column in one.get("columns") or ():
+        if column.get("count"):
+            rows = plural(column["count"], "row")
+            largest = column.get("largest")
+            by = "" if largest is None else f", by {largest:g} at most"
+            yield f"{where}: {column['name']} differs in {rows}{by}"
+
+
+def _sides(one: Mapping[str, Any], names: tuple[str, str]) -> Table:
+    sides = (one.get("left", {}), one.get("right", {}))
+    rows = [(words, *(_text(side.get(name)) for side in sides)) for words, name in _OF_SIDES]
+    for words, name in (("Rows that are equal", "equal"), ("Rows with other values", "different")):
+        rows.append((words, *[_text(one.get(name))] * 2))
+    caption = f"Output of {one.get('operator', 'the jobs')}"
+    return _table(caption, ("", *names), rows, numbers=(1, 2))
+
+
+_OF_JOBS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
+    ("Job", lambda job: _text(job.get("job"))),
+    ("State", lambda job: _text(job.get("status"))),
+    ("Records read", lambda job: _text(job.get("records"))),
+    ("Event time", lambda job: event_time(job.get("watermark_ms"))),
+    ("Event time behind the clock", lambda job: duration(job.get("event_time_lag_ms"))),
+    ("Newest checkpoint", lambda job: _text(job.get("checkpoint"))),
+    ("Size of its state", lambda job: size(job.get("state_bytes"))),
+    ("Duration of that checkpoint", lambda job: duration(job.get("duration_ms"))),
+)
+_OF_SIDES = (
+    ("Directory", "path"),
+    ("Files", "files"),
+    ("Rows", "rows"),
+    ("First window", "first"),
+    ("Last window", "last"),
+    ("Rows before the other’s first window", "earlier"),
+    ("Rows after the other’s last window", "later"),
+    ("Rows that only it has", "only"),
+    ("Rows beyond the first of their key", "duplicates"),
+)
+
+
+def _samples(one: Mapping[str, Any], names: tuple[str, str]) -> list[Table]:
+    found = []
+    # The database keeps documents without the order of their keys.
+    by = [*(one.get("key") or ()), *(one.get("window") or ())]
+    for at, side in enumerate(("left", "right")):
+        rows: list[Mapping[str, Any]] = list(one.get(f"only_{side}") or ())
+        if rows:
+            head = tuple(dict.fromkeys([*by, *(column for row in rows for column in row)]))
+            cells = [tuple(row.get(column) for column in head) for row in rows]
+            caption = _of_all(
+                f"Rows that only {names[at]} has", rows, one.get(side, {}).get("only")
+            )
+            found.append(_table(caption, head, cells, numbers=_numeric(cells)))
+    differing = list(one.get("differing") or ())
+    pairs = [
+        (_row(pair.get("key", {}), by), column, ours, theirs)
+        for pair in differing
+        for column, (ours, theirs) in pair.get("columns", {}).items()
+    ]
+    if pairs:
+        caption = _of_all("Values that differ", differing, one.get("different"))
+        found.append(_table(caption, ("Row", "Column", *names), pairs, numbers=(2, 3)))
+    for at, side in enumerate(("left", "right")):
+        twice = [
+            (_row(o.get("row", {}), by), o.get("count")) for o in one.get(f"twice_{side}") or ()
+        ]
+        if twice:
+            caption = f"Keys of several rows in {names[at]}"
+            found.append(_table(caption, ("Row", "Rows"), twice, numbers=(1,)))
+    return found
+
+
+def _of_all(caption: str, shown: Sequence[Any], count: int | None) -> str:
+    """A caption that says of how many rows some are shown."""
+    if not count or count <= len(shown):
+        return caption
+    return f"{caption}: {number(len(shown))} of {plural(count, 'row')}"
+
+
+def _numeric(rows: Sequence[tuple[Any, ...]]) -> set[int]:
+    """The columns that hold nothing but numbers."""
+    return {
+        at
+        for at, column in enumerate(zip(*rows, strict=True))
+        if any(value is not None for value in column)
+        and all(type(value) in (int, float, type(None)) for value in column)
+    }
+
+
+def _row(values: Mapping[str, Any], by: Sequence[str]) -> str:
+    names = dict.fromkeys([*(name for name in by if name in values), *values])
+    return ", ".join(f"{name}={_text(values[name])}" for name in names)
+
+
+_UTC = re.compile(r"(?<=\d\d:\d\d)\+00:00$")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return number(value) if is_count else _UTC.sub(" UTC", str(value))
+
+
+def _sentences(result: Mapping[str, Any]) -> list[str]:
+    return _said(result.get("sentences", ()))
+
+
+def _said(texts: Iterable[Any]) -> list[str]:
+    found = [str(text) for text in texts if text]
+    return [one[:1].upper() + one[1:] + "." * (one[-1] not in ".!?") for one in found]
+
+
+def _table(
+    caption: str,
+    head: tuple[str, ...],
+    rows: Sequence[tuple[Any, ...]],
+    numbers: Iterable[int] = (),
+    verdict_at: int | None = None,
+) -> Table:
+    if len(rows) > ROWS_MAX:
+        caption += f": the first {ROWS_MAX} of {number(len(rows))}"
+    plain = [tuple(_text(value) or NOTHING for value in row) for row in rows[:ROWS_MAX]]
+    return Table(caption, head, plain, frozenset(numbers), verdict_at)

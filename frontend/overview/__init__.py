@@ -1,0 +1,1 @@
+"""The list of jobs: filters, queries, rows and sparklines."""

@@ -1,0 +1,207 @@
+"""The list of jobs as values: what needs attention first."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.paginator import Page, Paginator
+from django.urls import reverse
+
+from checkpoints.models import Checkpoint
+from controlplane.formatting import (
+    NOTHING,
+    age,
+    duration,
+    iso,
+    milliseconds_between,
+    moment,
+    number,
+    plural,
+    rough_duration,
+    size,
+)
+from frontend.base import job_warnings, status, warning_facts
+from frontend.overview import queries, sparkline
+from frontend.overview.filters import Group, Wanted
+from frontend.overview.queries import BackPressure, Urgency
+from frontend.overview.sparkline import Point
+from jobs.models import Job
+from weir.protocol.lifecycle import JobStatus
+
+JOBS_PER_PAGE = 50
+# How many settled checkpoints are looked at for a row of failures.
+SETTLED_CONSIDERED = 3
+EVERYTHING = Wanted()
+# Above these a subtask counts as back-pressured a little, and much; they are Flink's.
+LOW_PERCENT, HIGH_PERCENT = 10, 50
+
+GROUPS: Mapping[Group, status.Label] = {
+    Group.ALL: status.Label("All", "", "Every job."),
+    Group.ATTENTION: status.Label(
+        "Need attention",
+        "warn",
+        "Failed within a day, recovering, silent, or checkpoints fail or do not complete.",
+    ),
+    Group.RUNNING: status.Label("Running", "good", "All their subtasks run."),
+    Group.CHANGING: status.Label(
+        "In transition", "busy", "Starting, deploying, failing, restarting or being cancelled."
+    ),
+    Group.FAILED: status.Label("Failed", "bad", "They ended with an error."),
+    Group.FINISHED: status.Label("Finished", "done", "All their input is processed."),
+    Group.CANCELED: status.Label("Canceled", "idle", "Somebody ended them."),
+}
+
+Json = dict[str, Any]
+
+
+def page(wanted: Wanted = EVERYTHING) -> Page:
+    """One page of the jobs that are wanted; the nearest one where there is no such page."""
+    return Paginator(queries.jobs(wanted, _silent_after()), JOBS_PER_PAGE).get_page(wanted.page)
+
+
+def of(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
+    """A page of jobs as JSON, and how many there are. Nine queries, whatever their number."""
+    rows: Sequence[Job] = list(jobs)
+    ids = [job.pk for job in rows]
+    running = [job.pk for job in rows if job.status == JobStatus.RUNNING]
+    completed = queries.completed_by_id([job.completed_id for job in rows if job.completed_id])
+    failures = queries.failures_by_job(ids, rows[0].now) if rows else {}
+    points = queries.recent_points(ids)
+    pressed = queries.back_pressure(running)
+    named = queries.names_of({job: one.chain for job, one in pressed.items()})
+    shown = {
+        job.pk: _job(
+            job,
+            completed.get(job.completed_id),
+            points.get(job.pk, [])[:SETTLED_CONSIDERED],
+            failures.get(job.pk, 0),
+        )
+        | {
+            "spark": sparkline.draw(points.get(job.pk, [])),
+            "pressure": _pressure(pressed.get(job.pk), named.get(job.pk)),
+            "spark_state": "some" if points.get(job.pk) else "none",
+        }
+        for job in rows
+    }
+    # The database put the pages in order by part of what attention knows.
+    rows = sorted(rows, key=lambda job: _urgency(job, shown[job.pk]))
+    return {
+        "jobs": [shown[job.pk] for job in rows],
+        "now": iso(rows[0].now) if rows else None,
+        "groups": _groups(wanted),
+        "shown": _shown(jobs, wanted),
+        "is_empty": "" if rows else "no job",
+    }
+
+
+def _silent_after() -> timedelta:
+    return timedelta(milliseconds=settings.WEIR_DRIVER_SILENT_MS)
+
+
+def _groups(wanted: Wanted) -> list[Json]:
+    """The groups of jobs with their counts, those first that somebody would look at first."""
+    counts = queries.counts(wanted)
+    counts[Group.ATTENTION] = queries.attention_count(wanted, _silent_after())
+    return [
+        {
+            "name": group.value,
+            "text": words.text,
+            "title": words.help,
+            "tone": words.tone and (words.tone if counts[group] else "idle"),
+            "count": f"{counts[group]:,}",
+            "url": reverse("job-list") + wanted.of(group).query(),
+            "current": "page" if group is wanted.group else "false",
+        }
+        for group, words in GROUPS.items()
+    ]
+
+
+def _shown(jobs: Page, wanted: Wanted) -> str:
+    """How many jobs the query lets pass, in words."""
+    count = jobs.paginator.count
+    if not wanted.search:
+        return plural(count, "job")
+    return f"{plural(count, 'job')} with “{wanted.search}” in name or id"
+
+
+def _pressure(found: BackPressure | None, name: str | None) -> Json:
+    """How much the most back-pressured operator waits; below a percent nobody waits."""
+    if found is None:
+        said = {"text": NOTHING, "operator": "", "tone": "idle", "title": "Not measured now."}
+        return said | {"state": "none"}
+    percent = round(found.share * 100)
+    if percent < 1:
+        title = "No subtask had to wait for one downstream in the last seconds."
+        said = {"text": "none", "operator": "", "tone": "good", "title": title}
+        return said | {"state": "some"}
+    called = name or found.chain
+    return {
+        "text": f"{percent} %",
+        "operator": called,
+        "state": "some",
+        "tone": "bad" if percent > HIGH_PERCENT else "warn" if percent > LOW_PERCENT else "good",
+        "title": f"Of the last seconds, the slowest subtask of {called} waited {percent} % for "
+        "subtasks downstream to take its output: the cause is further down.",
+    }
+
+
+def _urgency(job: Job, shown: Json) -> int:
+    if job.urgency == Urgency.OVER:
+        return int(Urgency.OVER)
+    tones = {item["tone"] for item in shown["attention"]}
+    return 0 if "bad" in tones else 1 if tones else 2
+
+
+def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failures: int) -> Json:
+    now: datetime = job.now
+    recovered = (job.attempt_number or 1) - 1
+    found = warning_facts.gather(
+        job,
+        now,
+        driver_status=job.driver_status,
+        driver_heard_at=job.driver_heard_at,
+        driver_created_at=job.driver_created_at,
+        attempt_running_at=job.attempt_running_at,
+        completed=completed,
+        settled=settled,
+    )
+    return {
+        "id": job.pk,
+        "name": job.name,
+        "url": reverse("job-page", args=[job.pk]),
+        "status": status.of_job(job.status),
+        "attention": [asdict(item) for item in job_warnings.of(found)],
+        "attempt": number(job.attempt_number),
+        "attempt_state": "none" if job.attempt_number is None else "some",
+        "uptime": {
+            "since": iso(job.started_at),
+            "until": iso(job.ended_at),
+            "text": rough_duration(milliseconds_between(job.started_at, job.ended_at or now)),
+            "started": moment(job.started_at),
+            "state": "some" if job.started_at else "none",
+        },
+        "checkpoints_url": reverse("job-checkpoints", args=[job.pk]),
+        "completed": _completed(completed, now),
+        "recoveries": _recoveries(recovered, failures),
+        "failed": f"{plural(failures, 'failed checkpoint')} in the last hour" if failures else "",
+        "failures_state": "some" if recovered > 0 or failures else "none",
+    }
+
+
+def _completed(checkpoint: Checkpoint | None, now: datetime) -> Json:
+    if checkpoint is None:
+        return {"at": None, "ago": "none yet", "at_text": "", "detail": ""}
+    return {
+        "at": iso(checkpoint.settled_at),
+        "ago": age(milliseconds_between(checkpoint.settled_at, now)),
+        "at_text": moment(checkpoint.settled_at),
+        "detail": f"{duration(checkpoint.duration_ms)}, {size(checkpoint.state_bytes)}",
+    }
+
+
+def _recoveries(recovered: int, failures: int) -> str:
+    if recovered:
+        return plural(recovered, "recovery", "recoveries")
+    return "" if failures else NOTHING

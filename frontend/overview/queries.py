@@ -1,0 +1,237 @@
+"""What the overview reads: its jobs in their order, and what is shown beside each.
+
+Each function is one query, and none costs more where more checkpoints are stored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import (
+    Case,
+    Count,
+    DurationField,
+    FloatField,
+    Func,
+    IntegerChoices,
+    IntegerField,
+    Max,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Greatest, JSONObject
+from django.db.models.lookups import Exact, IsNull, LessThan
+
+from checkpoints.models import Checkpoint
+from controlplane import clock
+from frontend.base import job_warnings
+from frontend.overview.filters import STATUSES, Group, Wanted
+from frontend.overview.sparkline import SHOWN, Point
+from jobs.models import (
+    FINAL_JOB_STATUSES,
+    Attempt,
+    Driver,
+    DriverStatus,
+    Job,
+    Operator,
+    Subtask,
+)
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
+
+FAILURES_WINDOW = timedelta(hours=1)
+FAILED_LATELY = Value(timedelta(days=1))  # A job that failed before that has been seen.
+LAUNCH_PATIENCE = Value(timedelta(milliseconds=job_warnings.LAUNCH_PATIENCE_MS))
+
+
+class _Milliseconds(Func):
+    """A number of milliseconds as a span of time."""
+
+    template = "make_interval(secs => (%(expressions)s) / 1000.0)"
+    output_field = DurationField()
+
+
+class Urgency(IntegerChoices):
+    """Where a job stands in the list."""
+
+    BAD = 0  # ``attention.of`` says something bad of it, or that it is recovering.
+    WARN = 1  # It says something of it.
+    WELL = 2
+    OVER = 3  # It has ended, and not just now in a failure.
+
+
+def jobs(wanted: Wanted, silent_after: timedelta) -> QuerySet[Job]:
+    """The jobs that are wanted: what needs attention first, then what goes on, then what is over.
+
+    Each has ``now``, its ``urgency``, and what is known of its newest driver and attempt.
+    """
+    rows = (
+        Job.objects.defer("options", "spark_conf", "settings", "restart_state")
+        .annotate(
+            now=clock.DatabaseNow(),
+            driver_status=_newest(Driver, "status"),
+            driver_heard_at=_newest(Driver, "heard_at"),
+            driver_created_at=_newest(Driver, "created_at"),
+            attempt_number=_newest(Attempt, "number"),
+            attempt_running_at=_newest(Attempt, "running_at"),
+            completed_id=_completed("id"),
+        )
+        .annotate(urgency=_urgency(silent_after))
+        .order_by("urgency", "-created_at", "id")
+    )
+    match wanted.group:
+        case Group.ALL:
+            pass
+        case Group.ATTENTION:
+            rows = rows.filter(urgency__lte=Urgency.WARN)
+        case group:
+            rows = rows.filter(status__in=STATUSES[group])
+    return _searched(rows, wanted.search)
+
+
+def _newest(model: Any, field: str) -> Subquery:
+    return Subquery(model.objects.filter(job=OuterRef("pk")).order_by("-number").values(field)[:1])
+
+
+def _completed(field: str) -> Subquery:
+    rows = Checkpoint.objects.filter(job=OuterRef("pk"), status=CheckpointStatus.COMPLETED)
+    return Subquery(rows.order_by("-number").values(field)[:1])
+
+
+def _urgency(silent_after: timedelta) -> Case:
+    """The conditions of ``attention.of``, for the database; a test compares the two."""
+    now = clock.DatabaseNow()
+    is_running = Q(status=JobStatus.RUNNING)
+    settled = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
+    newest_settled = Subquery(settled.order_by("-number").values("status")[:1])
+    # Both ignore what is null: without a completed checkpoint a job waits since it runs.
+    waits_since = Greatest("attempt_running_at", _completed("settled_at"))
+    interval_ms = Cast(KT("checkpoint_config__interval_ms"), FloatField())
+    patience = Greatest(
+        Value(job_warnings.OVERDUE_FLOOR_MS),
+        interval_ms * job_warnings.OVERDUE_INTERVALS,
+        Cast(_completed("duration_ms"), FloatField()) * job_warnings.OVERDUE_DURATIONS,
+        output_field=FloatField(),
+    )
+    return Case(
+        When(status=JobStatus.FAILED, ended_at__gt=now - FAILED_LATELY, then=Urgency.BAD),
+        When(status__in=FINAL_JOB_STATUSES, then=Urgency.OVER),
+        When(status__in=[JobStatus.FAILING, JobStatus.RESTARTING], then=Urgency.BAD),
+        When(
+            driver_status=DriverStatus.RUNNING,
+            driver_heard_at__lt=now - Value(silent_after),
+            then=Urgency.BAD,
+        ),
+        When(
+            driver_status=DriverStatus.REQUESTED,
+            driver_created_at__lt=now - LAUNCH_PATIENCE,
+            then=Urgency.WARN,
+        ),
+        When(is_running & Exact(newest_settled, CheckpointStatus.ABORTED), then=Urgency.WARN),
+        When(
+            is_running
+            & IsNull(interval_ms, False)
+            & Q(attempt_running_at__isnull=False)
+            & LessThan(waits_since, now - _Milliseconds(patience)),
+            then=Urgency.WARN,
+        ),
+        default=Urgency.WELL,
+        output_field=IntegerField(),
+    )
+
+
+def counts(wanted: Wanted) -> dict[Group, int]:
+    """How many of the jobs that are searched for each group has, ``ATTENTION`` aside."""
+    total = _searched(Job.objects.order_by(), wanted.search).aggregate(
+        **{
+            group.value: Count("pk", filter=Q(status__in=statuses))
+            for group, statuses in STATUSES.items()
+        },
+        all=Count("pk"),
+    )
+    return {Group(name): count for name, count in total.items()}
+
+
+def attention_count(wanted: Wanted, silent_after: timedelta) -> int:
+    """How many of the jobs that are searched for need attention."""
+    return jobs(wanted.of(Group.ATTENTION), silent_after).count()
+
+
+def _searched(rows: QuerySet[Job], search: str) -> QuerySet[Job]:
+    if not search:
+        return rows
+    return rows.filter(Q(name__icontains=search) | Q(pk__icontains=search))
+
+
+def completed_by_id(ids: Sequence[int]) -> Mapping[int, Checkpoint]:
+    """Checkpoints by their rows' ids."""
+    return Checkpoint.objects.in_bulk(ids)
+
+
+def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
+    """How many checkpoints of each job failed within the window."""
+    rows = (
+        Checkpoint.objects.filter(
+            job__in=job_ids,
+            status=CheckpointStatus.ABORTED,
+            triggered_at__gt=now - FAILURES_WINDOW,
+        )
+        .order_by()
+        .values("job")
+        .annotate(count=Count("id"))
+    )
+    return {row["job"]: row["count"] for row in rows}
+
+
+def recent_points(job_ids: Sequence[str]) -> dict[str, list[Point]]:
+    """The newest settled checkpoints of each job, newest first; none of a job without any."""
+    # One walk down the index of (job, number) per job, whatever is stored.
+    newest = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
+    points = newest.order_by("-number").values(
+        point=JSONObject(duration_ms="duration_ms", status="status", reason="reason")
+    )
+    rows = Job.objects.filter(pk__in=job_ids).order_by()
+    return {
+        pk: [Point(**point) for point in found]
+        for pk, found in rows.annotate(points=ArraySubquery(points[:SHOWN])).values_list(
+            "pk", "points"
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BackPressure:
+    """The chain whose subtasks wait most for those downstream, by the uid of its head."""
+
+    chain: str
+    share: float  # Of about the last two seconds, in its slowest subtask: 0 to 1.
+
+
+def back_pressure(job_ids: Sequence[str]) -> dict[str, BackPressure]:
+    """The most back-pressured chain of each job; jobs that measured none are left out."""
+    share = Max(Cast(KT("rates__back_pressured"), FloatField()))
+    rows = (
+        Subtask.objects.filter(job__in=job_ids, status=SubtaskStatus.RUNNING)
+        .order_by()
+        .values_list("job", "chain")
+        .annotate(share=share)
+    )
+    found: dict[str, BackPressure] = {}
+    for job, chain, most in rows:
+        if most is not None and (job not in found or most > found[job].share):
+            found[job] = BackPressure(chain, most)
+    return found
+
+
+def names_of(chains: Mapping[str, str]) -> dict[str, str]:
+    """What the operator of a uid is called, for one operator of each job."""
+    rows = Operator.objects.filter(job__in=chains, uid__in=set(chains.values())).order_by()
+    return {
+        job: name for job, uid, name in rows.values_list("job", "uid", "name") if chains[job] == uid
+    }

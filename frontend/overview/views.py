@@ -1,0 +1,57 @@
+"""The overview: every job, what needs attention first, to be filtered and searched by address."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import path, reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from controlplane.accounts.models import Role
+from frontend.base import pages
+from frontend.base.access import role_required
+from frontend.overview import filters, listing
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def job_list(request: HttpRequest) -> HttpResponse:
+    """All jobs that the query lets pass, those that need attention first."""
+    wanted = filters.Wanted.read(request.GET)
+    page = listing.page(wanted)
+    context = {
+        "page": page,
+        "wanted": wanted,
+        "live": listing.of(page, wanted),
+        "data_url": reverse("job-list-data") + wanted.at(page.number).query(),
+        "beside": _beside(page, wanted),
+        "may_operate": pages.may_operate(request),
+    }
+    return render(request, "frontend/job_list.html", context)
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def job_list_data(request: HttpRequest) -> HttpResponse:
+    """The same page of jobs, by the same query, as JSON."""
+    wanted = filters.Wanted.read(request.GET)
+    return JsonResponse(listing.of(listing.page(wanted), wanted))
+
+
+def _beside(page: Any, wanted: filters.Wanted) -> dict[str, str]:
+    """Where the pages before and after this one are."""
+    found = {}
+    if page.has_previous():
+        found["previous"] = wanted.at(page.previous_page_number()).query()
+    if page.has_next():
+        found["next"] = wanted.at(page.next_page_number()).query()
+    return found
+
+
+urlpatterns = [
+    path("jobs/", job_list, name="job-list"),
+    path("jobs/data", job_list_data, name="job-list-data"),
+]

@@ -1,0 +1,1 @@
+"""The page of a job's savepoints and their tree."""

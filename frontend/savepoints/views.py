@@ -1,0 +1,112 @@
+"""The page of a job's savepoints and of what was restored from what.
+
+The list is rendered from the value that ``savepoints/data`` gives; the tree is a piece of the page,
+``savepoints/lineage``. Both carry an ETag of what they say, so that looking again is cheap.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import path, reverse
+from django.utils.cache import get_conditional_response
+from django.utils.http import urlencode
+from django.views.decorators.cache import cache_control, never_cache
+from django.views.decorators.http import require_GET
+
+from controlplane.accounts.models import Role
+from frontend.base import pages
+from frontend.base.access import role_required
+from frontend.base.query_parameters import PAGE_MAX, whole_number
+from frontend.job import queries, snapshot
+from frontend.savepoints import listing, rows, tree_rows
+from frontend.savepoints.listing import Shown
+from jobs.models import Job
+
+# What can be asked on pages of their own: the page, its button, what it does.
+GOING_BACK = (
+    ("savepoint", "Take a savepoint", "The job goes on meanwhile"),
+    ("rollback", "Roll back", "Go on from a savepoint or an earlier checkpoint"),
+    ("fork", "Fork", "Another job that begins with this one's state"),
+    ("rescale", "Rescale", "Go on with another parallelism"),
+    ("preview", "Preview a change", "What a changed pipeline would restore"),
+    ("compare", "Compare", "The output of this job with that of its origin or of a fork"),
+)
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def savepoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
+    """The job's savepoints, newest first; ``?wanted=nightly`` those that are called so."""
+    job = _job(job_id)
+    page = _page(request, job)
+    query = urlencode({"wanted": page.wanted, "page": page.page})
+    context = {
+        "live": listing.of(job, page, job.now) | {"lineage": rows.lineage(job)},
+        "page": page,
+        "tree": tree_rows.of(job),
+        "going_back": GOING_BACK,
+        "data_url": f"{reverse('savepoints-data', args=[job_id])}?{query}",
+        "lineage_url": reverse("savepoints-lineage", args=[job_id]),
+        "older": urlencode({"wanted": page.wanted, "page": page.page + 1}),
+        "newer": urlencode({"wanted": page.wanted, "page": page.page - 1}),
+    }
+    return pages.job_page(request, "frontend/savepoint_list.html", job, "job-savepoints", context)
+
+
+def _job(job_id: str) -> Any:
+    """The job with the database's clock and its forks.
+
+    Raises:
+        Http404: There is none.
+    """
+    job = queries.job_with_now(job_id)
+    if job is None:
+        raise Http404(f"There is no job {job_id!r}.")
+    return job
+
+
+def _page(request: HttpRequest, job: Job) -> Shown:
+    number = whole_number(request.GET.get("page"), PAGE_MAX) or 1
+    return listing.shown(job, request.GET.get("wanted", ""), number)
+
+
+@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@require_GET
+@role_required(Role.VIEWER)
+def savepoints_data(request: HttpRequest, job_id: str) -> HttpResponse:
+    """A page of the savepoints as JSON."""
+    job = _job(job_id)
+    value = listing.of(job, _page(request, job), job.now)
+    said = json.dumps(snapshot.changes(value), sort_keys=True).encode()
+    return _unless_known(request, said, JsonResponse(value))
+
+
+@cache_control(private=True, no_cache=True)
+@require_GET
+@role_required(Role.VIEWER)
+def savepoints_lineage(request: HttpRequest, job_id: str) -> HttpResponse:
+    """The tree as a piece of the page."""
+    job = pages.job_or_404(job_id)
+    context = {"tree": tree_rows.of(job), "may_operate": pages.may_operate(request), "job": job}
+    response = render(request, "frontend/_lineage.html", context)
+    return _unless_known(request, response.content, response)
+
+
+def _unless_known(request: HttpRequest, said: bytes, response: HttpResponse) -> HttpResponse:
+    """The response, or that nothing is new."""
+    etag = f'"{hashlib.sha256(said).hexdigest()[:32]}"'
+    response["ETag"] = etag
+    known: HttpResponse = get_conditional_response(request, etag=etag, response=response)
+    return known
+
+
+_OF = f"{pages.OF_JOB}/savepoints"
+urlpatterns = [
+    path(f"{_OF}/", savepoint_list, name="job-savepoints"),
+    path(f"{_OF}/data", savepoints_data, name="savepoints-data"),
+    path(f"{_OF}/lineage", savepoints_lineage, name="savepoints-lineage"),
+]

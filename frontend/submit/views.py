@@ -1,0 +1,129 @@
+"""The form by which an operator submits a job: the API's request, its checks and its service."""
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import path, reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+
+from controlplane.accounts.models import Role
+from controlplane.errors import Invalid, KeyReused, Refusal
+from controlplane.formatting import size
+from frontend.base import pages
+from frontend.base.access import role_required
+from frontend.submit import choices
+from frontend.submit.form import SubmitForm
+from jobs import services, uploads
+from jobs.api.serializers import SubmissionRequest
+from jobs.api.submission import OPERATOR_CONF, submission_of
+from jobs.models import Operation, PipelineKind
+
+SENT_BEFORE = (
+    "This form was sent before with something else in it, and made a job then. Send it again to "
+    "submit another one."
+)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@role_required(Role.OPERATOR)
+def submit(request: HttpRequest) -> HttpResponse:
+    """Ask what to run, and submit it. A link may fill in fields: ``?module=…&name=…``."""
+    if request.method != "POST":
+        return _page(request, _form(request))
+    form = _form(request)
+    form.is_valid()  # What is wrong with other parts is said as well, at once.
+    _store_upload(request, form)
+    if form.errors:
+        return _page(request, form, status=400)
+    try:
+        operation = _submit(request, form)
+    except KeyReused:
+        form.add_error(None, SENT_BEFORE)
+        return _page(request, form, status=KeyReused.status)
+    except Refusal as refusal:
+        form.add_error(None, refusal.detail)
+        return _page(request, form, status=refusal.status)
+    if operation is None:
+        return _page(request, form, status=400)
+    messages.success(request, "The job was submitted; its driver is being launched.")
+    return HttpResponseRedirect(reverse("job-page", args=[operation.job_id]))
+
+
+def _form(request: HttpRequest) -> SubmitForm:
+    is_sent = request.method == "POST"
+    given = {"data": request.POST, "files": request.FILES} if is_sent else {}
+    return SubmitForm(
+        **given,
+        role=request.user.effective_role,
+        uploads=choices.uploads(),
+        conf=sorted(OPERATOR_CONF),
+        initial=request.GET.dict(),
+    )
+
+
+def _store_upload(request: HttpRequest, form: SubmitForm) -> None:
+    """Keep the script that came with the form, so that it need not be chosen again."""
+    file = form.cleaned_data.get("file")
+    if form.cleaned_data.get("kind") != PipelineKind.UPLOAD or file is None:
+        return
+    try:
+        artifact = uploads.store(request.user, file.name, file.chunks())
+    except Invalid as refusal:
+        form.refuse(refusal.extra.get("errors") or {"file": refusal.detail})
+    except Refusal as refusal:  # Too large.
+        form.refuse({"file": refusal.detail})
+    else:
+        form.keep(choices.upload(artifact))
+
+
+def _submit(request: HttpRequest, form: SubmitForm) -> Operation | None:
+    """Submit what a valid form says; None where it was refused, which the form says then.
+
+    Raises:
+        Refusal: It is about no field.
+    """
+    asked = SubmissionRequest(data=form.body())
+    if not asked.is_valid():
+        form.refuse(asked.errors)
+        return None
+    # As the API sees it: somebody who is logged in, without a token that might allow less.
+    as_api = Request(request)
+    as_api.user, as_api.auth = request.user, None
+    try:
+        with submission_of(as_api, asked.validated_data) as submission:
+            return services.submit(
+                request.user, submission, key=request.POST.get("key", "")[:200] or pages.new_key()
+            )
+    except PermissionDenied as refusal:  # The places are no fields of an operator's form.
+        form.refuse({"spark_conf": str(refusal.detail)})
+    except Invalid as refusal:
+        form.refuse(refusal.extra.get("errors") or {"": refusal.detail})
+    return None
+
+
+def _page(request: HttpRequest, form: SubmitForm, status: int = 200) -> HttpResponse:
+    scripts = choices.scripts(settings.WEIR_SCRIPT_ROOTS)
+    context = {
+        "form": form,
+        "key": pages.new_key() if status in (200, KeyReused.status) else _key(request),
+        "scripts": scripts,
+        "has_script_roots": bool(settings.WEIR_SCRIPT_ROOTS),
+        "savepoints": choices.savepoints(),
+        "upload_bytes_max": settings.WEIR_UPLOAD_BYTES_MAX,
+        "upload_max": size(settings.WEIR_UPLOAD_BYTES_MAX),
+        "storage": settings.WEIR_CHECKPOINT_ROOT,
+        "master": settings.WEIR_SPARK_MASTER,
+    }
+    return render(request, "frontend/submit.html", context, status=status)
+
+
+def _key(request: HttpRequest) -> str:
+    return request.POST.get("key", "")[:200] or pages.new_key()
+
+
+urlpatterns = [path("jobs/new", submit, name="job-new")]
