@@ -21,7 +21,7 @@ from jobs import drivers, events, services
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job, OutboxCommand
 from weir.errors import ProtocolError
 from weir.protocol import wire
-from weir.protocol.gateway import (
+from weir.protocol.driver_messages import (
     COMMANDS_MAX,
     BatchApplied,
     CommandBatch,

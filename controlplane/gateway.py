@@ -1,4 +1,4 @@
-"""The HTTP side of ``weir.protocol.gateway``: drivers post events and wait for commands.
+"""The HTTP side of ``weir.protocol.driver_messages``: drivers post events and wait for commands.
 
 Waiting takes neither a thread nor a connection. What the requests mean is decided by
 ``checkpoints.driver_protocol``.
@@ -30,7 +30,7 @@ from controlplane.requests import plain, refusal
 from controlplane.threads import DATABASE_AWAY, Unavailable, in_database
 from jobs.models import Driver, Job, OutboxCommand
 from weir.protocol import wire
-from weir.protocol.gateway import CommandBatch
+from weir.protocol.driver_messages import CommandBatch
 from weir.protocol.messages import SCHEMA_VERSION
 
 VERSION_HEADER = "Weir-Schema-Version"

@@ -14,6 +14,7 @@ from jobs.models import DesiredState, Driver, DriverStatus, Job, JobException
 from jobs.subtasks import Subtasks
 from jobs.texts import storable
 from weir.ids import SubtaskId
+from weir.protocol.driver_messages import DriverEvent, DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.events import (
     AttemptStarted,
     CaughtUp,
@@ -23,7 +24,6 @@ from weir.protocol.events import (
     SlotChanged,
     WorkerStarted,
 )
-from weir.protocol.gateway import DriverEvent, DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     AlignmentProgress,

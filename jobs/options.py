@@ -1,4 +1,4 @@
-"""What a submission lays over its script's settings, as ``weir.runtime.job_file`` takes it."""
+"""What a submission lays over its script's settings, as ``weir.managed.job_file`` takes it."""
 
 import json
 import posixpath

@@ -6,7 +6,7 @@ from datetime import datetime
 from controlplane import wakeups
 from jobs.models import Job, OutboxCommand
 from weir.protocol import wire
-from weir.protocol.gateway import DriverCommand
+from weir.protocol.driver_messages import DriverCommand
 
 
 def enqueue(job: Job, commands: Iterable[DriverCommand], now: datetime) -> None:

@@ -7,7 +7,7 @@ from controlplane import clock, names
 from controlplane.errors import Invalid
 from jobs.models import FINAL_JOB_STATUSES, Driver, Edge, Job, Operator, Subtask
 from jobs.texts import storable, storable_json
-from weir.protocol.gateway import JobPlanned
+from weir.protocol.driver_messages import JobPlanned
 from weir.protocol.wire import to_wire
 
 NAME_LENGTH_MAX = 300  # As wide as the columns.

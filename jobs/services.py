@@ -31,7 +31,7 @@ from jobs.models import (
 )
 from jobs.signals import job_created, job_reopened, restore_asked
 from jobs.submissions import Checked, Submission, check
-from weir.protocol.gateway import CancelJob
+from weir.protocol.driver_messages import CancelJob
 from weir.protocol.lifecycle import JobStatus
 
 __all__ = [

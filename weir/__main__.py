@@ -59,7 +59,7 @@ def _dispatch(arguments: Namespace) -> int:
 
 
 def _savepoint(arguments: Namespace) -> int:
-    from weir.cli import deletion, savepoint
+    from weir.cli import delete_savepoint, savepoint
 
     if arguments.command == "stop":
         drains = arguments.drain
@@ -68,7 +68,7 @@ def _savepoint(arguments: Namespace) -> int:
     if (arguments.job is None) == (arguments.delete is None):
         raise ConfigError("give the job to take a savepoint of, or --delete and a savepoint")
     if arguments.delete is not None:
-        return deletion.run(arguments.delete, is_sure=arguments.yes)
+        return delete_savepoint.run(arguments.delete, is_sure=arguments.yes)
     return savepoint.run(arguments, CheckpointKind.SAVEPOINT)
 
 

@@ -115,7 +115,7 @@ class ChannelConfig:
     """Bounds of what is under way between subtasks."""
 
     # A slice is what a subtask does between two looks at the world: about this long by the
-    # processor time that it measures (weir.runtime.slice_size), and at most this many rows. Four
+    # processor time that it measures (weir.worker.slice_size), and at most this many rows. Four
     # times fewer rows cost a running aggregate half its speed, which was measured; the time keeps
     # slow functions responsive.
     batch_rows_max: int = 32_768

@@ -30,8 +30,8 @@ from jobs.submissions import Pipeline, check
 from jobs.texts import storable_json
 from weir.errors import WeirError
 from weir.ids import CheckpointId, JobId
+from weir.output import rollback as rollbacks
 from weir.protocol.wire import to_wire
-from weir.storage import rollback as rollbacks
 from weir.storage.manifest import Manifest, load
 
 logger = logging.getLogger(__name__)

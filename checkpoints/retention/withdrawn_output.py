@@ -10,8 +10,8 @@ from controlplane import logs
 from jobs.models import Job
 from weir.errors import ConfigError, CorruptStateError, StorageError
 from weir.ids import CheckpointId, JobId
+from weir.output.output_files import delete_unneeded
 from weir.protocol.lifecycle import CheckpointStatus
-from weir.storage.withdrawn import delete_unneeded
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from weir.config import CheckpointConfig
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol import wire
 from weir.protocol.coordinator import FIRST_ID
-from weir.protocol.gateway import BATCH_EVENTS_MAX, DriverEvent, EventBatch
+from weir.protocol.driver_messages import BATCH_EVENTS_MAX, DriverEvent, EventBatch
 from weir.protocol.messages import (
     SCHEMA_VERSION,
     Acknowledged,

@@ -14,9 +14,10 @@ from tests.frontend.rows import CHAINS, FLIGHTS, FLIGHTS_EDGES, chain_acknowledg
 from tests.jobs import builders
 from weir.config import CheckpointConfig, RestartConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
+from weir.managed.gateway_client import Gateway, GatewayAddress
 from weir.protocol.coordinator import FIRST_ID
 from weir.protocol.deployment import Versions
-from weir.protocol.gateway import (
+from weir.protocol.driver_messages import (
     DriverCommand,
     EdgeDescription,
     JobPlanned,
@@ -33,7 +34,6 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
     WriteManifest,
 )
-from weir.runtime.gateway import Gateway, GatewayAddress
 
 ATTEMPT = AttemptNumber(1)
 METRICS_EVERY_S = 0.5  # As a worker process reports.

@@ -22,9 +22,9 @@ from weir.config import (
 )
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.execution import ExecutionOptions
+from weir.jobmaster.history import JobHistory
 from weir.protocol.events import JobEvent, WorkerStarted
 from weir.protocol.messages import SubtaskMetrics
-from weir.runtime.history import JobHistory
 from weir.spark import submit
 
 PARALLELISM = 2

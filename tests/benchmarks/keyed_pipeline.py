@@ -20,7 +20,7 @@ from weir.common.batch import Batch
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import DataGeneratorSource, ParquetSink
 from weir.operators.base import Operator
-from weir.operators.intervals import Sink
+from weir.operators.sinks.pending_commits import Sink
 
 FILED_KEYS = 1_000  # The totals of these go to files as well: a rollback has something to move.
 

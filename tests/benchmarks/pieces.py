@@ -19,7 +19,7 @@ from weir.common.batch import Batch
 from weir.datastream.connectors import DataGeneratorSource
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext, Poll, SourceOperator
-from weir.operators.intervals import Sink
+from weir.operators.sinks.pending_commits import Sink
 from weir.operators.sources import SplitReader
 
 Indices = npt.NDArray[np.int64]

@@ -246,7 +246,7 @@ def _commit_command(number: int) -> float:
 
     from controlplane import clock
     from jobs import outbox, services
-    from weir.protocol.gateway import CancelJob
+    from weir.protocol.driver_messages import CancelJob
 
     times: list[float] = []
     with transaction.atomic():

@@ -13,7 +13,7 @@ from tests.jobs import builders as jobs
 from weir.config import CheckpointConfig
 from weir.protocol import wire
 from weir.protocol.coordinator import CoordinatorState
-from weir.protocol.gateway import DriverCommand, DriverEvent, EventBatch, JobPlanned
+from weir.protocol.driver_messages import DriverCommand, DriverEvent, EventBatch, JobPlanned
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import (
     CheckpointsRestored,

@@ -16,8 +16,8 @@ from jobs.models import Driver, JobException, OutboxCommand
 from tests import builders as protocol
 from tests.checkpoints.line import Line, body
 from tests.jobs import builders as jobs
+from weir.protocol.driver_messages import DriverLost, EventBatch
 from weir.protocol.events import Notice
-from weir.protocol.gateway import DriverLost, EventBatch
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import CheckpointRequested, TriggerCheckpoint
 

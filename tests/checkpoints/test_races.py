@@ -40,7 +40,7 @@ from tests import builders as protocol
 from tests.checkpoints.line import Line
 from tests.jobs import builders as jobs
 from weir.protocol.coordinator import check_invariants
-from weir.protocol.gateway import EventBatch
+from weir.protocol.driver_messages import EventBatch
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 from weir.protocol.messages import CheckpointRequested, JobEnded, Tick
 

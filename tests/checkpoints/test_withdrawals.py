@@ -19,7 +19,7 @@ from tests.jobs import builders as jobs
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.lineage import AttemptBase
 from weir.protocol.messages import CheckpointRequested
-from weir.storage.bases import note_base
+from weir.storage.attempt_bases import note_base
 
 pytestmark = pytest.mark.django_db
 

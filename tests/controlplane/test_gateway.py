@@ -20,7 +20,7 @@ from tests.controlplane.conftest import GATEWAY_BYTES_MAX
 from tests.controlplane.rows import make_driver, make_job
 from tests.controlplane.web import Answer, Web, until
 from weir.protocol import wire
-from weir.protocol.gateway import CancelJob, CommandBatch, EventBatch
+from weir.protocol.driver_messages import CancelJob, CommandBatch, EventBatch
 
 TOKEN = "a token of the job's driver"
 EMPTY = json.dumps(wire.to_wire(EventBatch(first_number=1, events=()))).encode()

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.dashboard_pipeline import PARALLELISM, STEP_S, who_holds
 from tests.e2e.plane import SETTLE_S, Plane, PlaneJob, wait_for
 from tests.frontend.browser import Chromium, Window, chromium, needs_chromium
-from weir.operators.parquet_sink import committed_files
+from weir.operators.sinks.parquet_sink import committed_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from weir import fault_points
 from weir.common import Types, WatermarkStrategy
 from weir.datastream import (
     KeyedProcessFunction,
@@ -21,7 +22,6 @@ from weir.datastream import (
     ValueStateDescriptor,
 )
 from weir.operators.sources import DataGeneratorSource
-from weir.testing import faults
 
 INTERVAL_MS = 500
 RATE = 800.0  # Of all sources together.
@@ -91,7 +91,7 @@ class Work(KeyedProcessFunction):
             if point == "snapshot.write" and storage.is_on:
                 time.sleep(WRITING_S)
 
-        self._listening = faults.listening(listener)  # Held, for it ends with its object.
+        self._listening = fault_points.listening(listener)  # Held, for it ends with its object.
         self._listening.__enter__()
 
     def close(self) -> None:

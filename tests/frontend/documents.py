@@ -27,8 +27,8 @@ from tests.runtime.test_preview import (
 from tests.runtime.test_rollback_preview import Job
 from weir.cli.compare import document
 from weir.protocol.wire import to_wire
-from weir.runtime.comparison import compare
 from weir.storage.memory import MemoryStore
+from weir.tools.output_comparison import compare
 
 Document = dict[str, Any]
 

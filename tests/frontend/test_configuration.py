@@ -20,7 +20,7 @@ from tests.frontend import rows
 from weir.config import ChannelConfig, CheckpointConfig, JobConfig, RestartConfig
 from weir.config import RestartStrategyKind as Kind
 from weir.protocol.deployment import Versions
-from weir.protocol.gateway import JobPlanned
+from weir.protocol.driver_messages import JobPlanned
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.wire import to_wire
 

@@ -15,8 +15,13 @@ from jobs.submissions import Submission
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, SubtaskId
 from weir.protocol.deployment import Versions
+from weir.protocol.driver_messages import (
+    DriverEvent,
+    EdgeDescription,
+    JobPlanned,
+    OperatorDescription,
+)
 from weir.protocol.events import AttemptStarted, JobChanged, WorkerStarted
-from weir.protocol.gateway import DriverEvent, EdgeDescription, JobPlanned, OperatorDescription
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
 

@@ -35,8 +35,8 @@ from tests.jobs.builders import (
 )
 from weir.config import RestartConfig
 from weir.ids import AttemptNumber, CheckpointId
+from weir.protocol.driver_messages import DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.events import CaughtUp, CheckpointsDiscarded, Notice, Recovered, SlotChanged
-from weir.protocol.gateway import DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
 from weir.protocol.messages import JobEnded, SubtaskMetrics
 

@@ -27,7 +27,7 @@ from tests.jobs.builders import (
     submitted,
 )
 from weir.protocol import wire
-from weir.protocol.gateway import CancelJob, PipelineFailed
+from weir.protocol.driver_messages import CancelJob, PipelineFailed
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = pytest.mark.django_db

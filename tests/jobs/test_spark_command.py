@@ -13,7 +13,7 @@ from jobs import driver_files, uploads
 from jobs.models import Driver, Job
 from jobs.spark_command import JVM_OPTIONS, SparkCommand, is_shipped, spark_command
 from tests.jobs.builders import driver_of, submitted
-from weir.runtime.job_file import read_job_file
+from weir.managed.job_file import read_job_file
 
 pytestmark = pytest.mark.django_db
 

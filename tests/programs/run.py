@@ -1,7 +1,7 @@
 """A program's job in a simulated cluster, under one variation of what must not matter.
 
 The classes that run are those of production; time, lines, processes and storage are those of
-``weir.runtime.in_process`` and ``weir.testing``. Every worker process has a graph of its own,
+``weir.local.cluster`` and ``weir.testing``. Every worker process has a graph of its own,
 unpickled as in a slot, and with ``encoded`` every element of a channel is written as frames and
 read again.
 """
@@ -31,18 +31,18 @@ from weir.config import (
 )
 from weir.graph.logical import JobGraph
 from weir.ids import ChannelId, JobId, SubtaskId
+from weir.jobmaster.job_master import JobMaster
+from weir.local.cluster import Conditions, EventQueue, InProcessCluster, InProcessWorker
 from weir.protocol.deployment import Delivered, WorkerReport
 from weir.protocol.elements import CheckpointKind, Element, Records
 from weir.protocol.events import CheckpointSettled, JobChanged, JobEvent
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import Report, SubtaskChanged
-from weir.runtime.in_process import Conditions, EventQueue, InProcessCluster, InProcessWorker
-from weir.runtime.job_master import JobMaster
-from weir.runtime.recovery import RestoreRequest
-from weir.runtime.versions import installed_versions
+from weir.storage.catalog import RestoreRequest
 from weir.testing.clock import EPOCH_MS, WORK_MAX_NS, SimClock
 from weir.testing.cluster import STORAGE, FaultyStore
 from weir.testing.network import SeededConditions
+from weir.worker.versions import installed_versions
 
 JOB_ID = JobId("program")
 STEPS_MAX = 60_000  # A run has some hundreds or thousands.

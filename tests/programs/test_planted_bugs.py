@@ -23,7 +23,7 @@ from weir.datastream import TimeDomain, environment
 from weir.operators import stateless
 from weir.operators.hand_over import HandOver
 from weir.operators.keyed import TimerOperator
-from weir.operators.windows import WindowOperator
+from weir.operators.windows.window_operator import WindowOperator
 from weir.state.keyed import State
 from weir.state.timers import Timer
 

@@ -21,7 +21,7 @@ from weir.config import (
 )
 from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId, KeyGroupRange, StateHandle
-from weir.protocol.gateway import BatchApplied, CommandBatch, DriverLost, EventBatch
+from weir.protocol.driver_messages import BatchApplied, CommandBatch, DriverLost, EventBatch
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
     SCHEMA_VERSION,

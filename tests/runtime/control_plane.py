@@ -17,8 +17,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from weir.ids import CheckpointId, JobId
+from weir.managed.gateway_client import GatewayAddress
 from weir.protocol.coordinator import CoordinatorState, check_invariants, next_due_ms, step
-from weir.protocol.gateway import (
+from weir.protocol.driver_messages import (
     BatchApplied,
     CommandBatch,
     DriverCommand,
@@ -38,7 +39,6 @@ from weir.protocol.messages import (
     TimeLost,
 )
 from weir.protocol.wire import from_wire, to_wire
-from weir.runtime.gateway import GatewayAddress
 
 JOB = JobId("job one")
 TOKEN = "token-of-driver-1"

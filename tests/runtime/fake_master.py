@@ -16,6 +16,7 @@ import cloudpickle
 import psutil
 
 from tests.runtime.standin import STAND_IN, exchange_graph
+from weir.channels.control_connection import ControlConnection
 from weir.config import JobConfig
 from weir.errors import ChannelError
 from weir.ids import AttemptNumber, JobId, OperatorId
@@ -30,7 +31,6 @@ from weir.protocol.deployment import (
 )
 from weir.protocol.messages import SubtaskChanged
 from weir.protocol.wire import WireMessage
-from weir.runtime.control import ControlConnection
 
 JOB_SECRET = b"j" * 32
 JOB_ID = JobId("job-1")

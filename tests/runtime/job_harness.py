@@ -13,6 +13,8 @@ from weir.config import CheckpointConfig, JobConfig
 from weir.graph.logical import Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle, SubtaskId
+from weir.jobmaster.coordination import ControlPlane
+from weir.jobmaster.job_master import JobMaster
 from weir.protocol.deployment import (
     Address,
     Deploy,
@@ -37,9 +39,7 @@ from weir.protocol.messages import (
     SubtaskCommand,
     TriggerCheckpoint,
 )
-from weir.runtime.coordination import ControlPlane
-from weir.runtime.job_master import JobMaster
-from weir.runtime.recovery import RestoreRequest
+from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout, in_job
 from weir.storage.manifest import Manifest, OperatorSummary, dump
 from weir.storage.memory import MemoryStore

@@ -10,7 +10,7 @@ from tests.runtime.connector_harness import Collected, Harness, Snapshot
 from weir.common import WatermarkStrategy
 from weir.common.batch import Batch
 from weir.operators.base import Poll, SourceOperator
-from weir.operators.splits import Source, SplitReader
+from weir.operators.sources.split_source import Source, SplitReader
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
 Row = tuple[int, int, int]  # Split, index within it, time.

@@ -20,7 +20,7 @@ from weir.protocol.deployment import Deploy, StopProcess
 from weir.protocol.elements import Watermark
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
-from weir.runtime.ports import (
+from weir.worker.ports import (
     CommandArrived,
     ConnectionBroken,
     ElementArrived,

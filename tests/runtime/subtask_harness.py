@@ -16,16 +16,16 @@ from weir.operators.base import Operator, OperatorContext, Poll, SourceOperator
 from weir.protocol.elements import Element
 from weir.protocol.messages import Acknowledged, Declined, SubtaskChanged
 from weir.protocol.unaligned import make_handler
-from weir.runtime.gates import InputGates, OutputGate
-from weir.runtime.outputs import ChainOutput, Targets
-from weir.runtime.partitioners import First
-from weir.runtime.ports import Call, InboxItem
-from weir.runtime.snapshotter import Snapshotter
-from weir.runtime.subtask import ChainedOperator, Progress, Subtask
 from weir.state.store import OperatorStateStore
 from weir.storage.memory import MemoryStore
 from weir.storage.store import CheckpointStore
 from weir.storage.writer import writer_factory
+from weir.worker.chain_output import ChainOutput, Targets
+from weir.worker.gates import InputGates, OutputGate
+from weir.worker.partitioners import First
+from weir.worker.ports import Call, InboxItem
+from weir.worker.snapshotter import Snapshotter
+from weir.worker.subtask import ChainedOperator, Progress, Subtask
 
 JOB = JobId("job")
 ATTEMPT = AttemptNumber(1)

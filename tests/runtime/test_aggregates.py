@@ -21,19 +21,19 @@ from weir.datastream.connectors import DataGeneratorSource
 from weir.datastream.execution import capturing
 from weir.errors import GraphError, RestoreError, SchemaError, UserError
 from weir.graph.key_groups import key_group, key_group_range
+from weir.local.cluster import run_in_process
 from weir.operators.aggregates import (
     CombineFactory,
     CombineOperator,
     RunningAggregateFactory,
     parse_aggregates,
 )
-from weir.operators.grouping import SlotGrouper, group_rows
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.partition import key_groups_of
+from weir.operators.row_groups import SlotGrouper, group_rows
 from weir.operators.sinks import CollectSink
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobEvent
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.in_process import run_in_process
 
 KEY = ColumnKeySelector(("k",))
 EVERYTHING = parse_aggregates(

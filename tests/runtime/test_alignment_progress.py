@@ -20,8 +20,8 @@ from weir.ids import ChannelId, CheckpointId, OperatorId
 from weir.protocol.deployment import Address, Deploy
 from weir.protocol.elements import CancelCheckpoint, EndOfInput
 from weir.protocol.messages import AlignmentProgress, CheckpointAborted, GateProgress
-from weir.runtime.ports import CommandArrived, ElementArrived
-from weir.runtime.worker import Worker
+from weir.worker.ports import CommandArrived, ElementArrived
+from weir.worker.worker import Worker
 
 UIDS = ("source-l", "source-r", "sink")
 AT_LEAST_ONCE = CheckpointingMode.AT_LEAST_ONCE

@@ -23,6 +23,9 @@ from weir.errors import ProtocolError, StorageError
 from weir.graph.logical import Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
+from weir.jobmaster.checkpoint_runner import FINAL_RETRY_MS, CheckpointRunner
+from weir.jobmaster.restore_choice import choose_restore, search
+from weir.output.waiting import is_over
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointsDiscarded, CheckpointSettled, JobEvent, Notice
 from weir.protocol.lifecycle import FailureReason, JobStatus
@@ -34,14 +37,12 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
 )
 from weir.protocol.pending import CompletedCheckpoint
-from weir.runtime.checkpoints import FINAL_RETRY_MS, CheckpointRunner
-from weir.runtime.recovery import RestoreRequest, choose_restore, search
-from weir.storage.bases import note_base
+from weir.storage.attempt_bases import note_base
+from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
 from weir.storage.store import checksum_of
-from weir.storage.waiting import is_over
 
 LAYOUT = JobLayout(JOB)
 ONE = CheckpointId(1)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from weir.cli import formats
 from weir.cli.job_view import JobView, SlowestChannel
-from weir.cli.plain import PlainLog, introduction, memory_warning, summary
+from weir.cli.log_lines import PlainLog, introduction, memory_warning, summary
 from weir.cli.progress import PrintedLines, Progress
 from weir.cli.table import chain_table, render
 from weir.config import CheckpointConfig, JobConfig

@@ -13,11 +13,11 @@ import pytest
 
 from weir.cli.arguments import duration_ms, key_value, parser, positive
 from weir.cli.event_log import EventLog
+from weir.common.tracebacks import users_frames, users_traceback, without_own_frames
 from weir.errors import ConfigError, GraphError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.events import AttemptStarted, JobEvent, Notice
 from weir.protocol.wire import decode_message
-from weir.runtime.tracebacks import users_frames, users_traceback, without_own_frames
 
 
 def weir(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

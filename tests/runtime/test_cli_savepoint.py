@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 
 from weir import __main__ as command_line
-from weir.cli import deletion, savepoint
+from weir.cli import delete_savepoint, savepoint
 from weir.cli.savepoint import checked_name, default_name
 from weir.errors import ConfigError
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
+from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lineage import AttemptBase
 from weir.protocol.messages import OperatorAck
-from weir.runtime.requests import Answer, Mailbox, SavepointRequest
-from weir.storage.bases import note_base
+from weir.storage.attempt_bases import note_base
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state_file
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, OperatorSummary, Tombstone, dump, load
@@ -611,7 +611,7 @@ def test_a_savepoint_that_comes_to_be_needed_while_one_is_asked_is_kept(
         note_base(store, JOB, base)
         return True
 
-    monkeypatch.setattr(deletion, "_confirmed", confirmed)
+    monkeypatch.setattr(delete_savepoint, "_confirmed", confirmed)
     before = store.read(LAYOUT.manifest(CheckpointId(2)))
     done = weir("savepoint", "--delete", taken)
     assert done.code == 2
@@ -625,10 +625,10 @@ def test_a_savepoint_that_another_deletes_meanwhile_is_deleted_all_the_same(
 ) -> None:
     def confirmed() -> bool:
         monkeypatch.undo()
-        assert deletion.run(str(taken), is_sure=True) == deletion.DELETED
+        assert delete_savepoint.run(str(taken), is_sure=True) == delete_savepoint.DELETED
         return True
 
-    monkeypatch.setattr(deletion, "_confirmed", confirmed)
+    monkeypatch.setattr(delete_savepoint, "_confirmed", confirmed)
     assert weir("savepoint", "--delete", taken).code == 0
     assert not taken.exists()
 

@@ -12,12 +12,12 @@ from weir.common import Duration, Types, WatermarkStrategy
 from weir.common.clock import SystemClock
 from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
 from weir.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
-from weir.operators.collect_sink import CollectSink
+from weir.local.cluster import JobResult, run_in_process
+from weir.operators.sinks.collect_sink import CollectSink
 from weir.operators.sources import NumberSequenceSource
 from weir.operators.watermarks import WatermarkFactory
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobEvent, Recovered
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.in_process import JobResult, run_in_process
 
 MOVES = [pytest.param(-HOUR_MS, id="back"), pytest.param(HOUR_MS, id="ahead")]
 ROWS, RATE = 2_000, 200.0  # Ten seconds.

@@ -16,8 +16,8 @@ import pytest
 
 from weir.cli import compare as command
 from weir.errors import ConfigError, CorruptStateError
-from weir.runtime import comparison
-from weir.runtime.comparison import Comparison, compare
+from weir.tools import output_comparison
+from weir.tools.output_comparison import Comparison, compare
 
 
 class Output:
@@ -208,7 +208,7 @@ def test_any_two_outputs_in_any_number_of_passes_give_what_counting_gives(
             columns = {n: [row[i] for row in part] for i, n in enumerate("kwv")}
             types = (pa.string(), pa.int64(), pa.int64())
             output.commit(pa.table(columns, schema=pa.schema(list(zip("kwv", types, strict=True)))))
-    monkeypatch.setattr(comparison, "PASS_ROWS", draw.choice([5, 20, 1_000]))
+    monkeypatch.setattr(output_comparison, "PASS_ROWS", draw.choice([5, 20, 1_000]))
     found = compare(left.path, right.path, key=["k"], window=["w"], limit=3)
 
     low = max(min(r[1] for r in ours), min(r[1] for r in theirs))
@@ -238,7 +238,7 @@ def test_a_rollback_that_takes_files_away_is_waited_out(
     """A file was listed and gone when it was opened: the listing is made anew."""
     left.commit({"k": [1]}).commit({"k": [2]})
     right.commit({"k": [1]})
-    listed = comparison.committed_files
+    listed = output_comparison.committed_files
     calls = []
 
     def listing(directory: Path) -> list[Path]:
@@ -248,7 +248,7 @@ def test_a_rollback_that_takes_files_away_is_waited_out(
             found[-1].unlink()
         return found
 
-    monkeypatch.setattr(comparison, "committed_files", listing)
+    monkeypatch.setattr(output_comparison, "committed_files", listing)
     assert compare(left.path, right.path).is_equal
 
 

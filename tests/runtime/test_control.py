@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from weir.channels import control_connection
+from weir.channels.control_connection import ControlConnection, MessageDecoder, encode_frame
 from weir.errors import ChannelError, ProtocolError
 from weir.ids import AttemptNumber, JobId
 from weir.protocol.deployment import Address, SlotAccepted, SlotHeartbeat, WorkerExited
 from weir.protocol.wire import WireMessage
-from weir.runtime import control
-from weir.runtime.control import ControlConnection, MessageDecoder, encode_frame
 
 SECRET, ATTEMPT_SECRET = b"j" * 32, b"a" * 32
 SECRETS = {None: SECRET, AttemptNumber(3): ATTEMPT_SECRET}
@@ -54,7 +54,7 @@ def test_messages_travel_both_ways_after_both_ends_proved_themselves() -> None:
         slot.send(SlotHeartbeat(0))  # Before anybody is known: it waits.
         received = pump(slot, master, lambda: slot.authenticated and master.authenticated)
         assert (master.peer_identity, master.attempt) == ("slot-0", None)
-        assert slot.peer_identity == control.JOB_MASTER
+        assert slot.peer_identity == control_connection.JOB_MASTER
         master.send(SlotAccepted(JobId("j"), b"\0program"))
         received += pump(slot, master, lambda: not slot.wants_write and not master.wants_write)
         while len(received) < 2:
@@ -116,7 +116,7 @@ def test_a_large_message_passes_a_full_socket() -> None:
 
 
 def test_a_peer_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "QUEUED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(control_connection, "QUEUED_BYTES_MAX", 1 << 20)
     with ends() as (slot, master):
         pump(slot, master, lambda: slot.authenticated)
 
@@ -173,7 +173,7 @@ def test_a_message_beyond_the_bound_is_refused_by_both_sides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(ChannelError, match="announced"):
-        MessageDecoder().feed(struct.pack("!I", control.MESSAGE_BYTES_MAX + 1))
-    monkeypatch.setattr(control, "MESSAGE_BYTES_MAX", 100)
+        MessageDecoder().feed(struct.pack("!I", control_connection.MESSAGE_BYTES_MAX + 1))
+    monkeypatch.setattr(control_connection, "MESSAGE_BYTES_MAX", 100)
     with pytest.raises(ProtocolError, match="set a checkpoint storage"):
         encode_frame(SlotAccepted(JobId("j"), bytes(100)))

@@ -22,10 +22,10 @@ from weir.datastream.execution import CapturedJob, capturing, overriding
 from weir.datastream.options import OPTIONS
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Chaining, JobGraph, Partitioning
+from weir.local.cluster import run_in_process
 from weir.operators.sources import CollectionSource
-from weir.operators.split_time import SourceWatermarkFactory
+from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
-from weir.runtime.in_process import run_in_process
 
 BY_COLUMN = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
 

@@ -6,9 +6,9 @@ from tests.builders import edge, graph, node, subtask
 from tests.runtime.operator_harness import ManualClock
 from tests.runtime.subtask_harness import JOB as JOB_ID
 from tests.runtime.subtask_harness import context
-from weir.operators.collect_sink import CollectSink, PrintSink
-from weir.runtime.deliveries import Deliveries
-from weir.runtime.outputs import ChainOutput, Targets
+from weir.jobmaster.collected_output import Deliveries
+from weir.operators.sinks.collect_sink import CollectSink, PrintSink
+from weir.worker.chain_output import ChainOutput, Targets
 
 JOB = graph(
     [

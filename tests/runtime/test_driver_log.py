@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weir.runtime.driver_log import log_to
+from weir.managed.driver_log import log_to
 
 logger = logging.getLogger("weir.some.place")
 

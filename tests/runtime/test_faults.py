@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from weir.testing import faults
-from weir.testing.faults import Fault, arm, from_environment, reach, to_environment
+from weir import fault_points
+from weir.fault_points import Fault, arm, from_environment, reach, to_environment
 
 REACH_TWICE = (
-    "from weir.testing.faults import reach\n"
+    "from weir.fault_points import reach\n"
     "for id in (1, 2):\n"
     "    reach('here', id=id)\n"
     "    print('passed', id, flush=True)\n"
@@ -29,7 +29,7 @@ def _disarmed() -> Iterator[None]:
 
 
 def run(*armed: Fault) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {faults.VARIABLE: to_environment(armed)}
+    environment = os.environ | {fault_points.VARIABLE: to_environment(armed)}
     command = [sys.executable, "-c", REACH_TWICE]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
 
@@ -83,7 +83,7 @@ def test_a_fault_fires_once_over_all_processes(tmp_path: Path) -> None:
 
 def test_stop_leaves_the_process_stopped_until_it_is_continued(tmp_path: Path) -> None:
     fault = Fault("here", "stop", once_file=str(tmp_path / "fired"))
-    environment = os.environ | {faults.VARIABLE: to_environment([fault])}
+    environment = os.environ | {fault_points.VARIABLE: to_environment([fault])}
     process = subprocess.Popen(
         [sys.executable, "-c", REACH_TWICE], env=environment, stdout=subprocess.PIPE, text=True
     )
@@ -100,10 +100,10 @@ def test_stop_leaves_the_process_stopped_until_it_is_continued(tmp_path: Path) -
 
 def test_hang_stays_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(faults.time, "sleep", slept.append)
+    monkeypatch.setattr(fault_points.time, "sleep", slept.append)
     arm([Fault("here", "hang")])
     reach("here")
-    assert slept == [faults.HANG_SECONDS]
+    assert slept == [fault_points.HANG_SECONDS]
 
 
 @pytest.mark.parametrize(

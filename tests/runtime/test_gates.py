@@ -13,8 +13,8 @@ from weir.config import ChannelConfig
 from weir.errors import ChannelError
 from weir.ids import ChannelId
 from weir.protocol.elements import EndOfInput, Records, Watermark
-from weir.runtime.gates import InputGates, OutputGate
-from weir.runtime.partitioners import Broadcast, First
+from weir.worker.gates import InputGates, OutputGate
+from weir.worker.partitioners import Broadcast, First
 
 A, B = ChannelId(0), ChannelId(1)
 SMALL = ChannelConfig(

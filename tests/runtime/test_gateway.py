@@ -15,8 +15,15 @@ from tests.runtime.control_plane import JOB, TOKEN, StandIn, control_plane
 from tests.runtime.operator_harness import ManualClock
 from weir.errors import ConfigError
 from weir.ids import AttemptNumber, CheckpointId
+from weir.managed import gateway_client as production
+from weir.managed.gateway_client import Gateway, GatewayAddress
+from weir.protocol.driver_messages import (
+    BATCH_BYTES_MAX,
+    BATCH_EVENTS_MAX,
+    CancelJob,
+    DriverCommand,
+)
 from weir.protocol.events import Notice
-from weir.protocol.gateway import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, CancelJob, DriverCommand
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
     AlignmentProgress,
@@ -26,8 +33,6 @@ from weir.protocol.messages import (
     SubtaskStalled,
     TriggerCheckpoint,
 )
-from weir.runtime import gateway as production
-from weir.runtime.gateway import Gateway, GatewayAddress
 
 ONE = AttemptNumber(1)
 

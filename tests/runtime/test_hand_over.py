@@ -30,6 +30,7 @@ from weir.datastream import (
 )
 from weir.datastream.execution import capturing
 from weir.errors import SchemaError, SubtaskError
+from weir.local.cluster import JobResult, run_in_process
 from weir.operators.hand_over import keeps_nothing
 from weir.operators.keyed import (
     KeyedFilterFactory,
@@ -42,7 +43,6 @@ from weir.operators.sources import CollectionSource, DataGeneratorSource
 from weir.operators.stateless import FilterFactory, FlatMapFactory, MapFactory, ProcessFactory
 from weir.operators.watermarks import WatermarkFactory
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.in_process import JobResult, run_in_process
 
 BY_FIRST = FunctionKeySelector(operator.itemgetter(0))
 BY_NOTHING = FunctionKeySelector(lambda record: 0)

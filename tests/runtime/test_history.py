@@ -2,6 +2,7 @@
 
 from tests.builders import ack, subtask
 from weir.ids import AttemptNumber, CheckpointId
+from weir.jobmaster.history import DETAILED_MAX, JobHistory
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import (
     AttemptStarted,
@@ -13,7 +14,6 @@ from weir.protocol.events import (
 )
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
-from weir.runtime.history import DETAILED_MAX, JobHistory
 
 
 def history(*events: JobEvent) -> JobHistory:

@@ -13,19 +13,19 @@ from weir.common import Duration, WatermarkStrategy
 from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
 from weir.datastream import StreamExecutionEnvironment, TumblingEventTimeWindows
 from weir.datastream.execution import capturing
+from weir.fault_points import listening
 from weir.graph.logical import JobGraph
 from weir.ids import CheckpointId, JobId
-from weir.operators.parquet_sink import committed_files
+from weir.jobmaster.job_master import JobMaster
+from weir.local.cluster import JobResult, run_in_process
 from weir.operators.sinks import ParquetSink
+from weir.operators.sinks.parquet_sink import committed_files
 from weir.operators.sources import DataGeneratorSource
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import AttemptStarted, JobEvent
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.in_process import JobResult, run_in_process
-from weir.runtime.job_master import JobMaster
-from weir.runtime.recovery import RestoreRequest
-from weir.runtime.subtask import Subtask
-from weir.testing.faults import listening
+from weir.storage.catalog import RestoreRequest
+from weir.worker.subtask import Subtask
 
 COUNT, WINDOW_MS, JOB = 3_000, 1_000, JobId("windows")
 

@@ -9,7 +9,7 @@ import pytest
 
 from weir.config import CheckpointingMode
 from weir.errors import ConfigError
-from weir.runtime.job_file import PipelineKind, parse_job_file, read_job_file
+from weir.managed.job_file import PipelineKind, parse_job_file, read_job_file
 
 MINIMAL: dict[str, Any] = {
     "version": 1,

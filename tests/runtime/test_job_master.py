@@ -17,6 +17,10 @@ from tests.runtime.job_harness import (
 from weir.config import RestartConfig, RestartStrategyKind, Retention
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.jobmaster.coordination import LocalCoordination
+from weir.jobmaster.job_master import EXIT_REPORT_MS
+from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
+from weir.jobmaster.savepoint_requests import POLL_MS
 from weir.protocol.deployment import (
     Delivered,
     ReleaseSlot,
@@ -32,11 +36,7 @@ from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import AttemptStarted, CaughtUp, Recovered, SlotChanged
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskChanged, SubtaskMetrics, TriggerCheckpoint
-from weir.runtime.coordination import LocalCoordination
-from weir.runtime.job_master import EXIT_REPORT_MS
-from weir.runtime.polling import POLL_MS
-from weir.runtime.recovery import RestoreRequest
-from weir.runtime.requests import Answer, Mailbox, SavepointRequest
+from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.memory import MemoryStore

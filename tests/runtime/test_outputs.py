@@ -7,9 +7,9 @@ from weir.common.batch import Batch
 from weir.config import ChannelConfig
 from weir.operators.base import Operator
 from weir.protocol.elements import Watermark, WatermarkIdle
-from weir.runtime.gates import OutputGate
-from weir.runtime.outputs import ChainOutput, Targets
-from weir.runtime.partitioners import First
+from weir.worker.chain_output import ChainOutput, Targets
+from weir.worker.gates import OutputGate
+from weir.worker.partitioners import First
 
 
 class Noting(Operator):

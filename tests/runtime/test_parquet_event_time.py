@@ -10,9 +10,9 @@ import pytest
 
 from tests.runtime.split_harness import Timed, rescaled, started
 from weir.common import WatermarkStrategy
-from weir.operators.parquet_source import ParquetSource
-from weir.operators.parquet_statistics import lowest_time_ms
-from weir.operators.splits import Source
+from weir.operators.sources.parquet_source import ParquetSource
+from weir.operators.sources.parquet_statistics import lowest_time_ms
+from weir.operators.sources.split_source import Source
 from weir.operators.watermarks import column_timestamps
 
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")

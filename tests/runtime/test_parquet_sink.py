@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.runtime.connector_harness import Harness, Snapshot
 from weir.common.batch import Batch
 from weir.errors import ConfigError, CorruptStateError, SchemaError, StorageError, UserError
+from weir.fault_points import Fault, arm
 from weir.ids import CheckpointId
-from weir.operators.parquet_sink import ParquetSink, committed_files
-from weir.testing.faults import Fault, arm
+from weir.operators.sinks.parquet_sink import ParquetSink, committed_files
 
 
 def sink(path: Path, rows_per_file: int = 1_000, **kwargs: Any) -> Harness:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.runtime.connector_harness import Harness, Snapshot
 from weir.errors import ConfigError, SourceChangedError, UserError
-from weir.operators import parquet_source
 from weir.operators.base import Poll
-from weir.operators.parquet_source import ParquetSource
+from weir.operators.sources import parquet_source
+from weir.operators.sources.parquet_source import ParquetSource
 
 ROWS = 100
 GROUP_ROWS = 30  # Row groups of 30, 30, 30 and 10.

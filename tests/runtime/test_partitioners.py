@@ -15,7 +15,7 @@ from weir.errors import KeyTypeError, UserError
 from weir.graph.key_groups import key_group, operator_index
 from weir.graph.logical import Partitioning
 from weir.operators.keys import ColumnKeySelector, FunctionKeySelector
-from weir.runtime.partitioners import ByKey, Custom, Partitioner, make_partitioner
+from weir.worker.partitioners import ByKey, Custom, Partitioner, make_partitioner
 
 
 def shares(partitioner: Partitioner, rows: list[Any]) -> dict[int, list[Any]]:

@@ -15,9 +15,12 @@ from weir.ids import ChannelId, StateHandle
 from weir.operators.base import Poll, SourceOperator
 from weir.operators.functions import KeyedProcessFunction, ProcessWindowFunction
 from weir.operators.keyed import KeyedProcessFactory
-from weir.operators.window_aggregates import WINDOW_ROWS
-from weir.operators.window_assigners import TumblingEventTimeWindows, TumblingProcessingTimeWindows
-from weir.operators.windows import WindowFactory
+from weir.operators.windows.window_aggregates import WINDOW_ROWS
+from weir.operators.windows.window_assigners import (
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from weir.operators.windows.window_operator import WindowFactory
 from weir.protocol.elements import (
     MAX_WATERMARK_MS,
     CheckpointKind,
@@ -26,7 +29,7 @@ from weir.protocol.elements import (
     Watermark,
 )
 from weir.protocol.messages import Acknowledged
-from weir.runtime.subtask import Progress
+from weir.worker.subtask import Progress
 
 LAST = Watermark(MAX_WATERMARK_MS)
 TARGET_MS = 5  # The default of ``slice_target_ms``.

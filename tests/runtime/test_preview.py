@@ -29,6 +29,7 @@ from weir.datastream.execution import CapturedJob, ExecutionOptions, capturing, 
 from weir.errors import RestoreError, UserError
 from weir.graph.key_groups import key_group, key_group_range
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
+from weir.local.cluster import run_in_process
 from weir.operators.sinks import CollectSink
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import MIN_WATERMARK_MS, CheckpointKind
@@ -36,8 +37,14 @@ from weir.protocol.events import CheckpointSettled, JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import OperatorAck
 from weir.protocol.wire import from_wire, to_wire
-from weir.runtime.in_process import run_in_process
-from weir.runtime.preview import (
+from weir.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from weir.state.store import OperatorStateStore
+from weir.storage.catalog import RestoreRequest
+from weir.storage.layout import JobLayout
+from weir.storage.manifest import Manifest, OperatorSummary, dump, load
+from weir.storage.store import CheckpointStore, store_for
+from weir.storage.writer import StoredSnapshotWriter
+from weir.tools.restore_preview import (
     NOT_DECLARED,
     CompatibilityPreview,
     OperatorPreview,
@@ -45,13 +52,6 @@ from weir.runtime.preview import (
     StateVerdict,
     preview_restore,
 )
-from weir.runtime.recovery import RestoreRequest
-from weir.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from weir.state.store import OperatorStateStore
-from weir.storage.layout import JobLayout
-from weir.storage.manifest import Manifest, OperatorSummary, dump, load
-from weir.storage.store import CheckpointStore, store_for
-from weir.storage.writer import StoredSnapshotWriter
 
 JOB = JobId("job-1")
 ONE = CheckpointId(1)
@@ -744,7 +744,7 @@ def test_a_script_without_a_job_or_with_an_error_is_wrong_use(
 
 
 def test_the_job_of_the_checkpoint_is_found_among_several() -> None:
-    from weir.runtime.preview import choose_job
+    from weir.tools.restore_preview import choose_job
 
     job = Program({"a": Keyed()}).captured()
     other = CapturedJob(job.graph, JobConfig(name="other"))

@@ -30,9 +30,9 @@ from weir.protocol.deployment import (
     WorkerHeartbeat,
 )
 from weir.protocol.messages import SubtaskChanged
-from weir.runtime.inbox import ThreadInbox
-from weir.runtime.ports import Call, InboxItem
-from weir.runtime.process import EXIT_FAILED, EXIT_MASTER_LOST, SnapshotWorker
+from weir.worker.inbox import ThreadInbox
+from weir.worker.ports import Call, InboxItem
+from weir.worker.process import EXIT_FAILED, EXIT_MASTER_LOST, SnapshotWorker
 
 
 @pytest.fixture

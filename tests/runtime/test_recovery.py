@@ -13,17 +13,11 @@ from weir.config import JobConfig
 from weir.errors import CorruptStateError, RestoreError, WeirError
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
+from weir.jobmaster.restore_choice import RestoreChoice, begin_from, choose_restore, search
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lineage import AttemptBase
-from weir.runtime.recovery import (
-    RestoreChoice,
-    RestoreRequest,
-    begin_from,
-    choose_restore,
-    latest_job,
-    search,
-)
-from weir.storage.bases import note_base
+from weir.storage.attempt_bases import note_base
+from weir.storage.catalog import RestoreRequest, latest_job
 from weir.storage.layout import JobLayout, in_job
 from weir.storage.local import LocalStore
 from weir.storage.manifest import VERSION, Tombstone, dump

@@ -18,11 +18,12 @@ from tests.runtime.job_harness import (
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.errors import ProtocolError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
+from weir.jobmaster.coordination import LOOK_AGAIN_MS
 from weir.protocol.coordinator import CoordinatorState, check_invariants, step
 from weir.protocol.deployment import ReleaseSlot, StopProcess, WorkerExited
+from weir.protocol.driver_messages import CancelJob, DriverCommand
 from weir.protocol.elements import BarrierOptions, CheckpointBarrier, CheckpointKind
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobChanged
-from weir.protocol.gateway import CancelJob, DriverCommand
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.lineage import UNKNOWN
 from weir.protocol.messages import (
@@ -49,7 +50,6 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
     WriteManifest,
 )
-from weir.runtime.coordination import LOOK_AGAIN_MS
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, Tombstone, load
 from weir.storage.memory import MemoryStore

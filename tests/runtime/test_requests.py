@@ -7,9 +7,8 @@ import pytest
 
 from weir.errors import ProtocolError, StorageError
 from weir.ids import JobId
-from weir.protocol.elements import CheckpointKind
-from weir.runtime import requests
-from weir.runtime.requests import (
+from weir.jobmaster import savepoint_mailbox
+from weir.jobmaster.savepoint_mailbox import (
     ANSWER_KEPT_MS,
     FRESH_MS,
     NEW_MAX,
@@ -17,6 +16,7 @@ from weir.runtime.requests import (
     Mailbox,
     SavepointRequest,
 )
+from weir.protocol.elements import CheckpointKind
 from weir.storage.layout import JobLayout
 from weir.storage.memory import MemoryStore
 
@@ -108,7 +108,7 @@ def test_a_leftover_that_expired_while_no_driver_looked_is_refused() -> None:
 
 def test_requests_that_one_look_left_over_may_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver begins to look, and more leftovers lie there than it takes at once."""
-    monkeypatch.setattr(requests, "NEW_MAX", 1)
+    monkeypatch.setattr(savepoint_mailbox, "NEW_MAX", 1)
     post = Post()
     for name in ("r1", "r2"):
         post.asker.post(replace(ASKED, request_id=name))

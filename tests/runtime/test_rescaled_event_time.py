@@ -21,14 +21,14 @@ from weir.datastream.connectors import DataGeneratorSource, ParquetSink, Parquet
 from weir.datastream.execution import capturing
 from weir.graph.logical import JobGraph
 from weir.ids import JobId
+from weir.jobmaster.job_master import JobMaster
+from weir.local.cluster import JobResult, run_in_process
 from weir.operators.base import Poll
-from weir.operators.parquet_sink import committed_files
-from weir.operators.splits import Source, SplitSourceOperator
+from weir.operators.sinks.parquet_sink import committed_files
+from weir.operators.sources.split_source import Source, SplitSourceOperator
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.in_process import JobResult, run_in_process
-from weir.runtime.job_master import JobMaster
-from weir.runtime.recovery import RestoreRequest
+from weir.storage.catalog import RestoreRequest
 
 COUNT, WINDOW_MS, BOUND_MS, RATE = 4_000, 100, 200, 8_000
 JOB = JobId("rescaled")

@@ -11,17 +11,17 @@ import pytest
 
 from weir.errors import RestoreError
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
+from weir.output.rollback import RollbackPreview, preview
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import MAX_WATERMARK_MS, CheckpointKind
 from weir.protocol.lineage import AttemptBase
 from weir.protocol.messages import OperatorAck, SnapshotMetrics
 from weir.protocol.wire import from_wire, to_wire
-from weir.storage.bases import bases_of, note_base
+from weir.storage.attempt_bases import bases_of, note_base
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, OperatorSummary, dump
 from weir.storage.memory import MemoryStore
-from weir.storage.rollback import RollbackPreview, preview
 from weir.storage.store import CheckpointStore, checksum_of
 from weir.storage.writer import dump_items
 

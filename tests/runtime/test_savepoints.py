@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from weir.cli import deletion
+from weir.cli import delete_savepoint
 from weir.cli.preview import preview
 from weir.common import Row, Types, WatermarkStrategy
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
@@ -21,20 +21,20 @@ from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import NumberSequenceSource, ParquetSink
 from weir.datastream.execution import CapturedJob, capturing
 from weir.errors import InternalError, RestoreError
+from weir.fault_points import listening
 from weir.ids import CheckpointId, JobId
-from weir.operators.parquet_sink import committed_files
+from weir.jobmaster.coordination import LocalCoordination
+from weir.jobmaster.job_master import JobMaster
+from weir.local.cluster import Conditions, EventQueue, InProcessCluster, RealClock
+from weir.operators.sinks.parquet_sink import committed_files
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobEvent, Notice
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.coordination import LocalCoordination
-from weir.runtime.in_process import Conditions, EventQueue, InProcessCluster, RealClock
-from weir.runtime.job_master import JobMaster
-from weir.runtime.recovery import RestoreRequest
-from weir.runtime.versions import installed_versions
+from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout, savepoint_location
 from weir.storage.local import LocalStore
 from weir.storage.store import store_for
-from weir.testing.faults import listening
+from weir.worker.versions import installed_versions
 
 N, RATE, KEYS = 1_000, 1_000, 7
 JOB = JobId("job")
@@ -325,7 +325,7 @@ class TestDeletionDuringARestore:
                 if not before:
                     put(store, path, data)
                 with nullcontext() if before else pytest.raises(RestoreError, match="went on"):
-                    deletion.run(str(target), is_sure=True)
+                    delete_savepoint.run(str(target), is_sure=True)
             put(store, path, data)
 
         monkeypatch.setattr(LocalStore, "put", noting)

@@ -11,11 +11,11 @@ import pytest
 from tests.runtime.connector_harness import Harness, Snapshot
 from tests.runtime.test_parquet_sink import batch, committed, names, pending, sink
 from weir.errors import CorruptStateError, StorageError, UserError
+from weir.fault_points import Fault, arm
 from weir.ids import AttemptNumber, CheckpointId, JobId
-from weir.operators.parquet_sink import ParquetSinkOperator
+from weir.operators.sinks.parquet_sink import ParquetSinkOperator
+from weir.output.output_files import delete_withdrawn
 from weir.protocol.lineage import AttemptBase, Lineage, Span, lineage_of
-from weir.storage.withdrawn import delete_withdrawn
-from weir.testing.faults import Fault, arm
 
 
 def line(*spans: tuple[int, int, int]) -> Lineage:

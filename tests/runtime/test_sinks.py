@@ -14,8 +14,8 @@ from weir.common.batch import Batch
 from weir.datastream import StreamExecutionEnvironment
 from weir.errors import ProtocolError
 from weir.ids import CheckpointId
-from weir.operators.intervals import Intervals, Sink
 from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink
+from weir.operators.sinks.pending_commits import Intervals, Sink
 from weir.operators.sources import NumberSequenceSource
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from weir.runtime.slice_size import FIRST_ROWS, WALL_MAX_NS, SliceSize
+from weir.worker.slice_size import FIRST_ROWS, WALL_MAX_NS, SliceSize
 
 MS = 1_000_000
 TARGET_MS = 5.0

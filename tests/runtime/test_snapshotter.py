@@ -9,9 +9,9 @@ from weir.config import CheckpointConfig
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
 from weir.protocol.messages import GateAlignment, SnapshotMetrics
-from weir.runtime.snapshotter import OperatorFreeze, Snapshotter
 from weir.storage.memory import MemoryStore
 from weir.storage.writer import StoredSnapshotWriter, writer_factory
+from weir.worker.snapshotter import OperatorFreeze, Snapshotter
 
 ONE = CheckpointId(1)
 HEAD = subtask("head-0")

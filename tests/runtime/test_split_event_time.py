@@ -12,8 +12,8 @@ from tests.runtime.split_harness import ListedSource, Timed, rescaled, started
 from weir.common import Duration, WatermarkStrategy
 from weir.errors import ConfigError
 from weir.operators.base import Poll
-from weir.operators.split_order import TURNS_MAX
-from weir.operators.split_time import SourceWatermarkFactory
+from weir.operators.sources.split_order import TURNS_MAX
+from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
 

@@ -15,7 +15,9 @@ from tests.runtime.fake_master import DEADLINE_S, FakeMaster, fake_master, super
 from tests.runtime.fake_master import program as dumped
 from tests.runtime.operator_harness import ManualClock
 from tests.runtime.subtask_harness import ATTEMPT, Reports
+from weir.channels.control_connection import ControlConnection
 from weir.common import WatermarkStrategy
+from weir.common.tracebacks import STACK_FRAMES_MAX, users_stack
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.execution import capturing
 from weir.graph.logical import JobGraph
@@ -28,13 +30,11 @@ from weir.protocol.messages import (
     SubtaskStalled,
     TriggerCheckpoint,
 )
-from weir.runtime.control import ControlConnection
-from weir.runtime.inbox import ThreadInbox
-from weir.runtime.process import SnapshotWorker
-from weir.runtime.stacks import frames_of, write_stderr
-from weir.runtime.stalls import StallWatch
-from weir.runtime.template import WORKER
-from weir.runtime.tracebacks import STACK_FRAMES_MAX, users_stack
+from weir.worker.inbox import ThreadInbox
+from weir.worker.process import SnapshotWorker
+from weir.worker.stacks import frames_of, write_stderr
+from weir.worker.stalls import StallWatch
+from weir.worker.template import WORKER
 
 STALL_S = 4.0
 
@@ -122,7 +122,7 @@ def test_a_loop_that_came_round_while_it_was_looked_at_is_not_reported(
         loop.call("sink-0")
         return frames_of(frame)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("weir.runtime.stalls.frames_of", meanwhile)
+    monkeypatch.setattr("weir.worker.stalls.frames_of", meanwhile)
     with loop.watched() as watch:
         loop.call("map-0")
         loop.clock.ms += 1_100
@@ -140,7 +140,7 @@ def test_a_loop_that_went_to_sleep_while_it_was_looked_at_is_not_reported(
         loop.calling = None
         return frames_of(frame)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("weir.runtime.stalls.frames_of", meanwhile)
+    monkeypatch.setattr("weir.worker.stalls.frames_of", meanwhile)
     with loop.watched() as watch:
         loop.call("map-0")
         loop.clock.ms += 1_100
@@ -173,7 +173,7 @@ def test_stacks_that_nobody_takes_end_no_process(
 ) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    monkeypatch.setattr("weir.runtime.stacks.STDERR", writer)
+    monkeypatch.setattr("weir.worker.stacks.STDERR", writer)
     if not is_read:
         os.close(reader)
     try:
@@ -211,7 +211,7 @@ def test_a_stack_without_a_frame_of_the_user_is_shown_whole() -> None:
         stack = users_stack(frames_of(frame))
     finally:
         snapshots.stop()
-    assert "weir/runtime/process.py" in stack
+    assert "weir/worker/process.py" in stack
 
 
 def _frame_of(thread_name: str) -> FrameType | None:

@@ -17,7 +17,7 @@ from weir.protocol.elements import (
     Watermark,
     WatermarkIdle,
 )
-from weir.runtime.subtask import Progress
+from weir.worker.subtask import Progress
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)
 LAST = Watermark(MAX_WATERMARK_MS)

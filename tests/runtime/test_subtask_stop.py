@@ -20,7 +20,7 @@ from weir.protocol.elements import (
     Watermark,
 )
 from weir.protocol.messages import Acknowledged
-from weir.runtime.subtask import Progress
+from weir.worker.subtask import Progress
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)
 LAST = Watermark(MAX_WATERMARK_MS)

@@ -33,7 +33,7 @@ from weir.protocol.deployment import (
     WorkerReady,
 )
 from weir.protocol.messages import SubtaskChanged
-from weir.runtime.versions import installed_versions
+from weir.worker.versions import installed_versions
 
 
 @pytest.fixture

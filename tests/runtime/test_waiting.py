@@ -11,14 +11,15 @@ from tests.runtime.job_harness import JOB, PLAN, stored_checkpoint
 from tests.runtime.test_parquet_sink import batch, sink
 from weir.config import JobConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle
+from weir.jobmaster.restore_choice import RestoreChoice, choose_restore
+from weir.output.waiting import Fate, WaitingOutput, sentences, waiting_output
 from weir.protocol.elements import CheckpointKind
-from weir.runtime.recovery import RestoreChoice, RestoreRequest, choose_restore
+from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest
 from weir.storage.memory import MemoryStore
 from weir.storage.store import checksum_of
-from weir.storage.waiting import Fate, WaitingOutput, sentences, waiting_output
 from weir.storage.writer import dump_items
 
 SINK, FORK = OperatorId("sink"), JobId("fork")

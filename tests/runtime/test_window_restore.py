@@ -13,7 +13,7 @@ from weir.common.types.dynamic import DYNAMIC
 from weir.errors import RestoreError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.functions import ProcessWindowFunction
-from weir.operators.window_assigners import (
+from weir.operators.windows.window_assigners import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     TumblingWindows,

@@ -17,14 +17,14 @@ from weir.operators.aggregates import parse_aggregates
 from weir.operators.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.output_tag import OutputTag
-from weir.operators.window_aggregates import WindowAggregateFactory, WindowCombineFactory
-from weir.operators.window_assigners import (
+from weir.operators.windows.window_aggregates import WindowAggregateFactory, WindowCombineFactory
+from weir.operators.windows.window_assigners import (
     TimeWindow,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     TumblingWindows,
 )
-from weir.operators.windows import WindowFactory
+from weir.operators.windows.window_operator import WindowFactory
 from weir.protocol.elements import MAX_WATERMARK_MS
 from weir.state.descriptors import ValueStateDescriptor
 

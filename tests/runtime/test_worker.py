@@ -23,14 +23,14 @@ from weir.protocol.messages import (
     SubtaskMetrics,
     TriggerCheckpoint,
 )
-from weir.runtime.ports import (
+from weir.worker.ports import (
     Call,
     CommandArrived,
     ConnectionBroken,
     CreditGranted,
     ElementArrived,
 )
-from weir.runtime.worker import METRICS_INTERVAL_NS, Worker
+from weir.worker.worker import METRICS_INTERVAL_NS, Worker
 
 CHANNEL = ChannelId(0)
 

@@ -6,10 +6,10 @@ from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrat
 from weir.datastream.environment import StreamExecutionEnvironment
 from weir.graph.logical import JobGraph
 from weir.ids import JobId
+from weir.local.cluster import run_in_process
 from weir.operators.sinks import CollectSink
 from weir.protocol.events import CheckpointSettled, Recovered
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.in_process import run_in_process
 
 WORDS = ["to", "be", "or", "not", "to", "be"] * 200
 

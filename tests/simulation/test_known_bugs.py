@@ -11,15 +11,15 @@ import pytest
 
 from tests.simulation.catching import Show, caught_at
 from weir.ids import ChannelId, OperatorId, SubtaskId
+from weir.jobmaster.checkpoint_runner import CheckpointRunner
+from weir.jobmaster.coordination import LocalCoordination, RemoteCoordination
+from weir.jobmaster.job_master import JobMaster
 from weir.protocol import coordinator
 from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
 from weir.protocol.elements import CheckpointBarrier, Element
 from weir.protocol.messages import Acknowledged, CheckpointCompleted, WriteManifest
-from weir.runtime.checkpoints import CheckpointRunner
-from weir.runtime.coordination import LocalCoordination, RemoteCoordination
-from weir.runtime.gates import InputGates, OutputGate
-from weir.runtime.job_master import JobMaster
-from weir.runtime.subtask import Subtask
+from weir.worker.gates import InputGates, OutputGate
+from weir.worker.subtask import Subtask
 
 
 def test_a_channel_that_is_not_blocked_is_caught(

@@ -9,14 +9,14 @@ import pytest
 from tests.simulation.catching import Show, caught_at
 from weir.errors import StorageError
 from weir.ids import CheckpointId
+from weir.jobmaster import restore_choice
+from weir.jobmaster.checkpoint_runner import CheckpointRunner
 from weir.protocol import coordinator, retention
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import CheckpointingStarted
-from weir.runtime import recovery
-from weir.runtime.checkpoints import CheckpointRunner
-from weir.runtime.subtask import Subtask
 from weir.storage.layout import SAVEPOINT_MANIFEST
 from weir.testing.pipelines import OutputLog
+from weir.worker.subtask import Subtask
 
 
 def test_a_branch_that_is_discarded_when_it_is_abandoned_is_caught(
@@ -80,12 +80,12 @@ def test_files_that_are_not_put_back_are_caught(
 
 def test_a_line_that_ends_too_late_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
     """What the job went back behind counts as its line: one checkpoint of it is enough."""
-    production = recovery.lineage_of
+    production = restore_choice.lineage_of
 
     def lineage_of(attempt: Any, last: CheckpointId, bases: Any) -> Lineage:
         return production(attempt, CheckpointId(last + 1), bases)
 
-    monkeypatch.setattr(recovery, "lineage_of", lineage_of)
+    monkeypatch.setattr(restore_choice, "lineage_of", lineage_of)
     caught_at("the line ends one checkpoint too late", show, operations=True)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from weir import fault_points
 from weir.common import Types
 from weir.datastream import (
     KeyedProcessFunction,
@@ -23,8 +24,7 @@ from weir.datastream import (
     RuntimeContext,
     ValueStateDescriptor,
 )
-from weir.testing import faults
-from weir.testing.faults import Fault
+from weir.fault_points import Fault
 
 
 class Reading(MapFunction):
@@ -45,7 +45,7 @@ class Reading(MapFunction):
 
 def _armed_reading(specs: list[dict[str, Any]]) -> Reading:
     armed = [Fault(**spec) for spec in specs]
-    faults.arm(armed)
+    fault_points.arm(armed)
     return Reading(armed)
 
 

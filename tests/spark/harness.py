@@ -27,7 +27,8 @@ from weir.datastream import (
     StreamExecutionEnvironment,
 )
 from weir.datastream.connectors import CollectSink, DataGeneratorSource, ParquetSink
-from weir.operators.parquet_sink import committed_files
+from weir.fault_points import Fault
+from weir.operators.sinks.parquet_sink import committed_files
 from weir.protocol.events import (
     CheckpointSettled,
     JobEvent,
@@ -36,7 +37,6 @@ from weir.protocol.events import (
     WorkerStarted,
 )
 from weir.spark import submit
-from weir.testing.faults import Fault
 
 SOURCES = ("left", "right")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from weir.datastream.connectors import DataGeneratorSource
 from weir.operators.base import Poll, SourceOperator
-from weir.operators.splits import SplitSourceOperator
+from weir.operators.sources.split_source import SplitSourceOperator
 
 LOOK_EVERY_MS = 200
 

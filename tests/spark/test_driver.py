@@ -30,9 +30,9 @@ from tests.spark.harness import (
     wrong_numbers,
 )
 from weir.datastream.execution import ExecutionOptions, overriding
+from weir.fault_points import VARIABLE, Fault, to_environment
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, find_jobs, list_checkpoints
-from weir.testing.faults import VARIABLE, Fault, to_environment
 
 pytestmark = pytest.mark.spark
 

@@ -30,8 +30,8 @@ from tests.spark.harness import (
     wait_until,
     wrong_numbers,
 )
+from weir.protocol.driver_messages import CancelJob, DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.events import AttemptStarted, JobChanged, Recovered, WorkerStarted
-from weir.protocol.gateway import CancelJob, DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.lifecycle import FailureReason, JobStatus
 from weir.protocol.messages import (
     Acknowledged,

@@ -10,8 +10,8 @@ from weir.datastream.execution import ExecutionOptions
 from weir.errors import ConfigError, RestoreError
 from weir.ids import AttemptNumber, JobId
 from weir.protocol.elements import CheckpointKind
-from weir.runtime.recovery import RestoreRequest
 from weir.spark.submit import _identity
+from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.manifest import dump

@@ -41,9 +41,9 @@ from weir.config import CheckpointingMode
 from weir.datastream import JobExecutionResult, OutputTag
 from weir.datastream.connectors import DataGeneratorSource
 from weir.datastream.window import TumblingEventTimeWindows
+from weir.fault_points import Fault
 from weir.protocol.events import Recovered
 from weir.protocol.messages import Acknowledged
-from weir.testing.faults import Fault
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
 

@@ -28,8 +28,8 @@ from weir.config import RestartConfig, RestartStrategyKind
 from weir.datastream import StreamExecutionEnvironment
 from weir.errors import WeirError
 from weir.ids import SubtaskId
+from weir.jobmaster.collected_output import Deliveries
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.deliveries import Deliveries
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -32,10 +32,10 @@ from weir.datastream.connectors import DataGeneratorSource, ParquetSink
 from weir.datastream.execution import ExecutionOptions, overriding
 from weir.datastream.window import TumblingEventTimeWindows
 from weir.ids import JobId
-from weir.operators.parquet_sink import committed_files
+from weir.jobmaster.savepoint_mailbox import Mailbox, SavepointRequest
+from weir.operators.sinks.parquet_sink import committed_files
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointSettled, JobEvent
-from weir.runtime.requests import Mailbox, SavepointRequest
 from weir.spark import submit
 from weir.storage.layout import savepoint_location
 from weir.storage.store import store_for

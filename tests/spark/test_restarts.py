@@ -20,7 +20,7 @@ from tests.spark.harness import (
 )
 from weir.datastream import RestartConfig, RestartStrategyKind
 from weir.protocol.events import JobEvent, Recovered, SlotChanged
-from weir.spark.job_master import IO_THREAD_NAME, IO_THREADS
+from weir.spark.cluster import IO_THREAD_NAME, IO_THREADS
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
 

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class TcpTransport:
-    """Carries elements between the slots of one attempt; a ``Transport`` of ``weir.runtime.ports``.
+    """Carries elements between the slots of one attempt; a ``Transport`` of ``weir.worker.ports``.
 
     ``send``, ``grant`` and ``close`` belong to one thread, the loop. The callbacks are called on
     the I/O thread, for channels within the slot on the loop. Elements for a peer that said goodbye

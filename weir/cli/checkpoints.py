@@ -8,11 +8,11 @@ from rich.console import Console
 
 from weir.cli import formats
 from weir.cli.output import console, print_json, table
-from weir.cli.place import Place, find_place, jobs_in, name_of, not_there
+from weir.cli.uri import Place, find_place, jobs_in, name_of, not_there
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
 from weir.ids import CheckpointId, JobId
 from weir.protocol.lineage import NO_END, UNKNOWN, Lineage, lineage_of
-from weir.storage.bases import bases_of
+from weir.storage.attempt_bases import bases_of
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, StoredCheckpoint, list_checkpoints, verify
 from weir.storage.store import CheckpointStore, store_for

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from weir.cli import formats
 from weir.cli.output import console, print_json, table
-from weir.runtime.comparison import Comparison, Side, compare
+from weir.tools.output_comparison import Comparison, Side, compare
 
 
 def run(arguments: Namespace) -> int:

@@ -16,7 +16,7 @@ from rich.console import Console
 from weir.cli import formats
 from weir.cli.checkpoints import manifest_as_json
 from weir.cli.output import console, print_json, table
-from weir.cli.place import Found, find_checkpoint, name_of
+from weir.cli.uri import Found, find_checkpoint, name_of
 from weir.errors import CorruptStateError, RestoreError, WeirError
 from weir.graph.key_groups import TAG_ENUM, TAG_TUPLE, decode_key
 from weir.ids import OperatorId, StateHandle, SubtaskId

@@ -12,10 +12,10 @@ from weir.config import JobConfig
 from weir.graph.logical import JobGraph
 from weir.graph.physical import Chain, ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
+from weir.jobmaster.history import CheckpointRecord, JobHistory
 from weir.protocol.events import AttemptStarted, JobEvent
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import OperatorAck, SubtaskMetrics
-from weir.runtime.history import CheckpointRecord, JobHistory
 
 _RATE_REPORTS = 5  # Rates are over this many reports of a subtask, some two seconds.
 _ENDED = (SubtaskStatus.ENDED, SubtaskStatus.FINISHED)

@@ -17,11 +17,15 @@ from rich.text import Text
 
 from weir.cli import formats
 from weir.cli.output import console, print_json, table
-from weir.cli.place import absolute
+from weir.cli.uri import absolute
 from weir.datastream.execution import CapturedJob, ExecutionOptions
 from weir.errors import CorruptStateError, RestoreError, UserError
+from weir.jobmaster.restore_choice import is_origin_over
 from weir.protocol.wire import to_wire
-from weir.runtime.preview import (
+from weir.storage.catalog import RestoreRequest, find_state
+from weir.storage.manifest import verify
+from weir.tools.pipeline_scripts import explained, find_script
+from weir.tools.restore_preview import (
     CompatibilityPreview,
     OperatorPreview,
     StatePreview,
@@ -31,9 +35,6 @@ from weir.runtime.preview import (
     preview_restore,
     refused,
 )
-from weir.runtime.recovery import RestoreRequest, find_state, is_origin_over
-from weir.runtime.scripts import explained, find_script
-from weir.storage.manifest import verify
 
 WOULD_RESTORE, WOULD_BE_REFUSED, WRONG_USE = 0, 1, 2
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from weir.cli.job_view import JobView
-from weir.cli.plain import PlainLog, introduction, memory_warning, summary
+from weir.cli.log_lines import PlainLog, introduction, memory_warning, summary
 from weir.cli.table import render
 from weir.common.clock import SystemClock
 from weir.protocol.events import JobEvent

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from weir.cli.event_log import EventLog
 from weir.cli.job_view import JobView
-from weir.cli.place import absolute, find_checkpoint
 from weir.cli.progress import Progress
+from weir.cli.uri import absolute, find_checkpoint
+from weir.common.tracebacks import without_own_frames
 from weir.config import CheckpointingMode
 from weir.datastream.execution import ExecutionOptions, overriding
 from weir.errors import ConfigError, JobFailedError, UserError, WeirError
 from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.scripts import explained, find_script, no_job_ran, run_pipeline
-from weir.runtime.tracebacks import without_own_frames
+from weir.tools.pipeline_scripts import explained, find_script, no_job_ran, run_pipeline
 
 if TYPE_CHECKING:
     from weir.spark.submit import JobStarting

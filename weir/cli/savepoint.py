@@ -1,8 +1,8 @@
 """``weir savepoint`` and ``weir stop``: ask a running job for a savepoint, and wait for it.
 
 The job is another process, perhaps on another machine; the two meet in the checkpoint storage
-(``weir.runtime.requests``). Standard output gets the savepoint's URI and nothing else; everything
-that is said meanwhile goes to standard error.
+(``weir.jobmaster.savepoint_mailbox``). Standard output gets the savepoint's URI and nothing else;
+progress goes to standard error.
 """
 
 import re
@@ -18,11 +18,11 @@ from rich.status import Status
 
 from weir.cli import formats
 from weir.cli.output import console
-from weir.cli.place import absolute, find_place, jobs_in
+from weir.cli.uri import absolute, find_place, jobs_in
 from weir.errors import ConfigError, RestoreError, StorageError, WeirError
 from weir.ids import JobId
+from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
 from weir.protocol.elements import CheckpointKind
-from weir.runtime.requests import Answer, Mailbox, SavepointRequest
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
 from weir.storage.manifest import Manifest, load
 from weir.storage.store import CheckpointStore, NotFoundError, store_for

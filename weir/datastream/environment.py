@@ -26,8 +26,8 @@ from weir.datastream.transformation import End, OperatorFactory, Transformation,
 from weir.errors import GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.sources import CollectionSource
-from weir.operators.split_time import SourceWatermarkFactory
-from weir.operators.splits import tells_event_time
+from weir.operators.sources.split_source import tells_event_time
+from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
 
 DEFAULT_JOB_NAME = "Weir Streaming Job"

@@ -79,7 +79,7 @@ class JobExecutionResult:
     name: str
     net_runtime_ms: int
     collected: tuple[Any, ...] = ()  # What execute_and_collect's sink delivered, in order.
-    history: Any = None  # weir.runtime.history.JobHistory: checkpoints, recoveries, notices.
+    history: Any = None  # weir.jobmaster.history.JobHistory: checkpoints, recoveries, notices.
 
     def get_job_id(self) -> JobId:
         """The job's id."""

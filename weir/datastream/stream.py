@@ -23,7 +23,6 @@ from weir.operators.aggregates import (
     RunningAggregateFactory,
     parse_aggregates,
 )
-from weir.operators.collect_sink import CollectSink, PrintSink
 from weir.operators.functions import (
     AggregateFunction,
     BatchProcessFunction,
@@ -39,7 +38,6 @@ from weir.operators.functions import (
     ReduceFunction,
     WindowFunction,
 )
-from weir.operators.intervals import Sink
 from weir.operators.keyed import (
     CountFactory,
     KeyedFilterFactory,
@@ -51,6 +49,8 @@ from weir.operators.keyed import (
 )
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.output_tag import OutputTag
+from weir.operators.sinks.collect_sink import CollectSink, PrintSink
+from weir.operators.sinks.pending_commits import Sink
 from weir.operators.stateless import (
     FilterBatchesFactory,
     FilterFactory,
@@ -62,9 +62,9 @@ from weir.operators.stateless import (
     ProcessFactory,
 )
 from weir.operators.watermarks import WatermarkFactory
-from weir.operators.window_aggregates import WindowAggregateFactory, WindowCombineFactory
-from weir.operators.window_assigners import TumblingWindows
-from weir.operators.windows import WindowFactory
+from weir.operators.windows.window_aggregates import WindowAggregateFactory, WindowCombineFactory
+from weir.operators.windows.window_assigners import TumblingWindows
+from weir.operators.windows.window_operator import WindowFactory
 
 if TYPE_CHECKING:
     from weir.datastream.environment import StreamExecutionEnvironment

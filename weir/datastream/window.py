@@ -1,6 +1,6 @@
 """Window assigners under PyFlink's module name."""
 
-from weir.operators.window_assigners import (
+from weir.operators.windows.window_assigners import (
     TimeWindow,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from weir.examples.flights_data import HOURLY, LATE_FLIGHTS, TOTALS
-from weir.operators.parquet_sink import committed_files
+from weir.operators.sinks.parquet_sink import committed_files
 
 HOUR_MS = 3_600_000
 BOUND_MS = 2 * HOUR_MS

@@ -17,8 +17,8 @@ import pyarrow as pa
 from weir.common import WatermarkStrategy
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import NumberSequenceSource
+from weir.jobmaster.history import CheckpointRecord
 from weir.protocol.messages import OperatorAck
-from weir.runtime.history import CheckpointRecord
 
 NUMBERS = 200
 NUMBERS_PER_SECOND = 50  # By each source: some four seconds, and as many checkpoints.

@@ -26,8 +26,8 @@ import pyarrow as pa
 from weir.common.batch import Batch
 from weir.errors import GraphError, SchemaError, UserError
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.grouping import Groups, SlotGrouper, group_rows
 from weir.operators.keys import ColumnKeySelector
+from weir.operators.row_groups import Groups, SlotGrouper, group_rows
 from weir.operators.tuple_slots import TupleSlots
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.output_tag import OutputTag
 
 if TYPE_CHECKING:
-    from weir.operators.window_assigners import TimeWindow
+    from weir.operators.windows.window_assigners import TimeWindow
     from weir.state.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,

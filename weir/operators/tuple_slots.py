@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.errors import KeyTypeError
-from weir.operators.grouping import Indices
+from weir.operators.row_groups import Indices
 
 if TYPE_CHECKING:
     from weir.state.columnar import ColumnarTable, Slots

@@ -6,7 +6,7 @@ ignored, but for the last one of all, by which a source says that it ended. With
 idle timeout it says that it is idle, and takes that back with the next record.
 
 It stands in mid-stream, and behind sources that are not made of splits; those that are tell event
-time themselves, split by split (``weir.operators.split_time``).
+time themselves, split by split (``weir.operators.sources.split_time``).
 
 Source: Flink, TimestampsAndWatermarksOperator.
 """

@@ -31,8 +31,8 @@ from typing import (
 
 from weir.errors import ProtocolError
 from weir.protocol.deployment import SlotCommand, SlotReport, WorkerCommand, WorkerReport
+from weir.protocol.driver_messages import DriverCommand, DriverEvent
 from weir.protocol.events import JobEvent
-from weir.protocol.gateway import DriverCommand, DriverEvent
 from weir.protocol.messages import SCHEMA_VERSION, Message
 
 WireMessage: TypeAlias = (

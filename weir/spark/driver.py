@@ -17,9 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from weir.common.tracebacks import without_own_frames
 from weir.datastream.execution import overriding
 from weir.errors import ConfigError, DriverEndedError, JobFailedError, UserError, WeirError
 from weir.ids import JobId
+from weir.managed.driver_log import log_driver
+from weir.managed.gateway_client import GatewayAddress
+from weir.managed.job_file import JobFile, Pipeline, PipelineKind, read_job_file
+from weir.managed.managed_driver import EXIT_NOTHING_RAN, Managed, Stopped
 from weir.protocol.events import (
     AttemptStarted,
     CheckpointSettled,
@@ -30,14 +35,9 @@ from weir.protocol.events import (
     SlotChanged,
     WorkerStarted,
 )
-from weir.runtime.driver_log import log_driver
-from weir.runtime.gateway import GatewayAddress
-from weir.runtime.job_file import JobFile, Pipeline, PipelineKind, read_job_file
-from weir.runtime.lifeline import when_parent_ends
-from weir.runtime.scripts import explained, find_script, no_job_ran, run_pipeline
-from weir.runtime.tracebacks import without_own_frames
 from weir.spark import submit
-from weir.spark.managed import EXIT_NOTHING_RAN, Managed, Stopped
+from weir.tools.pipeline_scripts import explained, find_script, no_job_ran, run_pipeline
+from weir.worker.lifeline import when_parent_ends
 
 logger = logging.getLogger("weir.driver")
 

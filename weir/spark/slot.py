@@ -1,6 +1,6 @@
 """The executor's side of a slot: the supervisor, which runs as a Spark task.
 
-The supervisor registers with the job master, keeps a warm template (``weir.runtime.template``) and
+The supervisor registers with the job master, keeps a warm template (``weir.worker.template``) and
 runs one worker process per attempt. It has one thread and one selectors loop, and imports neither
 NumPy nor Arrow nor user code, so nothing that a pipeline does can reach it. It ends when the job
 master releases the slot or is gone, and leaves nothing behind: no process, descriptor or file.
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, Any
 
+from weir.channels.control_connection import ControlConnection
 from weir.errors import ProtocolError, SlotError
 from weir.ids import AttemptNumber, JobId
 from weir.protocol.deployment import (
@@ -35,8 +36,7 @@ from weir.protocol.deployment import (
     StopWorker,
     WorkerExited,
 )
-from weir.runtime.control import ControlConnection
-from weir.runtime.template import (
+from weir.worker.template import (
     SINGLE_THREADED,
     WORKER,
     ForkFailed,
@@ -48,7 +48,7 @@ from weir.runtime.template import (
     WorkerEnded,
     WorkerStarted,
 )
-from weir.runtime.versions import installed_versions
+from weir.worker.versions import installed_versions
 
 HEARTBEAT_INTERVAL_S = 1.0
 AUTHENTICATION_TIMEOUT_S = 10.0
@@ -376,7 +376,7 @@ class _Template:
         self.lifeline, their_lifeline = socket.socketpair()
         self.link = TemplateLink(ours)
         fds = theirs.fileno(), their_lifeline.fileno()
-        command = [sys.executable, "-P", "-m", "weir.runtime.template", *map(str, fds), worker]
+        command = [sys.executable, "-P", "-m", "weir.worker.template", *map(str, fds), worker]
         # Spark puts the user's files on the path of this process only.
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         try:

@@ -28,18 +28,18 @@ from weir.errors import ConfigError, DriverEndedError, JobFailedError, SlotError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import JobId, SubtaskId
+from weir.jobmaster.collected_output import Deliveries
+from weir.jobmaster.history import JobHistory
+from weir.local.cluster import run_in_process
+from weir.managed.managed_driver import Managed
 from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
-from weir.runtime.deliveries import Deliveries
-from weir.runtime.history import JobHistory
-from weir.runtime.in_process import run_in_process
-from weir.runtime.recovery import RestoreRequest, find_state, latest_job
-from weir.runtime.versions import installed_versions
-from weir.spark.job_master import run_job
-from weir.spark.managed import Managed
+from weir.spark.cluster import run_job
 from weir.spark.program import dump_program
+from weir.storage.catalog import RestoreRequest, find_state, latest_job
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
+from weir.worker.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 

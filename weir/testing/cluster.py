@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from weir.errors import StorageError
 from weir.ids import ChannelId, CheckpointId, JobId
+from weir.local.cluster import InProcessCluster, InProcessSlot, InProcessWorker
 from weir.protocol.alignment import DeclineCheckpoint, ForwardCancel
 from weir.protocol.deployment import Deploy, WorkerCommand, WorkerReport
 from weir.protocol.elements import Element, Records
@@ -24,13 +25,12 @@ from weir.protocol.messages import (
     SubtaskCommand,
     TriggerCheckpoint,
 )
-from weir.runtime.in_process import InProcessCluster, InProcessSlot, InProcessWorker
-from weir.runtime.ports import CommandArrived, ElementArrived, InboxItem
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path, within
 from weir.storage.manifest import Manifest, load
 from weir.storage.memory import MemoryStore, MemoryWriter
 from weir.storage.store import CheckpointStore
 from weir.testing.pipelines import InvariantBroken
+from weir.worker.ports import CommandArrived, ElementArrived, InboxItem
 
 STORAGE = "simulated:"
 

@@ -15,6 +15,8 @@ from typing import Protocol
 
 from weir.config import CheckpointConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.jobmaster.job_master import JobMaster
+from weir.local.cluster import Action, Conditions, EventQueue
 from weir.protocol.coordinator import (
     CoordinatorState,
     check_invariants,
@@ -41,8 +43,6 @@ from weir.protocol.messages import (
     TimeLost,
 )
 from weir.protocol.pending import PendingCheckpoint
-from weir.runtime.in_process import Action, Conditions, EventQueue
-from weir.runtime.job_master import JobMaster
 from weir.storage.layout import (
     SAVEPOINT_MANIFEST,
     JobLayout,

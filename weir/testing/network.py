@@ -7,7 +7,7 @@ Now and then something takes ten times as long, because it is the straggler that
 import random
 from collections.abc import Mapping
 
-from weir.runtime.in_process import Conditions
+from weir.local.cluster import Conditions
 
 DELAYS_US: Mapping[str, tuple[int, int]] = {
     "loop": (20, 500),

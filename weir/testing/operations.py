@@ -13,6 +13,7 @@ from typing import Protocol
 
 from weir.errors import WeirError
 from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.local.cluster import EventQueue
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import (
@@ -42,7 +43,6 @@ from weir.protocol.operations import (
 )
 from weir.protocol.pending import SAVEPOINT_KINDS, CompletedCheckpoint
 from weir.protocol.wire import from_wire, to_wire
-from weir.runtime.in_process import EventQueue
 from weir.storage.layout import JobLayout, savepoint_location
 from weir.storage.manifest import Manifest, load, verify
 from weir.testing.cluster import STORAGE, FaultyStore

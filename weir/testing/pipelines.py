@@ -26,8 +26,8 @@ from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle
 from weir.operators.base import Operator as RunningOperator
 from weir.operators.base import OperatorContext, Poll, SourceOperator
-from weir.operators.intervals import Intervals
 from weir.operators.keys import FunctionKeySelector
+from weir.operators.sinks.pending_commits import Intervals
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.state.descriptors import ValueStateDescriptor
 from weir.storage.writer import StoredSnapshotWriter

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from weir import fault_points
 from weir.config import (
     ChannelConfig,
     CheckpointConfig,
@@ -49,6 +50,9 @@ from weir.config import (
 from weir.errors import ProtocolError, WeirError
 from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId
+from weir.jobmaster.coordination import LocalCoordination
+from weir.jobmaster.job_master import JobMaster
+from weir.local.cluster import Action, EventQueue, InProcessWorker
 from weir.protocol.coordinator import CoordinatorState, check_invariants
 from weir.protocol.deployment import WorkerReport
 from weir.protocol.elements import CheckpointKind
@@ -63,14 +67,9 @@ from weir.protocol.events import (
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Acknowledged, Declined, Measurement, Report, SubtaskChanged
 from weir.protocol.pending import STOP_KINDS
-from weir.runtime.coordination import LocalCoordination
-from weir.runtime.in_process import Action, EventQueue, InProcessWorker
-from weir.runtime.job_master import JobMaster
-from weir.runtime.recovery import RestoreRequest
-from weir.runtime.versions import installed_versions
+from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
 from weir.storage.manifest import load
-from weir.testing import faults
 from weir.testing.clock import SimClock
 from weir.testing.cluster import (
     STORAGE,
@@ -95,6 +94,7 @@ from weir.testing.pipelines import (
     Row,
     random_pipeline,
 )
+from weir.worker.versions import installed_versions
 
 EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
 JOB_ID = JobId("simulated")
@@ -289,7 +289,9 @@ class Simulation:
             SimulationFailed: A promise was broken.
         """
         try:
-            with faults.listening(lambda point, where: self._on_production_point(point, where)):
+            with fault_points.listening(
+                lambda point, where: self._on_production_point(point, where)
+            ):
                 self._start_application()
                 while self._events.run_next():
                     self.outcome.steps += 1

@@ -14,7 +14,7 @@ from tests.programs.oracle.streams import Stream, without_sides
 from tests.programs.oracle.timers import Context, Timers
 from tests.programs.oracle.windows import WindowedStream
 from weir.datastream.functions import FilterFunction, FlatMapFunction, MapFunction, ReduceFunction
-from weir.operators.window_assigners import TumblingWindows
+from weir.operators.windows.window_assigners import TumblingWindows
 
 
 class KeyedStream(Stream):

@@ -14,7 +14,7 @@ from tests.programs.oracle.streams import Stream, without_sides
 from tests.programs.oracle.timers import Timers
 from weir.datastream import OutputTag, TimeWindow
 from weir.datastream.functions import AggregateFunction, Function, ReduceFunction, WindowFunction
-from weir.operators.window_assigners import TumblingWindows
+from weir.operators.windows.window_assigners import TumblingWindows
 
 
 @dataclass

@@ -3,7 +3,6 @@
 A source of one's own derives from ``Source`` and ``SplitReader``, a sink from ``Sink``.
 """
 
-from weir.operators.parquet_source import ParquetSource
 from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink, Sink
 from weir.operators.sources import (
     CollectionSource,
@@ -12,6 +11,7 @@ from weir.operators.sources import (
     Source,
     SplitReader,
 )
+from weir.operators.sources.parquet_source import ParquetSource
 
 __all__ = [
     "CollectionSource",

@@ -1,0 +1,922 @@
+"""The job master: brings a job's attempts up on slots, watches them, and replaces those that fail.
+
+One attempt goes through these steps; a failure in any of them ends the attempt::
+
+    wait for slots -> start workers -> choose a checkpoint -> deploy -> all subtasks run
+         ^                                                                   |
+         └── restart strategy's delay <── stop (failing) <── failure ────────┤
+                                                                             └── all ended:
+                                               a final checkpoint, commit, finished
+
+The slots themselves outlive attempts: a fresh worker process per attempt runs in the same Spark
+task. A slot that is lost comes back by Spark's own retry, or a spare slot takes its place.
+
+The job master is driven by one thread and never blocks: storage is reached through ``Cluster.io``,
+slots and workers through the other methods of ``Cluster``, and the shell around it calls ``tick``
+when ``next_due_ms`` says so. It holds no truth that a restart could lose: what exists is in the
+checkpoint storage.
+
+In library mode it is asked for savepoints through a mailbox in the checkpoint storage, and answers
+there; under a control plane requests are commands.
+"""
+
+import math
+import random
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from weir.common.clock import Clock
+from weir.config import JobConfig
+from weir.errors import WeirError
+from weir.graph.logical import JobGraph
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
+from weir.jobmaster.checkpoint_runner import CheckpointRunner, Fenced
+from weir.jobmaster.coordination import ControlPlane
+from weir.jobmaster.restore_choice import (
+    JobFinished,
+    RestoreChoice,
+    begin_from,
+    check_kept,
+    choose_restore,
+)
+from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
+from weir.jobmaster.savepoint_requests import RequestPoll
+from weir.protocol.deployment import (
+    Address,
+    Delivered,
+    Deploy,
+    ReleaseSlot,
+    SlotAccepted,
+    SlotCommand,
+    SlotFailed,
+    SlotHeartbeat,
+    SlotRegistered,
+    SlotReport,
+    StartWorker,
+    StopProcess,
+    StopWorker,
+    Versions,
+    WorkerCommand,
+    WorkerExited,
+    WorkerHeartbeat,
+    WorkerReady,
+    WorkerReport,
+)
+from weir.protocol.driver_messages import CancelJob, DriverCommand
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.events import (
+    AttemptStarted,
+    CaughtUp,
+    JobChanged,
+    JobEvent,
+    Notice,
+    Recovered,
+    SlotChanged,
+    WorkerStarted,
+)
+from weir.protocol.lifecycle import JOB_TRANSITIONS, FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.messages import (
+    Acknowledged,
+    AlignmentProgress,
+    CheckpointsRestored,
+    Declined,
+    Report,
+    SubtaskChanged,
+    SubtaskCommand,
+    SubtaskMetrics,
+    SubtaskStalled,
+)
+from weir.protocol.pending import STOP_KINDS, CompletedCheckpoint
+from weir.protocol.restarts import initial, on_failure
+from weir.storage.catalog import OpenStore, RestoreRequest
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
+from weir.storage.store import CheckpointStore, RefusedError, store_for
+
+EXIT_REPORT_MS = 200  # From a worker's connection lost to its supervisor's word on how it ended.
+
+
+class Cluster(Protocol):
+    """What the job master can do to the world; none of it blocks or raises."""
+
+    def to_slot(self, slot_index: int, command: SlotCommand) -> None:
+        """Send a command to a registered slot; one that is gone is told nothing."""
+
+    def to_worker(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
+        """Send a command to the slot's worker process of the current attempt."""
+
+    def replace_slot(self, slot_index: int) -> None:
+        """End the Spark task of a slot that hangs, so that Spark starts it anew."""
+
+    def core_count(self) -> int:
+        """Cores the cluster has now, for messages."""
+
+    def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run ``work`` elsewhere, then ``done`` with its result or exception on this thread."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    address: Address
+    pid: int
+    rounds: int = -1
+    progressed_at_ms: int = 0
+    lost_at_ms: int | None = None
+
+    def due_ms(self, timeout_ms: int) -> int:
+        """When the attempt fails unless something is heard of or about the worker."""
+        if self.lost_at_ms is not None:
+            return self.lost_at_ms + EXIT_REPORT_MS
+        return self.progressed_at_ms + timeout_ms
+
+
+@dataclass(slots=True)
+class _Slot:
+    registered: SlotRegistered
+    heard_at_ms: int
+
+
+@dataclass(slots=True)
+class _Recovery:
+    """What is known of a recovery under way."""
+
+    cause: str
+    failed_at_ms: int
+    backoff_ms: float
+    source_records: int  # Emitted by the failed attempt's sources, as far as reported.
+    workers_at_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    number: AttemptNumber
+    claimed: bool = False
+    workers_asked: bool = False
+    choosing: bool = False
+    choice: RestoreChoice | None = None
+    deployed: bool = False
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    statuses: dict[SubtaskId, SubtaskStatus] = field(default_factory=dict)
+    restored_bytes: int = 0
+    metrics: dict[SubtaskId, SubtaskMetrics] = field(default_factory=dict)
+    suspicion: tuple[str, int] | None = None  # A failure without its cause, and when to act on it.
+
+
+class JobMaster:
+    """Runs one job to its end."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        job_id: JobId,
+        *,
+        program: bytes,
+        store: CheckpointStore,
+        versions: Versions,
+        cluster: Cluster,
+        clock: Clock,
+        emit: Callable[[JobEvent], None],
+        collect: Callable[[SubtaskId, bytes], None],
+        restore_from: RestoreRequest | None = None,
+        seed: int | None = None,
+        control: ControlPlane | None = None,
+        open_store: OpenStore = store_for,
+    ) -> None:
+        """Prepare the job; nothing happens before ``start``.
+
+        Args:
+            program: The cloudpickled ``(graph, config)`` for the slots.
+            emit: Receives every event of the job, in order.
+            collect: Receives committed output meant for the driver, each piece once.
+            restore_from: A checkpoint to begin with; None means the newest completed one of this
+                job id, if there is any.
+            control: The control plane that decides about checkpoints and starts another driver
+                where this one has to leave; None means library mode.
+            open_store: How other storage is reached: where savepoints are written and restored.
+        """
+        self.status = JobStatus.CREATED
+        self.cause = ""  # Why the job failed, once it did.
+        self.left: str | None = None  # Why this driver goes although the job is not over.
+        self._control = control
+        self._graph = graph
+        self._plan = ExecutionGraph(graph)
+        self._config = config
+        self._job_id = job_id
+        self._program = program
+        self._store = store
+        self._layout = JobLayout(job_id)
+        self._versions = versions
+        self._cluster = cluster
+        self._clock = clock
+        self._emit = emit
+        self._collect = collect
+        self._restore_from = restore_from
+        self._open_store = open_store
+        # Stops whose savepoint is there and whose job has not ended, and who is to be told.
+        self._stopping: list[tuple[str, str, Callable[[Answer], None]]] = []
+        self._looking = 0  # Requests whose directory is being looked at.
+        self._requests: RequestPoll | None = None
+        if control is None and config.checkpoints.storage is not None:
+            self._requests = RequestPoll(
+                Mailbox(store, job_id),
+                io=cluster.io,
+                clock=clock,
+                ask=self._asked,
+                note=lambda text: emit(Notice(clock.now_ms(), text)),
+            )
+        self._random = random.Random(seed)
+        self._restarts = initial(
+            config.restart, has_checkpoints=config.checkpoints.interval_ms is not None
+        )
+        self._slots: dict[int, _Slot] = {}  # By the index they registered with.
+        self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
+        self._workers: dict[int, _Worker] = {}  # By slot of the plan, of this attempt.
+        self._attempt = _Attempt(AttemptNumber(0))
+        self._has_claimed = False  # An attempt is this driver's: the newest one of all, then.
+        self._restart_at_ms: int | None = None
+        self._slots_deadline_ms: int | None = None
+        self._workers_deadline_ms: int | None = None
+        self._recovery: _Recovery | None = None
+        self._catching_up: tuple[int, int] | None = None  # (records to reach, since ms)
+        self._delivered_up_to: dict[SubtaskId, CheckpointId] = {}
+        self._told: set[str] = set()  # Notes on the choice of a checkpoint.
+        self._checkpoints = CheckpointRunner(
+            self._plan,
+            config,
+            job_id,
+            store=store,
+            versions=versions,
+            io=cluster.io,
+            clock=clock,
+            emit=emit,
+            send=self._to_all_workers,
+            fail_attempt=self._fail_attempt,
+            fenced=self._superseded,
+            control=control,
+            open_store=open_store,
+        )
+
+    # Driving.
+
+    @property
+    def slot_count(self) -> int:
+        """Slots the job needs."""
+        return self._plan.slot_count
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job reached its end, or this driver left it, and nothing is under way."""
+        is_answering = self._looking > 0 or (self._requests is not None and self._requests.is_busy)
+        return self._has_ended and not self._checkpoints.is_busy and not is_answering
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.left is not None or self.status not in JOB_TRANSITIONS
+
+    @property
+    def _is_initializing(self) -> bool:
+        return self.left is None and self.status is JobStatus.INITIALIZING
+
+    def start(self) -> None:
+        """Look for earlier attempts of the job, then bring up the first of this driver."""
+        self._change(JobStatus.INITIALIZING)
+        self._begin_first_attempt()
+
+    def _begin_first_attempt(self) -> None:
+        def work() -> int:
+            names = self._store.list(self._layout.attempts)
+            return max(map(self._layout.attempt_of, names), default=0)
+
+        def done(outcome: int | Exception) -> None:
+            if not self._is_initializing:
+                return  # Cancelled meanwhile.
+            if isinstance(outcome, Exception):
+                self._end(JobStatus.FAILED, str(outcome))
+                return
+            self._begin_attempt(AttemptNumber(outcome + 1))
+
+        self._cluster.io(work, done)
+
+    def secret_of(self, attempt: AttemptNumber) -> bytes | None:
+        """The secret of the current attempt; None for any other, which is over."""
+        current = self._attempt
+        return current.secret if current.number == attempt else None
+
+    def slots_ended(self, cause: str) -> None:
+        """The cluster will give no slots any more.
+
+        The job failed by that; or its next driver goes on, where somebody will start one.
+        """
+        why = f"the cluster ended all slots: {cause}"
+        if self._control is None:
+            self._end(JobStatus.FAILED, why)
+        else:
+            self.leave(why)
+
+    def leave(self, cause: str) -> None:
+        """End this driver's part: what runs is stopped, and the job's status stays what it is."""
+        if self._has_ended:
+            return
+        self.left = cause
+        self._let_go("the driver leaves")
+        self._checkpoints.stop(FailureReason.JOB_FAILOVER)
+
+    def fence(self, cause: str) -> None:
+        """Another driver has the job: end at once, and commit and write nothing any more."""
+        self._checkpoints.fence_off()
+        self.leave(cause)
+
+    def on_command(self, command: DriverCommand) -> None:
+        """The control plane wants something."""
+        if self._has_ended:
+            return
+        if isinstance(command, CancelJob):
+            self.cancel()
+        else:
+            self._checkpoints.on_command(command)
+
+    def cancel(self) -> None:
+        """Stop the job without a savepoint."""
+        if not self._has_ended:
+            if self.status is not JobStatus.CREATED:
+                self._change(JobStatus.CANCELLING)
+            self._end(JobStatus.CANCELED)
+
+    # Savepoints, in library mode.
+
+    def savepoint(
+        self,
+        request_id: str,
+        kind: CheckpointKind,
+        target: str | None,
+        *,
+        done: Callable[[str], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Take a savepoint, or stop the job with one.
+
+        Args:
+            request_id: Chosen by who asks.
+            target: The savepoint's own directory; None: named after the request, in the storage.
+            done: Hears the savepoint's URI; of a stop, once the job has finished.
+            failed: Hears why there is none; or which one is kept, though the job did not stop.
+        """
+
+        def answered(answer: Answer) -> None:
+            if answer.ok:
+                done(answer.uri)
+            else:
+                failed(answer.error)
+
+        storage = self._config.checkpoints.storage
+        if target is None and storage is not None:
+            target = savepoint_location(storage, self._job_id, request_id)
+        if target is None:
+            failed("the job keeps its checkpoints in memory, so a savepoint needs a directory")
+            return
+        self._save(SavepointRequest(request_id, kind, target, expires_ms=0), answered)
+
+    def _asked(self, request: SavepointRequest) -> None:
+        """Somebody asks through the mailbox."""
+        assert self._requests is not None
+        self._save(request, self._requests.answer)
+
+    def _save(self, request: SavepointRequest, answered: Callable[[Answer], None]) -> None:
+        name, kind, target = request.request_id, request.kind, request.target
+
+        def refuse(why: str) -> None:
+            answered(Answer(name, ok=False, error=why))
+
+        def look() -> None:
+            """Before the job is held up, or its sources end, for what cannot be written."""
+            store = self._open_store(target)
+            if store.exists(SAVEPOINT_MANIFEST):
+                raise RefusedError(f"{target} holds a savepoint already; choose another name")
+            probe = f"probe-{self._attempt.number}"
+            store.put(probe, b"")
+            store.delete(probe)
+
+        def looked(outcome: Exception | None) -> None:
+            self._looking -= 1
+            if isinstance(outcome, Exception):
+                refuse(str(outcome))
+            elif self.status is not JobStatus.RUNNING:
+                refuse(f"the job is {self.status}; ask again when it runs")
+            else:
+                self._checkpoints.request(name, kind, target, settled)
+
+        def settled(completed: CompletedCheckpoint | None, why: str) -> None:
+            if completed is None:
+                refuse(f"the savepoint came to nothing, {why}")
+            elif kind in STOP_KINDS:
+                self._stopping.append((name, target, answered))
+                if self._has_ended:  # While the manifest was being written.
+                    self._answer_stops()
+            else:
+                answered(Answer(name, ok=True, uri=target))
+
+        self._looking += 1
+        self._cluster.io(look, looked)
+
+    def _answer_stops(self) -> None:
+        """The job is over, as was wanted or otherwise."""
+        stopping, self._stopping = self._stopping, []
+        for name, uri, answered in stopping:
+            if self.status is JobStatus.FINISHED:
+                answered(Answer(name, ok=True, uri=uri))
+            else:
+                error = f"{self._told_end}; the savepoint was taken and is kept: {uri}"
+                answered(Answer(name, ok=False, uri=uri, error=error))
+
+    def next_due_ms(self) -> int | None:
+        """When ``tick`` is due next."""
+        if self._has_ended:
+            return None
+        candidates = [
+            self._restart_at_ms,
+            self._slots_deadline_ms,
+            self._workers_deadline_ms,
+            self._attempt.suspicion and self._attempt.suspicion[1],
+            self._checkpoints.next_due_ms(),
+            None if self._requests is None else self._requests.next_due_ms(),
+        ]
+        candidates += [
+            s.heard_at_ms + self._config.heartbeat_timeout_ms for s in self._slots.values()
+        ]
+        candidates += [w.due_ms(self._config.heartbeat_timeout_ms) for w in self._workers.values()]
+        return min((c for c in candidates if c is not None), default=None)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        if self._has_ended:
+            return
+        now = self._clock.now_ms()
+        self._check_heartbeats(now)
+        if self._slots_deadline_ms is not None and now >= self._slots_deadline_ms:
+            self._slots_deadline_ms = None
+            have = len(self._slots)
+            if have < self.slot_count:
+                self._end(
+                    JobStatus.FAILED,
+                    f"{have} of {self.slot_count} slots registered within "
+                    f"{self._config.slots_timeout_ms} ms; the cluster has "
+                    f"{self._cluster.core_count()} cores. Lower the parallelism, give the cluster "
+                    f"more cores (local[{self.slot_count}] on one machine), or raise "
+                    "slots_timeout_ms",
+                )
+                return
+        if self._attempt.suspicion is not None and now >= self._attempt.suspicion[1]:
+            cause, _ = self._attempt.suspicion
+            self._attempt.suspicion = None
+            self._fail_attempt(cause)
+        if self._workers_deadline_ms is not None and now >= self._workers_deadline_ms:
+            self._workers_deadline_ms = None
+            self._fail_attempt(
+                f"not every slot had a worker process within {self._config.slots_timeout_ms} ms"
+            )
+        if self._restart_at_ms is not None and now >= self._restart_at_ms:
+            self._restart_at_ms = None
+            self._change(JobStatus.INITIALIZING)
+            self._begin_attempt(AttemptNumber(self._attempt.number + 1))
+        if self._requests is not None:
+            self._requests.tick()
+        self._checkpoints.tick()
+
+    def _check_heartbeats(self, now: int) -> None:
+        timeout = self._config.heartbeat_timeout_ms
+        for index, slot in list(self._slots.items()):
+            if now - slot.heard_at_ms >= timeout:
+                self._cluster.replace_slot(index)
+                self._slot_gone(index, f"slot {index} was silent for {timeout} ms; it is replaced")
+        for index, worker in list(self._workers.items()):
+            if now < worker.due_ms(timeout):
+                continue
+            del self._workers[index]
+            if worker.lost_at_ms is not None:
+                self._fail_attempt(f"the worker process of slot {index} is gone")
+            else:
+                self._fail_attempt(
+                    f"the worker process of slot {index} made no progress for {timeout} ms; "
+                    "it hangs in user code or is stopped, and is replaced"
+                )
+
+    # Slots.
+
+    def on_slot(self, report: SlotReport) -> None:
+        """A slot says something."""
+        match report:
+            case SlotRegistered():
+                self._register(report)
+            case SlotHeartbeat(slot_index):
+                if slot := self._slots.get(slot_index):
+                    slot.heard_at_ms = self._clock.now_ms()
+            case SlotFailed(slot_index, cause):
+                self._end(JobStatus.FAILED, f"slot {slot_index} cannot run the pipeline: {cause}")
+            case WorkerExited(slot_index, attempt, pid, exit_code, stderr_tail):
+                if attempt == self._attempt.number:
+                    how = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit {exit_code}"
+                    tail = f"\n{stderr_tail.strip()}" if stderr_tail.strip() else ""
+                    self._fail_attempt(
+                        f"the worker process of slot {slot_index} (pid {pid}) ended: {how}{tail}"
+                    )
+
+    def on_slot_lost(self, slot_index: int, spark_attempt: int) -> None:
+        """The connection to a slot is gone."""
+        slot = self._slots.get(slot_index)
+        if slot is not None and slot.registered.spark_attempt == spark_attempt:
+            self._slot_gone(slot_index, f"slot {slot_index} on {slot.registered.host} was lost")
+
+    def _slot_gone(self, slot_index: int, cause: str) -> None:
+        """An idle spare may come and go; a slot of the attempt ends it."""
+        slot = self._slots.pop(slot_index).registered
+        if self.left is not None:
+            return  # It was released, and nobody here speaks for the job any more.
+        self._emit(SlotChanged(self._clock.now_ms(), slot_index, slot.host, slot.pid, False))
+        if self._attempt.workers_asked and slot_index in self._places:
+            self._fail_attempt(cause)
+
+    def _register(self, slot: SlotRegistered) -> None:
+        if self._has_ended:
+            self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
+            return
+        if slot.versions != self._versions:
+            self._cluster.to_slot(slot.slot_index, ReleaseSlot("other versions"))
+            self._end(
+                JobStatus.FAILED,
+                f"slot {slot.slot_index} on {slot.host} runs {_spoken(slot.versions)}, the driver "
+                f"{_spoken(self._versions)}; install the same versions on every executor",
+            )
+            return
+        known = self._slots.get(slot.slot_index)
+        if known is not None:
+            if known.registered.spark_attempt >= slot.spark_attempt:
+                return  # An older Spark task of the same slot; its successor is here already.
+            self._slot_gone(slot.slot_index, f"slot {slot.slot_index} was restarted by Spark")
+            if self._has_ended:  # That was one failure too many.
+                self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
+                return
+        now = self._clock.now_ms()
+        self._slots[slot.slot_index] = _Slot(slot, now)
+        self._emit(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))
+        self._cluster.to_slot(slot.slot_index, SlotAccepted(self._job_id, self._program))
+        self._ask_for_workers()
+
+    # Bringing an attempt up.
+
+    def _begin_attempt(self, number: AttemptNumber) -> None:
+        self._attempt = attempt = _Attempt(number)
+        self._checkpoints.begin_attempt(number)
+        if len(self._slots) < self.slot_count:
+            self._slots_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
+        self._workers.clear()
+        self._ask_for_workers()
+
+        def claim() -> bool:
+            return self._store.create_if_absent(self._layout.attempt(number), b"")
+
+        def claimed(outcome: bool | Exception) -> None:
+            if self._attempt is not attempt or self.left is not None:
+                return
+            if isinstance(outcome, Exception):
+                self._cannot_begin(f"checkpoint storage: {outcome}", outcome)
+            elif outcome:
+                attempt.claimed = self._has_claimed = True
+                self._deploy_if_ready()
+            elif self._control is None or self._has_claimed:
+                self._superseded()
+            else:
+                # The control plane launched this driver as the newest. The one before it is still
+                # there and took one more number for itself; it cannot go beyond the next one.
+                self._begin_first_attempt()
+
+        self._cluster.io(claim, claimed)
+
+    def _choose_places(self) -> list[int]:
+        """A registered slot for each slot of the plan: its own, or a spare in its place."""
+        spares = sorted(index for index in self._slots if index >= self.slot_count)
+        return [
+            index if index in self._slots else spares.pop(0) for index in range(self.slot_count)
+        ]
+
+    def _ask_for_workers(self) -> None:
+        attempt = self._attempt
+        if (
+            attempt.number == 0
+            or attempt.workers_asked
+            or not self._is_initializing
+            or len(self._slots) < self.slot_count
+        ):
+            return
+        attempt.workers_asked = True
+        self._slots_deadline_ms = None
+        # Not the heartbeats' timeout: a fresh slot first loads what the pipeline imports.
+        self._workers_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
+        self._places = self._choose_places()
+        for plan_slot, place in enumerate(self._places):
+            self._cluster.to_slot(place, StartWorker(attempt.number, plan_slot, attempt.secret))
+
+    def on_worker(self, slot_index: int, report: Report | WorkerReport) -> None:
+        """A worker process says something."""
+        if report.attempt != self._attempt.number:
+            return  # A worker of an older attempt that has not heard yet.
+        match report:
+            case WorkerReady(_, _, pid, address):
+                now = self._clock.now_ms()
+                self._workers[slot_index] = _Worker(address, pid, progressed_at_ms=now)
+                self._emit(WorkerStarted(now, report.attempt, slot_index, pid))
+                self._deploy_if_ready()
+            case WorkerHeartbeat(_, _, rounds, _):
+                worker = self._workers.get(slot_index)
+                if worker is not None and worker.rounds != rounds:
+                    worker.rounds = rounds
+                    worker.progressed_at_ms = self._clock.now_ms()
+            case Delivered(_, subtask, checkpoint_id, payload):
+                self._deliver(subtask, checkpoint_id, payload)
+            case SubtaskChanged() if self._has_ended:
+                return  # Workers that stop lose each other; nobody need hear of it.
+            case SubtaskChanged():
+                self._emit(report)
+                self._subtask_changed(report)
+            case SubtaskMetrics():
+                self._attempt.metrics[report.chain] = report
+                self._emit(report)
+                self._check_caught_up()
+            case AlignmentProgress() | SubtaskStalled():
+                self._emit(report)
+            case Acknowledged() | Declined():
+                self._emit(report)
+                self._checkpoints.on_report(report)
+
+    def on_worker_lost(self, slot_index: int, attempt: AttemptNumber) -> None:
+        """The control connection of a worker process is gone."""
+        worker = self._workers.get(slot_index)
+        if attempt == self._attempt.number and worker is not None:
+            worker.lost_at_ms = self._clock.now_ms()  # Its supervisor is about to say why.
+
+    def _deploy_if_ready(self) -> None:
+        attempt = self._attempt
+        if not attempt.claimed or attempt.deployed or not self._is_initializing:
+            return
+        choice = attempt.choice
+        if choice is None:
+            self._choose()
+            return
+        if len(self._workers) < self.slot_count:
+            return
+        attempt.deployed = True
+        self._workers_deadline_ms = None
+        if self._recovery is not None:
+            self._recovery.workers_at_ms = self._clock.now_ms()
+        addresses = tuple(self._workers[index].address for index in range(self.slot_count))
+        for index in range(self.slot_count):
+            deploy = Deploy(
+                attempt=attempt.number,
+                job_id=self._job_id,
+                slot_addresses=addresses,
+                storage=self._config.checkpoints.storage,
+                restored_checkpoint=choice.checkpoint_id,
+                restored_storage=choice.storage or self._config.checkpoints.storage,
+                restored_directory=choice.directory,
+                restores=choice.restores_of_slot(index),
+                max_parallelism=tuple(choice.plan.max_parallelism.items()),
+                lineage=choice.lineage,
+                rewinds_output=choice.rewinds_output,
+                adopts=choice.adopts,
+                completes_stop=choice.completes_stop,
+                sent_at_ms=self._clock.now_ms(),
+            )
+            self._cluster.to_worker(index, deploy)
+
+    def _choose(self) -> None:
+        """Choose what to restore; waits for a manifest that is being written right now."""
+        attempt = self._attempt
+        if attempt.choosing:
+            return
+        attempt.choosing = True
+
+        def work() -> tuple[RestoreChoice, CheckpointsRestored]:
+            # Until this driver completed one of its own, the one asked for counts, not a newer one
+            # that somebody went back behind.
+            requested = None if self._checkpoints.has_completed else self._restore_from
+            choice = choose_restore(
+                self._store,
+                self._job_id,
+                self._plan,
+                self._config,
+                requested=requested,
+                open_store=self._open_store,
+            )
+            found = begin_from(self._store, self._job_id, attempt.number, choice)
+            if requested is not None:
+                check_kept(self._store, requested, choice, self._open_store)
+            # Behind it: a driver that has claimed the job since either goes on from what was noted
+            # just now, or is seen here, before the sinks move what it counts on.
+            self._checkpoints.check_fence()
+            return choice, found
+
+        def done(outcome: tuple[RestoreChoice, CheckpointsRestored] | Exception) -> None:
+            if self._attempt is not attempt or not self._is_initializing:
+                return
+            if isinstance(outcome, JobFinished) and self._control is not None:
+                # A driver before this one finished it, and was gone before anybody had heard.
+                self._change(JobStatus.RUNNING)
+                self._end(JobStatus.FINISHED)
+                return
+            if isinstance(outcome, Fenced):
+                self._superseded()
+                return
+            if isinstance(outcome, Exception):
+                self._cannot_begin(f"cannot restore: {outcome}", outcome)
+                return
+            choice, found = outcome
+            attempt.choice = choice
+            now = self._clock.now_ms()
+            for note in choice.notes:
+                if note not in self._told:  # Every restart would say it again.
+                    self._told.add(note)
+                    self._emit(Notice(now, note))
+            self._checkpoints.loaded(found)
+            self._checkpoints.restored(choice)
+            self._emit(AttemptStarted(now, attempt.number, choice.checkpoint_id))
+            self._deploy_if_ready()
+
+        self._checkpoints.when_quiet(lambda: self._cluster.io(work, done))
+
+    # A running attempt.
+
+    def _subtask_changed(self, report: SubtaskChanged) -> None:
+        attempt = self._attempt
+        attempt.statuses[report.chain] = report.status
+        attempt.restored_bytes += int(report.details.get("restored_bytes", 0))
+        match report.status:
+            case SubtaskStatus.FAILED if "lost_peer" in report.details:
+                # A consequence: whoever ended the peer is about to say why.
+                cause = f"{report.chain} failed\n{report.cause.strip()}"
+                attempt.suspicion = cause, self._clock.now_ms() + EXIT_REPORT_MS
+                return
+            case SubtaskStatus.FAILED if not report.details.get("restarts_help", True):
+                self._end(JobStatus.FAILED, f"{report.chain} failed\n{report.cause.strip()}")
+                return
+            case SubtaskStatus.FAILED:
+                self._fail_attempt(f"{report.chain} failed\n{report.cause.strip()}")
+                return
+            case _ if self.status is JobStatus.INITIALIZING:
+                if self._all(SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED):
+                    self._running()
+        if self.status is not JobStatus.RUNNING:
+            return
+        if self._all(SubtaskStatus.FINISHED):
+            self._end(JobStatus.FINISHED)
+        elif self._all(SubtaskStatus.ENDED):
+            self._checkpoints.trigger_final()
+
+    def _all(self, *statuses: SubtaskStatus) -> bool:
+        reached = self._attempt.statuses
+        return all(reached.get(subtask) in statuses for subtask in self._plan.chain_subtasks)
+
+    def _running(self) -> None:
+        self._change(JobStatus.RUNNING)
+        now = self._clock.now_ms()
+        recovery, attempt = self._recovery, self._attempt
+        if recovery is not None:
+            assert attempt.choice is not None
+            restored = self._checkpoints.source_records(attempt.choice.checkpoint_id)
+            replayed = max(0, recovery.source_records - restored)
+            begun = recovery.failed_at_ms + recovery.backoff_ms
+            self._emit(
+                Recovered(
+                    at_ms=now,
+                    attempt=attempt.number,
+                    cause=recovery.cause,
+                    restored_checkpoint=attempt.choice.checkpoint_id,
+                    backoff_ms=recovery.backoff_ms,
+                    redeploy_ms=max(0.0, recovery.workers_at_ms - begun),
+                    restore_ms=float(now - recovery.workers_at_ms),
+                    restored_bytes=attempt.restored_bytes,
+                    replayed_records=replayed,
+                )
+            )
+            self._catching_up = (replayed, now) if replayed else None
+            self._recovery = None
+        jitter = self._random.random()
+        if attempt.choice is not None and attempt.choice.completes_stop:
+            return  # It only commits and ends; there is nothing to take a checkpoint of.
+        self._checkpoints.start(attempt.number, jitter)
+        if self._requests is not None:
+            self._requests.start()
+
+    def _source_records(self) -> int:
+        sources = set(self._plan.source_subtasks)
+        return sum(m.records_in for c, m in self._attempt.metrics.items() if c in sources)
+
+    def _check_caught_up(self) -> None:
+        if self._catching_up is not None and self._source_records() >= self._catching_up[0]:
+            now = self._clock.now_ms()
+            self._emit(CaughtUp(now, self._attempt.number, float(now - self._catching_up[1])))
+            self._catching_up = None
+
+    def _deliver(self, subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes) -> None:
+        if checkpoint_id:
+            if checkpoint_id <= self._delivered_up_to.get(subtask, 0):
+                return  # Delivered by an earlier attempt already.
+            self._delivered_up_to[subtask] = checkpoint_id
+        self._collect(subtask, payload)
+
+    # Failing.
+
+    def _cannot_begin(self, cause: str, error: Exception) -> None:
+        """The attempt ends before it began; where a retry may help, the job is restarted."""
+        if isinstance(error, WeirError) and error.retryable:
+            self._attempt.workers_asked = True  # From here on nothing comes of it any more.
+            self._fail_attempt(cause)
+        else:
+            self._end(JobStatus.FAILED, cause)
+
+    def _fail_attempt(self, cause: str) -> None:
+        """The attempt cannot go on; restart the job, or fail it for good."""
+        if self.left is not None or self.status in (JobStatus.FAILING, JobStatus.RESTARTING):
+            return  # One failure brings others with it.
+        if self.status not in (JobStatus.INITIALIZING, JobStatus.RUNNING):
+            return
+        now = self._clock.now_ms()
+        if self.status is JobStatus.INITIALIZING and not self._attempt.workers_asked:
+            return  # Slots come and go; the attempt waits for them anyway.
+        self._change(JobStatus.FAILING, cause)
+        self._slots_deadline_ms = self._workers_deadline_ms = None
+        self._catching_up = None
+        if self._requests is not None:
+            self._requests.pause()
+        self._checkpoints.stop(FailureReason.JOB_FAILOVER)
+        self._restarts, delay_ms = on_failure(self._restarts, now, self._random.random())
+        if delay_ms is None:
+            self._end(JobStatus.FAILED, cause)
+            return
+        choice = self._attempt.choice
+        reached = self._source_records()
+        if choice is not None:
+            reached += self._checkpoints.source_records(choice.checkpoint_id)
+        if self._recovery is not None:  # This attempt never ran: its predecessor got further.
+            reached = max(reached, self._recovery.source_records)
+        self._recovery = _Recovery(cause, now, float(delay_ms), reached)
+        self._change(JobStatus.RESTARTING)
+        self._restart_at_ms = now + math.ceil(delay_ms)
+        if delay_ms > 0 or len(self._slots) < self.slot_count:  # Else the next one replaces them.
+            for index in self._slots:
+                self._cluster.to_slot(index, StopWorker(self._attempt.number))
+
+    def _superseded(self) -> None:
+        self._checkpoints.fence_off()
+        if self._requests is not None:
+            self._requests.drop()
+        cause = (
+            f"another driver runs {self._job_id} now: a newer attempt is recorded in the "
+            "checkpoint storage; this one stops without committing anything"
+        )
+        if self._control is None:
+            self._end(JobStatus.FAILED, cause)
+        else:
+            self.leave(cause)
+
+    def _end(self, status: JobStatus, cause: str = "") -> None:
+        if self._has_ended:
+            return
+        self.cause = cause if status is JobStatus.FAILED else ""
+        self._let_go(status.value)
+        if (
+            self.status in (JobStatus.INITIALIZING, JobStatus.RUNNING)
+            and status not in (JOB_TRANSITIONS[self.status])
+        ):
+            self._change(JobStatus.FAILING, cause)
+        self._change(status, cause)
+        self._answer_stops()
+        self._checkpoints.job_ended(status)
+        if self._requests is not None:
+            self._requests.end(self._told_end)
+
+    @property
+    def _told_end(self) -> str:
+        return f"the job is {self.status}{f': {self.cause}' if self.cause else ''}"
+
+    def _let_go(self, why: str) -> None:
+        """Stop the workers, and give the slots back."""
+        self._restart_at_ms = self._slots_deadline_ms = self._workers_deadline_ms = None
+        for index in self._workers:
+            self._cluster.to_worker(index, StopProcess(self._attempt.number))
+        for index in self._slots:
+            self._cluster.to_slot(index, ReleaseSlot(why))
+
+    def _change(self, status: JobStatus, cause: str = "") -> None:
+        assert status in JOB_TRANSITIONS[self.status], f"{self.status} -> {status}"
+        self.status = status
+        self._emit(JobChanged(self._clock.now_ms(), status, cause))
+
+    def _to_all_workers(self, command: SubtaskCommand) -> None:
+        for index in self._workers:
+            self._cluster.to_worker(index, command)
+
+
+def _spoken(versions: Versions) -> str:
+    return f"Weir {versions.weir}, Python {versions.python}, pyarrow {versions.pyarrow}"

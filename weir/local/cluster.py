@@ -1,0 +1,619 @@
+"""A whole job in one process and one thread: job master, slots, workers and channels.
+
+Everything is an action in one event queue, ordered by time. The classes that run are those of a
+cluster (``JobMaster``, ``Worker`` and what they are made of); what is replaced is what joins them:
+a socket becomes a *line*, which delivers in order and after a delay, a process becomes an object,
+a pool of threads a call. ``run_in_process`` is that with the real clock and no delays: the smallest
+way to run a pipeline, without Spark. ``weir.testing`` is that with a clock that is moved by hand,
+delays from a seed, and faults.
+"""
+
+import heapq
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, Protocol, TypeAlias
+from uuid import uuid4
+
+from weir.common.clock import Clock, SystemClock
+from weir.config import JobConfig
+from weir.errors import InternalError
+from weir.graph.logical import JobGraph
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
+from weir.jobmaster.job_master import JobMaster
+from weir.protocol.deployment import (
+    Address,
+    Deploy,
+    ReleaseSlot,
+    SlotAccepted,
+    SlotCommand,
+    SlotHeartbeat,
+    SlotRegistered,
+    SlotReport,
+    StartWorker,
+    StopProcess,
+    StopWorker,
+    WorkerCommand,
+    WorkerExited,
+    WorkerHeartbeat,
+    WorkerReady,
+    WorkerReport,
+)
+from weir.protocol.elements import Element
+from weir.protocol.events import JobEvent
+from weir.protocol.lifecycle import JobStatus
+from weir.protocol.messages import Report, SubtaskCommand
+from weir.storage.catalog import RestoreRequest
+from weir.storage.store import CheckpointStore, store_for
+from weir.worker.ports import (
+    CommandArrived,
+    ConnectionBroken,
+    CreditGranted,
+    ElementArrived,
+    InboxItem,
+)
+from weir.worker.versions import installed_versions
+from weir.worker.worker import Worker
+
+Action: TypeAlias = Callable[[], None]
+
+HOST = "in-process"
+SIGKILL = 9
+
+
+class WaitingClock(Clock, Protocol):
+    """Time that the event queue can wait for."""
+
+    def wait_until(self, monotonic_ns: int) -> None:
+        """Return at that moment, or at once if it is past."""
+
+
+class RealClock(SystemClock):
+    """The time of the machine."""
+
+    def wait_until(self, monotonic_ns: int) -> None:
+        """Sleep."""
+        left_ns = monotonic_ns - time.monotonic_ns()
+        if left_ns > 0:
+            time.sleep(left_ns / 1e9)
+
+
+class EventQueue:
+    """Actions in the order of their times; of equal times, in the order they were added."""
+
+    def __init__(self, clock: WaitingClock) -> None:
+        self.clock = clock
+        self._events: list[tuple[int, int, Action]] = []
+        self._numbers = count()
+
+    def at(self, monotonic_ns: int, action: Action) -> None:
+        """Do ``action`` at that moment."""
+        heapq.heappush(self._events, (monotonic_ns, next(self._numbers), action))
+
+    def after(self, delay_ns: int, action: Action) -> None:
+        """Do ``action`` that much later."""
+        self.at(self.clock.monotonic_ns() + delay_ns, action)
+
+    def run_next(self) -> bool:
+        """Wait for the next action and do it; False where there is none."""
+        if not self._events:
+            return False
+        at_ns, _, action = heapq.heappop(self._events)
+        self.clock.wait_until(at_ns)
+        action()
+        return True
+
+
+class Conditions:
+    """How the world treats a cluster: here nothing takes time and nothing is held back."""
+
+    def delay_ns(self, what: str) -> int:
+        """How long this takes: loop, channel, report, command, io, snapshot or start."""
+        return 0
+
+    def take(self, waiting: int) -> int:
+        """How many of the items that wait in an inbox a worker sees in one round."""
+        return waiting
+
+
+class Line:
+    """A connection in one direction: delivers everything, in order, each item after a delay."""
+
+    __slots__ = ("_conditions", "_events", "_last_ns", "_what", "cut")
+
+    def __init__(self, events: EventQueue, conditions: Conditions, what: str) -> None:
+        self.cut = False  # Nothing that is under way arrives any more.
+        self._events = events
+        self._conditions = conditions
+        self._what = what
+        self._last_ns = 0
+
+    def send(self, deliver: Action) -> None:
+        """Have ``deliver`` called at the other end."""
+
+        def arrive() -> None:
+            if not self.cut:
+                deliver()
+
+        due_ns = self._events.clock.monotonic_ns() + self._conditions.delay_ns(self._what)
+        self._last_ns = max(self._last_ns, due_ns)
+        self._events.at(self._last_ns, arrive)
+
+
+class InProcessWorker:
+    """A worker process as an object: the ``Worker``, its inbox, and the lines that leave it."""
+
+    def __init__(
+        self, cluster: "InProcessCluster", slot_index: int, attempt: AttemptNumber, pid: int
+    ) -> None:
+        self.slot_index = slot_index  # In the plan.
+        self.place = slot_index  # The slot that runs it: a spare may stand in for a lost one.
+        self.attempt = attempt
+        self.pid = pid
+        self.alive = True
+        self.stopped = False  # As by SIGSTOP: it is there and does nothing.
+        self.inbox: deque[InboxItem] = deque()
+        self.commands = cluster.line("command")
+        self.reports = cluster.line("report")
+        self.snapshots = cluster.line("snapshot")  # Its thread: one after the other.
+        self.channels: dict[tuple[ChannelId, bool], Line] = {}  # True: credit, the other way.
+        self._cluster = cluster
+        self._peers: tuple[int, ...] = ()  # Process ids by slot index.
+        self._broken: set[int] = set()
+        self._rounds = 0
+        self._run_at_ns: int | None = None  # When the loop comes round next.
+        self._runs = count()
+        self._run_number = 0
+        self.worker = Worker(
+            cluster.graph,
+            cluster.config,
+            attempt,
+            cluster.job_id,
+            slot_index,
+            inbox=self,
+            transport=self,
+            reporter=self,
+            snapshot_thread=self,
+            clock=cluster.events.clock,
+            open_store=cluster.open_store,
+        )
+
+    # The ports of the worker.
+
+    def put(self, item: InboxItem) -> None:
+        """Add an item and wake the loop."""
+        if self.alive:
+            self.inbox.append(item)
+            self.wake()
+
+    def send(self, channel: ChannelId, element: Element) -> None:
+        """Send an element to the receiver of an outgoing channel."""
+        receiver = self._cluster.plan.channels[channel].receiver
+        self._transmit(channel, receiver, ElementArrived(channel, element), is_credit=False)
+
+    def grant(self, channel: ChannelId, size: int) -> None:
+        """Give credit to the sender of an incoming channel."""
+        sender = self._cluster.plan.channels[channel].sender
+        self._transmit(channel, sender, CreditGranted(channel, size), is_credit=True)
+
+    def report(self, report: Report | WorkerReport) -> None:
+        """Send a report to the job master."""
+        self.reports.send(lambda: self._cluster.reported(self, report))
+
+    def submit(self, work: Callable[[], Any]) -> None:
+        """Write a snapshot a little later."""
+        self.snapshots.send(lambda: self._cluster.write(self, work))
+
+    def _transmit(
+        self, channel: ChannelId, to: SubtaskId, item: InboxItem, *, is_credit: bool
+    ) -> None:
+        peer = self._cluster.processes.get(self._peers[to.index])
+        if peer is None or not peer.alive:
+            self.lose(self._peers[to.index])
+            return
+        line = self.channels.get((channel, is_credit))
+        if line is None:
+            line = self.channels[channel, is_credit] = self._cluster.line("channel")
+        line.send(lambda: peer.put(item))
+
+    def lose(self, pid: int) -> None:
+        """The connection to a peer is gone."""
+        if pid in self._peers and pid not in self._broken:
+            self._broken.add(pid)
+            self.put(ConnectionBroken(f"process {pid}", "it ended"))
+
+    # The loop.
+
+    def wake(self) -> None:
+        """Have the loop come round."""
+        self._run_after(self._cluster.conditions.delay_ns("loop"))
+
+    def _run_after(self, delay_ns: int) -> None:
+        due_ns = self._cluster.events.clock.monotonic_ns() + delay_ns
+        if self._run_at_ns is not None and self._run_at_ns <= due_ns:
+            return
+        self._run_at_ns = due_ns
+        self._run_number = number = next(self._runs)
+        self._cluster.events.at(due_ns, lambda: self._due(number))
+
+    def _due(self, number: int) -> None:
+        if number == self._run_number:
+            self._run_at_ns = None
+            if self.alive and not self.stopped:
+                self._cluster.step(self)
+
+    def run(self) -> None:
+        """One round of the loop: take items in, let every subtask do a slice."""
+        self._rounds += 1
+        for _ in range(self._cluster.conditions.take(len(self.inbox))):
+            self.handle(self.inbox.popleft())
+            if self.worker.finished:
+                self._cluster.exited(self, exit_code=0)
+                return
+        sleep_s = self.worker.run_once()
+        if self.inbox or sleep_s == 0:
+            self.wake()
+        elif sleep_s is not None:
+            self._run_after(int(sleep_s * 1e9))
+
+    def handle(self, item: InboxItem) -> None:
+        """Give one item to the worker."""
+        if isinstance(item, CommandArrived) and isinstance(item.command, Deploy):
+            self._peers = tuple(address.port for address in item.command.slot_addresses)
+        self.worker.handle(item)
+
+    def beat(self) -> None:
+        """Send a heartbeat."""
+        rounds = self._rounds if self.stopped else self._rounds + 1
+        self._rounds = rounds
+        self.report(WorkerHeartbeat(self.attempt, self.slot_index, rounds))
+
+
+@dataclass(slots=True)
+class InProcessSlot:
+    """A Spark task as an object."""
+
+    index: int
+    spark_attempt: int
+    commands: Line
+    reports: Line
+    alive: bool = True
+    worker: InProcessWorker | None = None
+
+
+class InProcessCluster:
+    """The slots of one job and the lines between them and its job master.
+
+    It is what a job master's ``Cluster`` must be, and drives the job master as a driver does.
+    """
+
+    worker_class: type[InProcessWorker] = InProcessWorker
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        job_id: JobId,
+        *,
+        events: EventQueue,
+        conditions: Conditions,
+        open_store: Callable[[str | None], CheckpointStore] = store_for,
+    ) -> None:
+        self.graph = graph
+        self.config = config
+        self.job_id = job_id
+        self.plan = ExecutionGraph(graph)
+        self.events = events
+        self.conditions = conditions
+        self.open_store = open_store
+        self.slots: dict[int, InProcessSlot] = {}
+        self.processes: dict[int, InProcessWorker] = {}
+        self.master: JobMaster | None = None
+        self._ready: dict[int, InProcessWorker] = {}  # As the job master knows them.
+        self._pids = count(1)
+        self._spark_attempts = count()
+        self._tick_at_ms: int | None = None
+
+    def line(self, what: str) -> Line:
+        """A new line."""
+        return Line(self.events, self.conditions, what)
+
+    # What the job master asks for.
+
+    def to_slot(self, slot_index: int, command: SlotCommand) -> None:
+        """Send a command to a slot."""
+        slot = self.slots.get(slot_index)
+        if slot is not None:
+            slot.commands.send(lambda: self._obey(slot, command))
+
+    def to_worker(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
+        """Send a command to the worker of its attempt."""
+        process = self._ready.get(slot_index)
+        if process is not None and process.attempt == command.attempt:
+            process.commands.send(lambda: process.put(CommandArrived(command)))
+
+    def replace_slot(self, slot_index: int) -> None:
+        """End a slot and start it anew."""
+        slot = self.slots.get(slot_index)
+        if slot is not None:
+            self.lose_slot(slot)
+
+    def core_count(self) -> int:
+        """As many as there are slots."""
+        return len(self.slots)
+
+    def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Do ``work`` a little later, and ``done`` a little after that."""
+
+        def run() -> None:
+            outcome = self.perform(work)
+            self.events.after(
+                self.conditions.delay_ns("io"), lambda: self.enter(lambda: done(outcome))
+            )
+
+        self.events.after(self.conditions.delay_ns("io"), run)
+
+    def perform(self, work: Callable[[], Any]) -> Any:
+        """The result of ``work``, or what it raised."""
+        try:
+            return work()
+        except Exception as error:
+            return error
+
+    # Driving.
+
+    def start(self, master: JobMaster) -> None:
+        """Start the job and its slots."""
+        self.master = master
+        self.enter(master.start)
+        for index in range(master.slot_count + self.config.spare_slots):
+            self.start_slot(index)
+
+    def enter(self, action: Action) -> None:
+        """Let the job master do something, then see when it is due next."""
+        master = self.master
+        assert master is not None
+        action()
+        due_ms = None if master.is_over else master.next_due_ms()
+        if due_ms is None or (self._tick_at_ms is not None and self._tick_at_ms <= due_ms):
+            return
+        self._tick_at_ms = due_ms
+
+        def tick() -> None:
+            if self._tick_at_ms == due_ms:
+                self._tick_at_ms = None
+                self.enter(master.tick)
+
+        self.events.after(max(0, due_ms - self.events.clock.now_ms()) * 1_000_000, tick)
+
+    def step(self, process: InProcessWorker) -> None:
+        """Let a worker's loop come round once."""
+        process.run()
+
+    def write(self, process: InProcessWorker, work: Callable[[], Any]) -> None:
+        """Run a worker's snapshot thread."""
+        if process.alive:
+            work()
+
+    # Slots.
+
+    def start_slot(self, index: int) -> None:
+        """Have a slot register."""
+        slot = InProcessSlot(
+            index, next(self._spark_attempts), self.line("command"), self.line("report")
+        )
+
+        def register() -> None:
+            if not self.is_running:
+                return
+            self.slots[index] = slot
+            registered = SlotRegistered(index, slot.spark_attempt, HOST, 0, installed_versions())
+            self.say(slot, registered)
+            self._beat_slot(slot)
+
+        self.events.after(self.conditions.delay_ns("start"), register)
+
+    def say(self, slot: InProcessSlot, report: SlotReport) -> None:
+        """Send a slot's report to the job master."""
+        slot.reports.send(lambda: self.enter(lambda: self._master.on_slot(report)))
+
+    @property
+    def _master(self) -> JobMaster:
+        assert self.master is not None
+        return self.master
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a job for slots and workers to be there for."""
+        return not self._master.is_over
+
+    def _beat_slot(self, slot: InProcessSlot) -> None:
+        if slot.alive and self.is_running:
+            self.say(slot, SlotHeartbeat(slot.index))
+            self.events.after(
+                self.config.heartbeat_interval_ms * 1_000_000, lambda: self._beat_slot(slot)
+            )
+
+    def lose_slot(self, slot: InProcessSlot) -> None:
+        """A slot and its worker are gone; Spark starts the task anew."""
+        if not slot.alive:
+            return
+        slot.alive = False
+        slot.commands.cut = True
+        if slot.worker is not None:
+            self.kill(slot.worker)
+        if self.slots.get(slot.index) is slot:
+            del self.slots[slot.index]
+        slot.reports.send(
+            lambda: self.enter(lambda: self._master.on_slot_lost(slot.index, slot.spark_attempt))
+        )
+        self.start_slot(slot.index)
+
+    def _obey(self, slot: InProcessSlot, command: SlotCommand) -> None:
+        match command:
+            case SlotAccepted():
+                return  # There is no program to load: it is here already.
+            case StartWorker(attempt, plan_slot):
+                if slot.worker is not None:
+                    self.kill(slot.worker)
+                process = self.worker_class(self, plan_slot, attempt, next(self._pids))
+                process.place = slot.index
+                slot.worker = self.processes[process.pid] = process
+                self.events.after(
+                    self.conditions.delay_ns("start"), lambda: self._worker_started(process)
+                )
+            case StopWorker(attempt, grace_ms):
+                if slot.worker is not None and slot.worker.attempt == attempt:
+                    self._stop(slot.worker, grace_ms)
+            case ReleaseSlot():
+                slot.alive = False
+                if slot.worker is not None:
+                    self._stop(slot.worker, grace_ms=0)
+                if self.slots.get(slot.index) is slot:  # One that came late is released twice.
+                    del self.slots[slot.index]
+
+    def _stop(self, process: InProcessWorker, grace_ms: int) -> None:
+        process.put(CommandArrived(StopProcess(process.attempt)))
+        self.events.after(
+            self.conditions.delay_ns("start") + grace_ms * 1_000_000, lambda: self.kill(process)
+        )
+
+    # Workers.
+
+    def _worker_started(self, process: InProcessWorker) -> None:
+        if process.alive:
+            address = Address(HOST, process.pid)
+            process.report(WorkerReady(process.attempt, process.slot_index, process.pid, address))
+            self._beat_worker(process)
+
+    def _beat_worker(self, process: InProcessWorker) -> None:
+        if process.alive and self.is_running:
+            process.beat()
+            self.events.after(
+                self.config.heartbeat_interval_ms * 1_000_000, lambda: self._beat_worker(process)
+            )
+
+    def reported(self, process: InProcessWorker, report: Report | WorkerReport) -> None:
+        """A worker's report reaches the job master."""
+        if isinstance(report, WorkerReady):
+            known = self._ready.get(process.slot_index)
+            if known is None or known.attempt < process.attempt:  # Else it comes too late.
+                self._ready[process.slot_index] = process
+        self.enter(lambda: self._master.on_worker(process.slot_index, report))
+
+    def kill(self, process: InProcessWorker) -> None:
+        """End a worker process as by SIGKILL."""
+        self.exited(process, exit_code=-SIGKILL)
+
+    def exited(self, process: InProcessWorker, exit_code: int) -> None:
+        """A worker process is gone: its peers, its slot and the job master notice."""
+        if not process.alive:
+            return
+        process.alive = False
+        process.inbox.clear()
+        self.release(process, exit_code)
+        del self.processes[process.pid]
+        for peer in list(self.processes.values()):
+            if peer.attempt == process.attempt:
+                self.events.after(
+                    self.conditions.delay_ns("channel"), partial(peer.lose, process.pid)
+                )
+        slot = self.slots.get(process.place)
+        if slot is not None and slot.worker is process:
+            slot.worker = None
+            self.say(slot, WorkerExited(slot.index, process.attempt, process.pid, exit_code))
+        process.reports.send(lambda: self.enter(lambda: self._lost(process)))
+
+    def release(self, process: InProcessWorker, exit_code: int) -> None:
+        """Let go what a worker's operators hold: there is no process whose end would do it."""
+        process.worker.close()
+
+    def _lost(self, process: InProcessWorker) -> None:
+        if self._ready.get(process.slot_index) is process:
+            del self._ready[process.slot_index]
+            self._master.on_worker_lost(process.slot_index, process.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What became of a job.
+
+    ``collected`` is the output meant for the driver, in the order of its commit.
+    """
+
+    job_id: JobId
+    status: JobStatus
+    cause: str
+    events: list[JobEvent]
+    collected: list[Any]
+
+
+def run_in_process(
+    graph: JobGraph,
+    config: JobConfig,
+    *,
+    job_id: JobId | None = None,
+    restore_from: RestoreRequest | None = None,
+    emit: Callable[[JobEvent], None] | None = None,
+    collect: Callable[[SubtaskId, bytes], None] | None = None,
+    is_enough: Callable[[], bool] = lambda: False,
+    meanwhile: Callable[[JobMaster], None] | None = None,
+) -> JobResult:
+    """Run a job to its end in this process and this thread.
+
+    Args:
+        job_id: None for a new one. With the id of an earlier run and durable storage, the job goes
+            on from its newest checkpoint.
+        restore_from: A checkpoint to begin with, asked for by name.
+        emit: Receives every event as it happens.
+        collect: Receives what sinks deliver; None keeps it in the result.
+        is_enough: Whether what was delivered suffices, so that the job may be cancelled.
+        meanwhile: Is called between any two things that happen, and may ask for a savepoint.
+    """
+    job_id = job_id or JobId(f"in-process-{uuid4().hex[:8]}")
+    happened: list[JobEvent] = []
+    collected: list[Any] = []
+
+    def note(event: JobEvent) -> None:
+        happened.append(event)
+        if emit is not None:
+            emit(event)
+
+    def keep(subtask: SubtaskId, payload: bytes) -> None:
+        collected.extend(pickle.loads(payload))
+
+    clock = RealClock()
+    events = EventQueue(clock)
+    cluster = InProcessCluster(graph, config, job_id, events=events, conditions=Conditions())
+    master = JobMaster(
+        graph,
+        config,
+        job_id,
+        program=b"",
+        store=store_for(config.checkpoints.storage),
+        versions=installed_versions(),
+        cluster=cluster,
+        clock=clock,
+        emit=note,
+        collect=collect or keep,
+        restore_from=restore_from,
+    )
+    cluster.start(master)
+    while not master.is_over:
+        try:
+            if not events.run_next():
+                raise InternalError(f"nothing is left to do, and the job is {master.status}")
+            if is_enough():
+                cluster.enter(master.cancel)
+            if meanwhile is not None:
+                cluster.enter(partial(meanwhile, master))
+        except KeyboardInterrupt:
+            cluster.enter(master.cancel)
+    while cluster.processes and events.run_next():
+        pass  # The workers stop, and their operators are closed.
+    return JobResult(job_id, master.status, master.cause, happened, collected)

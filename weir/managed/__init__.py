@@ -1,0 +1,1 @@
+"""A driver that the control plane started: its job file, its log, and its line to the gateway."""

@@ -1,0 +1,613 @@
+"""The driver's line to the control plane: events out in batches, commands in by long poll.
+
+Two threads, so that the job never waits for the network. One posts: at once when it has nothing
+under way, otherwise everything that came in meanwhile, in one batch; an empty batch now and then is
+the sign of life. The other polls for commands. What must not be lost waits here while the control
+plane is away; only of the measurements of a subtask just the newest of each kind does.
+
+A large job has thousands of measurements a second, and its checkpoints wait for acknowledgements.
+So measurements go behind everything else that waits, and those of each subtask in turn. Each batch
+costs the control plane a transaction, so where nothing else waits, they wait a moment for one
+another. A stalled call keeps its place, and what was measured before it stays before it: the next
+measurement after it says that it is over.
+
+A batch that was sent once keeps its numbers until it is acknowledged, whatever became of the
+answer: the control plane may have applied it, and knows it again by them.
+"""
+
+import gzip
+import ipaddress
+import json
+import logging
+import random
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from http.client import HTTPException
+from itertools import islice
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError
+
+from weir.common.clock import Clock, SystemClock
+from weir.errors import ConfigError, ProtocolError
+from weir.ids import JobId, SubtaskId
+from weir.protocol.driver_messages import (
+    BATCH_BYTES_MAX,
+    BATCH_EVENTS_MAX,
+    BatchApplied,
+    CommandBatch,
+    DriverCommand,
+    DriverEvent,
+)
+from weir.protocol.messages import (
+    SCHEMA_VERSION,
+    AlignmentProgress,
+    Measurement,
+    SubtaskMetrics,
+    SubtaskStalled,
+    TriggerCheckpoint,
+)
+from weir.protocol.wire import encode, from_wire
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S = 1.0  # At most this long between two batches.
+AWAY_S = 2.0  # Without an answer for this long the control plane counts as away.
+RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0
+CONNECT_TIMEOUT_S = 5.0
+POST_TIMEOUT_S = 15.0
+POLL_WAIT_S = 25  # The control plane allows 30.
+POLL_TIMEOUT_S = POLL_WAIT_S + 10.0
+# How long a token may be unknown, or the gateway not be found where it should be: a proxy in front
+# that is being set up, a database that is being restored. After that no retry repairs it.
+UNKNOWN_MAX_S = 60.0
+FLUSH_MAX_S = 600.0  # How long a driver whose job ended waits to say so.
+MEASUREMENTS_GATHERED_S = 0.25
+MEASUREMENTS_AT_ONCE = 100  # Alignments of many channels are tens of kilobytes each.
+COMPRESSED_FROM_BYTES = 8 << 10
+ANSWER_BYTES_MAX = 64 << 20
+WAITING_WARN = 100_000  # Events, of about a kilobyte each.
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayAddress:
+    """Where the control plane is, whose driver this is, and what proves it.
+
+    Raises:
+        ConfigError: The URL is none, or would send the token in the clear over a network.
+    """
+
+    url: str
+    job_id: JobId
+    token: str = field(repr=False)
+    allow_plain_http: bool = False
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"the gateway's URL {self.url!r} is no http or https URL")
+        if parts.username or parts.query or parts.fragment:
+            raise ConfigError("the gateway's URL has no user, query or fragment")
+        if (
+            parts.scheme == "http"
+            and not self.allow_plain_http
+            and not _is_loopback(parts.hostname)
+        ):
+            raise ConfigError(
+                f"the gateway's URL {self.url!r} would send the driver's token in the clear; use "
+                "https, or set allow_plain_http where the network is trusted"
+            )
+
+    @property
+    def path(self) -> str:
+        """The path below which the job's two resources lie."""
+        base = urlsplit(self.url).path.rstrip("/")
+        return f"{base}/gateway/v1/jobs/{quote(self.job_id, safe='')}"
+
+
+class GatewayListener(Protocol):
+    """Who is told what comes from the control plane, on one of the gateway's threads."""
+
+    def on_command(self, command: DriverCommand) -> None:
+        """The next command, in order, each once."""
+
+    def on_fenced(self, reason: str) -> None:
+        """Another driver has the job, or it is over: nothing that is posted counts any more."""
+
+    def on_refused(self, cause: str) -> None:
+        """The control plane will not listen, and no retry repairs that."""
+
+
+class Gateway:
+    """Posts events and polls commands, from ``start`` to ``close``."""
+
+    def __init__(
+        self,
+        address: GatewayAddress,
+        listener: GatewayListener,
+        *,
+        clock: Clock | None = None,
+        heartbeat_s: float = HEARTBEAT_S,
+        poll_wait_s: int = POLL_WAIT_S,
+        unknown_max_s: float = UNKNOWN_MAX_S,
+    ) -> None:
+        self._address = address
+        self._listener = listener
+        self._clock = clock or SystemClock()
+        self._heartbeat_s = heartbeat_s
+        self._poll_wait_s = poll_wait_s
+        self._unknown_max_s = unknown_max_s
+        self._changed = threading.Condition()  # Guards all that follows up to the lines.
+        self._waiting: dict[int, DriverEvent] = {}  # In order; never sent.
+        self._behind: dict[int, Measurement] = {}  # What goes behind all of those.
+        self._newest: dict[tuple[type, SubtaskId], int] = {}  # Where a chain's measurement waits.
+        self._keys = 0
+        self._is_under_way = False  # Events are that wait no more.
+        self._trying_since: float | None = None
+        self._is_closing = False
+        self._has_ended = False
+        self._warned = False
+        self._encoded: deque[str] = deque()  # The posting thread's: taken, for the next batch.
+        self._acknowledged = 0
+        self._taken = 0  # The polling thread's: the number of the last command.
+        self._post_line = _Line(address)
+        self._poll_line = _Line(address)
+        self._threads = [
+            threading.Thread(target=self._post_batches, name="weir-gateway-post", daemon=True),
+            threading.Thread(target=self._poll_commands, name="weir-gateway-poll", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the control plane has not answered for a while."""
+        since = self._trying_since
+        return since is not None and time.monotonic() - since >= AWAY_S
+
+    def post(self, event: DriverEvent) -> None:
+        """Have the control plane know an event, behind all that were posted before; never blocks.
+
+        Measurements may be overtaken by what is posted later. Nothing is dropped but measurements
+        of a subtask for which newer ones come before they were sent, and what is posted once the
+        gateway has ended.
+        """
+        with self._changed:
+            if self._has_ended:
+                return
+            self._put(event)
+            if len(self._waiting) >= WAITING_WARN and not self._warned:
+                self._warned = True
+                logger.warning(
+                    "%d events wait for the control plane, and none of them may be dropped; the "
+                    "driver's memory grows until it is back",
+                    len(self._waiting),
+                )
+            self._changed.notify_all()
+
+    def _put(self, event: DriverEvent) -> None:
+        key = self._keys = self._keys + 1
+        if not isinstance(event, Measurement):
+            self._waiting[key] = event
+            return
+        older = self._newest.get((type(event), event.chain))
+        if older in self._behind:
+            self._behind[older] = event  # In its place, or who measures often would never get out.
+            return
+        if older is not None:
+            del self._waiting[older]
+        self._newest[type(event), event.chain] = key
+        if not isinstance(event, SubtaskStalled):
+            self._behind[key] = event
+            return
+        for kind in (AlignmentProgress, SubtaskMetrics):
+            before = self._newest.get((kind, event.chain))
+            if before in self._behind:
+                self._waiting[before] = self._behind.pop(before)
+        self._waiting[key] = event
+
+    def close(self, timeout_s: float = FLUSH_MAX_S) -> bool:
+        """Get the last events out and end.
+
+        Returns:
+            Whether everything was acknowledged; False after ``timeout_s``, or where the control
+            plane refused it, or ``end`` was called meanwhile.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._poll_line.interrupt()
+        with self._changed:
+            while self._has_work and not self._has_ended:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            is_flushed = not self._has_work and not self._has_ended
+        self.end()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(CONNECT_TIMEOUT_S + 1)
+        return is_flushed
+
+    def end(self) -> None:
+        """End without getting anything out any more; what waits is lost. May be repeated."""
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+        self._post_line.interrupt()
+        self._poll_line.interrupt()
+
+    @property
+    def _has_work(self) -> bool:
+        return self._has_waiting or self._is_under_way
+
+    @property
+    def _is_due(self) -> bool:
+        enough = len(self._behind) >= MEASUREMENTS_AT_ONCE
+        return bool(self._waiting) or enough or self._is_closing or self._has_ended
+
+    @property
+    def _has_waiting(self) -> bool:
+        return bool(self._waiting or self._behind)
+
+    # Posting.
+
+    def _post_batches(self) -> None:
+        try:
+            while (batch := self._next_batch()) is not None:
+                self._deliver(batch)
+        except ProtocolError as error:
+            self._refuse(f"an event has no form on the wire: {error}")
+        finally:
+            self._post_line.close()
+
+    def _next_batch(self) -> "_Batch | None":
+        """Wait for events or for the next sign of life; None: there will be none."""
+        with self._changed:
+            if not self._encoded:
+                self._is_under_way = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._behind or self._is_due, self._heartbeat_s)
+                if self._behind:
+                    self._changed.wait_for(lambda: self._is_due, MEASUREMENTS_GATHERED_S)
+            if self._has_ended or (
+                self._is_closing and not self._has_waiting and not self._encoded
+            ):
+                return None
+        return self._fill()
+
+    def _fill(self) -> "_Batch":
+        self._encode(self._waiting, BATCH_EVENTS_MAX)
+        # Of these no more than go at once: what is encoded is not overtaken any more.
+        while sum(map(len, self._encoded)) < BATCH_BYTES_MAX:
+            if not self._encode(self._behind, MEASUREMENTS_AT_ONCE):
+                break
+        batch = _Batch(self._acknowledged + 1)
+        size = 0
+        while self._encoded and len(batch.events) < BATCH_EVENTS_MAX:
+            size += len(self._encoded[0]) + 1
+            if batch.events and size > BATCH_BYTES_MAX:
+                break
+            batch.events.append(self._encoded.popleft())
+        return batch
+
+    def _encode(self, waiting: dict[int, Any], at_most: int) -> bool:
+        """Take some of what waits, up to a full batch; False: there is none, or no room."""
+        with self._changed:
+            room = max(0, min(at_most, BATCH_EVENTS_MAX - len(self._encoded)))
+            events = [waiting.pop(key) for key in list(islice(waiting, room))]
+            for event in events:
+                if isinstance(event, Measurement):
+                    del self._newest[type(event), event.chain]
+            self._warned = self._warned and bool(self._waiting)
+            self._is_under_way = bool(events or self._encoded)
+        for event in events:
+            self._encoded.append(json.dumps(encode(event), separators=(",", ":"), allow_nan=False))
+        return bool(events)
+
+    def _deliver(self, batch: "_Batch") -> None:
+        """Send a batch until it is acknowledged, or nothing is sent any more."""
+        retry = _Retry()
+        unknown_since: float | None = None
+        self._trying_since = time.monotonic()
+        has_warned = False
+        while not self._has_ended:
+            verdict, answer = self._try(batch)
+            if verdict is _Verdict.DONE and not self._note_applied(batch, answer):
+                verdict = _Verdict.AGAIN
+            match verdict:
+                case _Verdict.DONE if not batch.events:
+                    away_s = time.monotonic() - self._trying_since
+                    if away_s >= AWAY_S:
+                        logger.warning("the control plane answers again, after %.1f s", away_s)
+                    self._trying_since = None
+                    return
+                case _Verdict.DONE:
+                    continue  # The rest of it.
+                case _Verdict.FENCED:
+                    self._fence(answer)
+                case _Verdict.REFUSED:
+                    self._refuse(answer)
+                case _Verdict.UNKNOWN:
+                    unknown_since = unknown_since or time.monotonic()
+                    if time.monotonic() - unknown_since >= self._unknown_max_s:
+                        self._refuse(answer)
+                case _Verdict.AGAIN:
+                    unknown_since = None
+            if self.is_away and not has_warned:
+                has_warned = True
+                logger.warning("the control plane is away, and the job goes on: %s", answer)
+            self._pause(retry.next_s())
+            if not batch.events:  # No number of it was used: take along what came meanwhile.
+                batch = self._fill()
+
+    def _try(self, batch: "_Batch") -> "tuple[_Verdict, str]":
+        assert self._trying_since is not None
+        tried_s = time.monotonic() - self._trying_since
+        body = batch.body(int(tried_s * 1000) if tried_s >= AWAY_S else 0)
+        headers = {"Content-Type": "application/json"}
+        if len(body) > COMPRESSED_FROM_BYTES:
+            body = gzip.compress(body, compresslevel=1)
+            headers["Content-Encoding"] = "gzip"
+        path = f"{self._address.path}/events"
+        return self._post_line.ask("POST", path, POST_TIMEOUT_S, body, headers)
+
+    def _note_applied(self, batch: "_Batch", answer: str) -> bool:
+        """Take off a batch what counts; False: the answer says nothing, or nothing new."""
+        try:
+            up_to = from_wire(BatchApplied, json.loads(answer)).up_to
+        except (ValueError, ProtocolError) as error:  # Of something in between, perhaps.
+            logger.warning("the control plane's answer cannot be read: %s", error)
+            return False
+        if up_to >= batch.next_number:
+            self._refuse(
+                f"the control plane has events of this driver up to number {up_to}, of which only "
+                f"{batch.next_number - 1} were sent: two processes run with the same job file"
+            )
+            return True
+        if up_to < batch.first_number - 1:
+            self._refuse(
+                f"the control plane has forgotten events of this driver: it had all up to number "
+                f"{batch.first_number - 1} and now says {up_to}"
+            )
+            return True
+        has_moved = up_to >= batch.first_number or not batch.events
+        del batch.events[: up_to - batch.first_number + 1]
+        batch.first_number = up_to + 1
+        self._acknowledged = up_to
+        return has_moved
+
+    # Polling.
+
+    def _poll_commands(self) -> None:
+        try:
+            self._poll()
+        finally:
+            self._poll_line.close()
+
+    def _poll(self) -> None:
+        retry = _Retry()
+        unknown_since: float | None = None
+        while not (self._has_ended or self._is_closing):
+            asked = time.monotonic()
+            path = f"{self._address.path}/commands?after={self._taken}&wait={self._poll_wait_s}"
+            verdict, answer = self._poll_line.ask("GET", path, self._poll_wait_s + 10.0)
+            match verdict:
+                case _Verdict.DONE:
+                    unknown_since = None
+                    took = self._take(answer)
+                    if took or time.monotonic() - asked > RETRY_MIN_S:
+                        retry = _Retry()
+                        continue
+                case _Verdict.FENCED:
+                    self._fence(answer)
+                case _Verdict.REFUSED:
+                    self._refuse(answer)
+                case _Verdict.UNKNOWN:
+                    unknown_since = unknown_since or time.monotonic()
+                    if time.monotonic() - unknown_since >= self._unknown_max_s:
+                        self._refuse(answer)
+                case _Verdict.AGAIN:
+                    unknown_since = None
+            self._pause(retry.next_s())
+
+    def _take(self, answer: str) -> bool:
+        """Hand on the commands of an answer that were not there before."""
+        try:
+            batch = from_wire(CommandBatch, json.loads(answer))
+        except ValueError as error:
+            logger.warning("the control plane's answer cannot be read: %s", error)
+            return False
+        except ProtocolError as error:
+            self._refuse(f"a command cannot be read: {error}")
+            return False
+        took = False
+        for numbered in batch.commands:
+            if numbered.number > self._taken and not self._has_ended:
+                self._taken = numbered.number
+                self._listener.on_command(self._dated(numbered.command, batch.sent_at_ms))
+                took = True
+        return took
+
+    def _dated(self, command: DriverCommand, sent_at_ms: int | None) -> DriverCommand:
+        """The command with a trigger's time by this driver's clock, as old as it was when sent."""
+        if not isinstance(command, TriggerCheckpoint) or sent_at_ms is None:
+            return command
+        age_ms = max(0, sent_at_ms - command.barrier.triggered_at_ms)
+        barrier = replace(command.barrier, triggered_at_ms=self._clock.now_ms() - age_ms)
+        return replace(command, barrier=barrier)
+
+    # Both.
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended, seconds)
+
+    def _fence(self, reason: str) -> None:
+        if self._end_first():
+            self._listener.on_fenced(reason)
+
+    def _refuse(self, cause: str) -> None:
+        if self._end_first():
+            self._listener.on_refused(cause)
+
+    def _end_first(self) -> bool:
+        """End; False: it has ended already, and whoever ended it knows."""
+        with self._changed:
+            is_first = not self._has_ended
+        self.end()
+        return is_first
+
+
+@dataclass(slots=True)
+class _Batch:
+    first_number: int
+    events: list[str] = field(default_factory=list)  # As JSON.
+
+    @property
+    def next_number(self) -> int:
+        """The number after the last of them."""
+        return self.first_number + len(self.events)
+
+    def body(self, away_ms: int) -> bytes:
+        """The wire form of the ``EventBatch``."""
+        head = f'{{"first_number":{self.first_number},"away_ms":{away_ms},"events":['
+        return f"{head}{','.join(self.events)}]}}".encode()
+
+
+class _Verdict(Enum):
+    """What an answer, or its absence, means for a request."""
+
+    DONE = auto()
+    AGAIN = auto()  # Away.
+    UNKNOWN = auto()  # Not known there; may be repaired while we wait.
+    FENCED = auto()
+    REFUSED = auto()
+
+
+class _Retry:
+    """Pauses that grow, and differ between the drivers that one outage hit."""
+
+    def __init__(self) -> None:
+        self._next_s = RETRY_MIN_S
+
+    def next_s(self) -> float:
+        """How long to wait before the next try."""
+        pause_s, self._next_s = self._next_s, min(2 * self._next_s, RETRY_MAX_S)
+        return random.uniform(0.5, 1.0) * pause_s
+
+
+class _Line:
+    """One connection, made anew whenever it is needed; ``interrupt`` ends it from any thread."""
+
+    def __init__(self, address: GatewayAddress) -> None:
+        parts = urlsplit(address.url)
+        assert parts.hostname is not None
+        self._connection: HTTPConnection
+        if parts.scheme == "https":
+            self._connection = HTTPSConnection(
+                parts.hostname, parts.port, cert_reqs="CERT_REQUIRED"
+            )
+        else:
+            self._connection = HTTPConnection(parts.hostname, parts.port)
+        self._headers = {
+            "Authorization": f"Bearer {address.token}",
+            "Weir-Schema-Version": str(SCHEMA_VERSION),
+            "Accept": "application/json",
+            "User-Agent": "weir-driver",
+        }
+        self._is_interrupted = False
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[_Verdict, str]:
+        """What the answer means, and its text, or what to tell a reader of it."""
+        try:
+            status, text = self._exchange(method, path, timeout_s, body, headers or {})
+        except (OSError, HTTPError, HTTPException, ValueError) as error:
+            self._connection.close()
+            return _Verdict.AGAIN, f"{type(error).__name__}: {error}"
+        if status == 200:
+            return _Verdict.DONE, text
+        told = f"{status}: {_detail(text)}"
+        match status:
+            case 409:
+                return _Verdict.FENCED, _detail(text)
+            case 401 | 403 | 404:
+                return _Verdict.UNKNOWN, told
+            case 408 | 425 | 429:
+                return _Verdict.AGAIN, told
+            case _ if status >= 500:
+                return _Verdict.AGAIN, told
+            case _:  # Redirections too: the token is for this address and no other.
+                return _Verdict.REFUSED, told
+
+    def _exchange(
+        self, method: str, path: str, timeout_s: float, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, str]:
+        connection = self._connection
+        if connection.sock is not None and not connection.is_connected:
+            connection.close()  # The other side closed it while nothing was under way.
+        if connection.sock is None:
+            connection.timeout = CONNECT_TIMEOUT_S
+            connection.connect()
+        connection.timeout = timeout_s
+        connection.sock.settimeout(timeout_s)
+        if self._is_interrupted:
+            raise ConnectionAbortedError("interrupted")
+        connection.request(
+            method, path, body=body, headers={**self._headers, **headers}, preload_content=False
+        )
+        response = connection.getresponse()
+        data = response.read(ANSWER_BYTES_MAX + 1)
+        if len(data) > ANSWER_BYTES_MAX:
+            raise ConnectionError(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+        return response.status, data.decode()
+
+    def close(self) -> None:
+        """Close it; for the thread that asks."""
+        self._connection.close()
+
+    def interrupt(self) -> None:
+        """End the connection; whoever waits for an answer gets none."""
+        self._is_interrupted = True
+        sock = self._connection.sock
+        if sock is not None:
+            with suppress(OSError):  # It is closed already.
+                # Not TLS's own form of it, which would answer the other thread with a traceback.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def _detail(text: str) -> str:
+    """What a problem document says, or the beginning of any other text."""
+    try:
+        problem: Any = json.loads(text)
+        return str(problem.get("detail") or problem.get("title") or text[:300])
+    except (ValueError, AttributeError):
+        return text[:300]
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

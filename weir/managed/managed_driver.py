@@ -1,0 +1,289 @@
+"""A job whose driver the control plane has started: how the driver speaks for it, and when not.
+
+What the driver says last decides what becomes of the job, so it says exactly one of these: that the
+job reached an end (``JobChanged``), that nothing ran and nothing will (``PipelineFailed``), or that
+this driver goes and the job does not (``DriverLost``). It is said behind everything else, once no
+manifest is being written any more. A driver that is *fenced* says nothing at all.
+"""
+
+import dataclasses
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from weir.common.clock import SystemClock
+from weir.config import JobConfig
+from weir.errors import ConfigError
+from weir.graph.logical import JobGraph
+from weir.graph.physical import ExecutionGraph
+from weir.ids import JobId
+from weir.jobmaster.job_master import JobMaster
+from weir.managed.gateway_client import FLUSH_MAX_S, Gateway, GatewayAddress
+from weir.protocol.driver_messages import (
+    DriverCommand,
+    DriverLost,
+    EdgeDescription,
+    JobPlanned,
+    OperatorDescription,
+    PipelineFailed,
+)
+from weir.protocol.events import (
+    CheckpointsDiscarded,
+    CheckpointSettled,
+    CheckpointTriggered,
+    JobChanged,
+    JobEvent,
+)
+from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
+from weir.protocol.messages import Acknowledged, CoordinatorEvent, Declined
+from weir.worker.versions import installed_versions
+
+logger = logging.getLogger(__name__)
+
+EXIT_ENDED, EXIT_FAILED, EXIT_NOTHING_RAN = 0, 1, 2
+EXIT_LEFT = 75  # EX_TEMPFAIL: another driver can go on.
+EXIT_FENCED = 76
+EXIT_REFUSED = 77
+
+# What the coordinator knows by itself, or is told of by events of its own.
+_COORDINATORS = (
+    Acknowledged,
+    CheckpointsDiscarded,
+    CheckpointSettled,
+    CheckpointTriggered,
+    Declined,
+)
+
+
+class Stopped(BaseException):
+    """The driver has to end while the script has not come to its job yet.
+
+    No ``Exception``: no script catches it by accident.
+    """
+
+
+class Managed:
+    """The control plane, from a driver's first moment to its last."""
+
+    def __init__(self, job_id: JobId, address: GatewayAddress) -> None:
+        self.job_id = job_id
+        self.clock = SystemClock()  # The job's as well: what the driver tells has one time.
+        self.is_planned = False  # The control plane knows what runs: it is no script any more.
+        self._gateway = Gateway(address, self, clock=self.clock)
+        # A signal may come while its own thread holds the lock.
+        self._lock = threading.RLock()
+        self._job: JobMaster | None = None
+        self._call: Callable[[Callable[[], None]], None] | None = None
+        self._early: list[Callable[[JobMaster], None]] = []  # For the job once it is there.
+        self._stop_cause: str | None = None
+        self._exit_code: int | None = None
+        self._is_over = False
+        self._was_hurried = False
+        self._is_dismissed = False  # The control plane listens to this driver no more.
+        self._end: JobChanged | None = None  # Held back until nothing is under way.
+
+    # The driver's life.
+
+    def start(self) -> None:
+        """Connect, and take SIGTERM and SIGINT: they end the driver, not the job."""
+        self._take_signals()
+        self._gateway.start()
+
+    def close(self) -> int:
+        """Get out what must be known, and say with which code to exit."""
+        is_flushed = self._gateway.close(FLUSH_MAX_S)
+        if not is_flushed and not self._is_dismissed:
+            logger.error(
+                "the control plane was away to the end, and does not know the last of job %s",
+                self.job_id,
+            )
+        return EXIT_LEFT if self._exit_code is None else self._exit_code
+
+    def pipeline_failed(self, cause: str) -> None:
+        """The script came to nothing, and would again."""
+        self._exit(EXIT_NOTHING_RAN)
+        self._is_over = True
+        self._gateway.post(PipelineFailed(self.clock.now_ms(), cause))
+
+    def leave(self, cause: str) -> None:
+        """The driver ends without its job; nothing where the job's end was said already."""
+        if not self._is_over:
+            self._is_over = True
+            self._exit(EXIT_LEFT)
+            self._gateway.post(DriverLost(self.clock.now_ms(), cause))
+
+    # What ``env.execute()`` comes to.
+
+    def check(self, config: JobConfig) -> None:
+        """Refuse what cannot be run for the control plane.
+
+        Raises:
+            ConfigError: Says what to change.
+        """
+        if self.is_planned:
+            raise ConfigError(
+                "a script that the control plane runs has one job, and this one has called "
+                "env.execute() before; put both into one pipeline, or submit two scripts"
+            )
+        if config.checkpoints.storage is None:
+            raise ConfigError(
+                "a job of the control plane outlives its drivers and needs checkpoint storage; "
+                "submit it with one, or call set_checkpoint_storage(...)"
+            )
+
+    def plan(self, graph: JobGraph, config: JobConfig, spark_application: str) -> None:
+        """Tell what is about to run."""
+        self._take_signals()  # Spark has put in a handler of its own.
+        now_ms = self.clock.now_ms()
+        self._gateway.post(planned(graph, config, spark_application, now_ms))
+        self.is_planned = True
+
+    def on_event(self, event: JobEvent) -> None:
+        """Something happened to the job."""
+        if isinstance(event, JobChanged) and event.status not in JOB_TRANSITIONS:
+            self._end = event
+        elif not isinstance(event, _COORDINATORS):
+            self._gateway.post(event)
+
+    # The job master's control plane.
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the control plane has not answered for a while."""
+        return self._gateway.is_away
+
+    def post(self, event: CoordinatorEvent) -> None:
+        """Have its coordinator know an event."""
+        self._gateway.post(event)
+
+    def attached(self, job: JobMaster, call: Callable[[Callable[[], None]], None]) -> None:
+        """The job is about to run."""
+        with self._lock:
+            self._job, self._call = job, call
+            early, self._early = self._early, []
+        for action in early:
+            self._with_job(action)
+
+    def over(self, job: JobMaster) -> None:
+        """The job reached its end, or this driver left it."""
+        if job.left is not None:
+            self.leave(job.left)
+            return
+        self._is_over = True
+        self._exit(EXIT_FAILED if job.status is JobStatus.FAILED else EXIT_ENDED)
+        assert self._end is not None
+        self._gateway.post(self._end)
+
+    def _with_job(self, action: Callable[[JobMaster], None]) -> None:
+        """Have the job's thread do something with it, now or as soon as it is there."""
+        with self._lock:
+            job, call = self._job, self._call
+            if job is None or call is None:
+                self._early.append(action)
+                return
+        call(lambda: action(job))
+
+    # What comes from the control plane, and from whoever sends signals.
+
+    def on_command(self, command: DriverCommand) -> None:
+        """The control plane wants something."""
+        self._with_job(lambda job: job.on_command(command))
+
+    def on_fenced(self, reason: str) -> None:
+        """Another driver has the job, or the job is over."""
+        self._is_dismissed = True
+        if self._is_over:  # The answer to its last words was lost, perhaps.
+            logger.info("the control plane is done with this driver: %s", reason)
+            return
+        cause = f"fenced: {reason}"
+        logger.error("the control plane refuses this driver, which ends at once: %s", reason)
+        self._exit(EXIT_FENCED)
+        self._stop(cause, lambda job: job.fence(cause))
+
+    def on_refused(self, cause: str) -> None:
+        """The control plane will not listen to this driver."""
+        self._is_dismissed = True
+        logger.error("the control plane refuses what this driver sends, so it ends: %s", cause)
+        if not self._is_over:
+            self._exit(EXIT_REFUSED)
+            self._stop(cause, lambda job: job.leave(cause))
+
+    def _stop(self, cause: str, action: Callable[[JobMaster], None]) -> None:
+        with self._lock:
+            self._stop_cause = cause
+            is_attached = self._call is not None
+        self._with_job(action)
+        if not is_attached:  # The script is at work, and nothing of it looks at us.
+            main = threading.main_thread().ident
+            assert main is not None
+            signal.pthread_kill(main, signal.SIGTERM)
+
+    def _take_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        cause = self._stop_cause or f"{name} was sent to the driver"
+        if self._is_over:
+            # All that is left is to tell the end; where somebody listens, that takes a moment.
+            if self._gateway.is_away or self._was_hurried:
+                logger.warning("%s: what the control plane does not know yet is lost", name)
+                self._gateway.end()
+            self._was_hurried = True
+        elif self._call is not None:
+            self._with_job(lambda job: job.leave(cause))
+        else:
+            raise Stopped(cause)
+
+    def _exit(self, code: int) -> None:
+        """The first reason to exit is the one."""
+        if self._exit_code is None:
+            self._exit_code = code
+
+
+def planned(graph: JobGraph, config: JobConfig, spark_application: str, now_ms: int) -> JobPlanned:
+    """What the control plane is told of a job before it runs: its shape, without its code."""
+    plan = ExecutionGraph(graph)
+    settings: dict[str, Any] = dataclasses.asdict(config)
+    # Those two go apart; and the parameters are the pipeline's own, with secrets perhaps.
+    for name in ("checkpoints", "restart", "parameters"):
+        del settings[name]
+    return JobPlanned(
+        at_ms=now_ms,
+        name=graph.name,
+        operators=tuple(
+            OperatorDescription(
+                uid=op.uid,
+                name=op.name,
+                parallelism=op.parallelism,
+                max_parallelism=op.max_parallelism,
+                chain=plan.chain_of(op.uid).head,
+                is_source=op.is_source,
+                is_sink=op.is_sink,
+                is_keyed=op.keyed,
+                files=op.files,
+            )
+            for op in graph.operators
+        ),
+        edges=tuple(
+            EdgeDescription(
+                edge.source,
+                edge.target,
+                edge.partitioning.value,
+                edge.input_index,
+                edge.side_tag,
+            )
+            for edge in graph.edges
+        ),
+        checkpoints=config.checkpoints,
+        restart=config.restart,
+        slot_count=plan.slot_count,
+        versions=installed_versions(),
+        spark_application=spark_application,
+        settings=settings,
+    )

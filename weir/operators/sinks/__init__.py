@@ -1,0 +1,8 @@
+"""Sinks: those that commit with checkpoints, and the one that keeps nothing."""
+
+from weir.operators.sinks.black_hole import BlackHoleSink
+from weir.operators.sinks.collect_sink import CollectSink, PrintSink
+from weir.operators.sinks.parquet_sink import ParquetSink
+from weir.operators.sinks.pending_commits import Sink
+
+__all__ = ["BlackHoleSink", "CollectSink", "ParquetSink", "PrintSink", "Sink"]

@@ -1,0 +1,24 @@
+"""The sink that keeps nothing."""
+
+from collections.abc import Callable
+
+from weir.common.batch import Batch
+from weir.operators.base import Operator
+from weir.operators.sinks.pending_commits import Sink
+
+
+class BlackHoleSink(Sink):
+    """Counts records and forgets them; for measuring what comes before it."""
+
+    def create_operator_factory(self) -> Callable[[], Operator]:
+        return BlackHoleOperator
+
+
+class BlackHoleOperator(Operator):
+    """Counts records; the count is this process's and not part of a snapshot."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        self.count += len(batch)

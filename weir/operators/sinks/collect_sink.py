@@ -1,0 +1,148 @@
+"""Sinks that hand records to the driver: ``print`` and ``execute_and_collect``.
+
+Rows are delivered once the checkpoint that covers them completed, under the id of the checkpoint
+whose barrier closed their interval, even if that one was aborted. The rows under one id of one
+subtask are therefore the same whenever they are delivered, and the driver, which drops ids it
+already has, shows every row once. Another driver has none yet: where it goes on from a checkpoint,
+it shows the rows again that waited for that one. Without checkpoints rows are delivered at once.
+"""
+
+import base64
+import pickle
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from weir.common.batch import Batch
+from weir.ids import CheckpointId
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.sinks.pending_commits import Intervals, Sink
+
+if TYPE_CHECKING:
+    from weir.state.store import OperatorStateStore
+
+AT_ONCE = CheckpointId(0)  # Deliveries that no checkpoint confirms.
+
+
+class PrintSink(Sink):
+    """Prints every record on the driver, as text made where the record is."""
+
+    def __init__(self, prefix: str | None = None) -> None:
+        self.prefix = prefix or ""
+
+    def create_operator_factory(self) -> Callable[[], Operator]:
+        return partial(PrintOperator, self.prefix)
+
+
+class CollectSink(Sink):
+    """Gives every record to the driver as a Python object.
+
+    Rows that wait are pickled into snapshots, since nothing else holds any object; whoever can
+    write to the checkpoint storage of a job that collects can run code in it.
+    """
+
+    def create_operator_factory(self) -> Callable[[], Operator]:
+        return CollectOperator
+
+
+def is_print(factory: Any) -> bool:
+    """Whether an operator's factory makes printing operators: what they deliver is lines."""
+    return isinstance(factory, partial) and factory.func is PrintOperator
+
+
+class DeliverOperator(Operator):
+    """Keeps rows back until a checkpoint covers them, then delivers them."""
+
+    def declare(self, state: "OperatorStateStore") -> None:
+        self._state = state.list_state("undelivered", "split")
+
+    def open(self, ctx: OperatorContext) -> None:
+        super().open(ctx)
+        self._rows: list[Any] = []
+        self._intervals: Intervals[tuple[list[Any], Any]] = Intervals()  # Rows, frozen rows.
+        self.declare(ctx.state)
+        # After rescaling there may be rows of several old subtasks under one id. They go together:
+        # the driver takes each id of a subtask once, and in order.
+        restored: defaultdict[CheckpointId, list[Any]] = defaultdict(list)
+        for item in self._state.get():
+            if item["job"] == ctx.job_id:
+                restored[CheckpointId(item["checkpoint"])] += self.thaw(item["rows"])
+        for checkpoint_id in sorted(restored):
+            ctx.deliver(checkpoint_id, restored[checkpoint_id])
+
+    @abstractmethod
+    def convert(self, batch: Batch) -> list[Any]:
+        """The rows to deliver for a batch."""
+
+    @abstractmethod
+    def freeze(self, rows: list[Any]) -> Any:
+        """Rows as JSON-able data."""
+
+    @abstractmethod
+    def thaw(self, frozen: Any) -> list[Any]:
+        """The rows that ``freeze`` was given."""
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        rows = self.convert(batch)
+        if not self.ctx.checkpointing:
+            self.ctx.deliver(AT_ONCE, rows)
+        else:
+            self._rows += rows
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        if self._rows:
+            self._intervals.close(checkpoint_id, (self._rows, self.freeze(self._rows)))
+            self._rows = []
+        self._state.update(
+            [
+                {
+                    "job": self.ctx.job_id,
+                    "checkpoint": closed_by,
+                    "rows": frozen,
+                    "count": len(rows),  # For those who cannot thaw them.
+                }
+                for closed_by, (rows, frozen) in self._intervals.waiting()
+            ]
+        )
+
+    def on_checkpoint_completed(self, checkpoint_id: CheckpointId) -> None:
+        for closed_by, (rows, _) in self._intervals.complete(checkpoint_id):
+            self.ctx.deliver(closed_by, rows)
+
+
+class PrintOperator(DeliverOperator):
+    """Delivers lines of text: ``prefix:subtask> record``, what is not needed left out."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def open(self, ctx: OperatorContext) -> None:
+        subtask = str(ctx.subtask.index + 1) if ctx.parallelism > 1 else ""
+        named = ":".join(part for part in (self._prefix, subtask) if part)
+        self._lead = f"{named}> " if named else ""
+        super().open(ctx)
+
+    def convert(self, batch: Batch) -> list[Any]:
+        return [f"{self._lead}{row}" for row in batch.rows]
+
+    def freeze(self, rows: list[Any]) -> Any:
+        return rows
+
+    def thaw(self, frozen: Any) -> list[Any]:
+        return list(frozen)
+
+
+class CollectOperator(DeliverOperator):
+    """Delivers the records themselves."""
+
+    def convert(self, batch: Batch) -> list[Any]:
+        return batch.rows
+
+    def freeze(self, rows: list[Any]) -> Any:
+        return base64.b64encode(pickle.dumps(rows)).decode("ascii")
+
+    def thaw(self, frozen: Any) -> list[Any]:
+        rows: list[Any] = pickle.loads(base64.b64decode(frozen))
+        return rows

@@ -1,0 +1,17 @@
+"""Sources: splits, the order in which they are read, and their watermarks."""
+
+from weir.operators.sources.generated import (
+    CollectionSource,
+    DataGeneratorSource,
+    NumberSequenceSource,
+)
+from weir.operators.sources.split_source import Source, SplitReader, SplitSourceOperator
+
+__all__ = [
+    "CollectionSource",
+    "DataGeneratorSource",
+    "NumberSequenceSource",
+    "Source",
+    "SplitReader",
+    "SplitSourceOperator",
+]

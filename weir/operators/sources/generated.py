@@ -1,0 +1,199 @@
+"""Sources that make their records themselves: a collection, a range of numbers, a generator."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.common.batch import Batch
+from weir.common.column_types import fit_columns
+from weir.common.ownership import own
+from weir.common.typeinfo import TypeInformation, Types
+from weir.errors import ConfigError, SchemaError, SourceChangedError, SubtaskError, WeirError
+from weir.operators.sources.split_source import Source, SplitReader
+
+
+class CollectionSource(Source):
+    """The records of a list, in its order; they travel with the pipeline, so keep them few.
+
+    One subtask reads all of it: the order of a list means something.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Any],
+        type_info: TypeInformation | None = None,
+        *,
+        rows_per_second: float | None = None,
+    ) -> None:
+        super().__init__(rows_per_second)
+        self.rows = list(rows) if type_info is None else type_info.normalise_all(list(rows))
+        self.type_info = type_info
+
+    def discover(self, parallelism: int) -> list[dict[str, Any]]:
+        return [{"rows": len(self.rows)}] if self.rows else []
+
+    def open(self, split: dict[str, Any], position: Any) -> SplitReader:
+        if split["rows"] != len(self.rows):
+            raise SourceChangedError(
+                f"the collection had {split['rows']} records when the checkpoint was taken and "
+                f"has {len(self.rows)} now; restore with the same collection, or start afresh"
+            )
+        return _CollectionReader(self.rows, self.type_info, position or 0)
+
+
+class _CollectionReader(SplitReader):
+    def __init__(self, rows: list[Any], type: TypeInformation | None, index: int) -> None:
+        self._rows = rows
+        self._type = type
+        self._index = index
+
+    @property
+    def position(self) -> int:
+        return self._index
+
+    def read(self, rows_max: int) -> Batch | None:
+        rows = self._rows[self._index : self._index + rows_max]
+        self._index += len(rows)
+        # Copies: this process may read the collection once more.
+        return Batch.of_rows(rows, self._type).copied() if rows else None
+
+
+class NumberSequenceSource(Source):
+    """The integers from ``start`` to ``end``, both included.
+
+    Each subtask reads one contiguous range, in order.
+    """
+
+    def __init__(self, start: int, end: int, *, rows_per_second: float | None = None) -> None:
+        super().__init__(rows_per_second)
+        if end < start:
+            raise ConfigError(f"the sequence ends at {end}, before its start {start}")
+        self.start = start
+        self.end = end
+        self.type_info = Types.LONG()
+
+    def discover(self, parallelism: int) -> list[dict[str, Any]]:
+        count = self.end - self.start + 1
+        parts = min(parallelism, count)
+        bounds = [self.start + count * i // parts for i in range(parts + 1)]
+        return [{"next": bounds[i], "end": bounds[i + 1]} for i in range(parts)]
+
+    def open(self, split: dict[str, Any], position: Any) -> SplitReader:
+        start = split["next"] if position is None else position
+        return _NumberReader(start, split["end"], self.type_info)
+
+
+class _NumberReader(SplitReader):
+    def __init__(self, start: int, end: int, type: TypeInformation | None) -> None:
+        self._next = start
+        self._end = end  # Excluded.
+        self._type = type
+
+    @property
+    def position(self) -> int:
+        return self._next
+
+    def read(self, rows_max: int) -> Batch | None:
+        stop = min(self._end, self._next + rows_max)
+        if stop == self._next:
+            return None
+        numbers = pa.array(np.arange(self._next, stop, dtype=np.int64))
+        self._next = stop
+        return Batch.of_columns(pa.record_batch([numbers], names=["value"]), self._type)
+
+
+class DataGeneratorSource(Source):
+    """Records that a function makes from their index: 0, 1, 2 and so on.
+
+    The function must make the same record of an index every time; that is what lets a restored job
+    go on exactly. Without ``vectorised`` it takes one index and returns one record; with it, it
+    takes an int64 array and returns a ``pyarrow.RecordBatch`` of as many rows. ``count=None`` never
+    ends. Of p subtasks, subtask i makes the records i, i + p, i + 2p …
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        count: int | None = None,
+        rows_per_second: float | None = None,
+        *,
+        vectorised: bool = False,
+        type_info: TypeInformation | None = None,
+    ) -> None:
+        super().__init__(rows_per_second)
+        if count is not None and count < 0:
+            raise ConfigError(f"count is {count}; it cannot be negative, and None never ends")
+        self.function = function
+        self.count = count
+        self.vectorised = vectorised
+        self.type_info = type_info
+        self.bounded = count is not None
+
+    def discover(self, parallelism: int) -> list[dict[str, Any]]:
+        parts = parallelism if self.count is None else min(parallelism, self.count)
+        return [{"first": i, "stride": parts, "count": self.count} for i in range(parts)]
+
+    def open(self, split: dict[str, Any], position: Any) -> SplitReader:
+        return _GeneratorReader(self, split, split["first"] if position is None else position)
+
+
+class _GeneratorReader(SplitReader):
+    def __init__(self, source: DataGeneratorSource, split: dict[str, Any], index: int) -> None:
+        self._source = source
+        self._stride: int = split["stride"]
+        self._count: int | None = split["count"]
+        self._index = index
+
+    @property
+    def position(self) -> int:
+        return self._index
+
+    def read(self, rows_max: int) -> Batch | None:
+        stop = self._index + rows_max * self._stride
+        if self._count is not None:
+            stop = min(stop, self._count)
+        indices = range(self._index, stop, self._stride)
+        if not indices:
+            return None
+        batch = self._make(indices)
+        self._index = indices[-1] + self._stride
+        return batch
+
+    def _make(self, indices: range) -> Batch:
+        function, type_info = self._source.function, self._source.type_info
+        if not self._source.vectorised:
+            return Batch.of_rows(self._rows(function, indices), type_info)
+        array: npt.NDArray[np.int64] = np.arange(
+            indices.start, indices.stop, indices.step, dtype=np.int64
+        )
+        columns = function(array)
+        if not isinstance(columns, pa.RecordBatch) or columns.num_rows != len(indices):
+            made = columns.num_rows if isinstance(columns, pa.RecordBatch) else columns
+            raise ConfigError(
+                f"a vectorised generator must return a RecordBatch of as many rows as it was given "
+                f"indices: {len(indices)} were given, it returned {made!r}"
+            )
+        return Batch.of_columns(
+            columns if type_info is None else fit_columns(columns, type_info), type_info
+        )
+
+    def _rows(self, function: Callable[[Any], Any], indices: range) -> list[Any]:
+        kind = self._source.type_info
+        fit = own if kind is None else kind.normaliser()
+        rows: list[Any] = []
+        try:
+            for index in indices:
+                rows.append(fit(function(index)))
+        except SchemaError as error:
+            raise SchemaError(f"the generator's record {indices[len(rows)]}: {error}") from error
+        except WeirError:
+            raise
+        except Exception as error:
+            raise SubtaskError(
+                f"the generator function failed on the index {indices[len(rows)]}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return rows

@@ -1,0 +1,226 @@
+"""Parquet files as a source: a position is (row group, row), and files may not change meanwhile.
+
+A split is one row group, so that all subtasks share even a single file, or with
+``split_by="file"`` one file, whose rows then keep their order. Every split carries the size and the
+modification time of its file, which are compared whenever it is opened, the first time as well as
+after a restore: a position in another file would mean other records.
+
+Files of several partitions overlap in event time, and their names say nothing about it. Where the
+event time is a column, the statistics of the row groups do: see ``discover_in_event_time``.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from glob import glob, has_magic
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from weir.common.batch import Batch
+from weir.errors import ConfigError, SourceChangedError, UserError
+from weir.operators.sources.parquet_statistics import lowest_time_ms
+from weir.operators.sources.split_source import Source, SplitReader
+
+DECODE_ROWS = 65_536  # Decoded at a time; what is emitted are slices of it.
+
+
+class ParquetSource(Source):
+    """The rows of a Parquet file, of all ``*.parquet`` files below a directory, or of a glob.
+
+    Names that start with ``_`` or ``.`` below a directory are left out, as Spark does. The path
+    must mean the same files on every machine of the cluster.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        columns: Sequence[str] | None = None,
+        rows_per_second: float | None = None,
+        *,
+        split_by: Literal["row_group", "file"] = "row_group",
+    ) -> None:
+        super().__init__(rows_per_second)
+        if split_by not in ("row_group", "file"):
+            raise ConfigError(f"split_by is {split_by!r}; it must be 'row_group' or 'file'")
+        self.path = os.path.abspath(path)  # Executors have working directories of their own.
+        self.columns = None if columns is None else list(columns)
+        self.split_by = split_by
+
+    def discover(self, parallelism: int) -> list[dict[str, Any]]:
+        splits: list[dict[str, Any]] = []
+        first: tuple[str, pa.Schema] | None = None
+        for path in self._files():
+            stat = os.stat(path)
+            metadata, schema = self._read_footer(path)
+            if first is None:
+                first = path, schema
+            elif not schema.equals(first[1]):
+                raise UserError(
+                    f"{path} and {first[0]} have different columns, so they are not one stream:\n"
+                    f"{schema}\nagainst\n{first[1]}\nRead them as two sources, or name columns "
+                    "that they share"
+                )
+            groups = [i for i in range(metadata.num_row_groups) if metadata.row_group(i).num_rows]
+            parts = [groups] if self.split_by == "file" else [[group] for group in groups]
+            splits += [
+                {
+                    "path": path,
+                    "size": stat.st_size,
+                    "mtime_ns": stat.st_mtime_ns,
+                    "row_groups": part,
+                }
+                for part in parts
+                if part
+            ]
+        return splits
+
+    def discover_in_event_time(self, parallelism: int, column: str) -> list[dict[str, Any]]:
+        """All splits, each with its lowest time where the statistics of its row groups tell it.
+
+        Where they do for all splits, these are in the order of those times, else in that of names.
+        """
+        splits = [
+            split if lowest is None else {**split, "lowest": {"column": column, "ms": lowest}}
+            for split, lowest in _with_lowest_ms(self.discover(parallelism), column)
+        ]
+        if all("lowest" in split for split in splits):
+            splits.sort(key=lambda split: split["lowest"]["ms"])  # Stable: then by name.
+        return splits
+
+    def lowest_ms(self, split: dict[str, Any], column: str) -> int | None:
+        """The least time of the split's rows as found when the job began, if of this column."""
+        lowest = split.get("lowest", {})
+        return lowest["ms"] if lowest.get("column") == column else None
+
+    def open(self, split: dict[str, Any], position: Any) -> SplitReader:
+        # Looked at before, for a message that names the cause, and after, because only what is
+        # open now can no longer be replaced.
+        _check_unchanged(split)
+        file = pq.ParquetFile(split["path"])
+        try:
+            _check_unchanged(split)
+        except BaseException:
+            file.close()
+            raise
+        group, row = position or (split["row_groups"][0], 0)
+        return _ParquetReader(file, split["row_groups"], self.columns, group, row)
+
+    def _files(self) -> list[str]:
+        path = Path(self.path)
+        if path.is_file():
+            return [self.path]
+        if path.is_dir():
+            found = [
+                str(file)
+                for file in path.rglob("*.parquet")
+                if not any(part[0] in "_." for part in file.relative_to(path).parts)
+            ]
+        elif has_magic(self.path):
+            found = [file for file in glob(self.path, recursive=True) if os.path.isfile(file)]
+        else:
+            raise UserError(f"{self.path} does not exist; give a Parquet file, directory or glob")
+        if not found:
+            raise UserError(f"{self.path} has no Parquet files (names must end in .parquet)")
+        return sorted(found)
+
+    def _read_footer(self, path: str) -> tuple[pq.FileMetaData, pa.Schema]:
+        try:
+            with pq.ParquetFile(path) as file:
+                metadata, schema = file.metadata, file.schema_arrow
+        except pa.ArrowInvalid as error:
+            raise UserError(f"{path} is not a Parquet file, or a damaged one: {error}") from error
+        if self.columns is None:
+            return metadata, schema
+        if missing := [name for name in self.columns if name not in schema.names]:
+            raise UserError(
+                f"{path} has no column {', '.join(missing)}; it has {', '.join(schema.names)}"
+            )
+        return metadata, pa.schema([schema.field(name) for name in self.columns])
+
+
+class _ParquetReader(SplitReader):
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        groups: list[int],
+        columns: list[str] | None,
+        group: int,
+        row: int,
+    ) -> None:
+        self._file = file
+        self._columns = columns
+        self._groups = groups[groups.index(group) :]  # The one being read and those to come.
+        self._row = row
+        self._skip = row
+        self._decoded: Iterator[pa.RecordBatch] | None = None
+        self._chunk: pa.RecordBatch | None = None
+        self._taken = 0
+
+    @property
+    def position(self) -> list[int]:
+        return [self._groups[0], self._row]
+
+    def read(self, rows_max: int) -> Batch | None:
+        while self._chunk is None or self._taken == self._chunk.num_rows:
+            if not self._decode():
+                return None
+        columns = self._chunk.slice(self._taken, rows_max)
+        self._taken += columns.num_rows
+        self._row += columns.num_rows
+        return Batch.of_columns(columns)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _decode(self) -> bool:
+        """Have undecoded rows at hand, or say that there are none in any row group."""
+        if self._decoded is None:
+            self._decoded = self._file.iter_batches(
+                DECODE_ROWS, row_groups=[self._groups[0]], columns=self._columns, use_threads=False
+            )
+        chunk = next(self._decoded, None)
+        if chunk is None:
+            if len(self._groups) == 1:
+                return False
+            del self._groups[0]
+            self._row = 0
+            self._decoded = None
+            return True
+        if self._columns is not None and chunk.schema.names != self._columns:
+            chunk = chunk.select(self._columns)  # The file's order otherwise, not the asked one.
+        self._taken = min(self._skip, chunk.num_rows)
+        self._skip -= self._taken
+        self._chunk = chunk
+        return True
+
+
+def _with_lowest_ms(
+    splits: list[dict[str, Any]], column: str
+) -> Iterator[tuple[dict[str, Any], int | None]]:
+    """Every split with its lowest time."""
+    for path, parts in groupby(splits, key=itemgetter("path")):
+        with pq.ParquetFile(path) as file:
+            for split in parts:
+                lowest = [lowest_time_ms(file, group, column) for group in split["row_groups"]]
+                known = [at for at in lowest if at is not None]
+                yield split, min(known) if len(known) == len(lowest) else None
+
+
+def _check_unchanged(split: dict[str, Any]) -> None:
+    path = split["path"]
+    try:
+        stat = os.stat(path)
+    except FileNotFoundError as error:
+        raise SourceChangedError(
+            f"{path} is gone; the job reads it and cannot go on without it. Put the same file back"
+        ) from error
+    if (stat.st_size, stat.st_mtime_ns) != (split["size"], split["mtime_ns"]):
+        raise SourceChangedError(
+            f"{path} changed since the job first read it: {split['size']} bytes modified at "
+            f"{split['mtime_ns']} ns then, {stat.st_size} bytes at {stat.st_mtime_ns} ns now. Put "
+            "the same file back, times included, or start afresh"
+        )

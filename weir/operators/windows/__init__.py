@@ -1,0 +1,1 @@
+"""Windows: assigners, the operator per record, and the one on columns."""

@@ -1,0 +1,408 @@
+"""Aggregates over columns per key and window.
+
+Every open window has a table of its own, by key: few windows are open at a time, a fired window
+goes by dropping its table, and the key group of a row is the key's, whatever the window. A row of a
+table is *due* (a flag column) when it has something to emit: from its first record until it fires,
+and again after a late but allowed record. Firing goes through a window a slice of rows at a time
+and clears the flags, so a snapshot in between holds exactly what is still to be emitted.
+
+A window is known by its start and end, and fires and is forgotten by its own end: one restored into
+a program whose windows have another size goes on beside those. Windows wait in the order of their
+ends, so a watermark costs nothing for those that it does not end.
+
+Whether a record is late is decided here and nowhere else, per window, by this operator's watermark:
+a window whose last moment plus the allowed lateness has passed takes nothing more. The combiner
+before the exchange merges rows of one key and window of one slice, and holds nothing back, so
+merging never makes a row late. It is left out where late rows are wanted one by one in a side
+output.
+
+Source: Flink, WindowOperator (isWindowLate, cleanupTime) and EventTimeTrigger.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.common.batch import Batch
+from weir.errors import RestoreError, SchemaError
+from weir.operators.aggregates import (
+    EVERY_ROW,
+    AggregateSpec,
+    CombineOperator,
+    Part,
+    PartColumn,
+    PartReader,
+    PartTable,
+    part_batch,
+    parts_of,
+    raw_parts,
+)
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.event_time import WatermarkState
+from weir.operators.keys import ColumnKeySelector
+from weir.operators.output_tag import OutputTag
+from weir.operators.windows.window_assigners import Bounds, TumblingWindows, old_layout
+from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+# In the metadata of combined batches: how long their windows are. It travels with the records, as
+# the bounds of windows do in state.
+SIZE_MS = b"weir.window.size_ms"
+WINDOW_ROWS = 1_000  # A table costs as much as so many rows: about 0.2 ms to fire and forget.
+_DUE = "due"
+_ROWS = Part("count", EVERY_ROW)  # How many records came late is counted in records, not parts.
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCombineFactory:
+    """Makes the combiner of a window aggregate."""
+
+    selector: ColumnKeySelector
+    specs: tuple[AggregateSpec, ...]
+    windows: TumblingWindows
+
+    def __call__(self) -> Operator:
+        """A new operator."""
+        return WindowCombineOperator(self.selector, _window_parts(self.specs), self.windows)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAggregateFactory:
+    """Makes the final operator of a window aggregate; ``combined`` says what its input is."""
+
+    selector: ColumnKeySelector
+    specs: tuple[AggregateSpec, ...]
+    windows: TumblingWindows
+    lateness_ms: int = 0
+    late_tag: OutputTag | None = None
+    combined: bool = True
+
+    def __call__(self) -> Operator:
+        """A new operator."""
+        return WindowAggregateOperator(self)
+
+
+class WindowCombineOperator(CombineOperator):
+    """Each slice as one row of parts per key and window."""
+
+    def __init__(
+        self, selector: ColumnKeySelector, parts: tuple[Part, ...], windows: TumblingWindows
+    ) -> None:
+        super().__init__(selector, parts)
+        self._windows = windows
+        self._metadata = {SIZE_MS: str(windows.size_ms).encode()}
+
+    def combined(self, batch: Batch) -> pa.RecordBatch:
+        """The slice's parts, and the size of its windows."""
+        return super().combined(batch).replace_schema_metadata(self._metadata)
+
+    def group_columns(self, batch: Batch) -> tuple[list[pa.Array], list[str]]:
+        """The key columns and the start of the window."""
+        columns, names = super().group_columns(batch)
+        starts = self._windows.starts_of(event_times(batch, self.ctx.name))
+        return [*columns, pa.array(starts)], [*names, WINDOW_START]
+
+
+class WindowAggregateOperator(Operator):
+    """Keeps the parts of open windows and emits their aggregates when they end."""
+
+    def __init__(self, config: WindowAggregateFactory) -> None:
+        self._selector = config.selector
+        self._specs = config.specs
+        self._windows = config.windows
+        self._lateness_ms = config.lateness_ms
+        self._late_tag = config.late_tag
+        self._combined = config.combined
+        self._parts = _window_parts(config.specs)
+        self._reader = PartReader(self._parts)
+        self._watermark = MIN_WATERMARK_MS
+        self._open: dict[Bounds, PartTable] = {}
+        self._schema: pa.Schema | None = None  # Of the keys and parts; known with the first record.
+        self._empty: tuple[list[pa.DataType], list[PartColumn]] = [], []  # Key types and parts.
+        # Every open window is in one of these; the heaps hold end and start.
+        self._unfired: list[tuple[int, int]] = []
+        self._firing: _Firing | None = None
+        self._fired: list[tuple[int, int]] = []  # Kept for late records; nothing of them is due.
+        self._until_ms = MIN_WATERMARK_MS  # Time, event or processing, as far as windows end by it.
+        self._watermark_held = False  # To be passed on after the last firing.
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Find the windows that were open at the checkpoint.
+
+        Raises:
+            RestoreError: They lack what the aggregates need, or were stored without their ends.
+        """
+        super().open(ctx)
+        self._saved_watermark = WatermarkState(ctx)
+        self._watermark = self._saved_watermark.restored_ms
+        if self._windows.is_event_time:
+            self._until_ms = self._watermark
+        # Union: after rescaling any subtask may own keys of any window.
+        self._saved = ctx.state.list_state("windows", "union")
+        for item in self._saved.get():
+            if "windows" not in item:
+                raise old_layout(ctx.subtask.operator)
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(item["schema"])))
+            self._check_fits(schema)
+            self._know(schema)
+            for start, end in item["windows"]:
+                if (start, end) not in self._open:  # Subtasks have windows in common.
+                    self._add((start, end))
+                    heappush(self._unfired, (end, start))  # Perhaps fired: then nothing is due.
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        """Merge a slice into its windows."""
+        if not len(batch):
+            return
+        columns, starts, size_ms = self._read(batch)
+        keys = self._selector.columns_of(Batch.of_columns(columns))
+        if self._schema is None:
+            self._know(columns.schema)
+        parts = self._reader.read(columns)
+        one_window = bool((starts == starts[0]).all())
+        for start in [int(starts[0])] if one_window else np.unique(starts).tolist():
+            bounds = start, start + size_ms
+            rows = np.flatnonzero(starts == start)
+            if self._is_over(bounds):
+                self._late(batch, parts, rows)
+            elif one_window:
+                self._merge(bounds, keys, parts)
+            else:
+                taken = pa.array(rows)
+                self._merge(
+                    bounds,
+                    [key.take(taken) for key in keys],
+                    [PartColumn(p.part, p.values[rows], p.own_type) for p in parts],
+                )
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        """Note how far event time came; the windows that ended fire in ``advance``."""
+        self._watermark = max(self._watermark, timestamp_ms)
+        if self._windows.is_event_time:
+            self._until_ms = self._watermark
+        if self.has_pending:
+            self._watermark_held = True
+        else:
+            self.ctx.output.emit_watermark(self._watermark)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether windows are to fire, or to be forgotten."""
+        unfired, fired = self._unfired, self._fired
+        return (
+            self._firing is not None
+            or bool(unfired and unfired[0][0] - 1 <= self._until_ms)
+            or bool(fired and fired[0][0] - 1 + self._lateness_ms <= self._until_ms)
+        )
+
+    def advance(self, records_max: int) -> int:
+        """Emit some rows of the windows that ended; after the last one the watermark is passed on.
+
+        A window counts as ``WINDOW_ROWS`` besides its rows.
+        """
+        done = 0
+        while done < records_max and self.has_pending:
+            done += self._advance_window(records_max - done)
+        if not self.has_pending:
+            if self._watermark_held:
+                self._watermark_held = False
+                self.ctx.output.emit_watermark(self._watermark)
+            if not self._windows.is_event_time:
+                self._until_ms = MIN_WATERMARK_MS  # A clock that is put back opens windows anew.
+        return done
+
+    def next_timer_ms(self) -> int | None:
+        """When the first window of processing time ends."""
+        if self._windows.is_event_time or self.has_pending or not self._unfired:
+            return None
+        return self._unfired[0][0]
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """End the windows of processing time that are over."""
+        if not self._windows.is_event_time:
+            self._until_ms = now_ms - 1
+
+    def prepare_snapshot(self, checkpoint_id: Any) -> None:
+        """Write down which windows are open, and how far event time has come."""
+        self._saved_watermark.save(self._watermark)
+        if self._schema is None or not self._open:
+            self._saved.update([])
+            return
+        schema = base64.b64encode(self._schema.serialize().to_pybytes()).decode("ascii")
+        self._saved.update([{"schema": schema, "windows": sorted(self._open)}])
+
+    def finish(self) -> None:
+        """Processing time ends with the input: what is open fires in ``advance``."""
+        if not self._windows.is_event_time:
+            self._until_ms = MAX_WATERMARK_MS
+
+    def _check_fits(self, stored: pa.Schema) -> None:
+        """Refuse open windows that lack what the aggregates are made of now.
+
+        What they have seen already is gone, so a new aggregate would be that of a part of them.
+        """
+        parts = self._reader.missing(stored)
+        keys = [name for name in self._selector.column_names if name not in stored.names]
+        if parts or keys:
+            raise RestoreError(
+                f"operator {self.ctx.subtask.operator!r}: the windows that were open have no "
+                f"{', '.join([*keys, *parts])}, so they cannot go on with these keys and "
+                "aggregates. Restore with those of the checkpoint, or from a savepoint of a job "
+                "that was stopped with drain, which leaves no window open"
+            )
+
+    def _know(self, schema: pa.Schema) -> None:
+        """Note what tables are made of."""
+        self._schema = schema
+        keys = [schema.field(name).type for name in self._selector.column_names]
+        self._empty = keys, self._reader.read(pa.RecordBatch.from_pylist([], schema=schema))
+
+    def _read(self, batch: Batch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], int]:
+        """The slice as parts, the start of every row's window, and the size of the windows."""
+        if self._combined:
+            columns = batch.columns
+            starts = columns.column(WINDOW_START).to_numpy()
+            return columns, starts, int(columns.schema.metadata[SIZE_MS])
+        if self._windows.is_event_time:
+            starts = self._windows.starts_of(event_times(batch, self.ctx.name))
+        else:
+            start = self._windows.start_of(self.ctx.clock.now_ms())
+            starts = np.full(len(batch), start, np.int64)
+        parts = raw_parts(self.columns_of(batch), self._parts, self.ctx.name)
+        keys = self._selector.columns_of(batch)
+        columns = part_batch(keys, self._selector.column_names, parts)
+        return columns, starts, self._windows.size_ms
+
+    def _has_ended(self, bounds: Bounds) -> bool:
+        """Whether the window's last moment has passed in event time."""
+        return self._windows.is_event_time and bounds[1] - 1 <= self._watermark
+
+    def _is_over(self, bounds: Bounds) -> bool:
+        """Whether the window takes nothing more."""
+        last = bounds[1] - 1
+        return self._windows.is_event_time and last + self._lateness_ms <= self._watermark
+
+    def _late(self, batch: Batch, parts: Sequence[PartColumn], rows: npt.NDArray[np.int64]) -> None:
+        counts = next(p.values for p in parts if p.part == _ROWS)
+        self.ctx.late_records += int(counts[rows].sum())
+        if self._late_tag is not None:
+            self.ctx.output.emit_side(self._late_tag.tag_id, batch.take(rows))
+
+    def _merge(self, bounds: Bounds, keys: Sequence[pa.Array], parts: Sequence[PartColumn]) -> None:
+        has_ended = self._has_ended(bounds)
+        window = self._open.get(bounds)
+        if window is None:
+            window = self._add(bounds)
+            # What comes late to a window is emitted below, so nothing of it is left to fire.
+            heappush(self._fired if has_ended else self._unfired, (bounds[1], bounds[0]))
+        slots, _ = window.merge(keys, parts)
+        window.table.column(_DUE).scatter(slots, np.uint8(1))
+        if has_ended:
+            self._emit(bounds, window, slots)  # Late but allowed: the window fires again.
+
+    def _add(self, bounds: Bounds) -> PartTable:
+        """The table of a window, which may hold what was restored of it."""
+        keys, parts = self._empty
+        window = PartTable(self.ctx, _table_name(bounds), keys, parts, {_DUE: np.uint8})
+        self._open[bounds] = window
+        return window
+
+    def _advance_window(self, rows_max: int) -> int:
+        """Fire some rows of the window that ended first, or forget a window; how much that was."""
+        if self._firing is None:
+            fired = self._fired
+            if fired and fired[0][0] - 1 + self._lateness_ms <= self._until_ms:
+                end, start = heappop(fired)
+                self._drop((start, end))
+                return WINDOW_ROWS
+            end, start = heappop(self._unfired)
+            self._firing = _Firing((start, end))
+        firing = self._firing
+        bounds = firing.bounds
+        window = self._open[bounds]
+        last_row = min(firing.next_row + rows_max, window.table.rows)
+        slots = np.arange(firing.next_row, last_row)
+        due = window.table.column(_DUE).gather(slots) != 0
+        self._emit(bounds, window, slots[due])
+        firing.next_row = last_row
+        if last_row < window.table.rows:
+            return len(slots)
+        self._firing = None
+        if not self._windows.is_event_time or self._is_over(bounds):
+            self._drop(bounds)
+        else:
+            heappush(self._fired, (bounds[1], bounds[0]))
+        return len(slots) + WINDOW_ROWS
+
+    def _drop(self, bounds: Bounds) -> None:
+        del self._open[bounds]
+        self.ctx.state.drop_table(_table_name(bounds))
+
+    def _emit(self, bounds: Bounds, window: PartTable, slots: npt.NDArray[np.int64]) -> None:
+        if not len(slots):
+            return
+        window.table.column(_DUE).scatter(slots, np.uint8(0))
+        assert self._schema is not None
+        names = self._selector.column_names
+        found = window.table.keys_of(slots)
+        keys = (
+            [found]
+            if len(names) == 1
+            else [
+                pa.array(values, self._schema.field(name).type)
+                for name, values in zip(names, zip(*found, strict=True), strict=True)
+            ]
+        )
+        start, end = bounds
+        columns = [
+            *keys,
+            pa.array(np.full(len(slots), start, np.int64)),
+            pa.array(np.full(len(slots), end, np.int64)),
+            *window.results(slots, self._specs),
+        ]
+        shown = [*names, WINDOW_START, WINDOW_END, *(spec.name for spec in self._specs)]
+        self.ctx.output.emit(
+            Batch.of_columns(
+                pa.RecordBatch.from_arrays(columns, names=shown),
+                timestamps=np.full(len(slots), end - 1, np.int64),
+            )
+        )
+
+
+@dataclass(slots=True)
+class _Firing:
+    """How far the firing of a window has come. What fired is not due any more, so a restored
+    operator may begin at the first row again."""
+
+    bounds: Bounds
+    next_row: int = 0
+
+
+def event_times(batch: Batch, name: str) -> npt.NDArray[np.int64]:
+    """The event times of a batch.
+
+    Raises:
+        SchemaError: The records have none.
+    """
+    if batch.timestamps is None:
+        raise SchemaError(
+            f"{name!r} groups records by event time, but they have none; call "
+            "assign_timestamps_and_watermarks before key_by, with a timestamp assigner or column"
+        )
+    return batch.timestamps
+
+
+def _window_parts(specs: Sequence[AggregateSpec]) -> tuple[Part, ...]:
+    parts = parts_of(specs)
+    return parts if _ROWS in parts else (*parts, _ROWS)
+
+
+def _table_name(bounds: Bounds) -> str:
+    return f"window-{bounds[0]}-{bounds[1]}"

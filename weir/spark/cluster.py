@@ -1,0 +1,409 @@
+"""The driver side: the stage of slots, the sockets to slots and workers, and the job master's loop.
+
+One thread, the one that called ``execute``, runs the job master's loop over a selector. A second
+runs the Spark job whose tasks are the slots; a small pool does storage I/O. Both hand their outcome
+to the loop and touch nothing else.
+"""
+
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from secrets import token_bytes
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
+
+from weir.channels.control_connection import ControlConnection
+from weir.common.clock import Clock
+from weir.config import JobConfig
+from weir.errors import ChannelError, ProtocolError, SlotError
+from weir.graph.logical import JobGraph
+from weir.ids import AttemptNumber, JobId, SubtaskId
+from weir.jobmaster.coordination import ControlPlane
+from weir.jobmaster.job_master import JobMaster
+from weir.protocol.deployment import (
+    Address,
+    SlotCommand,
+    SlotFailed,
+    SlotHeartbeat,
+    SlotRegistered,
+    Versions,
+    WorkerCommand,
+    WorkerExited,
+    WorkerReady,
+)
+from weir.protocol.events import JobEvent
+from weir.protocol.messages import SubtaskCommand
+from weir.spark.slot import slot_task
+from weir.storage.catalog import RestoreRequest
+from weir.storage.store import CheckpointStore
+
+logger = logging.getLogger(__name__)
+
+IO_THREADS = 4
+IO_THREAD_NAME = "weir-io"
+BACKLOG = 128
+RELEASE_TIMEOUT_S = 15.0
+LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
+
+
+Call = Callable[[Callable[[], None]], None]
+
+
+class Manager(ControlPlane, Protocol):
+    """The control plane that started this driver, as far as running the job goes."""
+
+    def attached(self, job: JobMaster, call: Call) -> None:
+        """The job is about to run; ``call`` has the loop do something, from any thread."""
+
+    def over(self, job: JobMaster) -> None:
+        """The job reached its end, or this driver left it; its slots are being given back."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """Who is at the other end of a control connection, once they said it."""
+
+    connection: ControlConnection
+    slot_index: int | None = None
+    spark_attempt: int = 0  # Slots only.
+
+
+class SparkCluster:
+    """The job master's world: Spark tasks as slots, reached through control connections."""
+
+    def __init__(self, spark: SparkContext, host: str, slot_count: int) -> None:
+        self._spark = spark
+        self._slot_count = slot_count
+        self._secret = token_bytes(32)
+        self._listener = socket.create_server((host, 0), backlog=BACKLOG)
+        self._listener.setblocking(False)
+        port = self._listener.getsockname()[1]
+        self._address = Address(host, port)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._peers: dict[int, _Peer] = {}  # By file descriptor.
+        self._slots: dict[int, _Peer] = {}
+        self._workers: dict[int, _Peer] = {}
+        self._results: deque[Callable[[], None]] = deque()
+        self._pool = ThreadPoolExecutor(IO_THREADS, thread_name_prefix=IO_THREAD_NAME)
+        self._stage: threading.Thread | None = None
+        self._stage_error: Exception | None = None
+        self._stage_done = False
+        self._canceled = False
+        self._job: JobMaster | None = None
+
+    # What the job master asks for.
+
+    def to_slot(self, slot_index: int, command: SlotCommand) -> None:
+        """Send a command to a registered slot."""
+        self._send(self._slots.get(slot_index), command)
+
+    def to_worker(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
+        """Send a command to the slot's worker of the current attempt."""
+        peer = self._workers.get(slot_index)
+        if peer is not None and peer.connection.attempt == command.attempt:
+            self._send(peer, command)
+
+    def replace_slot(self, slot_index: int) -> None:
+        """Have Spark kill the task of a slot that hangs; it starts the task anew."""
+        peer = self._slots.pop(slot_index, None)
+        if peer is not None:
+            task_id = peer.spark_attempt
+            self._drop(peer)
+            self._pool.submit(self._kill_task, task_id)
+
+    def _kill_task(self, task_id: int) -> None:
+        scheduler = self._spark._jsc.sc()
+        scheduler.killTaskAttempt(task_id, True, "Weir: the slot is silent")
+
+    def core_count(self) -> int:
+        """Cores that Spark has now."""
+        return int(self._spark.defaultParallelism)
+
+    def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run ``work`` in the pool and ``done`` on the loop."""
+
+        def run() -> None:
+            outcome: Any
+            try:
+                outcome = work()
+            except Exception as error:
+                outcome = error
+            self._post(lambda: done(outcome))
+
+        self._pool.submit(run)
+
+    def _send(self, peer: _Peer | None, message: Any) -> None:
+        if peer is None or peer.connection.ended:
+            return
+        try:
+            peer.connection.send(message)
+        except ChannelError as error:
+            logger.warning("a peer is dropped: %s", error)
+            self._lost(peer)
+            return
+        peer.connection.pump_out()
+        self._watch(peer)
+
+    # The loop.
+
+    def run(
+        self,
+        job: JobMaster,
+        clock: Clock,
+        is_enough: Callable[[], bool],
+        manager: Manager | None = None,
+    ) -> None:
+        """Run the job to its end, or until there is enough output; then end the slots."""
+        self._job = job
+        if manager is not None:
+            manager.attached(job, self._post)
+        self._stage = threading.Thread(target=self._run_stage, name="weir-slots", daemon=True)
+        self._stage.start()
+        job.start()
+        while not job.is_over:
+            try:
+                self._round(job, clock)
+                if is_enough():
+                    job.cancel()
+            except KeyboardInterrupt:
+                job.cancel()
+        if manager is not None:
+            manager.over(job)
+        self._release(clock)
+
+    def cancel(self) -> None:
+        """Cancel the job; callable from a signal handler or another thread."""
+        self._canceled = True
+        self._wake()
+
+    def _round(self, job: JobMaster, clock: Clock) -> None:
+        due = job.next_due_ms()
+        timeout = None if due is None else max(0.0, (due - clock.now_ms()) / 1000)
+        self._turn(timeout)
+        if self._canceled:
+            self._canceled = False
+            job.cancel()
+        if self._stage_done and not job.is_over:
+            job.slots_ended(str(self._stage_error or "the Spark job of the slots ended"))
+        due = job.next_due_ms()
+        if due is not None and clock.now_ms() >= due:
+            job.tick()
+
+    def _turn(self, timeout: float | None) -> None:
+        for key, mask in self._selector.select(timeout):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj is self._wake_in:
+                with suppress(BlockingIOError):
+                    self._wake_in.recv(4096)
+            else:
+                peer = self._peers.get(key.fd)
+                if peer is not None:
+                    self._serve(peer, mask)
+        while self._results:
+            self._results.popleft()()
+
+    def _release(self, clock: Clock) -> None:
+        """Let commands go out and wait until the slots have ended."""
+        deadline = clock.monotonic_ns() + int(RELEASE_TIMEOUT_S * 1e9)
+        cancel_at = None  # Tasks that wait for a core are not to start any more.
+        while not self._stage_done and (now := clock.monotonic_ns()) < deadline:
+            if not self._slots and cancel_at is None:
+                cancel_at = now + int(LAST_SLOT_S * 1e9)
+            if cancel_at is not None and now >= cancel_at:
+                break
+            self._turn(0.1)
+        if self._stage_done:
+            return
+        self._spark.cancelJobGroup(self._group)
+        deadline = clock.monotonic_ns() + int(RELEASE_TIMEOUT_S * 1e9)
+        while not self._stage_done and clock.monotonic_ns() < deadline:
+            self._turn(0.1)
+
+    def close(self) -> None:
+        """Close every socket and end the pool."""
+        for peer in list(self._peers.values()):
+            self._drop(peer)
+        self._pool.shutdown(wait=True)
+        self._selector.close()
+        for sock in (self._listener, self._wake_in, self._wake_out):
+            sock.close()
+
+    def _post(self, action: Callable[[], None]) -> None:
+        self._results.append(action)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError, OSError):  # Full: awake anyway. Closed: nobody to wake.
+            self._wake_out.send(b"\0")
+
+    # Slots as a Spark job.
+
+    @property
+    def _group(self) -> str:
+        return f"weir-{self._address.port}"
+
+    def _run_stage(self) -> None:
+        count = self._slot_count
+        task: Any = slot_task(self._address.host, self._address.port, self._secret)
+        try:
+            self._spark.setJobGroup(self._group, "Weir slots", interruptOnCancel=True)
+            self._spark.parallelize(range(count), count).mapPartitionsWithIndex(task).count()
+        except (OSError, Py4JNetworkError) as error:
+            self._stage_error = SlotError(
+                f"Spark's JVM is gone ({error}); whatever ended it, such as a lack of memory, may "
+                "have left word in its output or the system's log"
+            )
+        except Exception as error:
+            self._stage_error = error
+
+        def ended() -> None:
+            self._stage_done = True
+
+        self._post(ended)
+
+    # Peers.
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        connection = ControlConnection.accept(sock, self._secret_of)
+        self._peers[connection.fileno()] = _Peer(connection)
+        self._selector.register(connection.fileno(), selectors.EVENT_READ)
+
+    def _secret_of(self, attempt: AttemptNumber | None) -> bytes | None:
+        assert self._job is not None
+        return self._secret if attempt is None else self._job.secret_of(attempt)
+
+    def _serve(self, peer: _Peer, mask: int) -> None:
+        connection = peer.connection
+        if mask & selectors.EVENT_WRITE:
+            connection.pump_out()
+        if mask & selectors.EVENT_READ:
+            try:
+                for message in connection.pump_in():
+                    self._receive(peer, message)
+            except (ChannelError, ProtocolError) as error:
+                logger.warning("a control connection is closed: %s", error)
+                connection.ended = True
+            connection.pump_out()
+        if connection.ended:
+            self._lost(peer)
+        else:
+            self._watch(peer)
+
+    def _watch(self, peer: _Peer) -> None:
+        fd = peer.connection.fileno()
+        if self._peers.get(fd) is peer:
+            write = selectors.EVENT_WRITE if peer.connection.wants_write else 0
+            self._selector.modify(fd, selectors.EVENT_READ | write)
+
+    def _receive(self, peer: _Peer, message: Any) -> None:
+        assert self._job is not None
+        if peer.connection.attempt is not None:
+            if isinstance(message, WorkerReady):
+                peer.slot_index = message.slot_index
+                known = self._workers.get(message.slot_index)
+                if known is None or (known.connection.attempt or 0) < message.attempt:
+                    self._workers[message.slot_index] = peer  # Else an older one came late.
+            if peer.slot_index is None:
+                raise ProtocolError(f"a worker process sent {message} before it was ready")
+            self._job.on_worker(peer.slot_index, message)
+            return
+        match message:
+            case SlotRegistered(slot_index, spark_attempt):
+                older = self._slots.get(slot_index)
+                if older is not None and older.spark_attempt >= spark_attempt:
+                    self._drop(peer)
+                    return
+                peer.slot_index, peer.spark_attempt = slot_index, spark_attempt
+                self._slots[slot_index] = peer
+                self._job.on_slot(message)
+                if older is not None:
+                    self._drop(older)
+            case WorkerExited() | SlotHeartbeat() | SlotFailed():
+                if self._slots.get(message.slot_index) is peer:
+                    self._job.on_slot(message)
+            case _:
+                raise ProtocolError(f"a slot sent {message}")
+
+    def _lost(self, peer: _Peer) -> None:
+        assert self._job is not None
+        known = self._peers.get(peer.connection.fileno()) is peer
+        self._drop(peer)
+        if not known or peer.slot_index is None:
+            return
+        attempt = peer.connection.attempt
+        if attempt is not None:
+            if self._workers.get(peer.slot_index) is peer:
+                del self._workers[peer.slot_index]
+                self._job.on_worker_lost(peer.slot_index, attempt)
+        elif self._slots.get(peer.slot_index) is peer:
+            del self._slots[peer.slot_index]
+            self._job.on_slot_lost(peer.slot_index, peer.spark_attempt)
+
+    def _drop(self, peer: _Peer) -> None:
+        fd = peer.connection.fileno()
+        if self._peers.get(fd) is peer:
+            del self._peers[fd]
+            self._selector.unregister(fd)
+        peer.connection.close()
+
+
+def run_job(
+    spark: SparkContext,
+    graph: JobGraph,
+    config: JobConfig,
+    job_id: JobId,
+    *,
+    program: bytes,
+    store: CheckpointStore,
+    versions: Versions,
+    clock: Clock,
+    emit: Callable[[JobEvent], None],
+    collect: Callable[[SubtaskId, bytes], None],
+    is_enough: Callable[[], bool],
+    restore_from: RestoreRequest | None,
+    slot_count: int,
+    host: str,
+    manager: Manager | None = None,
+) -> JobMaster:
+    """Run a job on a Spark cluster to its end, or until this driver has to leave it.
+
+    Returns:
+        The job master, for its status and cause, and why it was left.
+    """
+    cluster = SparkCluster(spark, host, slot_count)
+    try:
+        job = JobMaster(
+            graph,
+            config,
+            job_id,
+            program=program,
+            store=store,
+            versions=versions,
+            cluster=cluster,
+            clock=clock,
+            emit=emit,
+            collect=collect,
+            restore_from=restore_from,
+            control=manager,
+        )
+        cluster.run(job, clock, is_enough, manager)
+        return job
+    finally:
+        cluster.close()

@@ -1,0 +1,162 @@
+"""Measures alignments: when each barrier arrived, how long each channel stood blocked.
+
+The barrier handler decides and knows no time; this clock is told of the same events and turns them
+into the figures of an acknowledgement. Barriers of several checkpoints may come in turn, and late
+ones of a checkpoint that was given up, so each checkpoint is measured on its own.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weir.common.clock import Clock
+from weir.ids import AttemptNumber, ChannelId, CheckpointId, SubtaskId
+from weir.protocol.alignment import PENDING_MAX
+from weir.protocol.elements import CheckpointBarrier
+from weir.protocol.messages import (
+    AlignmentProgress,
+    GateAlignment,
+    GateProgress,
+    SnapshotMetrics,
+)
+
+if TYPE_CHECKING:
+    from weir.worker.gates import InputChannel
+
+
+@dataclass(slots=True)
+class _Alignment:
+    """One checkpoint's barriers, from the first on."""
+
+    first_ns: int
+    first_wall_ms: int
+    bytes_at_first: dict[ChannelId, int]
+    arrived_ns: dict[ChannelId, int] = field(default_factory=dict)
+    blocked_ns: dict[ChannelId, int] = field(default_factory=dict)
+
+
+class AlignmentClock:
+    """Times of the alignments in progress at one subtask."""
+
+    def __init__(self, gates: "Sequence[Sequence[InputChannel]]", clock: Clock) -> None:
+        self._gates = gates
+        self._clock = clock
+        self._alignments: dict[CheckpointId, _Alignment] = {}
+        self._current: _Alignment | None = None  # Of the barrier that came last.
+        self._blocked: dict[ChannelId, tuple[_Alignment, int]] = {}  # By whom, since when.
+
+    def on_trigger(self, barrier: CheckpointBarrier) -> None:
+        """The subtask has no channels to wait for: the trigger is its barrier."""
+        self._alignment(barrier)
+
+    def on_barrier(self, channel: "InputChannel", barrier: CheckpointBarrier) -> None:
+        """A barrier arrived."""
+        self._current = self._alignment(barrier)
+        self._current.arrived_ns.setdefault(channel.id, self._clock.monotonic_ns())
+
+    def blocked(self, channel: ChannelId) -> None:
+        """The channel is blocked from now on, by the barrier that came last."""
+        assert self._current is not None
+        self._blocked[channel] = self._current, self._clock.monotonic_ns()
+
+    def unblocked(self, channels: Iterable[ChannelId]) -> None:
+        """The channels flow again."""
+        now = self._clock.monotonic_ns()
+        for channel in channels:
+            alignment, since = self._blocked.pop(channel)
+            alignment.blocked_ns[channel] = now - since
+
+    def finish(
+        self,
+        barrier: CheckpointBarrier,
+        *,
+        unaligned: bool,
+        records: int,
+        watermark_ms: int | None = None,
+    ) -> SnapshotMetrics:
+        """The figures of the alignment that ends now, with this barrier's snapshot."""
+        now = self._clock.monotonic_ns()
+        alignment = self._alignment(barrier)
+        self._alignments = {
+            checkpoint_id: newer
+            for checkpoint_id, newer in self._alignments.items()
+            if checkpoint_id > barrier.checkpoint_id
+        }
+        gates = tuple(self._gate(alignment, index, now) for index in range(len(self._gates)))
+        alone = sum(map(len, self._gates)) < 2
+        return SnapshotMetrics(
+            start_delay_ms=max(0.0, float(alignment.first_wall_ms - barrier.triggered_at_ms)),
+            alignment_ms=0.0 if alone else (now - alignment.first_ns) / 1e6,
+            bytes_processed_during_alignment=sum(sum(gate.bytes_during) for gate in gates),
+            unaligned=unaligned,
+            records=records,
+            watermark_ms=watermark_ms,
+            gates=gates,
+        )
+
+    def first_ns(self, checkpoint_id: CheckpointId) -> int | None:
+        """When the first barrier came; None where none has, or too many others have since."""
+        alignment = self._alignments.get(checkpoint_id)
+        return None if alignment is None else alignment.first_ns
+
+    def progress(
+        self, checkpoint_id: CheckpointId, attempt: AttemptNumber, chain: SubtaskId
+    ) -> AlignmentProgress | None:
+        """How far an alignment is that has not ended; None where nothing is known of it."""
+        alignment = self._alignments.get(checkpoint_id)
+        if alignment is None:
+            return None
+        now = self._clock.monotonic_ns()
+        return AlignmentProgress(
+            attempt=attempt,
+            checkpoint_id=checkpoint_id,
+            chain=chain,
+            since_ms=alignment.first_wall_ms,
+            waited_ms=(now - alignment.first_ns) / 1e6,
+            gates=tuple(self._so_far(alignment, index, now) for index in range(len(self._gates))),
+        )
+
+    def _so_far(self, alignment: _Alignment, index: int, now_ns: int) -> GateProgress:
+        gate = self._gate(alignment, index, now_ns)
+        return GateProgress(
+            gate_index=gate.gate_index,
+            upstream=gate.upstream,
+            arrived_ms=gate.arrived_ms,
+            blocked_ms=gate.blocked_ms,
+            bytes_during=gate.bytes_during,
+            ended=tuple(channel.ended for channel in self._gates[index]),
+        )
+
+    def _alignment(self, barrier: CheckpointBarrier) -> _Alignment:
+        """The checkpoint's alignment; this is its first barrier if there is none yet."""
+        known = self._alignments.get(barrier.checkpoint_id)
+        if known is not None:
+            return known
+        if len(self._alignments) == PENDING_MAX:  # Given up one and all.
+            del self._alignments[min(self._alignments)]
+        begun = self._alignments[barrier.checkpoint_id] = _Alignment(
+            self._clock.monotonic_ns(),
+            self._clock.now_ms(),
+            {channel.id: channel.bytes_in for gate in self._gates for channel in gate},
+        )
+        return begun
+
+    def _gate(self, alignment: _Alignment, index: int, now_ns: int) -> GateAlignment:
+        channels = self._gates[index]
+        return GateAlignment(
+            gate_index=index,
+            upstream=tuple(c.upstream for c in channels),
+            arrived_ms=tuple(
+                None
+                if (arrived_ns := alignment.arrived_ns.get(c.id)) is None
+                else (arrived_ns - alignment.first_ns) / 1e6
+                for c in channels
+            ),
+            blocked_ms=tuple(self._blocked_ns(alignment, c.id, now_ns) / 1e6 for c in channels),
+            bytes_during=tuple(c.bytes_in - alignment.bytes_at_first[c.id] for c in channels),
+        )
+
+    def _blocked_ns(self, alignment: _Alignment, channel: ChannelId, now_ns: int) -> int:
+        blocking, since_ns = self._blocked.get(channel, (None, 0))
+        ongoing_ns = now_ns - since_ns if blocking is alignment else 0
+        return alignment.blocked_ns.get(channel, 0) + ongoing_ns

@@ -1,0 +1,212 @@
+"""Builds the subtasks of a slot from the execution graph, and restores their state.
+
+Operators of a chain are opened from the tail to the head, so that one that emits while it opens
+finds everything behind it ready.
+"""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weir.common.clock import Clock
+from weir.config import CheckpointingMode, JobConfig
+from weir.fault_points import reach
+from weir.graph.key_groups import key_group_range
+from weir.graph.logical import Edge
+from weir.graph.physical import Chain, ExecutionGraph
+from weir.ids import CheckpointId, OperatorId, SubtaskId
+from weir.operators.base import Operator, OperatorContext
+from weir.protocol.deployment import Delivered, Deploy, OperatorRestore
+from weir.protocol.unaligned import make_handler
+from weir.state.store import OperatorStateStore
+from weir.storage.manifest import read_handle
+from weir.storage.store import CheckpointStore, store_for
+from weir.storage.writer import writer_factory
+from weir.worker.chain_output import ChainOutput, Targets
+from weir.worker.gates import InputGates, OutputGate
+from weir.worker.partitioners import make_partitioner
+from weir.worker.ports import Inbox, Reporter, SnapshotThread, Transport
+from weir.worker.snapshotter import Snapshotter
+from weir.worker.subtask import ChainedOperator, Subtask
+
+
+def build_subtasks(
+    plan: ExecutionGraph,
+    config: JobConfig,
+    deploy: Deploy,
+    slot_index: int,
+    *,
+    inbox: Inbox,
+    transport: Transport,
+    reporter: Reporter,
+    snapshot_thread: SnapshotThread,
+    clock: Clock,
+    open_store: Callable[[str | None], CheckpointStore] = store_for,
+    entering: Callable[[SubtaskId], None] = lambda chain: None,
+) -> list[Subtask]:
+    """Every chain's subtask of this slot, restored, opened and running.
+
+    Args:
+        entering: Is told of each before its operators are made and opened.
+
+    Raises:
+        CorruptStateError: A state file is not what was written.
+        WeirError: An operator cannot be opened with what it is given.
+    """
+    restored = open_store(deploy.restored_storage)
+    snapshotter = Snapshotter(
+        deploy.attempt,
+        writer_factory(
+            open_store(deploy.storage),
+            deploy.job_id,
+            deploy.attempt,
+            config.checkpoints,
+            durable=bool(deploy.storage),
+            open_store=open_store,
+        ),
+        snapshot_thread,
+        inbox=inbox,
+        reporter=reporter,
+        clock=clock,
+    )
+    restores = {restore.subtask: restore for restore in deploy.restores}
+    subtasks = []
+    for chain in plan.chains:
+        if slot_index >= chain.parallelism:
+            continue
+        entering(SubtaskId(chain.head, slot_index))
+        started = clock.monotonic_ns()
+        subtask, restored_bytes = _build(
+            chain, plan, config, deploy, slot_index, restores, restored, snapshotter,
+            transport=transport, reporter=reporter, clock=clock,
+        )  # fmt: skip
+        elapsed_ms = (clock.monotonic_ns() - started) / 1e6
+        subtask.start({"restored_bytes": restored_bytes, "restore_ms": elapsed_ms})
+        subtasks.append(subtask)
+    return subtasks
+
+
+def _build(
+    chain: Chain,
+    plan: ExecutionGraph,
+    config: JobConfig,
+    deploy: Deploy,
+    slot_index: int,
+    restores: dict[SubtaskId, OperatorRestore],
+    restored: CheckpointStore,
+    snapshotter: Snapshotter,
+    *,
+    transport: Transport,
+    reporter: Reporter,
+    clock: Clock,
+) -> tuple[Subtask, int]:
+    head = SubtaskId(chain.head, slot_index)
+    max_parallelism = dict(deploy.max_parallelism)
+    gates: dict[int, OutputGate] = {}
+    outputs: list[OutputGate] = []
+    for edge, channels in zip(chain.out_edges, plan.outputs[head], strict=True):
+        groups = max_parallelism[edge.target]
+        partitioner = make_partitioner(edge, len(channels), groups, seed=slot_index)
+        gates[id(edge)] = OutputGate(channels, partitioner, transport, config.channels)
+        outputs.append(gates[id(edge)])
+    operators: dict[OperatorId, Operator] = {
+        uid: plan.operator(uid).factory() for uid in chain.operators
+    }
+    chained: list[ChainedOperator] = []
+    restored_bytes = 0
+    head_output: ChainOutput | None = None
+    for uid in reversed(chain.operators):
+        node, subtask = plan.operator(uid), SubtaskId(uid, slot_index)
+        groups = max_parallelism[uid]
+        key_groups = key_group_range(groups, node.parallelism, slot_index)
+        restore = restores.get(subtask)
+        reach("restore.before", subtask=str(subtask), attempt=deploy.attempt)
+        state = OperatorStateStore(
+            key_groups,
+            groups,
+            keyed=node.keyed,
+            operator=uid,
+            allow_pickled_state=config.allow_pickled_state,
+            allow_non_restored_state=config.allow_non_restored_state,
+            restored=restore.handles if restore else (),
+            read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
+        )
+        restored_bytes += state.restored_bytes
+        head_output = _output(chain, uid, operators, gates, reuse=config.object_reuse)
+        context = OperatorContext(
+            job_id=deploy.job_id,
+            attempt=deploy.attempt,
+            subtask=subtask,
+            name=node.name,
+            parallelism=node.parallelism,
+            max_parallelism=groups,
+            key_groups=key_groups,
+            output=head_output,
+            state=state,
+            clock=clock,
+            parameters=dict(config.parameters),
+            checkpointing=config.checkpoints.interval_ms is not None,
+            deliver=_delivery(deploy, subtask, reporter),
+            lineage=deploy.lineage,
+            rewinds_output=deploy.rewinds_output,
+            object_reuse=config.object_reuse,
+            location=node.location,
+            adopts=deploy.adopts,
+        )
+        operators[uid].open(context)
+        chained.append(ChainedOperator(subtask, operators[uid], state))
+    assert head_output is not None
+    inputs = InputGates(plan.inputs[head], transport, config.channels)
+    mode: CheckpointingMode = config.checkpoints.mode
+    return (
+        Subtask(
+            head,
+            deploy.attempt,
+            chained[::-1],
+            inputs,
+            [edge.input_index for edge in chain.in_edges],
+            outputs,
+            head_output,
+            make_handler(tuple(inputs.channels), mode, config.checkpoints.alignment_timeout_ms)
+            if chain.in_edges
+            else None,
+            config=config,
+            clock=clock,
+            reporter=reporter,
+            snapshotter=snapshotter,
+        ),
+        restored_bytes,
+    )
+
+
+def _output(
+    chain: Chain,
+    uid: OperatorId,
+    operators: dict[OperatorId, Operator],
+    gates: dict[int, OutputGate],
+    *,
+    reuse: bool,
+) -> ChainOutput:
+    def targets(tag: str | None) -> Targets:
+        def leads(edge: Edge) -> bool:
+            return edge.source == uid and edge.side_tag == tag
+
+        return Targets(
+            [(operators[e.target], e.input_index) for e in chain.inner_edges if leads(e)],
+            [gates[id(e)] for e in chain.out_edges if leads(e)],
+            reuse=reuse,
+        )
+
+    edges: Sequence[Edge] = (*chain.inner_edges, *chain.out_edges)
+    tags = {e.side_tag for e in edges if e.source == uid and e.side_tag is not None}
+    return ChainOutput(targets(None), {tag: targets(tag) for tag in sorted(tags)})
+
+
+def _delivery(
+    deploy: Deploy, subtask: SubtaskId, reporter: Reporter
+) -> Callable[[CheckpointId, Any], None]:
+    def deliver(checkpoint_id: CheckpointId, payload: Any) -> None:
+        data = pickle.dumps(payload, protocol=pickle.HIGHEST_PROTOCOL)
+        reporter.report(Delivered(deploy.attempt, subtask, checkpoint_id, data))
+
+    return deliver

@@ -1,0 +1,69 @@
+"""Outputs of an operator: the operators chained behind it and the gates of its outgoing edges.
+
+Inside a chain, emitting is a call: the next operator runs at once on the same batch. Watermarks and
+idleness go to everything behind the operator, side outputs included.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weir.common.batch import Batch
+from weir.operators.base import Operator
+from weir.protocol.elements import Watermark, WatermarkIdle
+from weir.worker.gates import OutputGate
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where one output (the main one, or one side output) leads."""
+
+    chained: Sequence[tuple[Operator, int]] = ()  # With the input index at the operator.
+    gates: Sequence[OutputGate] = ()
+    reuse: bool = False  # Whether all of them may have the very same records.
+
+    def emit(self, batch: Batch) -> None:
+        """Hand the batch to all of them, records of its own to each."""
+        count = len(self.chained) + len(self.gates)
+        batches = [batch] * count
+        if count > 1 and not self.reuse:  # Before the first one may change its records.
+            batches[1:] = [batch.copied() for _ in batches[1:]]
+        for (operator, input_index), part in zip(self.chained, batches, strict=False):
+            operator.on_batch(part, input_index)
+        for gate, part in zip(self.gates, batches[len(self.chained) :], strict=True):
+            gate.emit(part)
+
+
+@dataclass(slots=True)
+class ChainOutput:
+    """The output of one operator of a chain."""
+
+    main: Targets
+    side: Mapping[str, Targets] = field(default_factory=dict)
+    records: int = 0  # Emitted to the main output.
+
+    def emit(self, batch: Batch) -> None:
+        """Send records on."""
+        if count := len(batch):
+            self.records += count
+            self.main.emit(batch)
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Send records to a side output; without a consumer they are dropped, as in Flink."""
+        if len(batch) and tag in self.side:
+            self.side[tag].emit(batch)
+
+    def emit_watermark(self, timestamp_ms: int) -> None:
+        """Send a watermark to everything behind."""
+        for targets in (self.main, *self.side.values()):
+            for operator, _ in targets.chained:
+                operator.on_watermark(timestamp_ms)
+            for gate in targets.gates:
+                gate.broadcast(Watermark(timestamp_ms))
+
+    def emit_idle(self) -> None:
+        """Say to everything behind that event time should not wait."""
+        for targets in (self.main, *self.side.values()):
+            for operator, _ in targets.chained:
+                operator.on_idle()
+            for gate in targets.gates:
+                gate.broadcast(WatermarkIdle())

@@ -1,0 +1,250 @@
+"""Input and output gates: where a subtask meets its channels.
+
+An *input gate* joins the channels of one incoming edge; its channels are polled in turn, a blocked
+channel is passed over and keeps what arrives. An *output gate* spreads batches over the channels of
+one outgoing edge. What has no credit waits in the channel's overdraft queue; as long as anything
+waits there the subtask takes no input, so the queue is bounded by what one slice makes.
+
+All of this belongs to the loop thread.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from weir.channels.credit import ReceiverCredit, SenderCredit
+from weir.common.batch import Batch, can_concat, concat
+from weir.config import ChannelConfig
+from weir.graph.physical import Channel
+from weir.ids import ChannelId
+from weir.protocol.elements import MIN_WATERMARK_MS, Element, Records
+from weir.worker.partitioners import Partitioner
+from weir.worker.ports import Transport
+
+
+class InputChannel:
+    """What arrived on one channel and has not been processed."""
+
+    __slots__ = (
+        "blocked",
+        "bytes_in",
+        "credit",
+        "ended",
+        "gate_index",
+        "id",
+        "idle",
+        "queue",
+        "ready",
+        "upstream",
+        "watermark_ms",
+    )
+
+    def __init__(self, channel: Channel, gate_index: int, credit_bytes: int) -> None:
+        self.id = channel.id
+        self.gate_index = gate_index
+        self.upstream = str(channel.sender)
+        self.queue: deque[Element] = deque()
+        self.blocked = False
+        self.ended = False
+        self.idle = False
+        self.ready = False  # Whether it stands in the gate's turn list.
+        self.watermark_ms = MIN_WATERMARK_MS
+        self.bytes_in = 0
+        self.credit = ReceiverCredit(credit_bytes)
+
+
+class InputGates:
+    """All input channels of one subtask, polled fairly."""
+
+    def __init__(
+        self, gates: Sequence[Sequence[Channel]], transport: Transport, config: ChannelConfig
+    ) -> None:
+        self.gates = [
+            [InputChannel(channel, i, config.credit_bytes) for channel in channels]
+            for i, channels in enumerate(gates)
+        ]
+        self.channels = {channel.id: channel for gate in self.gates for channel in gate}
+        self._batch_bytes = config.batch_credit_bytes
+        self._turn: deque[InputChannel] = deque()
+        self._transport = transport
+        self._live = len(self.channels)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether every channel reached its end."""
+        return self._live == 0
+
+    def deliver(self, channel_id: ChannelId, element: Element) -> None:
+        """Queue what arrived."""
+        channel = self.channels[channel_id]
+        if type(element) is Records:
+            channel.bytes_in += element.size
+            channel.credit.on_delivered(element.size + self._batch_bytes)
+        channel.queue.append(element)
+        self._offer(channel)
+
+    def poll(self, rows_max: int) -> tuple[InputChannel, Element] | None:
+        """The next element of the channel whose turn it is; of a large batch, its first rows."""
+        while self._turn:
+            channel = self._turn.popleft()
+            channel.ready = False
+            if channel.blocked or not channel.queue:
+                continue
+            element = channel.queue.popleft()
+            if type(element) is Records:
+                charge = self._batch_bytes
+                if element.count > rows_max:
+                    element, rest = _split(element, rows_max)
+                    channel.queue.appendleft(rest)
+                    charge = 0  # Given back with the rest.
+                if grant := channel.credit.on_consumed(element.size + charge):
+                    self._transport.grant(channel.id, grant)
+            self._offer(channel)
+            return channel, element
+        return None
+
+    def block(self, channel_id: ChannelId) -> None:
+        """Take nothing more from this channel until it is unblocked."""
+        self.channels[channel_id].blocked = True
+
+    def unblock(self, channel_ids: Iterable[ChannelId]) -> None:
+        """Take from these channels again."""
+        for channel_id in channel_ids:
+            channel = self.channels[channel_id]
+            channel.blocked = False
+            self._offer(channel)
+
+    def end(self, channel: InputChannel) -> None:
+        """The channel is complete; it holds back neither event time nor barriers."""
+        channel.ended = True
+        self._live -= 1
+
+    def watermark(self) -> int | None:
+        """The combined watermark: the least of all live, active channels; None if all are idle.
+
+        An ended channel says nothing about the others: beside idle ones it must not stand for the
+        end of all event time.
+        """
+        live = (c.watermark_ms for c in self.channels.values() if not c.ended and not c.idle)
+        return min(live, default=None)
+
+    def _offer(self, channel: InputChannel) -> None:
+        if channel.queue and not channel.blocked and not channel.ready:
+            channel.ready = True
+            self._turn.append(channel)
+
+
+def _split(records: Records, rows: int) -> tuple[Records, Records]:
+    batch: Batch = records.payload
+    first_size = records.size * rows // records.count
+    first = Records(batch.slice(0, rows), rows, first_size)
+    rest = Records(
+        batch.slice(rows, records.count), records.count - rows, records.size - first_size
+    )
+    return first, rest
+
+
+class OutputChannel:
+    """What one channel was given, and may not have sent yet."""
+
+    __slots__ = ("bytes_out", "credit", "id", "overdraft", "records_waiting")
+
+    def __init__(self, channel: Channel, credit_bytes: int) -> None:
+        self.id = channel.id
+        self.credit = SenderCredit(credit_bytes)
+        self.overdraft: deque[Element] = deque()
+        self.records_waiting = 0  # Batches in the overdraft queue.
+        self.bytes_out = 0
+
+
+class OutputGate:
+    """Spreads batches and copies control elements over the channels of one edge."""
+
+    def __init__(
+        self,
+        channels: Sequence[Channel],
+        partitioner: Partitioner,
+        transport: Transport,
+        config: ChannelConfig,
+    ) -> None:
+        self.channels = [OutputChannel(channel, config.credit_bytes) for channel in channels]
+        self.records_out = 0
+        self._partitioner = partitioner
+        self._transport = transport
+        self._rows_max = config.batch_rows_max
+        self._bytes_max = config.frame_bytes_max
+        self._batch_bytes = config.batch_credit_bytes
+
+    @property
+    def has_overdraft(self) -> bool:
+        """Whether records wait for credit."""
+        return any(channel.records_waiting for channel in self.channels)
+
+    def emit(self, batch: Batch) -> None:
+        """Give every channel its share of the batch, order kept."""
+        self.records_out += len(batch)
+        for index, part in self._partitioner.split(batch):
+            channel = self.channels[index]
+            for piece in _pieces(part, self._rows_max, self._bytes_max):
+                channel.overdraft.append(piece)
+                channel.records_waiting += 1
+            self._flush(channel)
+
+    def broadcast(self, element: Element) -> None:
+        """Copy a control element to every channel, behind what waits there."""
+        for channel in self.channels:
+            channel.overdraft.append(element)
+            self._flush(channel)
+
+    def granted(self, channel_index: int, size: int) -> None:
+        """The receiver allows more."""
+        channel = self.channels[channel_index]
+        channel.credit.grant(size)
+        self._flush(channel)
+
+    def _flush(self, channel: OutputChannel) -> None:
+        queue = channel.overdraft
+        while queue:
+            element = queue[0]
+            if type(element) is Records:
+                if not channel.credit.can_send:
+                    return
+                element = self._joined(channel)
+                channel.credit.consume(element.size + self._batch_bytes)
+                channel.bytes_out += element.size
+            else:
+                queue.popleft()
+            self._transport.send(channel.id, element)
+
+    def _joined(self, channel: OutputChannel) -> Records:
+        """Take the first batch and those behind it that fit into one: small ones waited long."""
+        queue = channel.overdraft
+        first = queue.popleft()
+        assert type(first) is Records
+        channel.records_waiting -= 1
+        taken, count, size = [first.payload], first.count, first.size
+        while queue:
+            following = queue[0]
+            if (
+                type(following) is not Records
+                or count + following.count > self._rows_max
+                or size + following.size > self._bytes_max
+                or not can_concat(taken[0], following.payload)
+            ):
+                break
+            queue.popleft()
+            channel.records_waiting -= 1
+            taken.append(following.payload)
+            count += following.count
+            size += following.size
+        return first if len(taken) == 1 else Records(concat(taken), count, size)
+
+
+def _pieces(batch: Batch, rows_max: int, bytes_max: int) -> list[Records]:
+    """The batch cut so that no piece exceeds the bounds of a frame."""
+    count, size = len(batch), batch.size
+    if count <= rows_max and size <= bytes_max:
+        return [Records(batch, count, size)]
+    pieces = max(-(-count // rows_max), -(-size // bytes_max))
+    step = max(1, count // pieces)
+    cut = [batch.slice(start, min(start + step, count)) for start in range(0, count, step)]
+    return [Records(piece, len(piece), piece.size) for piece in cut]

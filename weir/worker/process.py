@@ -1,0 +1,375 @@
+"""A worker process: one worker on the main thread, one thread for sockets, one for snapshots.
+
+The main thread runs the loop: take in what arrived, let every subtask do a slice, sleep until there
+is something to do. The I/O thread (``weir.channels.io_thread``) owns the data connections and the
+connection to the job master, and sends heartbeats that carry how often the loop came round: a loop
+that stands still is seen from outside, whatever it is stuck in. Where the thread gets to run it
+also reports what the loop is stuck in (``stalls``). SIGUSR1 writes the stacks of all threads to
+standard error (``stacks``).
+
+The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
+its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
+exception that the worker did not report itself is printed and ends it with 1. Exits do not unwind:
+threads of user code may be anywhere.
+"""
+
+import faulthandler
+import io
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from weir.channels.control_connection import ControlConnection
+from weir.channels.io_thread import IoThread
+from weir.channels.tcp import TcpTransport
+from weir.common.clock import Clock, SystemClock
+from weir.config import JobConfig
+from weir.errors import ChannelError
+from weir.graph.logical import JobGraph
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, JobId, SubtaskId
+from weir.protocol.deployment import (
+    Deploy,
+    StopProcess,
+    WorkerHeartbeat,
+    WorkerReady,
+    WorkerReport,
+)
+from weir.protocol.messages import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    Report,
+    TriggerCheckpoint,
+)
+from weir.protocol.wire import WireMessage
+from weir.worker.inbox import ThreadInbox
+from weir.worker.ports import (
+    Call,
+    CommandArrived,
+    ConnectionBroken,
+    CreditGranted,
+    ElementArrived,
+    Inbox,
+    InboxItem,
+    Reporter,
+    SnapshotThread,
+    Transport,
+)
+from weir.worker.stacks import StackDumps, write_stderr
+from weir.worker.stalls import LOOK_INTERVAL_S, StallWatch
+from weir.worker.template import RunWorker
+
+EXIT_FAILED = 1
+EXIT_MASTER_LOST = 70
+# The loop gives the interpreter to the I/O thread after this long; Python's default of 5 ms would
+# add 5 ms to every barrier and credit that arrives while the loop is busy.
+SWITCH_INTERVAL_S = 0.0005
+FLUSH_TIMEOUT_S = 1.0
+
+
+class RunsSubtasks(Protocol):
+    """What the loop needs of a ``weir.worker.worker.Worker``."""
+
+    finished: bool
+    calling_since_ns: int
+    calling: SubtaskId | None
+
+    def handle(self, item: InboxItem) -> None:
+        """Take in one item from outside."""
+
+    def run_once(self) -> float | None:
+        """Do a slice each; seconds the loop may sleep, 0 for none, None until an item arrives."""
+
+    def close(self) -> None:
+        """Close every operator."""
+
+
+class WorkerClass(Protocol):
+    """How a worker is made."""
+
+    def __call__(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        attempt: AttemptNumber,
+        job_id: JobId,
+        slot_index: int,
+        *,
+        inbox: Inbox,
+        transport: Transport,
+        reporter: Reporter,
+        snapshot_thread: SnapshotThread,
+        clock: Clock,
+    ) -> RunsSubtasks: ...
+
+
+class SnapshotWorker:
+    """The thread that writes snapshots, one after the other."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._work: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="weir-snapshots", daemon=True).start()
+
+    def submit(self, work: Callable[[], Any]) -> None:
+        """Queue work, whose outcome it hands back itself; if it raises, the loop raises."""
+        self._work.put(work)
+
+    def stop(self) -> None:
+        """End the thread after the work that is queued; does not wait for it."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        name_thread("weir-snapshots")
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except BaseException as error:
+                self._inbox.put(Call(partial(_raise, error)))
+
+
+class MasterLink:
+    """The connection to the job master, served by the I/O thread; a ``Reporter`` to all others."""
+
+    def __init__(
+        self,
+        io: IoThread,
+        connection: ControlConnection,
+        on_command: Callable[[CommandArrived], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._io = io
+        self._connection = connection
+        self._on_command = on_command
+        self._on_lost = on_lost
+        self._stopping = False  # Told to stop: the job master may leave first.
+        self._flushed: threading.Event | None = None
+        io.call(lambda: io.add(self))
+
+    def report(self, report: Report | WorkerReport) -> None:
+        """Queue a report. From any thread."""
+        self._io.call(partial(self._send, report))
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until everything reported so far is written, at most ``timeout_s``."""
+        flushed = threading.Event()
+        self._io.call(partial(self._announce, flushed))
+        flushed.wait(timeout_s)
+
+    # On the I/O thread.
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        return self._connection.wants_write
+
+    def on_ready(self, *, readable: bool, writable: bool) -> None:
+        try:
+            if readable:
+                for message in self._connection.pump_in():
+                    self._obey(message)
+        except ChannelError as error:
+            self._on_lost(str(error))
+        self._pump_out()
+
+    def _send(self, report: Report | WorkerReport) -> None:
+        if not self._connection.ended:
+            self._connection.send(report)
+            self._pump_out()
+
+    def _announce(self, flushed: threading.Event) -> None:
+        self._flushed = flushed
+        if self._connection.ended:
+            flushed.set()
+        else:
+            self._pump_out()
+
+    def _pump_out(self) -> None:
+        self._connection.pump_out()
+        if self._flushed is not None and not self._connection.wants_write:
+            self._flushed.set()
+        if not self._connection.ended:
+            self._io.refresh(self)
+        elif self._stopping:
+            self._io.remove(self)
+            self._connection.close()
+        else:
+            self._on_lost("it closed the connection")
+
+    def _obey(self, message: WireMessage) -> None:
+        match message:
+            case StopProcess():
+                self._stopping = True
+                self._on_command(CommandArrived(message))
+            case Deploy() | TriggerCheckpoint() | CheckpointCompleted() | CheckpointAborted():
+                self._on_command(CommandArrived(message))
+            case _:
+                raise ChannelError(f"{type(message).__name__} is no command for a worker process")
+
+
+class WorkerProcess:
+    """Everything around one worker. To be made on the thread that runs it."""
+
+    def __init__(
+        self, graph: JobGraph, config: JobConfig, run: RunWorker, worker_class: WorkerClass
+    ) -> None:
+        self._run_command = run
+        self._heartbeat_s = config.heartbeat_interval_ms / 1000
+        self._rounds = 0
+        self._inbox = inbox = ThreadInbox()
+        self._io = IoThread("weir-io", on_crash=_die_of)
+        self._io.add(StackDumps())
+        connection = ControlConnection.connect(
+            run.master, run.secret, f"worker-{run.slot_index}", run.attempt
+        )
+        self._transport = TcpTransport(
+            self._io,
+            ExecutionGraph(graph).channels,
+            attempt=run.attempt,
+            slot_index=run.slot_index,
+            secret=run.secret,
+            host=run.host,
+            frame_bytes_max=config.channels.frame_bytes_max,
+            on_element=lambda channel, element: inbox.put(ElementArrived(channel, element)),
+            on_credit=lambda channel, size: inbox.put(CreditGranted(channel, size)),
+            on_broken=lambda peer, cause: inbox.put(ConnectionBroken(peer, cause)),
+        )
+        self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
+        self._snapshots = SnapshotWorker(inbox)
+        self._clock = clock = SystemClock()
+        self._worker = worker_class(
+            graph,
+            config,
+            run.attempt,
+            run.job_id,
+            run.slot_index,
+            inbox=inbox,
+            transport=self._transport,
+            reporter=self._master,
+            snapshot_thread=self._snapshots,
+            clock=clock,
+        )
+        self._stalls = StallWatch(
+            self._worker,
+            threading.get_ident(),
+            run.attempt,
+            clock=clock,
+            reporter=self._master,
+        )
+
+    def run(self) -> None:
+        """Run the loop until the worker is finished, then leave in good order."""
+        run = self._run_command
+        signal.signal(
+            signal.SIGTERM,
+            lambda signum, frame: self._inbox.put(CommandArrived(StopProcess(run.attempt))),
+        )
+        self._io.call(partial(name_thread, "weir-io"))
+        self._io.call(lambda: self._io.every(self._heartbeat_s, self._send_heartbeat))
+        self._io.call(lambda: self._io.every(LOOK_INTERVAL_S, self._stalls.look))
+        self._io.start()
+        self._master.report(
+            WorkerReady(run.attempt, run.slot_index, os.getpid(), self._transport.address)
+        )
+        self._loop()
+        self._snapshots.stop()
+        self._worker.close()
+        self._transport.close(FLUSH_TIMEOUT_S)
+        self._master.flush(FLUSH_TIMEOUT_S)
+
+    def _loop(self) -> None:
+        worker, inbox = self._worker, self._inbox
+        # Twice per heartbeat, so that a loop without work does not look like one that is stuck.
+        sleep_max_s = self._heartbeat_s / 2
+        self._transport.corked = True
+        while True:
+            for item in inbox.drain():
+                worker.handle(item)
+            if worker.finished:
+                return
+            pause_s = worker.run_once()
+            self._rounds += 1
+            self._io.wake()
+            if pause_s != 0:
+                inbox.wait(sleep_max_s if pause_s is None else min(pause_s, sleep_max_s))
+
+    def _on_command(self, item: CommandArrived) -> None:
+        if isinstance(item.command, Deploy):
+            if item.command.sent_at_ms is not None:
+                self._clock.follow(item.command.sent_at_ms)
+            self._transport.connect(item.command.slot_addresses)
+        self._inbox.put(item)
+
+    def _send_heartbeat(self) -> None:
+        run = self._run_command
+        self._master.report(
+            WorkerHeartbeat(run.attempt, run.slot_index, self._rounds, resident_bytes())
+        )
+
+
+def main(
+    graph: JobGraph,
+    config: JobConfig,
+    run: RunWorker,
+    worker_class: WorkerClass,
+    *,
+    lifeline: socket.socket,
+) -> NoReturn:
+    """Be the worker process of one attempt. ``lifeline`` is armed, and stays open until the end."""
+    name_thread("weir-worker")
+    faulthandler.enable()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # What user code prints is seen at once.
+    np.random.seed()  # Every fork of the template would draw the same numbers.
+    code = 0
+    try:
+        WorkerProcess(graph, config, run, worker_class).run()
+    except Exception:
+        traceback.print_exc()
+        code = EXIT_FAILED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def resident_bytes() -> int:
+    """How much memory this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def name_thread(name: str) -> None:
+    """Name the calling thread, for ``ps`` and debuggers; the kernel keeps 15 characters."""
+    Path("/proc/thread-self/comm").write_text(name)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _die_of(error: BaseException) -> NoReturn:
+    _die("".join(traceback.format_exception(error)), EXIT_FAILED)
+
+
+def _die_without_master(cause: str) -> NoReturn:
+    _die(f"the worker process lost its job master: {cause}\n", EXIT_MASTER_LOST)
+
+
+def _die(why: str, code: int) -> NoReturn:
+    """End from the I/O thread."""
+    write_stderr(why)
+    os._exit(code)

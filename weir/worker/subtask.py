@@ -1,0 +1,551 @@
+"""One subtask: an operator chain between its input and output gates, and a barrier handler.
+
+``step`` does one slice of work and never blocks. What it does first decides what can hold it up:
+
+1. output waits for credit: nothing else happens (back pressure);
+2. an operator still fires timers or windows: it goes on with that, the last of the chain first, so
+   that none gets more from before itself meanwhile;
+3. a timer of processing time is due: it fires;
+4. the source is polled, or the next element of an input is processed.
+
+A snapshot is one uninterrupted step on the loop: pending output is flushed, the barrier is
+forwarded, every operator's state is frozen. Records behind the barrier cannot slip in between,
+because the loop does nothing else meanwhile. Writing the frozen state is the snapshotter's.
+
+At the end of all input the operators see the last watermark and ``finish``, from the head on, each
+after the pending work of all of them is done. The subtask then stays (ENDED) and takes part in
+checkpoints until one that was taken after every subtask ended has completed, so that sinks commit
+their tail. It gets no barriers any more, so the coordinator's trigger itself stands for one. Where
+nothing is checkpointed periodically it is FINISHED at once, and the trigger of a savepoint still
+stands for a barrier.
+
+A stop comes in two ways. *Suspend*: a subtask pauses behind the barrier as it is, without timers
+or end of input, until it is told to commit and finish, or to go on. *Drain*: sources end as if
+their input had, and everything takes the way described above; the snapshot is that of subtasks that
+have ended.
+
+Source: Flink's StreamTask and SubtaskCheckpointCoordinatorImpl; FLIP-147 for the end of input;
+FLIP-34 for the two ways to stop.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from weir.common.clock import Clock
+from weir.config import JobConfig
+from weir.fault_points import reach
+from weir.ids import AttemptNumber, CheckpointId, SubtaskId
+from weir.operators.base import Operator, Poll, SourceOperator
+from weir.protocol.alignment import (
+    AbortRecording,
+    Action,
+    BarrierHandler,
+    BlockChannel,
+    CompleteRecording,
+    DeclineCheckpoint,
+    ForwardCancel,
+    StartAlignmentTimer,
+    StartRecording,
+    StopRecording,
+    TakeSnapshot,
+    UnblockChannels,
+)
+from weir.protocol.elements import (
+    MAX_WATERMARK_MS,
+    MIN_WATERMARK_MS,
+    CancelCheckpoint,
+    CheckpointBarrier,
+    CheckpointKind,
+    Element,
+    EndOfInput,
+    Records,
+    Watermark,
+    WatermarkIdle,
+)
+from weir.protocol.lifecycle import SubtaskStatus
+from weir.protocol.messages import Declined, SubtaskChanged, SubtaskMetrics
+from weir.state.store import OperatorStateStore
+from weir.worker.alignment_metrics import AlignmentClock
+from weir.worker.chain_output import ChainOutput
+from weir.worker.gates import InputChannel, InputGates, OutputGate
+from weir.worker.ports import Reporter
+from weir.worker.slice_size import SliceSize
+from weir.worker.snapshotter import OperatorFreeze, Snapshotter
+
+# An alignment is reported once it lasts this long, and again while it does: most of them are over
+# before, and a reader looks about twice a second.
+PROGRESS_FIRST_NS = 250_000_000
+PROGRESS_INTERVAL_NS = 500_000_000
+# A report has an entry per channel, and of all-to-all channels every receiver reports: the more
+# there are the rarer, or a large job would tell of little else than its waiting.
+PROGRESS_CHANNELS = 100
+
+
+class Progress(Enum):
+    """What a step did."""
+
+    WORKED = auto()
+    IDLE = auto()  # Nothing to do until something arrives or a timer is due.
+    BACK_PRESSURED = auto()  # Output waits for credit.
+
+
+@dataclass(slots=True)
+class ChainedOperator:
+    """An operator with its name in the job and its state."""
+
+    subtask: SubtaskId
+    operator: Operator
+    state: OperatorStateStore
+
+
+class Subtask:
+    """One parallel instance of a chain."""
+
+    def __init__(
+        self,
+        chain: SubtaskId,
+        attempt: AttemptNumber,
+        operators: Sequence[ChainedOperator],
+        inputs: InputGates,
+        input_indexes: Sequence[int],
+        outputs: Sequence[OutputGate],
+        head_output: ChainOutput,
+        handler: BarrierHandler | None,
+        *,
+        config: JobConfig,
+        clock: Clock,
+        reporter: Reporter,
+        snapshotter: Snapshotter,
+    ) -> None:
+        self.chain = chain
+        self.status = SubtaskStatus.INITIALIZING
+        self.inputs = inputs
+        self.outputs = outputs
+        self._attempt = attempt
+        self._operators = operators  # The head first, then in topological order.
+        self._head = operators[0].operator
+        self._source = self._head if isinstance(self._head, SourceOperator) else None
+        self._input_indexes = input_indexes  # Gate index -> the head's input index.
+        self._head_output = head_output
+        self._handler = handler
+        self._checkpointing = config.checkpoints.interval_ms is not None
+        self._clock = clock
+        self._reporter = reporter
+        self._snapshotter = snapshotter
+        self._alignment = AlignmentClock(inputs.gates, clock)
+        self._slice = SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
+        # Of pending work: what a timer or a row of a window costs is the operator's own.
+        self._pending_slices = [
+            SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
+            for _ in operators
+        ]
+        self._finished_count = 0  # Operators of the chain that were told to finish.
+        self._stays = self._checkpointing  # At the end, for a checkpoint that confirms it.
+        self._watermark_ms = MIN_WATERMARK_MS
+        self._was_idle = False
+        self._input_done = False  # The last watermark went in; the operators finish.
+        self._is_draining = False  # A source that is to end as if its input had.
+        self._suspended_by: CheckpointId | None = None  # The stop behind whose barrier it pauses.
+        # Triggered and not taken by a barrier (yet), for when inputs have ended; oldest first.
+        self._triggers: dict[CheckpointId, CheckpointBarrier] = {}
+        self._snapshot_id = 0  # Of the newest snapshot taken.
+        self._completed_id = 0
+        self._records_in = 0
+        self.busy_ns = 0
+        self.back_pressured_ns = 0
+        self._held_since_ns: int | None = None
+        self._alignment_deadlines: dict[CheckpointId, int] = {}
+        self._aligning_id: CheckpointId | None = None
+        self._progress_interval_ns = PROGRESS_INTERVAL_NS * max(
+            1, len(inputs.channels) // PROGRESS_CHANNELS
+        )
+        self.progress_due_ns: int | None = None  # When the alignment in progress is reported next.
+
+    @property
+    def records_in(self) -> int:
+        """Records taken in; for a source, emitted."""
+        return self._records_in if self._source is None else self._head_output.records
+
+    # Work.
+
+    def step(self) -> Progress:
+        """Do one slice of work.
+
+        Raises:
+            Exception: Whatever user code raises; the attempt cannot go on.
+        """
+        if any(gate.has_overdraft for gate in self.outputs):
+            return Progress.BACK_PRESSURED
+        if self.status is not SubtaskStatus.RUNNING:
+            return Progress.IDLE
+        if self._suspended_by is not None:
+            return Progress.WORKED if self._time_out_alignments() else Progress.IDLE
+        if self._advance():
+            return Progress.WORKED
+        if self._input_done:
+            self._finish()
+            return Progress.WORKED
+        if self._fire_timers():
+            return Progress.WORKED
+        if self._is_draining:
+            self._end_input()
+            return Progress.WORKED
+        if self._source is not None:
+            return self._poll_source(self._source)
+        return self._poll_inputs()
+
+    def _advance(self) -> bool:
+        """Do a slice of pending work; whether there was any."""
+        for place in range(len(self._operators) - 1, -1, -1):
+            operator = self._operators[place].operator
+            if operator.has_pending:
+                size, clock = self._pending_slices[place], self._clock
+                worked, started = clock.thread_ns(), clock.monotonic_ns()
+                if done := operator.advance(size.rows):
+                    size.measured(done, clock.thread_ns() - worked, clock.monotonic_ns() - started)
+                return True
+        return False
+
+    def next_timer_ms(self) -> int | None:
+        """When time makes this subtask runnable again, by ``Clock.now_ms``, if it does."""
+        if self.status is not SubtaskStatus.RUNNING or any(g.has_overdraft for g in self.outputs):
+            return None
+        timers = list(self._alignment_deadlines.values())
+        if self._suspended_by is None:
+            operators = (chained.operator for chained in self._operators)
+            timers += [t for o in operators if (t := o.next_timer_ms()) is not None]
+        return min(timers, default=None)
+
+    def _time_out_alignments(self) -> bool:
+        now = self._clock.now_ms()
+        due = [c for c, deadline in self._alignment_deadlines.items() if deadline <= now]
+        for checkpoint_id in due:
+            del self._alignment_deadlines[checkpoint_id]
+            assert self._handler is not None  # Who asked for it.
+            self._act(self._handler.on_alignment_timeout(checkpoint_id))
+        return bool(due)
+
+    def _fire_timers(self) -> bool:
+        due = self.next_timer_ms()
+        if due is None or due > (now := self._clock.now_ms()):
+            return False
+        self._time_out_alignments()
+        fired = False
+        for chained in self._operators:
+            operator = chained.operator
+            if operator is self._source:
+                continue  # Polled anyway.
+            timer = operator.next_timer_ms()
+            if timer is not None and timer <= now:
+                operator.on_processing_time(now)
+                fired = True
+        return fired
+
+    def _poll_source(self, source: SourceOperator) -> Progress:
+        wakes = source.next_timer_ms()
+        if wakes is not None and wakes > self._clock.now_ms():
+            return Progress.IDLE
+        clock, before = self._clock, self._head_output.records
+        worked, started = clock.thread_ns(), clock.monotonic_ns()
+        outcome = source.poll(self._slice.rows)
+        emitted = self._head_output.records - before
+        if emitted:
+            work_ns, elapsed_ns = clock.thread_ns() - worked, clock.monotonic_ns() - started
+            self._slice.measured(emitted, work_ns, elapsed_ns)
+        if outcome is Poll.END:
+            self._end_input()
+            return Progress.WORKED
+        return Progress.WORKED if outcome is Poll.MORE or emitted else Progress.IDLE
+
+    def _poll_inputs(self) -> Progress:
+        polled = self.inputs.poll(self._slice.rows)
+        if polled is None:
+            return Progress.IDLE
+        channel, element = polled
+        if type(element) is Records:
+            self._records_in += element.count
+            clock = self._clock
+            worked, started = clock.thread_ns(), clock.monotonic_ns()
+            self._head.on_batch(element.payload, self._input_indexes[channel.gate_index])
+            work_ns, elapsed_ns = clock.thread_ns() - worked, clock.monotonic_ns() - started
+            self._slice.measured(element.count, work_ns, elapsed_ns)
+            channel.idle = False
+        else:
+            self._on_control(channel, element)
+        return Progress.WORKED
+
+    def _on_control(self, channel: InputChannel, element: Element) -> None:
+        assert self._handler is not None
+        match element:
+            case Watermark(timestamp_ms):
+                channel.idle = False
+                channel.watermark_ms = max(channel.watermark_ms, timestamp_ms)
+                self._advance_watermark()
+            case WatermarkIdle():
+                channel.idle = True
+                self._advance_watermark()
+            case CheckpointBarrier():
+                self._alignment.on_barrier(channel, element)
+                reach("barrier.arrived", subtask=str(self.chain), id=element.checkpoint_id)
+                self._act(self._handler.on_barrier(channel.id, element))
+            case CancelCheckpoint():
+                self._act(self._handler.on_cancel(channel.id, element))
+            case EndOfInput():
+                self.inputs.end(channel)
+                self._act(self._handler.on_end_of_input(channel.id))
+                if self.inputs.all_ended:
+                    self._end_input()
+                else:
+                    self._advance_watermark()
+            case _:
+                raise AssertionError(f"{element} is no element of a channel")
+
+    def _advance_watermark(self) -> None:
+        combined = self.inputs.watermark()
+        if combined is None:
+            if not self._was_idle:
+                self._was_idle = True
+                self._head.on_idle()
+            return
+        self._was_idle = False
+        if combined > self._watermark_ms:
+            self._watermark_ms = combined
+            self._head.on_watermark(combined)
+
+    # The end.
+
+    def _end_input(self) -> None:
+        self._input_done = True
+        if self._watermark_ms < MAX_WATERMARK_MS:
+            self._watermark_ms = MAX_WATERMARK_MS
+            self._head.on_watermark(MAX_WATERMARK_MS)
+
+    def _finish(self) -> None:
+        """Finish the next operators, until one has more to do; after the last one, end the output.
+
+        What is pending is done by steps of their own, held up by back pressure as any other.
+        """
+        kinds = [barrier.options.kind for barrier in self._triggers.values()]
+        # For good: what an operator that has finished waits for must not be given up by the others.
+        self._stays |= CheckpointKind.STOP_DRAIN in kinds
+        while self._finished_count < len(self._operators):
+            operator = self._operators[self._finished_count].operator
+            self._finished_count += 1
+            # Though checkpointing may be off, a drain confirms what comes now.
+            operator.ctx.checkpointing = self._stays
+            operator.finish()
+            if any(chained.operator.has_pending for chained in self._operators):
+                return
+        for gate in self.outputs:
+            gate.broadcast(EndOfInput())
+        self._change(SubtaskStatus.ENDED if self._stays else SubtaskStatus.FINISHED)
+        for barrier in list(self._triggers.values()):
+            self._take_snapshot(barrier, unaligned=False)
+
+    def finish_stop(self) -> None:
+        """What was restored is the savepoint of a stop: there is nothing left to be done.
+
+        Opening the operators has committed what the savepoint covers.
+        """
+        self._change(SubtaskStatus.FINISHED)
+
+    # Checkpoints.
+
+    def on_trigger(self, barrier: CheckpointBarrier) -> None:
+        """A checkpoint was triggered: a source injects its barrier, an ended subtask takes it."""
+        if barrier.checkpoint_id <= self._snapshot_id:
+            return
+        if self._has_ended:
+            self._take_trigger(barrier)
+            return
+        self._triggers[barrier.checkpoint_id] = barrier
+        if self._source is None or self.status is not SubtaskStatus.RUNNING:
+            return
+        if barrier.options.kind is CheckpointKind.STOP_DRAIN:
+            self._is_draining = True  # It takes the snapshot when it has ended.
+        else:
+            self._take_trigger(barrier)
+
+    def on_completed(self, checkpoint_id: CheckpointId, *, final: bool) -> None:
+        """A checkpoint is durable: commit up to it. An older one than the last is ignored."""
+        if checkpoint_id <= self._completed_id:
+            return
+        self._completed_id = checkpoint_id
+        for chained in self._operators:
+            chained.operator.on_checkpoint_completed(checkpoint_id)
+        if final and (self.status is SubtaskStatus.ENDED or self._suspended_by is not None):
+            self._suspended_by = None
+            self._change(SubtaskStatus.FINISHED)
+
+    def on_aborted(self, checkpoint_id: CheckpointId) -> None:
+        """A checkpoint was given up: stop writing it, release what waits for it."""
+        self._snapshotter.cancel(self.chain, checkpoint_id)
+        self._triggers.pop(checkpoint_id, None)
+        if self._handler is not None:
+            self._act(self._handler.on_aborted(checkpoint_id))
+        for chained in self._operators:
+            chained.operator.on_checkpoint_aborted(checkpoint_id)
+        if checkpoint_id == self._suspended_by:
+            self._suspended_by = None
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether no barrier comes in or goes out any more, so that triggers stand for them."""
+        if self.status is SubtaskStatus.FINISHED:
+            # By a final checkpoint, or by itself: then a savepoint of the others needs it as well.
+            return not self._checkpointing
+        return self.status is SubtaskStatus.ENDED
+
+    def _take_trigger(self, barrier: CheckpointBarrier) -> None:
+        self._alignment.on_trigger(barrier)
+        self._take_snapshot(barrier, unaligned=False)
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case BlockChannel(channel):
+                    self.inputs.block(channel)
+                    self._alignment.blocked(channel)
+                case UnblockChannels(channels):
+                    self._alignment.unblocked(channels)
+                    self.inputs.unblock(channels)
+                case TakeSnapshot(barrier, unaligned):
+                    self._take_snapshot(barrier, unaligned=unaligned)
+                case ForwardCancel(checkpoint_id):
+                    for gate in self.outputs:
+                        gate.broadcast(CancelCheckpoint(checkpoint_id))
+                case DeclineCheckpoint(checkpoint_id, reason):
+                    self._reporter.report(
+                        Declined(self._attempt, checkpoint_id, self.chain, reason)
+                    )
+                case StartAlignmentTimer(checkpoint_id, timeout_ms, triggered_at_ms):
+                    # The trigger's time is another process's: a clock that is ahead of this one
+                    # must not put the time-out off.
+                    now = self._clock.now_ms()
+                    self._alignment_deadlines[checkpoint_id] = (
+                        min(now, triggered_at_ms) + timeout_ms
+                    )
+                case StartRecording() | StopRecording() | CompleteRecording() | AbortRecording():
+                    raise NotImplementedError("unaligned checkpoints are not available yet")
+        self._watch_alignment()
+
+    def _watch_alignment(self) -> None:
+        """Have the alignment reported that is in progress now, if one is."""
+        if self._handler is None:
+            return  # A source aligns nothing.
+        aligning = self._handler.aligning
+        checkpoint_id = None if aligning is None else aligning.checkpoint_id
+        if checkpoint_id == self._aligning_id:
+            return
+        self._aligning_id = checkpoint_id
+        first_ns = None if checkpoint_id is None else self._alignment.first_ns(checkpoint_id)
+        self.progress_due_ns = None if first_ns is None else first_ns + PROGRESS_FIRST_NS
+
+    def _take_snapshot(self, barrier: CheckpointBarrier, *, unaligned: bool) -> None:
+        checkpoint_id = barrier.checkpoint_id
+        started = self._clock.monotonic_ns()
+        reach("snapshot.before", subtask=str(self.chain), id=checkpoint_id)
+        for chained in self._operators:
+            chained.operator.prepare_snapshot(checkpoint_id)
+        is_running = self.status is SubtaskStatus.RUNNING
+        if is_running:  # Nothing follows the end of a channel.
+            for gate in self.outputs:
+                gate.broadcast(barrier)
+        frozen = [
+            OperatorFreeze(
+                chained.subtask,
+                [
+                    *chained.state.freeze(checkpoint_id),
+                    *chained.operator.snapshot(checkpoint_id),
+                ],
+            )
+            for chained in self._operators
+        ]
+        self._snapshot_id = checkpoint_id
+        self._triggers = {c: b for c, b in self._triggers.items() if c > checkpoint_id}
+        if barrier.options.kind is CheckpointKind.STOP_SUSPEND and is_running:
+            self._suspended_by = checkpoint_id
+        metrics = self._alignment.finish(
+            barrier,
+            unaligned=unaligned,
+            records=self.records_in,
+            watermark_ms=self._reached_watermark_ms,
+        )
+        sync_ns = self._clock.monotonic_ns() - started
+        reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id)
+        self._snapshotter.write(
+            self.chain, checkpoint_id, frozen, metrics, sync_ns, barrier.options.target
+        )
+
+    # Reports.
+
+    def hold(self, now_ns: int) -> None:
+        """Back pressure holds the subtask since now, unless it already does."""
+        if self._held_since_ns is None:
+            self._held_since_ns = now_ns
+
+    def release(self, now_ns: int) -> None:
+        """Back pressure does not hold the subtask (any more)."""
+        if self._held_since_ns is not None:
+            self.back_pressured_ns += now_ns - self._held_since_ns
+            self._held_since_ns = None
+
+    def start(self, details: dict[str, object]) -> None:
+        """State is restored: begin to take input."""
+        self._change(SubtaskStatus.RUNNING, details)
+
+    def _change(self, status: SubtaskStatus, details: dict[str, object] | None = None) -> None:
+        self.status = status
+        self._reporter.report(
+            SubtaskChanged(self._attempt, self.chain, status, details=details or {})
+        )
+
+    def report_progress(self, now_ns: int) -> None:
+        """Report the alignment in progress, if it is due."""
+        if self.progress_due_ns is None or now_ns < self.progress_due_ns:
+            return
+        assert self._aligning_id is not None
+        progress = self._alignment.progress(self._aligning_id, self._attempt, self.chain)
+        if progress is None:
+            self.progress_due_ns = None
+            return
+        self.progress_due_ns = now_ns + self._progress_interval_ns
+        self._reporter.report(progress)
+
+    def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
+        """What the subtask did in the ``elapsed_ns`` since the attempt began."""
+        held_ns = self.back_pressured_ns
+        if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
+            held_ns += now_ns - self._held_since_ns
+        idle_ns = max(0, elapsed_ns - self.busy_ns - held_ns)  # Rounded once: it never shrinks.
+        return SubtaskMetrics(
+            attempt=self._attempt,
+            chain=self.chain,
+            records_in=self.records_in,
+            records_out=sum(gate.records_out for gate in self.outputs),
+            bytes_in=sum(c.bytes_in for c in self.inputs.channels.values()),
+            bytes_out=sum(c.bytes_out for gate in self.outputs for c in gate.channels),
+            busy_ms=self.busy_ns / 1e6,
+            idle_ms=idle_ns / 1e6,
+            back_pressured_ms=held_ns / 1e6,
+            watermark_ms=self._reached_watermark_ms,
+            late_records=sum(c.operator.ctx.late_records for c in self._operators),
+        )
+
+    @property
+    def _reached_watermark_ms(self) -> int | None:
+        """The watermark at the head; behind a source, what the chain makes of its records."""
+        reached = self._watermark_ms
+        if self._source is not None:
+            made = (chained.operator.own_watermark_ms for chained in self._operators)
+            reached = max([reached, *(at for at in made if at is not None)])
+        return None if reached == MIN_WATERMARK_MS else reached
+
+    def close(self, on_error: Callable[[Exception], None]) -> None:
+        """Close every operator; what one of them raises does not keep the others from closing."""
+        for chained in reversed(self._operators):
+            try:
+                chained.operator.close()
+            except Exception as error:
+                on_error(error)

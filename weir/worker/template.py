@@ -1,0 +1,299 @@
+"""The warm template of a slot: a process that has everything loaded and runs nothing.
+
+Starting Python, importing NumPy and Arrow and loading the user's program takes most of a second; a
+fork of a process that has done all this takes milliseconds. The supervisor starts a template when
+the slot is accepted, and asks it for a worker process when an attempt begins. ::
+
+    supervisor                                     template
+    stdin: the program            ------->         imports, loads
+                                  <-------         TemplateReady, or ProgramFailed and the end
+    RunWorker, lifeline, stderr   ------->         forks
+                                  <-------         WorkerStarted, or ForkFailed
+                                  <-------         WorkerEnded, once it has reaped the child
+
+Only a process with a single thread can be forked safely. The libraries are told to start none;
+where user code has started one while it was imported, the template becomes the worker itself, ends
+the conversation after ``WorkerStarted`` and leaves it to the supervisor to start another template.
+
+Every process has a lifeline to the supervisor (``lifeline``). Workers lead process groups of their
+own, so that what user code starts can be killed with them. The secret comes over the socket.
+"""
+
+import gc
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeAlias
+
+from weir.ids import AttemptNumber, JobId
+from weir.protocol.deployment import Address
+from weir.protocol.wire import from_wire, to_wire
+from weir.worker.lifeline import die_with
+
+# What would start threads at import, or one per core later: one core per slot is the model.
+SINGLE_THREADED: Mapping[str, str] = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+WORKER = "weir.worker.worker:Worker"
+_LINE_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunWorker:
+    """Become, or fork, the worker process of an attempt.
+
+    Travels with two descriptors: the worker's lifeline, and where its standard error goes.
+    """
+
+    attempt: AttemptNumber
+    secret: bytes = field(repr=False)
+    job_id: JobId
+    slot_index: int  # In the plan, which is not the supervisor's own where a spare steps in.
+    host: str  # To listen on for data connections.
+    master: Address
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateReady:
+    """The program is loaded."""
+
+    load_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFailed:
+    """The program cannot be loaded; ``cause`` is the traceback. The template ends."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """A worker process runs; not forked: it is the template itself."""
+
+    attempt: AttemptNumber
+    pid: int
+    forked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnded:
+    """A forked worker process is gone and reaped; ``exit_code`` as in ``subprocess``."""
+
+    pid: int
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForkFailed:
+    """The machine has no room for a worker process."""
+
+    attempt: AttemptNumber
+    cause: str
+
+
+TemplateMessage: TypeAlias = (
+    RunWorker | TemplateReady | ProgramFailed | WorkerStarted | WorkerEnded | ForkFailed
+)
+_CLASSES: Mapping[str, type[TemplateMessage]] = {
+    cls.__name__: cls
+    for cls in (RunWorker, TemplateReady, ProgramFailed, WorkerStarted, WorkerEnded, ForkFailed)
+}
+
+
+class TemplateLink:
+    """Either end of the conversation, as lines of JSON; descriptors travel beside them."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.ended = False
+        self._received = b""
+        self._fds: list[int] = []
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.socket.fileno()
+
+    def send(self, message: TemplateMessage, fds: tuple[int, ...] = ()) -> None:
+        """Send a message; messages are few and small, so this does not wait."""
+        line = json.dumps([type(message).__name__, to_wire(message)]).encode() + b"\n"
+        if fds:
+            line = line[socket.send_fds(self.socket, [line], fds) :]
+        self.socket.sendall(line)
+
+    def receive(self) -> list[TemplateMessage]:
+        """What has arrived; blocks while nothing has. Notes in ``ended`` that the peer left."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.socket, _LINE_BYTES_MAX, 8)
+        except ConnectionResetError:
+            data, fds = b"", []
+        self.ended = not data
+        self._fds += fds
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [from_wire(_CLASSES[name], body) for name, body in map(json.loads, lines)]
+
+    def take_fds(self, count: int) -> list[int]:
+        """The first descriptors that came and were not taken yet."""
+        taken, self._fds = self._fds[:count], self._fds[count:]
+        return taken
+
+    def close(self) -> None:
+        """Close the socket. May be repeated."""
+        self.socket.close()
+
+
+def main(link_fd: int, lifeline_fd: int, worker: str) -> None:
+    """Load the program from standard input, then serve the supervisor until it hangs up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal's Ctrl-C is the driver's to handle.
+    lifeline = socket.socket(fileno=lifeline_fd)
+    die_with(lifeline)
+    link = TemplateLink(socket.socket(fileno=link_fd))
+    started = time.monotonic()
+    try:
+        template = Template(link, lifeline, _read_program(), worker)
+    except BaseException:  # Whatever the user's modules do while they are imported.
+        link.send(ProgramFailed(traceback.format_exc()))
+        return
+    link.send(TemplateReady((time.monotonic() - started) * 1000))
+    template.serve()
+
+
+class Template:
+    """A loaded program, ready to be run."""
+
+    def __init__(
+        self, link: TemplateLink, lifeline: socket.socket, program: bytes, worker: str
+    ) -> None:
+        # Not at the top: the supervisor imports this module, and stays free of NumPy and Arrow.
+        import cloudpickle
+        import pyarrow as pa
+
+        import weir.worker.process as process
+
+        # Its first array makes Arrow import pandas, where that is installed: half a second, and
+        # every worker would spend it anew in its first snapshot or restore.
+        pa.array([0])
+
+        self._process = process
+        self._worker_class = pkgutil.resolve_name(worker)
+        self._graph, self._config = cloudpickle.loads(program)
+        self._link = link
+        self._lifeline = lifeline
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._children: set[int] = set()
+
+    def serve(self) -> None:
+        """Start workers and reap them until the supervisor hangs up."""
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        self._selector.register(self._link, selectors.EVENT_READ)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ)
+        gc.collect()
+        gc.freeze()  # A collection in a child would touch, and so copy, every page.
+        while not self._link.ended:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._wake_reader:
+                    self._wake_reader.recv(4096)
+                    self._reap()
+                    continue
+                for message in self._link.receive():
+                    assert isinstance(message, RunWorker)
+                    self._run(message)
+
+    def _run(self, run: RunWorker) -> None:
+        lifeline_fd, stderr_fd = self._link.take_fds(2)
+        if thread_count() > 1:
+            self._link.send(WorkerStarted(run.attempt, os.getpid(), forked=False))
+            self._become_worker(run, lifeline_fd, stderr_fd)
+        try:
+            sys.stdout.flush()  # Or the child would print it once more.
+            pid = os.fork()
+        except OSError as error:
+            self._link.send(ForkFailed(run.attempt, f"cannot fork a worker process: {error}"))
+        else:
+            if pid == 0:
+                self._become_worker(run, lifeline_fd, stderr_fd)
+            _lead_group(pid)
+            self._children.add(pid)
+            self._link.send(WorkerStarted(run.attempt, pid, forked=True))
+        os.close(lifeline_fd)
+        os.close(stderr_fd)
+
+    def _become_worker(self, run: RunWorker, lifeline_fd: int, stderr_fd: int) -> NoReturn:
+        try:
+            _lead_group(0)
+            die_with(lifeline := socket.socket(fileno=lifeline_fd))
+            os.dup2(stderr_fd, sys.stderr.fileno())
+            os.close(stderr_fd)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._selector.close()
+            for sock in (self._link.socket, self._wake_reader, self._wake_writer, self._lifeline):
+                sock.close()
+            self._process.main(
+                self._graph, self._config, run, self._worker_class, lifeline=lifeline
+            )
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(1)
+
+    def _reap(self) -> None:
+        # One by one: other children are user code's own.
+        for pid in list(self._children):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            with suppress(ProcessLookupError):  # As long as it is not reaped the group is its own.
+                os.killpg(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            self._children.remove(pid)
+            self._link.send(WorkerEnded(pid, os.waitstatus_to_exitcode(status)))
+
+
+def thread_count() -> int:
+    """How many threads this process has, those of libraries included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def _read_program() -> bytes:
+    """Read standard input, then close it: workers have none.
+
+    The file is shared with other templates of the slot, so its position is nobody's.
+    """
+    program = os.pread(0, os.fstat(0).st_size, 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return program
+
+
+def _lead_group(pid: int) -> None:
+    """Make a process (0: this one) lead its own group.
+
+    Parent and child both do it, so that neither relies on the other to have been quick.
+    """
+    with suppress(ProcessLookupError):  # The child is gone already.
+        os.setpgid(pid, pid)
+
+
+if __name__ == "__main__":
+    # Not this copy of the module, which is __main__: its classes would be foreign to the others.
+    from weir.worker.template import main
+
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,261 @@
+"""A worker: all subtasks of one slot in one attempt, stepped in turn by one loop.
+
+The worker knows no socket, process or thread. Whatever reaches it comes in through ``handle``,
+whatever leaves goes through its ports, so that a simulation runs this very class.
+
+A subtask that raises ends the attempt: the worker reports it and does nothing more, since every
+record it would process now is replayed by the next attempt anyway.
+"""
+
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from weir.common.clock import Clock
+from weir.config import JobConfig
+from weir.errors import ChannelError, UserError
+from weir.graph.logical import JobGraph
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
+from weir.protocol.deployment import Deploy, StopProcess
+from weir.protocol.elements import Element
+from weir.protocol.lifecycle import SubtaskStatus
+from weir.protocol.messages import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    SubtaskChanged,
+    TriggerCheckpoint,
+)
+from weir.storage.store import CheckpointStore, store_for
+from weir.worker.assembly import build_subtasks
+from weir.worker.gates import OutputGate
+from weir.worker.ports import (
+    Call,
+    CommandArrived,
+    ConnectionBroken,
+    CreditGranted,
+    ElementArrived,
+    Inbox,
+    InboxItem,
+    Reporter,
+    SnapshotThread,
+    Transport,
+)
+from weir.worker.subtask import Progress, Subtask
+
+METRICS_INTERVAL_NS = 500_000_000
+LOOK_INTERVAL_NS = 50_000_000  # How often a loop with work looks what else there is to report.
+
+
+class Worker:
+    """Runs the subtasks of one slot for one attempt."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        attempt: AttemptNumber,
+        job_id: JobId,
+        slot_index: int,
+        *,
+        inbox: Inbox,
+        transport: Transport,
+        reporter: Reporter,
+        snapshot_thread: SnapshotThread,
+        clock: Clock,
+        open_store: Callable[[str | None], CheckpointStore] = store_for,
+    ) -> None:
+        self.finished = False  # The process may exit.
+        self.subtasks: Sequence[Subtask] = ()
+        self._plan = ExecutionGraph(graph)
+        self._config = config
+        self._attempt = attempt
+        self._job_id = job_id
+        self._slot_index = slot_index  # Of the plan.
+        self._inbox = inbox
+        self._transport = transport
+        self._reporter = reporter
+        self._snapshot_thread = snapshot_thread
+        self._clock = clock
+        self._open_store = open_store
+        self._receivers: dict[ChannelId, Subtask] = {}
+        self._senders: dict[ChannelId, tuple[OutputGate, int]] = {}
+        self._early: list[InboxItem] = []  # From peers that were deployed before this worker.
+        self._deployed = False
+        self._failed = False
+        self._started_ns = clock.monotonic_ns()
+        self._metrics_due_ns = self._started_ns + METRICS_INTERVAL_NS
+        self._look_due_ns = self._started_ns
+        # The call under way that may be user code: in which subtask, since when. Read by another
+        # thread, so the time is set first: while it stays the same, so does the subtask.
+        self.calling_since_ns = self._started_ns
+        self.calling: SubtaskId | None = None
+
+    def handle(self, item: InboxItem) -> None:
+        """Take in one item from outside."""
+        match item:
+            case ElementArrived() | CreditGranted() if not self._deployed:
+                self._early.append(item)
+            case ElementArrived(channel, element):
+                self._deliver(channel, element)
+            case CreditGranted(channel, size):
+                gate, index = self._senders[channel]
+                gate.granted(index, size)
+            case Call(function):
+                function()
+            case CommandArrived(command):
+                self._obey(command)
+            case ConnectionBroken(peer, cause):
+                error = ChannelError(f"lost the connection to {peer}: {cause}")
+                self._fail_all(error, {"lost_peer": peer})
+
+    def _deliver(self, channel: ChannelId, element: Element) -> None:
+        self._receivers[channel].inputs.deliver(channel, element)
+
+    def _obey(self, command: object) -> None:
+        match command:
+            case Deploy():
+                self._deploy(command)
+            case StopProcess():
+                self.finished = True
+            case _ if self._failed:
+                return  # The attempt is over; nothing may be committed or written any more.
+            case TriggerCheckpoint(_, barrier, _):
+                self._guarded(lambda subtask: subtask.on_trigger(barrier))
+            case CheckpointCompleted(_, checkpoint_id, final):
+                self._guarded(lambda subtask: subtask.on_completed(checkpoint_id, final=final))
+            case CheckpointAborted(_, checkpoint_id, _):
+                self._guarded(lambda subtask: subtask.on_aborted(checkpoint_id))
+            case _:
+                raise AssertionError(f"{command} is no command for a worker")
+
+    def _deploy(self, deploy: Deploy) -> None:
+        try:
+            self.subtasks = build_subtasks(
+                self._plan,
+                self._config,
+                deploy,
+                self._slot_index,
+                inbox=self._inbox,
+                transport=self._transport,
+                reporter=self._reporter,
+                snapshot_thread=self._snapshot_thread,
+                clock=self._clock,
+                open_store=self._open_store,
+                entering=self._enter,
+            )
+        except Exception as error:
+            self.calling = None
+            self._fail_all(error)
+            return
+        self.calling = None
+        for subtask in self.subtasks:
+            for channel_id in subtask.inputs.channels:
+                self._receivers[channel_id] = subtask
+            for gate in subtask.outputs:
+                for index, channel in enumerate(gate.channels):
+                    self._senders[channel.id] = gate, index
+        self._deployed = True
+        if deploy.completes_stop:
+            for subtask in self.subtasks:
+                subtask.finish_stop()
+        for item in self._early:
+            self.handle(item)
+        self._early.clear()
+
+    def run_once(self) -> float | None:
+        """Let every subtask do one slice.
+
+        Returns:
+            Seconds the loop may sleep unless something arrives: 0 to run again at once, None to
+            wait for the inbox alone.
+        """
+        if self._failed:
+            return None
+        worked = False
+        for subtask in self.subtasks:
+            started = self._clock.monotonic_ns()
+            self.calling_since_ns = started
+            self.calling = subtask.chain
+            try:
+                progress = subtask.step()
+            except Exception as error:
+                self.calling = None
+                self._fail(subtask.chain, error)
+                return None
+            if progress is Progress.BACK_PRESSURED:
+                subtask.hold(started)
+                continue
+            subtask.release(started)
+            if progress is Progress.WORKED:
+                worked = True
+                subtask.busy_ns += self._clock.monotonic_ns() - started
+        self.calling = None
+        now = self._clock.monotonic_ns()
+        if now >= self._look_due_ns:
+            self._look(now)
+        return 0.0 if worked else self._sleep(now)
+
+    def _sleep(self, now_ns: int) -> float | None:
+        timers = [t for s in self.subtasks if (t := s.next_timer_ms()) is not None]
+        sleeps = [(min(timers) - self._clock.now_ms()) / 1000] if timers else []
+        progress = [due for s in self.subtasks if (due := s.progress_due_ns) is not None]
+        if progress:
+            due_ns = min(progress)
+            self._look_due_ns = min(self._look_due_ns, due_ns)
+            sleeps.append((due_ns - now_ns) / 1e9)
+        return max(0.0, min(sleeps)) if sleeps else None
+
+    def _look(self, now_ns: int) -> None:
+        """Report what is due; a loop with work comes here now and then only."""
+        self._look_due_ns = now_ns + LOOK_INTERVAL_NS
+        for subtask in self.subtasks:
+            subtask.report_progress(now_ns)
+        if now_ns >= self._metrics_due_ns:
+            self._metrics_due_ns = now_ns + METRICS_INTERVAL_NS
+            for subtask in self.subtasks:
+                self._reporter.report(subtask.metrics(now_ns, now_ns - self._started_ns))
+
+    def _enter(self, chain: SubtaskId) -> None:
+        self.calling_since_ns = self._clock.monotonic_ns()
+        self.calling = chain
+
+    def _guarded(self, action: Callable[[Subtask], None]) -> None:
+        for subtask in self.subtasks:
+            started = self._clock.monotonic_ns()
+            subtask.release(started)  # Busy from now on; the next step finds it held again.
+            self.calling_since_ns = started
+            self.calling = subtask.chain
+            try:
+                action(subtask)
+            except Exception as error:
+                self.calling = None
+                self._fail(subtask.chain, error)
+                return
+            subtask.busy_ns += self._clock.monotonic_ns() - started
+        self.calling = None
+
+    def _fail_all(self, error: Exception, details: dict[str, Any] | None = None) -> None:
+        """Fail for a cause that belongs to the slot, not to one subtask."""
+        chains = [c.head for c in self._plan.chains if self._slot_index < c.parallelism]
+        self._fail(SubtaskId(chains[0], self._slot_index), error, details)
+
+    def _fail(
+        self, chain: SubtaskId, error: Exception, details: dict[str, Any] | None = None
+    ) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        cause = "".join(traceback.format_exception(error))
+        details = details or {}
+        if isinstance(error, UserError):  # The same records would meet the same error for ever.
+            details = {**details, "restarts_help": False}
+        self._reporter.report(
+            SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause, details)
+        )
+
+    def close(self) -> None:
+        """Close every operator; errors are reported, not raised."""
+        for subtask in self.subtasks:
+            subtask.close(partial(self._fail, subtask.chain))
