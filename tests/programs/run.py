@@ -1,7 +1,7 @@
 """A program's job in a simulated cluster, under one variation of what must not matter.
 
 The classes that run are those of production; time, lines, processes and storage are those of
-``weir.local.cluster`` and ``weir.testing``. Every worker process has a graph of its own,
+``weir.local.cluster`` and ``tests.simulation``. Every worker process has a graph of its own,
 unpickled as in a slot, and with ``encoded`` every element of a channel is written as frames and
 read again.
 """
@@ -19,6 +19,9 @@ from unittest.mock import patch
 import cloudpickle
 
 from tests.programs.build import MAX_PARALLELISM, graph_of
+from tests.simulation.clock import EPOCH_MS, WORK_MAX_NS, SimClock
+from tests.simulation.cluster import STORAGE, FaultyStore
+from tests.simulation.network import SeededConditions
 from weir.channels.framing import ElementDecoder, ElementEncoder, FrameDecoder, FrameEncoder
 from weir.common import clock
 from weir.common.clock import SystemClock
@@ -39,9 +42,6 @@ from weir.protocol.events import CheckpointSettled, JobChanged, JobEvent
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import Report, SubtaskChanged
 from weir.storage.catalog import RestoreRequest
-from weir.testing.clock import EPOCH_MS, WORK_MAX_NS, SimClock
-from weir.testing.cluster import STORAGE, FaultyStore
-from weir.testing.network import SeededConditions
 from weir.worker.versions import installed_versions
 
 JOB_ID = JobId("program")

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import pytest
 
-from weir.testing.simulation import SimulationFailed, simulate
+from tests.simulation.simulation import SimulationFailed, simulate
 
 SEEDS_MAX = 200
 

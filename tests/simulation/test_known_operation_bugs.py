@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.catching import Show, caught_at
+from tests.simulation.pipelines import OutputLog
 from weir.errors import StorageError
 from weir.ids import CheckpointId
 from weir.jobmaster import restore_choice
@@ -15,7 +16,6 @@ from weir.protocol import coordinator, retention
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import CheckpointingStarted
 from weir.storage.layout import SAVEPOINT_MANIFEST
-from weir.testing.pipelines import OutputLog
 from weir.worker.subtask import Subtask
 
 

@@ -1,16 +1,16 @@
 """Jobs that somebody stops, rolls back, rescales and forks while everything dies between two steps.
 
-``python -m weir.testing.simulation --operations SEED`` tells the story of one.
+``python -m tests.simulation.simulation --operations SEED`` tells the story of one.
 """
 
 from collections import Counter
 
 import pytest
 
+from tests.simulation.operations import STEP_FAULTS
+from tests.simulation.simulation import OPERATION_POINTS, Outcome, simulate
 from weir.config import CheckpointingMode
 from weir.protocol.operations import OperationKind, Phase
-from weir.testing.operations import STEP_FAULTS
-from weir.testing.simulation import OPERATION_POINTS, Outcome, simulate
 
 BLOCK = 50
 BLOCKS = 10

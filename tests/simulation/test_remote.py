@@ -1,13 +1,13 @@
 """The same lives under a control plane that is far away, repeats itself and is gone for a while.
 
-``python -m weir.testing.simulation --remote SEED`` tells the story of one.
+``python -m tests.simulation.simulation --remote SEED`` tells the story of one.
 """
 
 from collections import Counter
 
 import pytest
 
-from weir.testing.simulation import Outcome, Simulation
+from tests.simulation.simulation import Outcome, Simulation
 
 BLOCK = 50
 BLOCKS = 4

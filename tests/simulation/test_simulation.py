@@ -1,7 +1,7 @@
 """Whole jobs under seeded faults: nothing lost, nothing twice, nothing out of order.
 
 Each block runs fifty seeds; a failure names its seed, and
-``python -m weir.testing.simulation SEED`` tells its story.
+``python -m tests.simulation.simulation SEED`` tells its story.
 """
 
 import os
@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 
+from tests.simulation.simulation import LATER, POINTS, Outcome, Simulation, simulate
 from weir.config import CheckpointingMode
-from weir.testing.simulation import LATER, POINTS, Outcome, Simulation, simulate
 
 BLOCK = 50
 BLOCKS = 20
@@ -70,7 +70,7 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
     here = Simulation(17, trace=True)
     here.run()
     there = subprocess.run(
-        [sys.executable, "-m", "weir.testing.simulation", "17"],
+        [sys.executable, "-m", "tests.simulation.simulation", "17"],
         capture_output=True,
         text=True,
         check=True,

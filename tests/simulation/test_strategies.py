@@ -2,6 +2,13 @@
 
 from hypothesis import given
 
+from tests.simulation.strategies import (
+    Schedule,
+    Streams,
+    interleaved,
+    schedules,
+    streams_with_barriers,
+)
 from weir.ids import ChannelId, CheckpointId
 from weir.protocol.alignment import (
     AlignedBarrierHandler,
@@ -10,13 +17,6 @@ from weir.protocol.alignment import (
     UnblockChannels,
 )
 from weir.protocol.elements import CheckpointBarrier, Element, EndOfInput, Records
-from weir.testing.strategies import (
-    Schedule,
-    Streams,
-    interleaved,
-    schedules,
-    streams_with_barriers,
-)
 
 
 @given(streams_with_barriers(), schedules())

@@ -4,8 +4,8 @@ Everything is an action in one event queue, ordered by time. The classes that ru
 cluster (``JobMaster``, ``Worker`` and what they are made of); what is replaced is what joins them:
 a socket becomes a *line*, which delivers in order and after a delay, a process becomes an object,
 a pool of threads a call. ``run_in_process`` is that with the real clock and no delays: the smallest
-way to run a pipeline, without Spark. ``weir.testing`` is that with a clock that is moved by hand,
-delays from a seed, and faults.
+way to run a pipeline, without Spark. ``tests.simulation`` is that with a clock that is moved by
+hand, delays from a seed, and faults.
 """
 
 import heapq

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
+from tests.simulation.cluster import STORAGE, FaultyStore, SimulatedCluster
 from weir.config import CheckpointConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.job_master import JobMaster
@@ -53,7 +54,6 @@ from weir.storage.layout import (
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
 from weir.storage.store import NotFoundError
-from weir.testing.cluster import STORAGE, FaultyStore, SimulatedCluster
 
 AWAY_AFTER_MS = 10  # As long as a driver takes to notice.
 REPEATED_SHARE = 0.05  # Of the commands.

@@ -16,7 +16,7 @@ and at the end that the job finished, that its committed output is what the pipe
 is left over.
 
 With ``operations`` somebody also stops, resumes, rolls back, rescales and forks the job
-(``weir.testing.operations``). Then it is checked as well that
+(``tests.simulation.operations``). Then it is checked as well that
 
 - every operation ends, once, and names the savepoint that it took;
 - an attempt goes on from what it must: what somebody asked for, or the newest on its line;
@@ -25,7 +25,7 @@ With ``operations`` somebody also stops, resumes, rolls back, rescales and forks
 - what is committed at the end is what a job would have that never went wrong, the fork's likewise,
   and neither job touches a file of the other's.
 
-``python -m weir.testing.simulation SEED`` runs one seed again and prints its story.
+``python -m tests.simulation.simulation SEED`` runs one seed again and prints its story.
 """
 
 import argparse
@@ -37,6 +37,30 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from tests.simulation.clock import SimClock
+from tests.simulation.cluster import (
+    STORAGE,
+    CheckpointKey,
+    DriverKilled,
+    FaultyStore,
+    ProcessKilled,
+    SimulatedCluster,
+    SimulatedWorker,
+    TriggerDeclined,
+    TriggerLost,
+)
+from tests.simulation.control_plane import DriverLink, SimulatedControlPlane
+from tests.simulation.lines import Lines
+from tests.simulation.network import SeededConditions
+from tests.simulation.operations import SimulatedOperator
+from tests.simulation.pipelines import (
+    GONE,
+    InvariantBroken,
+    Name,
+    OutputLog,
+    Row,
+    random_pipeline,
+)
 from weir import fault_points
 from weir.config import (
     ChannelConfig,
@@ -70,30 +94,6 @@ from weir.protocol.pending import STOP_KINDS
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
 from weir.storage.manifest import load
-from weir.testing.clock import SimClock
-from weir.testing.cluster import (
-    STORAGE,
-    CheckpointKey,
-    DriverKilled,
-    FaultyStore,
-    ProcessKilled,
-    SimulatedCluster,
-    SimulatedWorker,
-    TriggerDeclined,
-    TriggerLost,
-)
-from weir.testing.control_plane import DriverLink, SimulatedControlPlane
-from weir.testing.lines import Lines
-from weir.testing.network import SeededConditions
-from weir.testing.operations import SimulatedOperator
-from weir.testing.pipelines import (
-    GONE,
-    InvariantBroken,
-    Name,
-    OutputLog,
-    Row,
-    random_pipeline,
-)
 from weir.worker.versions import installed_versions
 
 EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
@@ -306,7 +306,7 @@ class Simulation:
             option = "--operations " if self._with_operations else option
             raise SimulationFailed(
                 f"seed {self.seed}: {error}\n"
-                f"replay: python -m weir.testing.simulation {option}{self.seed}"
+                f"replay: python -m tests.simulation.simulation {option}{self.seed}"
             ) from error
         return self.outcome
 
@@ -1064,7 +1064,7 @@ def simulate(
 def main(arguments: list[str] | None = None) -> int:
     """Run one seed and print its story."""
     parser = argparse.ArgumentParser(
-        prog="python -m weir.testing.simulation", description=main.__doc__
+        prog="python -m tests.simulation.simulation", description=main.__doc__
     )
     parser.add_argument("seed", type=int)
     parser.add_argument("--undisturbed", action="store_true", help="the same without faults")

@@ -6,12 +6,12 @@ parent is asked for its own, over and over. Two such different ways are not wron
 
 from collections.abc import Iterator
 
+from tests.simulation.cluster import FaultyStore
 from weir.common.clock import Clock
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.elements import CheckpointKind
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest
-from weir.testing.cluster import FaultyStore
 
 
 class Lines:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
+from tests.simulation.pipelines import InvariantBroken
 from weir.errors import StorageError
 from weir.ids import ChannelId, CheckpointId, JobId
 from weir.local.cluster import InProcessCluster, InProcessSlot, InProcessWorker
@@ -29,7 +30,6 @@ from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_pa
 from weir.storage.manifest import Manifest, load
 from weir.storage.memory import MemoryStore, MemoryWriter
 from weir.storage.store import CheckpointStore
-from weir.testing.pipelines import InvariantBroken
 from weir.worker.ports import CommandArrived, ElementArrived, InboxItem
 
 STORAGE = "simulated:"

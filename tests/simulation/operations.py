@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tests.simulation.cluster import STORAGE, FaultyStore
+from tests.simulation.control_plane import MS, SimulatedControlPlane
+from tests.simulation.pipelines import InvariantBroken
 from weir.errors import WeirError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.local.cluster import EventQueue
@@ -45,9 +48,6 @@ from weir.protocol.pending import SAVEPOINT_KINDS, CompletedCheckpoint
 from weir.protocol.wire import from_wire, to_wire
 from weir.storage.layout import JobLayout, savepoint_location
 from weir.storage.manifest import Manifest, load, verify
-from weir.testing.cluster import STORAGE, FaultyStore
-from weir.testing.control_plane import MS, SimulatedControlPlane
-from weir.testing.pipelines import InvariantBroken
 
 # Of the steps that are followed by a fault, while there were fewer than ``FAULTS_MAX``.
 FAULT_SHARES = {Phase.SAVING: 0.25, Phase.ENDING: 0.5, Phase.RELAUNCHING: 0.5, Phase.DONE: 0.3}
