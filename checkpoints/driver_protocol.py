@@ -1,6 +1,6 @@
 """What a driver's requests mean: its events are applied once, its commands are handed out.
 
-The HTTP side is ``controlplane.gateway``.
+The HTTP side is ``controlplane.driver_http``.
 """
 
 import json
@@ -15,8 +15,8 @@ from django.db import DataError, connection, transaction
 from checkpoints.coordinator.shell import pump
 from checkpoints.models import CoordinatorRow
 from checkpoints.verdict import evidence
-from controlplane import clock, logs
-from controlplane.errors import Invalid, NotFound, Unauthorized
+from controlplane.base import clock, logs
+from controlplane.base.errors import Invalid, NotFound, Unauthorized
 from jobs import drivers, events, services
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job, OutboxCommand
 from weir.errors import ProtocolError

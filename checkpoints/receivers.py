@@ -12,8 +12,8 @@ from checkpoints.coordinator.shell import pump, reopen, state_of
 from checkpoints.models import Checkpoint, CoordinatorRow, Savepoint
 from checkpoints.operations import job_comparison
 from checkpoints.retention import references
-from controlplane import clock
-from controlplane.errors import Invalid, WrongState
+from controlplane.base import clock
+from controlplane.base.errors import Invalid, WrongState
 from jobs import signals
 from jobs.models import Job
 from weir.errors import ProtocolError

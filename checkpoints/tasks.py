@@ -6,7 +6,7 @@ from checkpoints import ticks
 from checkpoints.operations import previews, savepoints
 from checkpoints.retention import discards, finalization
 from checkpoints.retention import sweep as retention_sweep
-from controlplane import clock
+from controlplane.base import clock
 
 
 @shared_task

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from checkpoints.coordinator import countdowns, shell
-from controlplane import clock, logs
+from controlplane.base import clock, logs
 from jobs.models import Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 
-from controlplane.converters import JobId
+from controlplane.base.converters import JobId
 from controlplane.schema import DocsView, SchemaView
 
 app_name = "api"

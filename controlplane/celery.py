@@ -13,8 +13,8 @@ from celery import Celery, Task, signals
 from django.conf import settings
 from kombu import Queue
 
-from controlplane import logs
-from controlplane.schedules import SteadySchedule
+from controlplane.base import logs
+from controlplane.base.schedules import SteadySchedule
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.dev")
 
@@ -23,6 +23,7 @@ TICK_S = 1.0
 SWEEP_S = 30.0
 
 app = Celery("weir")
+app.set_default()  # In every thread: ``celery.current_app`` is otherwise known only to this one.
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_queues = [Queue(name) for name in (COORDINATION, STORAGE, WEBHOOKS, LAUNCH)]
 app.conf.task_routes = {
@@ -92,7 +93,7 @@ def _leave_context(task_id: str, **_: Any) -> None:
 
 @signals.task_success.connect
 def _note_tick(sender: Task, **_: Any) -> None:
-    from controlplane import ticks  # Needs the settings, which may not be there at import.
+    from controlplane.base import ticks  # Needs the settings, which may not be there at import.
 
     if sender.name in ticks.TASKS:
         ticks.note(sender.name)

@@ -1,8 +1,8 @@
 """Django under ASGI, with each request worked on by one thread of the process' pool.
 
 Django's own handler gives every request a thread and, with it, a database connection of its own.
-Here all middlewares and views run synchronously on ``controlplane.threads``, whose threads keep
-their connections: as many as configured, whatever comes in.
+Here all middlewares and views run synchronously on ``controlplane.base.threads``, whose threads
+keep their connections: as many as configured, whatever comes in.
 """
 
 from tempfile import SpooledTemporaryFile
@@ -16,10 +16,10 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from starlette.types import Receive, Scope, Send
 
-from controlplane.bodies import ClientGoneError, read_into
-from controlplane.errors import Refusal, TooLarge
-from controlplane.requests import body_bytes_max, plain, refusal
-from controlplane.threads import in_database
+from controlplane.base.bodies import ClientGoneError, read_into
+from controlplane.base.errors import Refusal, TooLarge
+from controlplane.base.requests import body_bytes_max, plain, refusal
+from controlplane.base.threads import in_database
 
 
 class DjangoHandler(ASGIHandler):

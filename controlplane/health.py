@@ -12,8 +12,8 @@ from django.db.migrations.recorder import MigrationRecorder
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from controlplane import ticks, wakeups
-from controlplane.threads import DATABASE_AWAY, Unavailable, in_database
+from controlplane.base import ticks, wakeups
+from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
 
 logger = logging.getLogger(__name__)
 

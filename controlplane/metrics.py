@@ -31,9 +31,9 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from checkpoints.models import Checkpoint
-from controlplane import clock, threads
+from controlplane.base import clock, threads
 from controlplane.channel_metrics import channel_metrics
-from controlplane.gauges import REGISTRY
+from controlplane.process_metrics import REGISTRY
 from jobs.models import (
     FINAL_JOB_STATUSES,
     OPEN_OPERATIONS,

@@ -1,27 +1,5 @@
-"""Rows that belong to the control plane as a whole."""
+"""The models of the app, for Django; they are written in ``controlplane.base``."""
 
-from django.db import models
-from django.db.models import Q
+from controlplane.base.models import ClockCorrection
 
-
-class ClockCorrection(models.Model):
-    """By how much the database's clock was moved, and is not followed yet: ``controlplane.clock``.
-
-    There is one row, from the first look on.
-
-    Units: seconds; points in time are the database's own clock, moved or not.
-    """
-
-    id = models.SmallIntegerField(primary_key=True, default=1)
-    number = models.BigIntegerField(default=0)  # Grows with every correction.
-    offset_s = models.FloatField(default=0.0)  # Added to the database's clock since, less and less,
-    since = models.DateTimeField()  # this moment.
-    looked_at = models.DateTimeField()  # When a process last saw that the clock went steadily.
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(condition=Q(id=1), name="clock_correction_single"),
-        ]
-
-    def __str__(self) -> str:
-        return f"correction {self.number}: {self.offset_s:+.1f} s"
+__all__ = ["ClockCorrection"]

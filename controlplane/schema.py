@@ -10,8 +10,8 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane import problems
-from controlplane.converters import JobId
+from controlplane.base import problems
+from controlplane.base.converters import JobId
 from weir.config import CheckpointingMode
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus

@@ -9,7 +9,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import NotModifiedResponse, PathLike, StaticFiles
 from starlette.types import Scope
 
-from controlplane.static_storage import SUFFIX, is_current
+from controlplane.base.static_storage import SUFFIX, is_current
 
 
 class Static(StaticFiles):

@@ -12,7 +12,7 @@ urlpatterns = [
     path("", include("frontend.urls")),
 ]
 
-handler400 = "controlplane.problems.bad_request"
-handler403 = "controlplane.problems.permission_denied"
-handler404 = "controlplane.problems.not_found"
-handler500 = "controlplane.problems.server_error"
+handler400 = "controlplane.base.problems.bad_request"
+handler403 = "controlplane.base.problems.permission_denied"
+handler404 = "controlplane.base.problems.not_found"
+handler500 = "controlplane.base.problems.server_error"

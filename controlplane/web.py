@@ -2,14 +2,14 @@
 
 ::
 
-    /gateway/v1/jobs/{id}/events, /commands   drivers             controlplane.gateway
-    /events/jobs/{id}                         event streams       controlplane.streams
+    /gateway/v1/jobs/{id}/events, /commands   drivers             controlplane.driver_http
+    /events/jobs/{id}                         event streams       controlplane.event_streams
     /healthz, /readyz                         probes              controlplane.health
     /static/                                  files               controlplane.static
     everything else                           pages and the API   Django
 
 Drivers and browsers wait on the event loop, a few hundred bytes each. All work with the database,
-Django's requests too, is done by the threads of ``controlplane.threads``.
+Django's requests too, is done by the threads of ``controlplane.base.threads``.
 """
 
 import asyncio
@@ -28,10 +28,11 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from controlplane import converters, gateway, health, streams, threads
+from controlplane import driver_http, event_streams, health
+from controlplane.base import converters, threads
+from controlplane.base.hub import Hub
+from controlplane.base.requests import PlainRequests, http_problem, plain
 from controlplane.handler import DjangoHandler
-from controlplane.hub import Hub
-from controlplane.requests import PlainRequests, http_problem, plain
 from controlplane.static import Static
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -50,8 +51,8 @@ register_url_convertor("job", _JobId())
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     """What lives as long as the process: wake-ups, feeds, the database's threads."""
     hub = app.state.hub = Hub(settings.REDIS_URL)
-    app.state.feeds = streams.Feeds(hub)
-    lookout = app.state.lookout = gateway.Lookout(hub)
+    app.state.feeds = event_streams.Feeds(hub)
+    lookout = app.state.lookout = driver_http.Lookout(hub)
     tasks = [
         asyncio.create_task(hub.run()),
         asyncio.create_task(lookout.run()),
@@ -115,10 +116,13 @@ def _application() -> Starlette:
     job = "/gateway/v1/jobs/{job_id:job}"
     app = Starlette(
         routes=[
-            Route(f"{job}/events", gateway.events, methods=["POST"], middleware=ours),
-            Route(f"{job}/commands", gateway.commands, methods=["GET"], middleware=ours),
+            Route(f"{job}/events", driver_http.events, methods=["POST"], middleware=ours),
+            Route(f"{job}/commands", driver_http.commands, methods=["GET"], middleware=ours),
             Route(
-                "/events/jobs/{job_id:job}", streams.job_events, methods=["GET"], middleware=ours
+                "/events/jobs/{job_id:job}",
+                event_streams.job_events,
+                methods=["GET"],
+                middleware=ours,
             ),
             Route("/healthz", health.alive, methods=["GET"], middleware=ours),
             Route("/readyz", health.ready, methods=["GET"], middleware=ours),

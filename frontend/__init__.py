@@ -4,6 +4,6 @@ A page is rendered on the server from plain values, the same ones that ``live.sn
 an event and ``details.of`` into an answer, so that what the browser fills in later agrees with what
 came first. Views read through ``queries`` and act through the services of ``jobs`` and
 ``checkpoints``; forms work without JavaScript. What a state is called and which tone it has is
-decided in ``status``, how numbers look in ``controlplane.formatting``, and every picture in
+decided in ``status``, how numbers look in ``controlplane.base.formatting``, and every picture in
 ``figures``.
 """

@@ -25,7 +25,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from controlplane import clock, logs
+from controlplane.base import clock, logs
 from jobs import driver_files, operations, processes
 from jobs.models import OPEN_OPERATIONS, Artifact, Job, Operation, OperationKind, PipelineKind
 from jobs.signals import jobs_compared

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from controlplane import clock, logs
+from controlplane.base import clock, logs
 from jobs import drivers, processes
 from jobs.models import Driver, DriverStatus, Job
 

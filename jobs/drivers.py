@@ -11,10 +11,10 @@ from datetime import datetime
 from django.conf import settings
 from django.db.models import OuterRef, Subquery
 
-from controlplane import clock, wakeups
 from controlplane.accounts.models import digest_of
 from controlplane.audit.models import record
-from controlplane.errors import Fenced, Unauthorized
+from controlplane.base import clock, wakeups
+from controlplane.base.errors import Fenced, Unauthorized
 from jobs import outbox, restarts, statuses
 from jobs.models import (
     LIVE_DRIVERS,

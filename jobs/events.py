@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from controlplane import clock, wakeups
+from controlplane.base import clock, wakeups
 from jobs import drivers, plans, statuses
 from jobs.attempts import Attempts
 from jobs.models import DesiredState, Driver, DriverStatus, Job, JobException

@@ -23,8 +23,8 @@ from secrets import token_urlsafe
 
 from django.conf import settings
 
-from controlplane import clock, logs
 from controlplane.accounts.models import digest_of
+from controlplane.base import clock, logs
 from jobs import driver_files, operations, processes, watching
 from jobs.children import adopt, forget
 from jobs.claims import CLAIM_MS, claimed, here, never_started, note

@@ -17,9 +17,9 @@ from typing import Any
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from controlplane import clock, logs, wakeups
 from controlplane.accounts.models import User
-from controlplane.errors import Busy, KeyReused
+from controlplane.base import clock, logs, wakeups
+from controlplane.base.errors import Busy, KeyReused
 from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind, OperationStatus
 from jobs.signals import operation_given_up
 from weir.protocol import operations as steps

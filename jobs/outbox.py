@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from controlplane import wakeups
+from controlplane.base import wakeups
 from jobs.models import Job, OutboxCommand
 from weir.protocol import wire
 from weir.protocol.driver_messages import DriverCommand

@@ -3,8 +3,8 @@
 import posixpath
 from graphlib import CycleError, TopologicalSorter
 
-from controlplane import clock, names
-from controlplane.errors import Invalid
+from controlplane.base import advisory_locks, clock
+from controlplane.base.errors import Invalid
 from jobs.models import FINAL_JOB_STATUSES, Driver, Edge, Job, Operator, Subtask
 from jobs.texts import storable, storable_json
 from weir.protocol.driver_messages import JobPlanned
@@ -59,7 +59,7 @@ def _check_output(job: Job, plan: JobPlanned) -> None:
     directories = {_normal(o.files) for o in plan.operators if o.files is not None}
     if not directories:
         return
-    names.lock(directories)
+    advisory_locks.lock(directories)
     others = Operator.objects.exclude(job=job).exclude(job__status__in=FINAL_JOB_STATUSES)
     for other in others.exclude(files=None).select_related("job").order_by("job_id"):
         if (directory := _normal(other.files or "")) in directories:

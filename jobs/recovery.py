@@ -14,8 +14,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from controlplane import clock, logs
 from controlplane.audit.models import record
+from controlplane.base import clock, logs
 from jobs import drivers
 from jobs.models import (
     FINAL_JOB_STATUSES,

@@ -14,10 +14,10 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from controlplane import clock, logs
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.errors import Invalid, NotFound, WrongState
+from controlplane.base import clock, logs
+from controlplane.base.errors import Invalid, NotFound, WrongState
 from jobs import drivers, operations, outbox
 from jobs.models import (
     FINAL_JOB_STATUSES,

@@ -9,7 +9,7 @@ by that last one only.
 
 from datetime import datetime
 
-from controlplane import clock, wakeups
+from controlplane.base import clock, wakeups
 from jobs import operations
 from jobs.models import Job
 from jobs.texts import storable

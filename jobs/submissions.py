@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from controlplane.errors import Problems
+from controlplane.base.errors import Problems
 from jobs.models import Artifact, PipelineKind
 from jobs.options import check_options
 from weir.errors import WeirError

@@ -8,7 +8,7 @@ from operator import or_
 
 from django.db.models import Q
 
-from controlplane import clock
+from controlplane.base import clock
 from jobs import rates
 from jobs.drivers import SUBTASK_ENDS
 from jobs.models import Job, Subtask

@@ -13,10 +13,10 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
-from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.errors import Invalid, TooLarge
+from controlplane.base import clock
+from controlplane.base.errors import Invalid, TooLarge
 from jobs.models import Artifact
 
 NAME_LENGTH_MAX = 200

@@ -3,7 +3,7 @@
 import logging
 import signal
 
-from controlplane import clock
+from controlplane.base import clock
 from jobs import driver_files, drivers, processes
 from jobs.children import exit_code, forget
 from jobs.claims import CLAIM_MS, claimed, here, never_started, note, note_stopped, runs

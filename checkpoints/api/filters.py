@@ -4,7 +4,7 @@ import django_filters
 from django.db.models import QuerySet
 
 from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
-from controlplane.filters import (
+from controlplane.base.filters import (
     ChoicesFilter,
     TrueOrFalseFilter,
     WholeNumberFilter,

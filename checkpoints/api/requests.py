@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from controlplane.serializers import RequestSerializer
+from controlplane.base.serializers import RequestSerializer
 from jobs.api.serializers import PipelineRequest, TextsField
 
 NAME_LENGTH_MAX = 80

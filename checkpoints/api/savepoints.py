@@ -12,7 +12,7 @@ from checkpoints.api import filters, requests
 from checkpoints.api import serializers as shapes
 from checkpoints.models import Savepoint
 from checkpoints.operations import savepoints
-from controlplane.errors import NotFound
+from controlplane.base.errors import NotFound
 from jobs.api import serializers as job_shapes
 from jobs.api.common import (
     IDEMPOTENCY_KEY,

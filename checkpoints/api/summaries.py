@@ -6,7 +6,7 @@ from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquer
 from django.db.models.functions import Coalesce
 
 from checkpoints.models import Checkpoint
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus
 

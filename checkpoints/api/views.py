@@ -16,8 +16,8 @@ from checkpoints.api.summaries import attach, with_checkpoints
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.operations import savepoints
 from checkpoints.verdict import queries
-from controlplane.errors import NotFound
-from controlplane.pagination import CursorPagination, Ordering, Page
+from controlplane.base.errors import NotFound
+from controlplane.base.pagination import CursorPagination, Ordering, Page
 from jobs.api import views as job_views
 from jobs.api.common import JOB_ID, OfJob, OperationActionView, ShowView, action_schema, list_schema
 from jobs.models import Job, Operation

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, Savepoint
-from controlplane.errors import Invalid, NotFound
+from controlplane.base.errors import Invalid, NotFound
 from jobs import services
 from jobs.models import Job
 from jobs.options import local_path

@@ -11,9 +11,9 @@ from django.db.models import Q
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, Savepoint
-from controlplane import clock, names
 from controlplane.accounts.models import User
-from controlplane.errors import Invalid, Problems
+from controlplane.base import advisory_locks, clock
+from controlplane.base.errors import Invalid, Problems
 from jobs.models import Job, Operation
 from jobs.options import check_uri
 from weir.errors import WeirError
@@ -104,7 +104,7 @@ def check_place(job: Job, location: str) -> None:
     Raises:
         Invalid: It is one of those.
     """
-    names.lock([location])
+    advisory_locks.lock([location])
     there = Savepoint.objects.filter(location=location)
     gone = Q(deleted_at__isnull=False, checkpoint__status=CheckpointStatus.DISCARDED)
     others = Checkpoint.objects.filter(location=location).exclude(job=job)

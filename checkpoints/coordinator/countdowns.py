@@ -10,10 +10,9 @@ from functools import cache
 
 import kombu.exceptions
 import redis
+from celery import current_app as app
 from django.db import transaction
 from kombu.pools import ProducerPool
-
-from controlplane.celery import app
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 from django.db import transaction
 
 from checkpoints.models import Savepoint
-from controlplane.errors import Refusal
+from controlplane.base.errors import Refusal
 from jobs import operations, services
 from jobs.models import Job, Operation, OperationKind
 from jobs.submissions import Submission

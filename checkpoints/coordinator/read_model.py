@@ -15,7 +15,7 @@ from checkpoints.catalog import locations, restore_targets, savepoint_names
 from checkpoints.coordinator import bulk_insert
 from checkpoints.models import Checkpoint, Savepoint
 from checkpoints.verdict import evidence
-from controlplane import clock
+from controlplane.base import clock
 from jobs import drivers, operations, services
 from jobs.models import Attempt, Job, Operation, OperationKind
 from weir.errors import ProtocolError

@@ -14,7 +14,7 @@ from django.conf import settings
 from checkpoints.coordinator import countdowns, operation_steps
 from checkpoints.coordinator.read_model import Ledger
 from checkpoints.models import CoordinatorRow
-from controlplane import clock, logs, wakeups
+from controlplane.base import clock, logs, wakeups
 from jobs import drivers, outbox
 from jobs.models import Job, JobException, Operation
 from weir.config import CheckpointConfig

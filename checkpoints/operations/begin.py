@@ -7,10 +7,10 @@ from django.conf import settings
 
 from checkpoints.coordinator import operation_steps, shell
 from checkpoints.models import Savepoint
-from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.errors import WrongState
+from controlplane.base import clock
+from controlplane.base.errors import WrongState
 from jobs import drivers, operations
 from jobs.models import DesiredState, DriverStatus, Job, Operation, OperationKind
 from weir.protocol.lifecycle import JobStatus

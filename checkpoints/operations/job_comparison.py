@@ -3,7 +3,7 @@
 from typing import Any
 
 from checkpoints.models import Checkpoint
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Job, Subtask
 from weir.protocol.lifecycle import CheckpointStatus
 

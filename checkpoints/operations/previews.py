@@ -19,10 +19,10 @@ from checkpoints.catalog import locations, restore_targets
 from checkpoints.coordinator import shell
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.operations.requests import like
-from controlplane import clock, logs
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.errors import Invalid, NotFound
+from controlplane.base import clock, logs
+from controlplane.base.errors import Invalid, NotFound
 from jobs import answers, operations, services
 from jobs.models import OPEN_OPERATIONS, Attempt, Job, Operation, OperationKind, Subtask
 from jobs.options import check_uri

@@ -10,7 +10,7 @@ from checkpoints.catalog import restore_targets, savepoint_names
 from checkpoints.catalog.restore_targets import Restorable
 from checkpoints.operations import begin, savepoints
 from controlplane.accounts.models import User
-from controlplane.errors import Invalid, WrongState
+from controlplane.base.errors import Invalid, WrongState
 from jobs import operations, services
 from jobs.models import DesiredState, Job, Operation, OperationKind
 from jobs.submissions import Pipeline, Submission, check

@@ -12,10 +12,10 @@ from checkpoints.coordinator.shell import config_of, pump
 from checkpoints.models import Checkpoint, Savepoint
 from checkpoints.operations import begin
 from checkpoints.retention import references
-from controlplane import clock, logs, wakeups
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.errors import NotFound, Problems, WrongState
+from controlplane.base import clock, logs, wakeups
+from controlplane.base.errors import NotFound, Problems, WrongState
 from jobs import operations, services
 from jobs.models import Job, Operation, OperationKind
 from weir.protocol import operations as steps

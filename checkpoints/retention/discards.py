@@ -23,7 +23,7 @@ from django.utils.text import Truncator
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint
 from checkpoints.retention import references, withdrawn_output
-from controlplane import clock, logs, wakeups
+from controlplane.base import clock, logs, wakeups
 from jobs import operations, services
 from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Driver, Job, Operation, OperationKind
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError

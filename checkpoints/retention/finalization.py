@@ -16,7 +16,7 @@ from django.utils.text import Truncator
 from checkpoints.catalog import locations
 from checkpoints.coordinator.shell import pump
 from checkpoints.models import Checkpoint
-from controlplane import clock, logs
+from controlplane.base import clock, logs
 from jobs import services
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError

@@ -18,7 +18,7 @@ from checkpoints.coordinator.shell import pump, state_of
 from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
 from checkpoints.retention import withdrawn_output
 from checkpoints.retention.finalization import is_driverless
-from controlplane import clock, logs
+from controlplane.base import clock, logs
 from jobs import services
 from jobs.models import FINAL_JOB_STATUSES, Job, OutboxCommand
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError

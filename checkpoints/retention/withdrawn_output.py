@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from checkpoints.catalog import locations
 from checkpoints.coordinator.shell import state_of
 from checkpoints.models import Checkpoint
-from controlplane import logs
+from controlplane.base import logs
 from jobs.models import Job
 from weir.errors import ConfigError, CorruptStateError, StorageError
 from weir.ids import CheckpointId, JobId

@@ -20,7 +20,7 @@ from checkpoints.verdict.facts import Ack, Facts, Key, Stall, Times, name_of, sh
 from checkpoints.verdict.result import Finding, Verdict
 from checkpoints.verdict.upstream_walk import TOGETHER_MS, Blame, Hop, Why, blame, trace
 from checkpoints.verdict.wording import Tense, hop, of_blame, of_channel, of_stall, of_step, of_two
-from controlplane.formatting import duration, interval, number, size
+from controlplane.base.formatting import duration, interval, number, size
 
 # Beyond half of its interval checkpoints take turns with nothing but themselves, and one that is a
 # bit slower makes the next one wait.

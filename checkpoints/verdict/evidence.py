@@ -28,7 +28,7 @@ from checkpoints.verdict.facts import (
     key_of,
     name_of,
 )
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskStalled

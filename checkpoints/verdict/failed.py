@@ -10,7 +10,7 @@ from checkpoints.verdict.result import Finding, Verdict
 from checkpoints.verdict.stacks import error
 from checkpoints.verdict.waiting import names, waiting
 from checkpoints.verdict.wording import Tense, hop
-from controlplane.formatting import duration, number, plural
+from controlplane.base.formatting import duration, number, plural
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import FailureReason
 

@@ -6,7 +6,7 @@ from checkpoints.verdict.facts import Facts, Times
 from checkpoints.verdict.result import Finding, Verdict
 from checkpoints.verdict.waiting import waiting
 from checkpoints.verdict.wording import Tense
-from controlplane.formatting import duration, interval, number, plural, rough_duration
+from controlplane.base.formatting import duration, interval, number, plural, rough_duration
 from weir.protocol.lifecycle import CheckpointStatus
 
 # Late is who takes three times as long as those before it usually did, as for those that completed;

@@ -22,7 +22,7 @@ from checkpoints.verdict.facts import (
     Times,
 )
 from checkpoints.verdict.result import Verdict
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Attempt, Worker
 from jobs.models import Edge as EdgeRow
 from jobs.models import Operator as OperatorRow

@@ -14,7 +14,7 @@ from checkpoints.verdict.facts import Facts, Key, key_of, name_of, share
 from checkpoints.verdict.result import Finding, LateChannel
 from checkpoints.verdict.upstream_walk import WALK_MAX, Blame, Why, blame
 from checkpoints.verdict.wording import Tense, hop, of_blame
-from controlplane.formatting import duration, listed, plural, rough_duration
+from controlplane.base.formatting import duration, listed, plural, rough_duration
 from weir.protocol.lifecycle import SubtaskStatus
 
 DOING_LISTED = 6  # Subtasks of which it is said what they do; the rest is counted.

@@ -9,7 +9,7 @@ from checkpoints.verdict.result import Finding, Hop, LateChannel
 from checkpoints.verdict.stacks import where
 from checkpoints.verdict.upstream_walk import Blame, Why
 from checkpoints.verdict.upstream_walk import Hop as Step
-from controlplane.formatting import duration, number, rough_duration, size
+from controlplane.base.formatting import duration, number, rough_duration, size
 
 BUSIEST_NAMED = 3
 NEARLY_ALL_FACTOR = 1_000  # Beyond it a factor says less than a word.

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User
 from controlplane.audit.admin import AuditedAdmin, ReadOnlyAdmin
-from controlplane.errors import Refusal
+from controlplane.base.errors import Refusal
 
 admin.site.unregister(Group)  # Roles say who may do what.
 

@@ -15,9 +15,9 @@ from rest_framework.response import Response
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User
 from controlplane.accounts.permissions import role_of
-from controlplane.errors import NotFound
-from controlplane.filters import ChoicesFilter, TrueOrFalseFilter
-from controlplane.serializers import RequestSerializer
+from controlplane.base.errors import NotFound
+from controlplane.base.filters import ChoicesFilter, TrueOrFalseFilter
+from controlplane.base.serializers import RequestSerializer
 
 # Shapes -------------------------------------------------------------------------------------------
 

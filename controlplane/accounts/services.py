@@ -12,10 +12,10 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from controlplane import clock
 from controlplane.accounts.models import Role, Token, User, digest_of, new_secret
 from controlplane.audit.models import record
-from controlplane.errors import Forbidden, Invalid, NotFound, WrongState
+from controlplane.base import clock
+from controlplane.base.errors import Forbidden, Invalid, NotFound, WrongState
 
 _HINT_LENGTH = 9  # "weir_" and four characters: tells tokens apart, and leaves enough to guess.
 

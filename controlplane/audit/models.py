@@ -6,7 +6,7 @@ from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import models
 
-from controlplane import clock, logs
+from controlplane.base import clock, logs
 
 
 class AuditEntry(models.Model):
@@ -43,7 +43,7 @@ def record(
 ) -> AuditEntry:
     """Note a change, in the transaction that makes it.
 
-    Address and request id come from the request under way, if there is one (``controlplane.logs``).
+    Address and request id come from the request under way (``controlplane.base.logs``), if any.
     """
     context = logs.current()
     return AuditEntry.objects.create(

@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from controlplane import clock
 from controlplane.accounts.models import User
+from controlplane.base import clock
 from jobs.models import FINAL_JOB_STATUSES, Job
 from jobs.services import Submission, submit
 

@@ -6,7 +6,7 @@ from typing import Any
 import dj_database_url
 from pythonjsonlogger.core import RESERVED_ATTRS
 
-from controlplane import env, plotly_js
+from controlplane.base import env, plotly_js
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
@@ -74,7 +74,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "controlplane.requests.RequestMiddleware",
+    "controlplane.base.requests.RequestMiddleware",
     "django.middleware.gzip.GZipMiddleware",  # Pages have a token each: it pads at random, too.
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -83,7 +83,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "controlplane.requests.ContentSecurityPolicyMiddleware",
+    "controlplane.base.requests.ContentSecurityPolicyMiddleware",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -144,7 +144,7 @@ STATIC_URL = "/static/"
 STATIC_ROOT = WEIR_HOME / "static"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "controlplane.static_storage.CompressedStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "controlplane.base.static_storage.CompressedStaticFilesStorage"},
 }
 WEIR_PLOTLY = plotly_js.bundle(BASE_DIR)
 STATICFILES_DIRS = [("plotly", str(WEIR_PLOTLY.parent))]
@@ -169,20 +169,20 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.accounts.permissions.RolePermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["controlplane.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.base.parsers.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": [
-        "controlplane.filters.FilterBackend",
-        "controlplane.pagination.Ordering",
+        "controlplane.base.filters.FilterBackend",
+        "controlplane.base.pagination.Ordering",
     ],
-    "DEFAULT_PAGINATION_CLASS": "controlplane.pagination.CursorPagination",
+    "DEFAULT_PAGINATION_CLASS": "controlplane.base.pagination.CursorPagination",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    # Whoever is nobody is throttled where they are refused: in controlplane.problems.
-    "DEFAULT_THROTTLE_CLASSES": ["controlplane.throttling.UserThrottle"],
+    # Whoever is nobody is throttled where they are refused: in controlplane.base.problems.
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.base.throttling.UserThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.text("WEIR_THROTTLE_ANONYMOUS", "60/min"),
         "user": env.text("WEIR_THROTTLE_USER", "1200/min"),
     },
-    "EXCEPTION_HANDLER": "controlplane.problems.exception_handler",
+    "EXCEPTION_HANDLER": "controlplane.base.problems.exception_handler",
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not answered: the OpenAPI document is.
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
@@ -263,7 +263,7 @@ CELERY_TASK_DEFAULT_QUEUE = "coordination"
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"context": {"()": "controlplane.logs.ContextFilter"}},
+    "filters": {"context": {"()": "controlplane.base.logs.ContextFilter"}},
     "formatters": {
         "json": {
             "()": "pythonjsonlogger.json.JsonFormatter",
@@ -274,7 +274,7 @@ LOGGING: dict[str, Any] = {
             "reserved_attrs": [*RESERVED_ATTRS, "context", "color_message"],
         },
         "plain": {
-            "()": "controlplane.logs.PlainFormatter",
+            "()": "controlplane.base.logs.PlainFormatter",
             "fmt": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         },
     },
@@ -287,7 +287,7 @@ LOGGING: dict[str, Any] = {
     },
     "root": {"handlers": ["console"], "level": env.text("WEIR_LOG_LEVEL", "INFO")},
     "loggers": {
-        # Uvicorn brings handlers of its own. A line per request comes from controlplane.requests.
+        # Uvicorn brings handlers of its own; controlplane.base.requests logs a line per request.
         "uvicorn": {"handlers": [], "propagate": True},
         "uvicorn.error": {"handlers": [], "propagate": True},
         "uvicorn.access": {"handlers": [], "propagate": True, "level": "WARNING"},

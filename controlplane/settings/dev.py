@@ -1,6 +1,6 @@
 """One machine, one person: what ``manage.py weir_up`` runs with."""
 
-from controlplane import env
+from controlplane.base import env
 from controlplane.settings.base import *  # noqa: F403
 
 SECRET_KEY = env.text("SECRET_KEY", "for-development-on-one-machine-only")

@@ -2,7 +2,7 @@
 
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane import env
+from controlplane.base import env
 from controlplane.settings.base import *  # noqa: F403
 from controlplane.settings.base import WEIR_URL
 

@@ -20,7 +20,7 @@ from rest_framework.request import Request
 from checkpoints.models import Savepoint
 from controlplane.audit.api import AuditFilter
 from controlplane.audit.models import AuditEntry
-from controlplane.pagination import Cursor, CursorPagination
+from controlplane.base.pagination import Cursor, CursorPagination
 from frontend.about import audit_changes
 from frontend.about.audit_changes import Change
 from jobs.models import Job

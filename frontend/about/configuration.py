@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from controlplane.formatting import moment
+from controlplane.base.formatting import moment
 from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, RESTART, Words, slots
 from jobs import redaction
 from jobs.models import Driver, Job, Operator, PipelineKind

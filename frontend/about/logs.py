@@ -9,7 +9,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
-from controlplane.formatting import size
+from controlplane.base.formatting import size
 from frontend.about import log_tail
 from frontend.about.log_tail import Part
 from frontend.base import pages, status

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.formatting import interval, number, plural, size
+from controlplane.base.formatting import interval, number, plural, size
 
 
 @dataclass(frozen=True, slots=True)

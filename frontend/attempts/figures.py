@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from controlplane.formatting import duration, iso, milliseconds_between, moment
+from controlplane.base.formatting import duration, iso, milliseconds_between, moment
 from frontend.attempts.outages import Deployment, Takeover, takeover
 
 Figure = dict[str, Any]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from controlplane.formatting import milliseconds_between
+from controlplane.base.formatting import milliseconds_between
 from jobs.models import Attempt
 
 SOON = timedelta(seconds=30)  # A driver requested later than this came to a job that was over.

@@ -8,7 +8,7 @@ from typing import Any
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import (
+from controlplane.base.formatting import (
     NOTHING,
     duration,
     iso,

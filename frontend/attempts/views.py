@@ -12,9 +12,9 @@ from django.urls import path, reverse
 from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.http import condition, require_GET
 
-from controlplane import clock
 from controlplane.accounts.models import Role
-from controlplane.formatting import iso, plural
+from controlplane.base import clock
+from controlplane.base.formatting import iso, plural
 from frontend.attempts import figures, rows
 from frontend.base import pages
 from frontend.base.access import role_required

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from checkpoints.verdict.facts import Gate
-from controlplane.formatting import duration, plural, size
+from controlplane.base.formatting import duration, plural, size
 
 TOGETHER_MS = 1.0  # Barriers closer than this came together: clocks and polls are no finer.
 

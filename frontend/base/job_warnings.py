@@ -5,7 +5,7 @@ The list of jobs and the page of a job say the same, because both ask here.
 
 from dataclasses import dataclass
 
-from controlplane.formatting import interval, plural, rough_duration
+from controlplane.base.formatting import interval, plural, rough_duration
 from frontend.base.status import reason_text
 from frontend.base.texts import headline
 from weir.protocol.lifecycle import JobStatus

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.urls import register_converter, reverse
 
 from controlplane.accounts.models import Role
-from controlplane.converters import JobId
+from controlplane.base.converters import JobId
 from frontend.base import status
 from frontend.base.access import may
 from jobs.models import Job

@@ -7,7 +7,7 @@ from typing import Protocol
 from django.conf import settings
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import milliseconds_between
+from controlplane.base.formatting import milliseconds_between
 from frontend.base.job_warnings import Facts
 from jobs.models import DriverStatus, Job
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import duration, plural, size
+from controlplane.base.formatting import duration, plural, size
 from frontend.base.alignment import Channel
 from frontend.base.query_parameters import whole_number
 from frontend.checkpoint import figures, queries

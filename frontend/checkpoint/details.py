@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from checkpoints.catalog.restore_targets import uri_of
 from checkpoints.models import Checkpoint
-from controlplane.formatting import (
+from controlplane.base.formatting import (
     NOTHING,
     duration,
     event_time,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from checkpoints.verdict.facts import Gate
-from controlplane.formatting import duration, size
+from controlplane.base.formatting import duration, size
 from frontend.base.alignment import gate_counts, receiver_name
 from frontend.checkpoint.queries import ChainSpan, GateSpan, SubtaskPhases
 from frontend.job.figures import PHASES, Figure, heat_scale, plain

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import NOTHING, duration, iso, moment, number, size
+from controlplane.base.formatting import NOTHING, duration, iso, moment, number, size
 from frontend.base import status
 from frontend.base.query_parameters import BIGINT_MAX, whole_number
 from frontend.base.texts import headline

@@ -24,7 +24,7 @@ from django.db.models import (
 
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
-from controlplane import clock
+from controlplane.base import clock
 from frontend.base.alignment import Channel
 from frontend.job.queries import COMPLETED_ONCE, UNSETTLED
 from jobs.models import Operation, Subtask

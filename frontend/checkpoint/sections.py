@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import number, plural
+from controlplane.base.formatting import number, plural
 from frontend.base.query_parameters import BIGINT_MAX, whole_number
 from frontend.checkpoint import details, queries
 

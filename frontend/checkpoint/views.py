@@ -18,9 +18,9 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.http import condition, require_GET
 
 from checkpoints.models import Checkpoint
-from controlplane import clock
 from controlplane.accounts.models import Role
-from controlplane.formatting import iso, plural, size
+from controlplane.base import clock
+from controlplane.base.formatting import iso, plural, size
 from frontend.base import pages, verdict_cache
 from frontend.base.access import role_required
 from frontend.checkpoint import alignment, details, figures, queries, sections

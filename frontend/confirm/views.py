@@ -22,10 +22,10 @@ from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, Savepoint
 from checkpoints.operations import previews, requests, savepoints
 from checkpoints.retention import references
-from controlplane import clock
 from controlplane.accounts.models import Role
-from controlplane.errors import NotFound, Refusal
-from controlplane.formatting import duration, iso, milliseconds_between, rough_duration
+from controlplane.base import clock
+from controlplane.base.errors import NotFound, Refusal
+from controlplane.base.formatting import duration, iso, milliseconds_between, rough_duration
 from frontend.base import pages, status
 from frontend.base.access import may, role_required
 from frontend.job import queries, snapshot

@@ -14,7 +14,15 @@ from enum import StrEnum
 from typing import Any
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import duration, event_time, iso, listed, plural, rough_duration, size
+from controlplane.base.formatting import (
+    duration,
+    event_time,
+    iso,
+    listed,
+    plural,
+    rough_duration,
+    size,
+)
 from frontend.graph.picture import Chain, Graph, Link
 from weir.protocol.lifecycle import CheckpointStatus
 

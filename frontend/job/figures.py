@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import duration, iso, milliseconds_between, size
+from controlplane.base.formatting import duration, iso, milliseconds_between, size
 from frontend.base.alignment import (
     Aligned,
     Channel,

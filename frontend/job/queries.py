@@ -28,7 +28,7 @@ from django.db.models.functions import Cast, JSONObject
 
 from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
-from controlplane import clock
+from controlplane.base import clock
 from frontend.base.alignment import NOTHING_ALIGNED, Aligned
 from frontend.graph.state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
 from frontend.job.history import Window

@@ -15,9 +15,9 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.http import condition, require_GET, require_http_methods, require_POST
 
 from checkpoints.operations import savepoints
-from controlplane import clock
 from controlplane.accounts.models import Role, User
-from controlplane.errors import NotFound, Refusal
+from controlplane.base import clock
+from controlplane.base.errors import NotFound, Refusal
 from frontend.base import pages
 from frontend.base.access import role_required
 from frontend.graph import picture

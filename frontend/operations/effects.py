@@ -7,7 +7,7 @@ are those that the same thing took last; where nothing is known yet, nothing is 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controlplane.formatting import duration, number, plural, size
+from controlplane.base.formatting import duration, number, plural, size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import age, event_time, milliseconds_between, size
+from controlplane.base.formatting import age, event_time, milliseconds_between, size
 from frontend.base.status import SAVEPOINT_KIND
 
 Choice = tuple[str, str]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.formatting import (
+from controlplane.base.formatting import (
     NOTHING,
     duration,
     event_time,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from controlplane.formatting import plural
+from controlplane.base.formatting import plural
 from jobs.models import Operation, OperationKind, OperationStatus
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.operations import Phase

@@ -10,7 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint
-from controlplane.formatting import (
+from controlplane.base.formatting import (
     NOTHING,
     age,
     duration,

@@ -30,7 +30,7 @@ from django.db.models.functions import Cast, Greatest, JSONObject
 from django.db.models.lookups import Exact, IsNull, LessThan
 
 from checkpoints.models import Checkpoint
-from controlplane import clock
+from controlplane.base import clock
 from frontend.base import job_warnings
 from frontend.overview.filters import STATUSES, Group, Wanted
 from frontend.overview.sparkline import SHOWN, Point

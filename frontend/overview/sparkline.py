@@ -8,7 +8,7 @@ come from the style sheet, and the sentence beside it says the same to who canno
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controlplane.formatting import duration, plural
+from controlplane.base.formatting import duration, plural
 from weir.protocol.lifecycle import CheckpointStatus
 
 SHOWN = 24

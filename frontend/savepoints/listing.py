@@ -9,7 +9,7 @@ from django.db.models.functions import Cast
 
 from checkpoints.models import Savepoint
 from checkpoints.retention import references
-from controlplane.formatting import iso, plural
+from controlplane.base.formatting import iso, plural
 from frontend.job import queries, snapshot
 from frontend.savepoints import rows as savepoints
 from jobs.models import OPEN_OPERATIONS, Job

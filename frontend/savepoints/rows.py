@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint, Savepoint
-from controlplane.formatting import (
+from controlplane.base.formatting import (
     age,
     duration,
     event_time,

@@ -8,7 +8,7 @@ from itertools import accumulate, islice
 from django.urls import reverse
 
 from checkpoints.models import Checkpoint, Savepoint
-from controlplane.formatting import number, plural, size
+from controlplane.base.formatting import number, plural, size
 from frontend.base import status
 from frontend.base.texts import headline
 from frontend.savepoints import tree, tree_queries

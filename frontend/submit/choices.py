@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from checkpoints.models import Savepoint
-from controlplane.formatting import moment, size
+from controlplane.base.formatting import moment, size
 from jobs.models import Artifact
 from weir.protocol.lifecycle import CheckpointStatus
 

@@ -11,8 +11,8 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 
 from controlplane.accounts.models import Role
-from controlplane.errors import Invalid, KeyReused, Refusal
-from controlplane.formatting import size
+from controlplane.base.errors import Invalid, KeyReused, Refusal
+from controlplane.base.formatting import size
 from frontend.base import pages
 from frontend.base.access import role_required
 from frontend.submit import choices

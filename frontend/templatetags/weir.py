@@ -8,7 +8,7 @@ from django import template
 from django.conf import settings
 from django.templatetags.static import static
 
-from controlplane import formatting
+from controlplane.base import formatting
 
 register = template.Library()
 

@@ -17,8 +17,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from controlplane.errors import NotFound
-from controlplane.serializers import EmptyRequest, RequestSerializer
+from controlplane.base.errors import NotFound
+from controlplane.base.serializers import EmptyRequest, RequestSerializer
 from jobs import operations
 from jobs.api import serializers as shapes
 from jobs.models import Job, Operation

@@ -2,7 +2,7 @@
 
 import django_filters
 
-from controlplane.filters import ChoicesFilter, WholeNumberFilter, after, before
+from controlplane.base.filters import ChoicesFilter, WholeNumberFilter, after, before
 from jobs.models import (
     Attempt,
     Driver,

@@ -8,7 +8,7 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.errors import NotFound
+from controlplane.base.errors import NotFound
 from jobs.api import filters
 from jobs.api import serializers as shapes
 from jobs.api.common import OPERATION_EXAMPLE, OfJob, ShowView, list_schema

@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from controlplane.serializers import RequestSerializer
+from controlplane.base.serializers import RequestSerializer
 from jobs import redaction
 from jobs.models import (
     Artifact,

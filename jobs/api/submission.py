@@ -9,7 +9,7 @@ from rest_framework.request import Request
 
 from controlplane.accounts.models import Role
 from controlplane.accounts.permissions import role_of
-from controlplane.errors import Invalid
+from controlplane.base.errors import Invalid
 from jobs.models import PipelineKind
 from jobs.submissions import Pipeline, Submission
 

@@ -10,7 +10,7 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.errors import Invalid
+from controlplane.base.errors import Invalid
 from jobs import uploads
 from jobs.api import serializers as shapes
 from jobs.models import Artifact

@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.models import Role
-from controlplane.errors import NotFound
+from controlplane.base.errors import NotFound
 from jobs import driver_files, services
 from jobs.api import filters
 from jobs.api import serializers as shapes

@@ -17,7 +17,7 @@ from rest_framework.test import APIClient
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User, digest_of
 from controlplane.audit.models import AuditEntry
-from controlplane.errors import Forbidden, WrongState
+from controlplane.base.errors import Forbidden, WrongState
 from tests.api import rows
 from tests.api.conftest import API, client_of, login_of
 

@@ -11,8 +11,8 @@ from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 from rest_framework.test import APIClient
 
-from controlplane import throttling
 from controlplane.accounts.models import User
+from controlplane.base import throttling
 from jobs.api import views
 from tests.api import rows
 from tests.api.conftest import API, login_of

@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 from checkpoints.models import Savepoint
 from checkpoints.operations import previews, requests, savepoints
 from controlplane.accounts.models import User
-from controlplane.errors import Invalid
+from controlplane.base.errors import Invalid
 from jobs.models import Job, Operation
 from jobs.submissions import Pipeline
 from tests.api import rows

@@ -193,7 +193,7 @@ def _copied_s(line: "_Line") -> float:
 
     from checkpoints.coordinator import bulk_insert
     from checkpoints.models import Checkpoint
-    from controlplane import clock
+    from controlplane.base import clock
 
     now = clock.now()
     row = Checkpoint.objects.create(

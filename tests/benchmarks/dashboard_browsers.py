@@ -209,7 +209,7 @@ def _jobs() -> list[str]:
 
 
 def _change(job: str) -> tuple[str, float]:
-    from controlplane import wakeups
+    from controlplane.base import wakeups
     from jobs.models import Job
 
     name = f"{job} {time.monotonic_ns()}"

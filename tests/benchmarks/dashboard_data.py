@@ -71,7 +71,7 @@ def fill(checkpoints: int) -> Stored:
     """Write everything; ``checkpoints`` of the job that is looked at."""
     from django.db import connection
 
-    from controlplane import clock
+    from controlplane.base import clock
     from tests.frontend import rows
 
     now = clock.now()

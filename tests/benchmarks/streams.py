@@ -233,7 +233,7 @@ def _database_port() -> int:
 
 
 def _change_watched_jobs() -> None:
-    from controlplane import wakeups
+    from controlplane.base import wakeups
     from jobs.models import Job
 
     for number in range(WATCHED_JOBS):
@@ -244,7 +244,7 @@ def _change_watched_jobs() -> None:
 def _commit_command(number: int) -> float:
     from django.db import transaction
 
-    from controlplane import clock
+    from controlplane.base import clock
     from jobs import outbox, services
     from weir.protocol.driver_messages import CancelJob
 

@@ -27,7 +27,7 @@ def storage(tmp_path: Path, settings: Settings) -> Path:
 def wakeups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Topics that would be published; nothing in these tests waits for one."""
     published: list[str] = []
-    monkeypatch.setattr("controlplane.wakeups.publish", published.append)
+    monkeypatch.setattr("controlplane.base.wakeups.publish", published.append)
     return published
 
 

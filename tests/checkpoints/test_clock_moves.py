@@ -8,8 +8,8 @@ import pytest
 from checkpoints import tasks, ticks
 from checkpoints.models import CoordinatorRow
 from checkpoints.operations import savepoints
-from controlplane import clock
-from controlplane.clock import _Watch
+from controlplane.base import clock
+from controlplane.base.clock import _Watch
 from jobs import operations, recovery
 from jobs import services as job_services
 from jobs.models import Driver, DriverStatus, Job, Operation

@@ -11,8 +11,8 @@ from pytest_django.fixtures import Settings
 from checkpoints.coordinator import shell
 from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment
 from checkpoints.operations import savepoints
-from controlplane import clock
 from controlplane.accounts.models import User
+from controlplane.base import clock
 from jobs.models import JobException, OutboxCommand
 from tests import builders as protocol
 from tests.checkpoints.line import Line

@@ -9,7 +9,7 @@ from django.db import connection
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, CoordinatorRow, SubtaskAck
 from checkpoints.retention import discards, sweep
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Attempt, Job
 from tests import builders as protocol
 from tests.checkpoints.line import Line

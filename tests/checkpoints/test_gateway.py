@@ -10,8 +10,8 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 from checkpoints import driver_protocol
 from checkpoints.models import SubtaskAck
 from checkpoints.operations import savepoints
-from controlplane import clock
-from controlplane.errors import Fenced, Invalid, NotFound, Unauthorized
+from controlplane.base import clock
+from controlplane.base.errors import Fenced, Invalid, NotFound, Unauthorized
 from jobs.models import Driver, JobException, OutboxCommand
 from tests import builders as protocol
 from tests.checkpoints.line import Line, body

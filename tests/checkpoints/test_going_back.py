@@ -10,10 +10,10 @@ from checkpoints.coordinator import shell
 from checkpoints.models import Savepoint
 from checkpoints.operations import requests, savepoints
 from checkpoints.retention import discards, finalization
-from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
-from controlplane.errors import Busy, Invalid, KeyReused, NotFound, WrongState
+from controlplane.base import clock
+from controlplane.base.errors import Busy, Invalid, KeyReused, NotFound, WrongState
 from jobs import driver_files, operations, recovery
 from jobs import services as job_services
 from jobs.models import Driver, DriverStatus, Job, Operation, OperationKind

@@ -13,7 +13,7 @@ from checkpoints.catalog import locations
 from checkpoints.operations import previews, savepoints
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
-from controlplane.errors import Invalid, KeyReused, NotFound
+from controlplane.base.errors import Invalid, KeyReused, NotFound
 from jobs import answers
 from jobs.models import Operation, Operator
 from jobs.submissions import Pipeline

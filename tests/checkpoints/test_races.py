@@ -22,9 +22,9 @@ from checkpoints.coordinator import shell
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.operations import savepoints
 from checkpoints.retention import discards, finalization, sweep
-from controlplane import clock
 from controlplane.accounts.models import User
-from controlplane.errors import Refusal
+from controlplane.base import clock
+from controlplane.base.errors import Refusal
 from jobs import operations, recovery
 from jobs import services as job_services
 from jobs.models import (

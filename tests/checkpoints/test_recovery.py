@@ -11,7 +11,7 @@ from checkpoints.models import CoordinatorRow
 from checkpoints.operations import savepoints
 from checkpoints.retention import discards, finalization, sweep
 from controlplane.accounts.models import User
-from controlplane.errors import Fenced, WrongState
+from controlplane.base.errors import Fenced, WrongState
 from jobs import recovery as job_recovery
 from jobs import services as job_services
 from jobs.models import Driver, DriverStatus

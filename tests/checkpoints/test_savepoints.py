@@ -14,7 +14,7 @@ from checkpoints.operations import savepoints
 from checkpoints.retention import discards, finalization, sweep
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
-from controlplane.errors import Busy, Invalid, KeyReused, NotFound, Refusal, WrongState
+from controlplane.base.errors import Busy, Invalid, KeyReused, NotFound, Refusal, WrongState
 from jobs import services
 from jobs.models import Job, Operation
 from tests import builders as protocol

@@ -11,11 +11,11 @@ from checkpoints import tasks, ticks
 from checkpoints.coordinator import countdowns
 from checkpoints.models import CoordinatorRow
 from checkpoints.operations import savepoints
-from controlplane import clock
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
+from controlplane.base import clock
+from controlplane.base.errors import KeyReused, NotFound, WrongState
 from controlplane.embedded.redis import Redis
-from controlplane.errors import KeyReused, NotFound, WrongState
 from jobs import services as job_services
 from tests.checkpoints.line import Line
 from tests.jobs import builders as jobs

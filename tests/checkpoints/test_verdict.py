@@ -21,7 +21,7 @@ from checkpoints.verdict.facts import (
 )
 from checkpoints.verdict.judge import Verdict
 from checkpoints.verdict.stacks import error, where
-from controlplane.formatting import duration
+from controlplane.base.formatting import duration
 from tests.checkpoints.verdict_cases import (
     IDLE,
     LINE,

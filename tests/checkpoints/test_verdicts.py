@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from checkpoints.models import Checkpoint
 from checkpoints.verdict import evidence, queries
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Subtask
 from tests import builders as protocol
 from tests.checkpoints.line import Line

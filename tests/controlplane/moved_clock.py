@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from controlplane import clock
-from controlplane.clock import _Watch
-from controlplane.models import ClockCorrection
+from controlplane.base import clock
+from controlplane.base.clock import _Watch
+from controlplane.base.models import ClockCorrection
 
 HOUR_S = 3_600.0
 

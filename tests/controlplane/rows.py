@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from controlplane import clock
 from controlplane.accounts.models import Role, User, digest_of
+from controlplane.base import clock
 from jobs.models import Driver, DriverStatus, Job
 from weir.protocol.lifecycle import JobStatus
 

@@ -4,7 +4,7 @@ import logging
 
 from celery import shared_task
 
-from controlplane import logs
+from controlplane.base import logs
 
 
 @shared_task(name="tests.say")

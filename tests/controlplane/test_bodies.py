@@ -9,8 +9,8 @@ import zlib
 import pytest
 from starlette.types import Message, Scope
 
-from controlplane.bodies import ClientGoneError, gunzip, read_into
-from controlplane.errors import Invalid, TooLarge
+from controlplane.base.bodies import ClientGoneError, gunzip, read_into
+from controlplane.base.errors import Invalid, TooLarge
 
 LIMIT = 1_000
 

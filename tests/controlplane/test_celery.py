@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis as Client
 
-from controlplane import logs, ticks
+from controlplane.base import logs, ticks
 from controlplane.celery import app
 from controlplane.embedded.redis import Redis
 from tests.controlplane.said import say

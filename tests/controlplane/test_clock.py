@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from controlplane import clock
-from controlplane.clock import SLEW, TOLERANCE_S, VOUCHES_AFTER_S, _Watch
-from controlplane.models import ClockCorrection
+from controlplane.base import clock
+from controlplane.base.clock import SLEW, TOLERANCE_S, VOUCHES_AFTER_S, _Watch
+from controlplane.base.models import ClockCorrection
 from tests.controlplane.moved_clock import HOUR_S, MovedClock
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane import env
+from controlplane.base import env
 
 NAME = "WEIR_TEST_VALUE"
 

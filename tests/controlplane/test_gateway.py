@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection, transaction
 
-from controlplane import clock
+from controlplane.base import clock
+from controlplane.driver_http import ASK_AGAIN_S
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
-from controlplane.gateway import ASK_AGAIN_S
 from jobs import outbox
 from jobs.models import Driver, Job
 from tests.controlplane.conftest import GATEWAY_BYTES_MAX

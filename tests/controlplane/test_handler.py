@@ -15,7 +15,7 @@ from django.urls import path
 from pytest_django import Settings
 from starlette.types import Message, Scope
 
-from controlplane import logs, threads
+from controlplane.base import logs, threads
 from controlplane.handler import DjangoHandler
 
 FILE = Path(__file__)
@@ -77,7 +77,7 @@ class Answer:
 def pages_of_this_module(settings: Settings) -> Iterator[None]:
     """The views above, with the outermost middleware alone."""
     settings.ROOT_URLCONF = __name__
-    settings.MIDDLEWARE = ["controlplane.requests.RequestMiddleware"]
+    settings.MIDDLEWARE = ["controlplane.base.requests.RequestMiddleware"]
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = None  # The handler's own limit is what counts here.
     yield
     threads.close()

@@ -6,7 +6,7 @@ import pytest
 from django.db.migrations.recorder import MigrationRecorder
 from redis import Redis as Client
 
-from controlplane import ticks
+from controlplane.base import ticks
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
 from tests.controlplane.web import Web

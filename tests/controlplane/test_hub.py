@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from pytest_django import Settings
 
-from controlplane import wakeups
+from controlplane.base import wakeups
+from controlplane.base.hub import Hub
 from controlplane.embedded.redis import Redis
-from controlplane.hub import Hub
 from tests.services import running_redis
 
 DEADLINE_S = 20.0

@@ -14,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from checkpoints.models import Checkpoint, GateAlignment
-from controlplane import clock, metrics
+from controlplane import metrics
 from controlplane.accounts.models import Role, Token, digest_of
+from controlplane.base import clock
 from jobs.models import Attempt, Job, Operation, OutboxCommand
 from tests.controlplane.rows import make_driver, make_job, make_user
 from weir.protocol.lifecycle import JobStatus

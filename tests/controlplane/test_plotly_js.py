@@ -6,7 +6,7 @@ from pathlib import Path
 from django.conf import settings
 from plotly.offline import get_plotlyjs_version
 
-from controlplane import plotly_js
+from controlplane.base import plotly_js
 
 
 def test_the_small_bundle_is_taken_where_npm_installed_it(tmp_path: Path) -> None:

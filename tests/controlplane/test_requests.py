@@ -9,9 +9,9 @@ import pytest
 from django.conf import settings
 from django.test import Client, RequestFactory
 
-from controlplane import clock, logs
 from controlplane.accounts.models import Role, Token, digest_of
-from controlplane.requests import RequestMiddleware
+from controlplane.base import clock, logs
+from controlplane.base.requests import RequestMiddleware
 from tests.controlplane.conftest import BODY_BYTES_MAX
 from tests.controlplane.rows import make_user
 from tests.controlplane.web import Web

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 import pytest
 from celery.beat import ScheduleEntry
 
-from controlplane import schedules
+from controlplane.base import schedules
+from controlplane.base.schedules import SteadySchedule, steady_now
 from controlplane.celery import TICK_S, app
-from controlplane.schedules import SteadySchedule, steady_now
 
 HOUR = timedelta(hours=1)
 

@@ -11,8 +11,9 @@ import uvicorn
 from django.test import Client
 from pytest_django import Settings
 
-from controlplane import streams, wakeups
+from controlplane import event_streams
 from controlplane.accounts.models import User
+from controlplane.base import wakeups
 from controlplane.embedded.redis import Redis
 from jobs.models import Job
 from tests.controlplane.rows import make_job, make_user
@@ -117,7 +118,7 @@ def test_many_changes_become_few_events_with_the_newest_last(web: Web, job: Job)
     [(0.0, 0.1), (0.02, 0.1), (0.1, 0.1), (0.3, 0.3), (1.0, 1.0), (9.0, 1.0)],
 )
 def test_a_feed_rests_in_proportion_to_what_a_snapshot_took(took_s: float, rests_s: float) -> None:
-    assert streams.rest_s(took_s) == pytest.approx(rests_s)
+    assert event_streams.rest_s(took_s) == pytest.approx(rests_s)
 
 
 def test_without_redis_a_change_is_found_by_looking_again(
@@ -177,8 +178,8 @@ def served_here() -> Iterator[Web]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, redis: Redis) -> None:
     """Sessions are looked at often, and heartbeats come soon."""
-    monkeypatch.setattr(streams, "SESSION_CHECK_S", 0.1)
-    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(event_streams, "SESSION_CHECK_S", 0.1)
+    monkeypatch.setattr(event_streams, "HEARTBEAT_S", 0.05)
 
 
 @pytest.mark.usefixtures("quick")
@@ -216,14 +217,14 @@ def test_a_snapshot_is_computed_once_for_all_browsers(
     make_job()
     session = cookie(make_user())
     calls: list[str] = []
-    read = streams._snapshot
+    read = event_streams._snapshot
 
     def counted(job_id: str) -> object:
         calls.append(job_id)
         return read(job_id)
 
-    monkeypatch.setattr(streams, "_snapshot", counted)
-    monkeypatch.setattr(streams, "LOOK_AGAIN_S", 600.0)
+    monkeypatch.setattr(event_streams, "_snapshot", counted)
+    monkeypatch.setattr(event_streams, "LOOK_AGAIN_S", 600.0)
     with served_here() as web, ThreadPoolExecutor(10) as threads:
 
         def first_two() -> list[str]:

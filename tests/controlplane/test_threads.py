@@ -10,8 +10,8 @@ import pytest
 from django.db import connection, connections
 from pytest_django import DjangoDbBlocker
 
+from controlplane.base.threads import DATABASE_AWAY, DatabaseThreads, Unavailable
 from controlplane.embedded.postgres import Postgres
-from controlplane.threads import DATABASE_AWAY, DatabaseThreads, Unavailable
 from tests.controlplane.web import until
 from tests.services import running_postgres, use_database
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from controlplane import clock
 from controlplane.accounts.models import Role, User
 from controlplane.audit.models import record
+from controlplane.base import clock
 from frontend.confirm.views import QUESTIONS
 from jobs.models import Job, Operation, Subtask
 from tests.frontend import documents, rows

@@ -14,8 +14,8 @@ from django.db import transaction
 
 from checkpoints.coordinator.shell import pump
 from checkpoints.models import Checkpoint, GateAlignment, Savepoint, SubtaskAck
-from controlplane import clock, wakeups
 from controlplane.accounts.models import Role, User
+from controlplane.base import clock, wakeups
 from jobs import services
 from jobs.models import (
     FINAL_JOB_STATUSES,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Edge, Job, Operator, Subtask
 from tests.frontend import rows
 

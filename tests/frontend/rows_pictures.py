@@ -11,8 +11,8 @@ from datetime import timedelta
 
 from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
 from checkpoints.verdict import evidence
-from controlplane import clock
 from controlplane.accounts.models import User
+from controlplane.base import clock
 from jobs.models import Job
 from tests.frontend import rows, rows_graph
 

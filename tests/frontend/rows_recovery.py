@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Attempt, Driver, DriverStatus, Job
 from tests.frontend import rows
 

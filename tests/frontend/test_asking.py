@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from checkpoints.models import Savepoint
 from checkpoints.operations import previews, requests
-from controlplane import clock
-from controlplane.errors import Busy, Invalid
+from controlplane.base import clock
+from controlplane.base.errors import Busy, Invalid
 from frontend.confirm import views
 from jobs.models import Job, Operation
 from jobs.submissions import Pipeline

@@ -9,10 +9,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from controlplane import clock
 from controlplane.accounts.models import Role, User
 from controlplane.audit.models import AuditEntry, record
-from controlplane.pagination import PAGE_SIZE
+from controlplane.base import clock
+from controlplane.base.pagination import PAGE_SIZE
 from frontend.about import audit_changes
 from frontend.about.audit_changes import Change
 from frontend.about.audit_log import ACTIONS

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from django.db.models import F
 
-from controlplane import clock, wakeups
 from controlplane.accounts.models import Role
+from controlplane.base import clock, wakeups
 from jobs.models import Driver, Job
 from tests.frontend import documents, rows
 from tests.frontend.browser import Window

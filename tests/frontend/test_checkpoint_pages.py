@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from checkpoints.models import Checkpoint, SubtaskAck
-from controlplane import clock
+from controlplane.base import clock
 from frontend.base import verdict_cache
 from frontend.checkpoint import queries as checkpoint_queries
 from frontend.checkpoint import sections

@@ -8,8 +8,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from controlplane import clock
 from controlplane.accounts.models import Role
+from controlplane.base import clock
 from frontend.about import configuration
 from frontend.about.configuration import Setting, Source
 from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NESTED, RESTART

@@ -6,7 +6,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from checkpoints.operations import savepoints
-from controlplane import clock
+from controlplane.base import clock
 from frontend.job import details, history
 from jobs.models import Job
 from tests.frontend import rows

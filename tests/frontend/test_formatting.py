@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from controlplane import formatting
+from controlplane.base import formatting
 
 DURATIONS = [
     (None, "–"),

@@ -4,7 +4,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from controlplane import clock
+from controlplane.base import clock
 from frontend.overview import listing
 from frontend.overview.filters import Wanted
 from jobs.models import Attempt, Driver, Job, Subtask

@@ -7,8 +7,8 @@ from django.test.utils import CaptureQueriesContext
 
 from checkpoints.models import Checkpoint
 from checkpoints.operations import savepoints
-from controlplane import clock
-from controlplane.formatting import iso
+from controlplane.base import clock
+from controlplane.base.formatting import iso
 from frontend.base import verdict_cache
 from frontend.job import queries, snapshot
 from jobs.models import Attempt, Driver, Job, Subtask

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import FilePayload
 
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Job
 from tests.frontend import rows
 from tests.frontend.browser import Window

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane import clock
+from controlplane.base import clock
 from frontend.attempts.rows import percent
 from jobs.models import Attempt, Job
 from tests.frontend import rows, rows_recovery

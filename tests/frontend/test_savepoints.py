@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from checkpoints.models import Checkpoint
-from controlplane import clock
+from controlplane.base import clock
 from frontend.savepoints import tree_queries, tree_rows
 from jobs.models import Attempt, Job
 from tests.frontend import rows, rows_recovery

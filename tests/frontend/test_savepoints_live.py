@@ -2,8 +2,8 @@
 
 import pytest
 
-from controlplane import clock, wakeups
 from controlplane.accounts.models import Role
+from controlplane.base import clock, wakeups
 from jobs import operations
 from jobs.models import Attempt, Job, Operation
 from tests.frontend import rows, rows_recovery

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import Role
 from controlplane.audit.models import AuditEntry
-from controlplane.requests import body_bytes_max
+from controlplane.base.requests import body_bytes_max
 from frontend.submit import choices
 from frontend.submit.form import flattened
 from jobs import uploads

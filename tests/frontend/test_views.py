@@ -9,8 +9,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from controlplane import clock
 from controlplane.accounts.models import Role, User
+from controlplane.base import clock
 from frontend.confirm.views import QUESTIONS
 from frontend.graph import picture
 from frontend.job import snapshot

@@ -64,7 +64,7 @@ def started(job: Job, token: str | None = None) -> Driver:
 
 def speaking(job: Job) -> Driver:
     """The job's requested driver, started and heard of."""
-    from controlplane import clock
+    from controlplane.base import clock
 
     driver = started(job)
     drivers.heard(driver, clock.now())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from controlplane import clock
+from controlplane.base import clock
 from jobs import answers, operations, processes
 from jobs.models import Job, Operation, OperationKind
 from jobs.spark_command import environment_of

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.errors import Fenced, Unauthorized
+from controlplane.base.errors import Fenced, Unauthorized
 from jobs import drivers, recovery, services, statuses
 from jobs.models import (
     Attempt,

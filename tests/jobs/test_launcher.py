@@ -14,8 +14,8 @@ import pytest
 from django.db import OperationalError, transaction
 from pytest_django.fixtures import Settings
 
-from controlplane import clock
 from controlplane.accounts.models import digest_of
+from controlplane.base import clock
 from jobs import children, driver_files, drivers, launcher, processes, services, watching
 from jobs.models import Driver, DriverStatus, Job
 from tests.jobs.builders import (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from controlplane.accounts.models import User
-from controlplane.errors import Busy, KeyReused, WrongState
+from controlplane.base.errors import Busy, KeyReused, WrongState
 from jobs import operations, recovery, services
 from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind, OperationStatus
 from jobs.signals import operation_given_up

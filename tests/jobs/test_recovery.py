@@ -8,8 +8,8 @@ import pytest
 from django.db import transaction
 from pytest_django.fixtures import Settings
 
-from controlplane import clock
 from controlplane.audit.models import AuditEntry
+from controlplane.base import clock
 from jobs import drivers, recovery, restarts, services
 from jobs.models import ControlPlanePulse, Driver, DriverStatus, Job, JobException
 from jobs.signals import driver_lost, job_ended, launch_asked

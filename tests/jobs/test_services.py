@@ -5,7 +5,7 @@ from django.db import transaction
 
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
-from controlplane.errors import Busy, Invalid, KeyReused, NotFound, WrongState
+from controlplane.base.errors import Busy, Invalid, KeyReused, NotFound, WrongState
 from jobs import drivers, operations, recovery, services
 from jobs.models import Driver, DriverStatus, Job, OperationKind, OutboxCommand
 from jobs.signals import job_ended, job_reopened, launch_asked

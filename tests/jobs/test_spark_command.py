@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from controlplane import clock
+from controlplane.base import clock
 from jobs import driver_files, uploads
 from jobs.models import Driver, Job
 from jobs.spark_command import JVM_OPTIONS, SparkCommand, is_shipped, spark_command

@@ -5,7 +5,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import User
-from controlplane.errors import Invalid
+from controlplane.base.errors import Invalid
 from jobs import services, uploads
 from jobs.models import Job
 from jobs.submissions import check

@@ -5,7 +5,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from controlplane import clock
+from controlplane.base import clock
 from jobs.models import Job, Subtask
 from tests.checkpoints.line import Line
 from tests.jobs.builders import (

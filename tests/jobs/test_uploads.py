@@ -6,7 +6,7 @@ from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
-from controlplane.errors import Invalid, TooLarge
+from controlplane.base.errors import Invalid, TooLarge
 from jobs import uploads
 from jobs.models import Artifact
 from tests.jobs.builders import at_once

@@ -1,4 +1,4 @@
-// Durations and ages that grow while somebody looks, by the rules of controlplane/formatting.py.
+// Durations and ages that grow while somebody looks, by the rules of controlplane/base/formatting.py.
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -38,7 +38,7 @@ export function shortLocalTime(iso) {
   return Number.isNaN(moment.getTime()) ? "" : SHORT.format(moment);
 }
 
-/** The same in UTC, as controlplane/formatting.py writes it. */
+/** The same in UTC, as controlplane/base/formatting.py writes it. */
 export function absoluteTime(iso) {
   const moment = new Date(iso);
   if (Number.isNaN(moment.getTime())) return "";

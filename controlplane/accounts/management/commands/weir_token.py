@@ -11,10 +11,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from controlplane import clock
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, User
-from controlplane.errors import Refusal
+from controlplane.base import clock
+from controlplane.base.errors import Refusal
 
 
 class Command(BaseCommand):

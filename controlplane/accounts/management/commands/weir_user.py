@@ -8,7 +8,7 @@ from django.db import transaction
 
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, User
-from controlplane.errors import Refusal
+from controlplane.base.errors import Refusal
 
 
 class Command(BaseCommand):

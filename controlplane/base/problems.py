@@ -17,9 +17,9 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework import exceptions
 
-from controlplane import logs
-from controlplane.errors import Refusal, TooLarge
-from controlplane.throttling import AnonymousThrottle
+from controlplane.base import logs
+from controlplane.base.errors import Refusal, TooLarge
+from controlplane.base.throttling import AnonymousThrottle
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:weir:problem:"  # A name, not an address: the code says it all.

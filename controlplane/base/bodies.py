@@ -7,7 +7,7 @@ from typing import IO
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
-from controlplane.errors import Invalid, TooLarge
+from controlplane.base.errors import Invalid, TooLarge
 
 # Most clients read no answer before all is sent: this much more is taken and thrown away for them.
 DRAINED_BYTES_MAX = 32 << 20

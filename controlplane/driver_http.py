@@ -20,14 +20,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from checkpoints import driver_protocol
-from controlplane import problems, wakeups
 from controlplane.accounts.models import digest_of
-from controlplane.bodies import ClientGoneError, gunzip, read_into
-from controlplane.errors import Invalid, NotFound, Refusal, Unauthorized
-from controlplane.gauges import command_polls
-from controlplane.hub import Bell, Hub
-from controlplane.requests import plain, refusal
-from controlplane.threads import DATABASE_AWAY, Unavailable, in_database
+from controlplane.base import problems, wakeups
+from controlplane.base.bodies import ClientGoneError, gunzip, read_into
+from controlplane.base.errors import Invalid, NotFound, Refusal, Unauthorized
+from controlplane.base.hub import Bell, Hub
+from controlplane.base.requests import plain, refusal
+from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
+from controlplane.process_metrics import command_polls
 from jobs.models import Driver, Job, OutboxCommand
 from weir.protocol import wire
 from weir.protocol.driver_messages import CommandBatch

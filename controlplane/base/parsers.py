@@ -9,7 +9,7 @@ from django.conf import settings
 from rest_framework import parsers, renderers
 from rest_framework.exceptions import ParseError
 
-from controlplane.errors import TooLarge
+from controlplane.base.errors import TooLarge
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 

@@ -28,13 +28,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from controlplane import logs, wakeups
-from controlplane.errors import NotFound, Refusal, Unauthorized
-from controlplane.gateway import guarded
-from controlplane.gauges import event_streams
-from controlplane.hub import Bell, Hub
-from controlplane.requests import plain, refusal
-from controlplane.threads import DATABASE_AWAY, Unavailable, in_database
+from controlplane.base import logs, wakeups
+from controlplane.base.errors import NotFound, Refusal, Unauthorized
+from controlplane.base.hub import Bell, Hub
+from controlplane.base.requests import plain, refusal
+from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
+from controlplane.driver_http import guarded
+from controlplane.process_metrics import event_streams
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """What a service refuses: a stable code, an HTTP status, a sentence that says what to do.
 
-Services raise these; ``controlplane.problems`` renders them for the API (RFC 9457).
+Services raise these; ``controlplane.base.problems`` renders them for the API (RFC 9457).
 """
 
 from typing import Any, ClassVar

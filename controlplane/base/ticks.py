@@ -5,7 +5,7 @@ import logging
 import redis
 from django.conf import settings
 
-from controlplane import wakeups
+from controlplane.base import wakeups
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from controlplane.errors import Refusal
+from controlplane.base.errors import Refusal
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from controlplane import wakeups
+from controlplane.base import wakeups
 
 logger = logging.getLogger(__name__)
 

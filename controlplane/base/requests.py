@@ -21,10 +21,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from controlplane import logs, problems
-from controlplane.bodies import too_large
-from controlplane.errors import Refusal, TooLarge, Unauthorized
-from controlplane.threads import DATABASE_AWAY, Unavailable
+from controlplane.base import logs, problems
+from controlplane.base.bodies import too_large
+from controlplane.base.errors import Refusal, TooLarge, Unauthorized
+from controlplane.base.threads import DATABASE_AWAY, Unavailable
 
 logger = logging.getLogger("controlplane.access")
 

@@ -1,0 +1,1 @@
+"""The library of all apps: time, errors, problem documents, logs, threads, pagination."""
