@@ -17,7 +17,9 @@ from checkpoints.models import CoordinatorRow
 from checkpoints.verdict import evidence
 from controlplane.base import clock, logs
 from controlplane.base.errors import Invalid, NotFound, Unauthorized
-from jobs import drivers, events, services
+from jobs import services
+from jobs.drivers import drivers
+from jobs.events import driver_events
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job, OutboxCommand
 from weir.errors import ProtocolError
 from weir.protocol import wire
@@ -122,7 +124,7 @@ def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> 
             # An operation may have gone on from a checkpoint that completed, without this driver.
             driver.refresh_from_db(fields=["status", "stop_requested_at"])
         else:
-            events.apply(job, driver, run)
+            driver_events.apply(job, driver, run)
             evidence.note_stalls(job, run, now_ms)
         left -= len(run)
 

@@ -357,8 +357,9 @@ class Subtask(models.Model):
         max_length=16, choices=_choices(SubtaskStatus), default=SubtaskStatus.DEPLOYING.value
     )
     metrics = models.JSONField(default=dict)  # weir.protocol.messages.SubtaskMetrics' counters.
-    samples = models.JSONField(default=list)  # Of the counters, for the rates (jobs.rates).
-    rates = models.JSONField(default=dict)  # jobs.rates.over; empty: not known yet, or it ended.
+    samples = models.JSONField(default=list)  # Of the counters, for the rates (jobs.events.rates).
+    # Of jobs.events.rates.over; empty: not known yet, or it ended.
+    rates = models.JSONField(default=dict)
     # messages.AlignmentProgress: checkpoint, since_ms, waited_ms and, by gate, what came when.
     aligning = models.JSONField(null=True, blank=True)
     # messages.SubtaskStalled: since_ms, stalled_ms, stack. Null: the loop comes round.

@@ -18,7 +18,8 @@ from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock, logs
 from controlplane.base.errors import Invalid, NotFound, WrongState
-from jobs import drivers, operations, outbox
+from jobs import operations
+from jobs.drivers import drivers, outbox
 from jobs.models import (
     FINAL_JOB_STATUSES,
     Attempt,

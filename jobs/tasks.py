@@ -2,13 +2,14 @@
 
 from celery import shared_task
 
-from jobs import answers, launcher, operations, recovery
+from jobs import due_jobs, operations, preview_processes
+from jobs.drivers import launcher
 
 
 @shared_task
 def tick() -> None:
     """Do what has come due for jobs."""
-    recovery.tick()
+    due_jobs.tick()
     operations.expire_due()
 
 
@@ -16,11 +17,11 @@ def tick() -> None:
 def launch_tick() -> None:
     """Look after the drivers of this machine, and the questions that it works out."""
     launcher.tick()
-    answers.tick()
+    preview_processes.tick()
 
 
 @shared_task
 def sweep() -> None:
     """Find what no tick would ever come to."""
-    recovery.resume_stranded()
-    answers.forget_lost()
+    due_jobs.resume_stranded()
+    preview_processes.forget_lost()

@@ -16,7 +16,8 @@ from checkpoints.coordinator import bulk_insert
 from checkpoints.models import Checkpoint, Savepoint
 from checkpoints.verdict import evidence
 from controlplane.base import clock
-from jobs import drivers, operations, services
+from jobs import operations, services
+from jobs.drivers import drivers
 from jobs.models import Attempt, Job, Operation, OperationKind
 from weir.errors import ProtocolError
 from weir.ids import CheckpointId, SubtaskId

@@ -15,7 +15,7 @@ from checkpoints.coordinator import countdowns, operation_steps
 from checkpoints.coordinator.read_model import Ledger
 from checkpoints.models import CoordinatorRow
 from controlplane.base import clock, logs, wakeups
-from jobs import drivers, outbox
+from jobs.drivers import drivers, outbox
 from jobs.models import Job, JobException, Operation
 from weir.config import CheckpointConfig
 from weir.errors import ProtocolError

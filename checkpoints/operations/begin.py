@@ -11,7 +11,8 @@ from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock
 from controlplane.base.errors import WrongState
-from jobs import drivers, operations
+from jobs import operations
+from jobs.drivers import drivers
 from jobs.models import DesiredState, DriverStatus, Job, Operation, OperationKind
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import CheckpointRequested

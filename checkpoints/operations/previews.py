@@ -1,8 +1,8 @@
 """Questions that take time: what a restore or a rollback would do, how two jobs' outputs differ.
 
 Nothing is changed by them. Their operations (PREVIEW, COMPARE) succeed with the answer as result.
-What runs a pipeline's script, or reads output, is for a process of its own (``jobs.answers``); what
-a rollback would do is said here, by a worker of the queue ``storage``.
+``jobs.preview_processes`` runs a pipeline's script, or reads output, in a process of its own; the
+effect of a rollback is computed here, by a worker of the queue ``storage``.
 """
 
 import json
@@ -23,11 +23,11 @@ from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock, logs
 from controlplane.base.errors import Invalid, NotFound
-from jobs import answers, operations, services
+from jobs import operations, preview_processes, services
 from jobs.models import OPEN_OPERATIONS, Attempt, Job, Operation, OperationKind, Subtask
 from jobs.options import check_uri
+from jobs.storable_text import storable_json
 from jobs.submissions import Pipeline, check
-from jobs.texts import storable_json
 from weir.errors import WeirError
 from weir.ids import CheckpointId, JobId
 from weir.output import rollback as rollbacks
@@ -176,7 +176,7 @@ def compare(
 
 def _pairs(job: Job, other: Job) -> list[dict[str, str]]:
     """The outputs that belong together: of operators of one name, or the only ones."""
-    left, right = answers.outputs_of(job), answers.outputs_of(other)
+    left, right = preview_processes.outputs_of(job), preview_processes.outputs_of(other)
     for one, found in ((job, left), (other, right)):
         if not found:
             raise Invalid(
@@ -193,7 +193,7 @@ def _pairs(job: Job, other: Job) -> list[dict[str, str]]:
         )
     return [
         {"operator": uid, "left": ours, "right": theirs}
-        for uid, ours, theirs in pairs[: answers.OUTPUTS_MAX]
+        for uid, ours, theirs in pairs[: preview_processes.OUTPUTS_MAX]
     ]
 
 
@@ -230,7 +230,7 @@ def _begin(
         given,
         key=key,
         mark=mark,
-        timeout_ms=answers.TRIES_MAX * settings.WEIR_PREVIEW_TIMEOUT_MS + WAITING_MS,
+        timeout_ms=preview_processes.TRIES_MAX * settings.WEIR_PREVIEW_TIMEOUT_MS + WAITING_MS,
     )
     record(
         actor,
@@ -294,7 +294,7 @@ def _answer(operation: Operation) -> None:
         except (WeirError, OSError) as error:
             operations.fail(operation, str(error))
             return
-        if len(json.dumps(result)) > answers.ANSWER_BYTES_MAX:
+        if len(json.dumps(result)) > preview_processes.ANSWER_BYTES_MAX:
             operations.fail(operation, "the answer is too large to be kept")
             return
         operations.succeed(operation, result)

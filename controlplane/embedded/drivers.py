@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from jobs.processes import MARK
+from jobs.drivers.processes import MARK
 
 END_TIMEOUT_S = 10.0
 

@@ -16,7 +16,7 @@ from frontend.base import pages, status
 from frontend.base.access import role_required
 from frontend.base.query_parameters import BIGINT_MAX, PAGE_MAX, whole_number
 from frontend.base.texts import headline
-from jobs import driver_files
+from jobs.drivers import driver_files
 from jobs.models import Driver, DriverStatus, Job
 
 DRIVERS_SHOWN = 50  # The newest; those before them are found by their address.

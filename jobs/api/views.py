@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts.models import Role
 from controlplane.base.errors import NotFound
-from jobs import driver_files, services
+from jobs import services
 from jobs.api import filters
 from jobs.api import serializers as shapes
 from jobs.api.common import (
@@ -34,6 +34,7 @@ from jobs.api.common import (
     list_schema,
 )
 from jobs.api.submission import submission_of
+from jobs.drivers import driver_files
 from jobs.models import (
     Attempt,
     Driver,

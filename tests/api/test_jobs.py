@@ -15,7 +15,8 @@ from rest_framework.test import APIClient
 from checkpoints.models import CoordinatorRow
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
-from jobs import driver_files, operations
+from jobs import operations
+from jobs.drivers import driver_files
 from jobs.models import Driver, Job, Operation
 from tests.api import rows
 from tests.api.conftest import API, client_of

@@ -16,7 +16,7 @@ from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig,
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from controlplane.accounts.models import User
-from jobs import driver_files
+from jobs.drivers import driver_files
 from tests.api import rows
 
 JOB = "seeded"

@@ -245,7 +245,8 @@ def _commit_command(number: int) -> float:
     from django.db import transaction
 
     from controlplane.base import clock
-    from jobs import outbox, services
+    from jobs import services
+    from jobs.drivers import outbox
     from weir.protocol.driver_messages import CancelJob
 
     times: list[float] = []

@@ -10,7 +10,7 @@ from checkpoints.models import CoordinatorRow
 from checkpoints.operations import savepoints
 from controlplane.base import clock
 from controlplane.base.clock import _Watch
-from jobs import operations, recovery
+from jobs import due_jobs, operations
 from jobs import services as job_services
 from jobs.models import Driver, DriverStatus, Job, Operation
 from tests.checkpoints.line import Line
@@ -33,7 +33,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> MovedClock:
 
 def tick() -> None:
     """What beat has done every second."""
-    recovery.tick()
+    due_jobs.tick()
     operations.expire_due()
     tasks.tick()
 
@@ -86,7 +86,7 @@ def test_the_next_checkpoint_is_triggered_when_it_would_have_been(
 def test_no_driver_is_lost_that_speaks_and_one_that_is_silent_is(
     database: MovedClock, by_s: float, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "_gateway_answers", lambda: True)
+    monkeypatch.setattr(due_jobs, "_gateway_answers", lambda: True)
     line = Line.running(interval_ms=60_000)
     settings.WEIR_DRIVER_TIMEOUT_MS = 30_000
     line.post()

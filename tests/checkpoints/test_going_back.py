@@ -14,8 +14,9 @@ from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from controlplane.base.errors import Busy, Invalid, KeyReused, NotFound, WrongState
-from jobs import driver_files, operations, recovery
+from jobs import due_jobs, operations
 from jobs import services as job_services
+from jobs.drivers import driver_files
 from jobs.models import Driver, DriverStatus, Job, Operation, OperationKind
 from jobs.submissions import Pipeline
 from tests import builders as protocol
@@ -266,7 +267,7 @@ def test_restart_waits_until_a_deleted_stop_savepoint_is_gone(line: Line) -> Non
     assert jobs.driver_of(line.job).number == 1
     assert discards.discard_due() >= 1
     assert line.checkpoint(2).status == "discarded"
-    recovery.relaunch_due()
+    due_jobs.relaunch_due()
     assert jobs.driver_of(line.job).number == 2
 
 

@@ -14,7 +14,7 @@ from checkpoints.operations import previews, savepoints
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.base.errors import Invalid, KeyReused, NotFound
-from jobs import answers
+from jobs import preview_processes
 from jobs.models import Operation, Operator
 from jobs.submissions import Pipeline
 from tests.checkpoints.line import Line
@@ -46,12 +46,12 @@ def answered(operation: Operation) -> Operation:
     """The operation once a process has answered it."""
     deadline = time.monotonic() + 60
     while ended(operation).ended_at is None:
-        answers.tick()
+        preview_processes.tick()
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    for child in answers._children:
+    for child in preview_processes._children:
         child.wait(timeout=10)
-    answers._children.clear()
+    preview_processes._children.clear()
     return ended(operation)
 
 

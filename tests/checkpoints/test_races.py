@@ -25,7 +25,7 @@ from checkpoints.retention import discards, finalization, sweep
 from controlplane.accounts.models import User
 from controlplane.base import clock
 from controlplane.base.errors import Refusal
-from jobs import operations, recovery
+from jobs import due_jobs, operations
 from jobs import services as job_services
 from jobs.models import (
     OPEN_OPERATIONS,
@@ -142,7 +142,7 @@ class Run:
             (0.5, lambda: driver_protocol.take_commands(line.job_id, line.token, line.taken)),
             (0.3, finalization.settle_driverless),
             (0.3, discards.discard_due),
-            (0.1, recovery.relaunch_due),
+            (0.1, due_jobs.relaunch_due),
             (0.12, lambda: jobs.lose(line.job)),
             (0.06, lambda: job_services.restart(self.actor, line.job_id)),
             (0.05, lambda: job_services.cancel(self.actor, line.job_id)),
@@ -243,8 +243,8 @@ class Run:
             job = self.line.job
         if not job.is_over:
             Job.objects.filter(pk=job.pk).update(cancel_due_at=clock.now())
-            recovery.cancel_due()
-            recovery.relaunch_due()
+            due_jobs.cancel_due()
+            due_jobs.relaunch_due()
         Driver.objects.filter(job=job).update(heard_at=None)
         finalization.settle_driverless()
         sweep.end_driverless()

@@ -12,7 +12,7 @@ from checkpoints.operations import savepoints
 from checkpoints.retention import discards, finalization, sweep
 from controlplane.accounts.models import User
 from controlplane.base.errors import Fenced, WrongState
-from jobs import recovery as job_recovery
+from jobs import due_jobs as job_recovery
 from jobs import services as job_services
 from jobs.models import Driver, DriverStatus
 from tests import builders as protocol

@@ -14,7 +14,7 @@ from controlplane.base import clock
 from controlplane.driver_http import ASK_AGAIN_S
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
-from jobs import outbox
+from jobs.drivers import outbox
 from jobs.models import Driver, Job
 from tests.controlplane.conftest import GATEWAY_BYTES_MAX
 from tests.controlplane.rows import make_driver, make_job

@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.embedded.drivers import driver_processes, end_drivers
 from controlplane.embedded.process import is_alive
-from jobs.processes import MARK
+from jobs.drivers.processes import MARK
 
 DRIVER = """
 import subprocess, sys, time

@@ -13,7 +13,7 @@ from controlplane.base import clock
 from frontend.about import configuration
 from frontend.about.configuration import Setting, Source
 from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NESTED, RESTART
-from jobs import plans
+from jobs.events import plans
 from jobs.models import Job
 from jobs.redaction import HIDDEN, shown, without_credentials
 from tests.frontend import rows

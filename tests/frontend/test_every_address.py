@@ -21,7 +21,7 @@ from controlplane.audit import models as audit
 from controlplane.embedded.redis import Redis
 from frontend import urls
 from frontend.confirm.views import QUESTIONS
-from jobs import driver_files
+from jobs.drivers import driver_files
 from jobs.models import Job, Operation
 from jobs.redaction import HIDDEN
 from tests.frontend import rows, rows_checkpoint

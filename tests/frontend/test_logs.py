@@ -11,7 +11,7 @@ from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import Role
 from frontend.about.log_tail import PART_BYTES
-from jobs import driver_files
+from jobs.drivers import driver_files
 from jobs.models import Driver, Job
 from tests.frontend import rows
 

@@ -9,7 +9,9 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from controlplane.accounts.models import Role, User, digest_of
-from jobs import drivers, events, services
+from jobs import services
+from jobs.drivers import drivers
+from jobs.events import driver_events
 from jobs.models import Driver, DriverStatus, Job, Operation
 from jobs.submissions import Submission
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
@@ -77,7 +79,7 @@ def apply(job: Job, *happened: DriverEvent) -> Job:
         locked = services.locked(job.pk)
         driver = drivers.newest(locked)
         assert driver is not None
-        events.apply(locked, driver, happened)
+        driver_events.apply(locked, driver, happened)
     return Job.objects.get(pk=job.pk)
 
 

@@ -11,9 +11,10 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from controlplane.base import clock
-from jobs import answers, operations, processes
+from jobs import operations, preview_processes
+from jobs.drivers import processes
+from jobs.drivers.spark_command import environment_of
 from jobs.models import Job, Operation, OperationKind
-from jobs.spark_command import environment_of
 from tests.jobs.builders import pass_time, reload, submitted
 
 pytestmark = pytest.mark.django_db
@@ -23,11 +24,11 @@ pytestmark = pytest.mark.django_db
 def nothing_left() -> Iterator[None]:
     """No process outlives its test."""
     yield
-    for child in answers._children:
+    for child in preview_processes._children:
         if child.poll() is None:
             child.kill()
         child.wait(timeout=10)
-    answers._children.clear()
+    preview_processes._children.clear()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -40,7 +41,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch, *scripts: str) -> Operation:
     """A question to which these scripts are the answer."""
     commands = [[sys.executable, "-c", script] for script in scripts]
-    monkeypatch.setattr(answers, "commands_of", lambda _: commands)
+    monkeypatch.setattr(preview_processes, "commands_of", lambda _: commands)
     return operations.begin(submitted(), OperationKind.PREVIEW, None, {"kind": "restore"}, key=None)
 
 
@@ -48,7 +49,7 @@ def done(operation: Operation) -> Operation:
     """The operation once it has ended."""
 
     def has_ended() -> bool:
-        answers.tick()
+        preview_processes.tick()
         return reload(operation).ended_at is not None
 
     wait_until(has_ended)
@@ -56,7 +57,7 @@ def done(operation: Operation) -> Operation:
 
 
 def directory(operation: Operation) -> Path:
-    return answers._directory(operation)
+    return preview_processes._directory(operation)
 
 
 def test_answer_is_the_document_that_was_printed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,25 +78,25 @@ def test_process_that_takes_too_long_is_ended_with_its_children(
     settings.WEIR_PREVIEW_TIMEOUT_MS = 1_000
     script = "import subprocess; subprocess.run(['sleep', '60'])"
     operation = asked(monkeypatch, script)
-    answers.tick()
+    preview_processes.tick()
     ((pid, started_at),) = reload(operation).progress["processes"]
     assert done(operation).error == "it was not done within 1 s, and was ended"
     wait_until(lambda: not processes.session_of(pid, started_at))
 
 
 def test_flood_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(preview_processes, "ANSWER_BYTES_MAX", 1 << 20)
     operation = done(asked(monkeypatch, "while True: print('x' * 100_000, flush=True)"))
     assert "more than 1 MiB" in operation.error
 
 
 def test_process_of_an_operation_that_ended_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     operation = asked(monkeypatch, "import time; time.sleep(60)")
-    answers.tick()
+    preview_processes.tick()
     ((pid, started_at),) = reload(operation).progress["processes"]
     pass_time(operation, 10_000, "deadline_at")
     operations.expire_due()
-    answers.tick()
+    preview_processes.tick()
     wait_until(lambda: not processes.session_of(pid, started_at))
     assert reload(operation).status == "expired"
     assert reload(operation).progress is None
@@ -103,7 +104,7 @@ def test_process_of_an_operation_that_ended_is_ended(monkeypatch: pytest.MonkeyP
 
 def test_process_that_was_killed_fails_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     operation = asked(monkeypatch, "import time; time.sleep(60)")
-    answers.tick()
+    preview_processes.tick()
     ((pid, _),) = reload(operation).progress["processes"]
     os.kill(pid, 9)
     assert "was it killed" in done(operation).error
@@ -111,8 +112,8 @@ def test_process_that_was_killed_fails_the_question(monkeypatch: pytest.MonkeyPa
 
 def test_launcher_that_is_started_again_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     operation = asked(monkeypatch, "import time; time.sleep(0.3); print('{}')")
-    answers.tick()
-    child = answers._children.pop()  # Its parent is gone.
+    preview_processes.tick()
+    child = preview_processes._children.pop()  # Its parent is gone.
     assert done(operation).status == "succeeded"
     child.wait(timeout=10)
 
@@ -130,20 +131,20 @@ def test_question_of_a_lost_machine_is_asked_again_and_then_given_up(
         "tries": 1,
     }
     Operation.objects.filter(pk=operation.pk).update(progress=progress)
-    answers.tick()
+    preview_processes.tick()
     assert reload(operation).progress == progress  # It is another machine's.
-    assert answers.forget_lost() == 1
+    assert preview_processes.forget_lost() == 1
     assert done(operation).status == "succeeded"
 
     second = asked(monkeypatch, "print('{}')")
     Operation.objects.filter(pk=second.pk).update(progress={**progress, "tries": 2})
-    answers.forget_lost()
+    preview_processes.forget_lost()
     assert "lost" in done(second).error
 
 
 def test_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     several = [asked(monkeypatch, "import time; time.sleep(0.2); print('{}')") for _ in range(3)]
-    answers.tick()
+    preview_processes.tick()
     statuses = [reload(operation).status for operation in several]
     assert statuses == ["running", "running", "pending"]
     for operation in several:
@@ -171,7 +172,9 @@ def test_commands_say_if_the_origin_is_over(status: str, is_over: bool) -> None:
         "pipeline": {"kind": "script", "target": "/s/p.py", "artifact_digest": None},
         "options": {},
     }
-    ((*command,),) = answers.commands_of(Operation(kind=OperationKind.PREVIEW, parameters=given))
+    ((*command,),) = preview_processes.commands_of(
+        Operation(kind=OperationKind.PREVIEW, parameters=given)
+    )
     assert ("--origin-is-over" in command) is is_over
 
 
@@ -188,7 +191,7 @@ def test_commands_say_all_that_was_asked() -> None:
     }
     operation = Operation(kind=OperationKind.PREVIEW, parameters=given)
     ((*_, weir, preview, restore, as_json, wide, allow, parameter, end, script),) = (
-        answers.commands_of(operation)
+        preview_processes.commands_of(operation)
     )
     assert [weir, preview, restore, as_json] == [
         "weir",

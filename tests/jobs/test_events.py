@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from controlplane.base.errors import Fenced, Unauthorized
-from jobs import drivers, recovery, services, statuses
+from jobs import due_jobs, job_status, services
+from jobs.drivers import drivers
 from jobs.models import (
     Attempt,
     DriverStatus,
@@ -164,10 +165,10 @@ def test_counters_of_a_batch_are_written_once(
     job = running()
     driver = driver_of(job)
     many = [metrics(name, count) for count in range(200) for name in standing(job)]
-    from jobs import events
+    from jobs.events import driver_events
 
     with django_assert_max_num_queries(4):  # The clock, the rows, one write, no exceptions.
-        events.apply(job, driver, many)
+        driver_events.apply(job, driver, many)
     assert {row.metrics["records_in"] for row in Subtask.objects.filter(job=job)} == {199}
     assert "chain" not in Subtask.objects.filter(job=job)[0].metrics
 
@@ -256,12 +257,12 @@ def test_status_that_cannot_follow_is_taken_and_noted() -> None:
 
 def test_a_driver_begins_wherever_its_predecessor_was_lost() -> None:
     for status in JobStatus:
-        begins = statuses.may_follow(status, JobStatus.INITIALIZING)
-        assert begins == (status in statuses.BEGINNINGS)
+        begins = job_status.may_follow(status, JobStatus.INITIALIZING)
+        assert begins == (status in job_status.BEGINNINGS)
     for status, following in JOB_TRANSITIONS.items():
         for after in JobStatus:
             if after is not JobStatus.INITIALIZING:
-                assert statuses.may_follow(status, after) == (after in following)
+                assert job_status.may_follow(status, after) == (after in following)
 
 
 def test_only_the_newest_driver_may_speak() -> None:
@@ -340,6 +341,6 @@ def test_jobs_next_driver_keeps_its_own_output_directory() -> None:
     job = running(plan=writing_to("/data/out"))
     assert [o.files for o in job.operators.filter(is_sink=True)] == ["/data/out"]
     pass_time(lose(job), 10, "restart_at")
-    recovery.relaunch_due()
+    due_jobs.relaunch_due()
     speaking(job)
     assert apply(job, writing_to("/data/out"), *coming_up(2)).status == JobStatus.RUNNING

@@ -16,7 +16,8 @@ from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import digest_of
 from controlplane.base import clock
-from jobs import children, driver_files, drivers, launcher, processes, services, watching
+from jobs import services
+from jobs.drivers import child_processes, driver_files, driver_watch, drivers, launcher, processes
 from jobs.models import Driver, DriverStatus, Job
 from tests.jobs.builders import (
     ALWAYS_AT_ONCE,
@@ -63,9 +64,9 @@ def spark_submit(tmp_path: Path, settings: Settings, db: None) -> Iterator[Path]
     settings.WEIR_SPARK_SUBMIT = str(script)
     yield script
     until(lambda: not killed(script))  # Again: one may just have forked.
-    for child in list(children._children.values()):
+    for child in list(child_processes._children.values()):
         child.wait(timeout=DEADLINE_S)
-    children._children.clear()
+    child_processes._children.clear()
 
 
 def killed(script: Path) -> int:
@@ -158,9 +159,9 @@ def test_driver_that_cannot_come_up_is_lost_with_its_exit_code_and_last_words() 
     until_tick(lambda: reload(driver).stopped_at)
     for _ in range(2):
         pass_time(reload(job), 5, "restart_at")
-        from jobs import recovery
+        from jobs import due_jobs
 
-        until(lambda: recovery.relaunch_due())
+        until(lambda: due_jobs.relaunch_due())
         until_tick(lambda: driver_of(job).status == DriverStatus.LOST)
     job = reload(job)
     assert (job.status, driver_of(job).number) == ("failed", 3)
@@ -224,7 +225,7 @@ def test_driver_that_stays_after_its_job_is_ended() -> None:
 def test_restarted_launcher_finds_its_drivers_again() -> None:
     """All that a launcher keeps in memory is gone; its rows are not."""
     job, driver = brought_up()
-    child = children._children.pop((driver.pid, driver.process_started_at))
+    child = child_processes._children.pop((driver.pid, driver.process_started_at))
     launcher.tick()
     assert reload(driver).status == DriverStatus.RUNNING
     os.kill(driver.pid, signal.SIGKILL)
@@ -303,7 +304,7 @@ def test_process_that_cannot_be_noted_is_ended(monkeypatch: pytest.MonkeyPatch) 
     assert processes.find(started[0]) is None
     assert driver_of(job).status == DriverStatus.LOST
     assert "the connection was lost" in driver_of(job).cause
-    assert not children._children
+    assert not child_processes._children
 
 
 def test_process_with_the_same_pid_is_not_the_driver() -> None:
@@ -353,7 +354,7 @@ def test_two_launchers_report_a_lost_driver_once() -> None:
     job, driver = brought_up()
     os.kill(driver.pid, signal.SIGKILL)
     until(lambda: not runs(driver))
-    at_once(watching.watch, watching.watch, watching.watch)
+    at_once(driver_watch.watch, driver_watch.watch, driver_watch.watch)
     assert driver_of(job).number == 2
     assert job.exceptions.count() == 1
 

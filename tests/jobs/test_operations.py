@@ -8,7 +8,7 @@ from hypothesis.extra.django import TestCase
 
 from controlplane.accounts.models import User
 from controlplane.base.errors import Busy, KeyReused, WrongState
-from jobs import operations, recovery, services
+from jobs import due_jobs, operations, services
 from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind, OperationStatus
 from jobs.signals import operation_given_up
 from tests.jobs.builders import (
@@ -190,10 +190,10 @@ class TestAnyHistory(TestCase):
             case "lose":
                 lose(job)
             case "tick":
-                recovery.tick()
+                due_jobs.tick()
             case "late" if job.cancel_due_at is not None:
                 pass_time(job, 3_600, "cancel_due_at")
-                recovery.cancel_due()
+                due_jobs.cancel_due()
 
 
 @pytest.mark.django_db

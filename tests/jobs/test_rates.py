@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jobs import rates
+from jobs.events import rates
 
 NAMES = {
     "window_ms",

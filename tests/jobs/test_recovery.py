@@ -10,7 +10,8 @@ from pytest_django.fixtures import Settings
 
 from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
-from jobs import drivers, recovery, restarts, services
+from jobs import due_jobs, services
+from jobs.drivers import drivers, restart_policy
 from jobs.models import ControlPlanePulse, Driver, DriverStatus, Job, JobException
 from jobs.signals import driver_lost, job_ended, launch_asked
 from tests.jobs.builders import (
@@ -72,7 +73,7 @@ def answering_gateway(settings: Settings) -> Iterator[None]:
 
 def watched_for(seconds: float) -> None:
     """As if somebody had looked after the drivers every second for so long."""
-    recovery.lose_silent()
+    due_jobs.lose_silent()
     ControlPlanePulse.objects.update(resumed_at=clock.now() - timedelta(seconds=seconds))
 
 
@@ -116,10 +117,10 @@ def test_restart_delay_is_waited_for() -> None:
     assert drivers.live(job) is None
     assert job.restart_at is not None
     assert timedelta(seconds=55) < job.restart_at - clock.now() <= timedelta(seconds=60)
-    assert recovery.relaunch_due() == 0
+    assert due_jobs.relaunch_due() == 0
     pass_time(job, 61, "restart_at")
-    assert recovery.relaunch_due() == 1
-    assert recovery.relaunch_due() == 0
+    assert due_jobs.relaunch_due() == 1
+    assert due_jobs.relaunch_due() == 0
     assert driver_of(job).number == 2
 
 
@@ -135,7 +136,7 @@ def test_exhausted_strategy_fails_the_job() -> None:
         for attempt in (2, 3):
             job = lose(job)
             pass_time(job, 61, "restart_at")
-            recovery.relaunch_due()
+            due_jobs.relaunch_due()
             speaking(job)
             apply(job, planned(restart=FIXED), *coming_up(attempt))
         job = lose(job, "once too often")
@@ -153,23 +154,23 @@ def test_job_without_checkpoints_fails_with_its_driver() -> None:
 
 def test_driver_that_never_comes_up_is_given_up_after_three_launches() -> None:
     job = submitted()
-    for launch in range(1, restarts.LAUNCH_FAILURES_MAX + 1):
+    for launch in range(1, restart_policy.LAUNCH_FAILURES_MAX + 1):
         assert driver_of(job).number == launch
         assert job.status == "created"
         job = lose(job, f"launch {launch} failed\nJAVA_HOME is not set")
-        if launch < restarts.LAUNCH_FAILURES_MAX:
+        if launch < restart_policy.LAUNCH_FAILURES_MAX:
             pass_time(job, 2, "restart_at")
-            assert recovery.relaunch_due() == 1
+            assert due_jobs.relaunch_due() == 1
     assert (job.status, job.cause) == ("failed", "launch 3 failed\nJAVA_HOME is not set")
     assert statuses(job) == [("submit", "failed")]
 
 
 def test_reopened_job_gets_all_its_launches_again() -> None:
     job = submitted()
-    for _ in range(restarts.LAUNCH_FAILURES_MAX):
+    for _ in range(restart_policy.LAUNCH_FAILURES_MAX):
         job = lose(job)
         pass_time(job, 2, "restart_at")
-        recovery.relaunch_due()
+        due_jobs.relaunch_due()
     assert job.status == "failed"
     services.restart(None, job.pk)
     job = lose(job)
@@ -195,18 +196,18 @@ def test_receiver_holds_the_next_driver_back() -> None:
     try:
         job = lose(job)
         assert drivers.live(job) is None
-        assert recovery.relaunch_due() == 0
+        assert due_jobs.relaunch_due() == 0
         assert reload(job).restart_at is not None
     finally:
         launch_asked.disconnect(wait)
-    assert recovery.relaunch_due() == 1
+    assert due_jobs.relaunch_due() == 1
 
 
 def test_silent_driver_is_lost() -> None:
     job = running()
     watched_for(3_600)
     driver = silent(job)
-    assert recovery.lose_silent() == 1
+    assert due_jobs.lose_silent() == 1
     driver = reload(driver)
     assert driver.status == "lost"
     assert "silent for 60." in driver.cause
@@ -218,14 +219,14 @@ def test_driver_that_never_spoke_is_lost_and_the_cause_says_where_to_look() -> N
     driver = started(job)
     Driver.objects.filter(pk=driver.pk).update(heartbeat_due_at=clock.now())
     watched_for(3_600)
-    assert recovery.lose_silent() == 1
+    assert due_jobs.lose_silent() == 1
     assert "its log may say why" in reload(driver).cause
 
 
 def test_drivers_that_speak_are_left_alone() -> None:
     job = running()
     watched_for(3_600)
-    assert recovery.lose_silent() == 0
+    assert due_jobs.lose_silent() == 0
     assert driver_of(job).status == "running"
 
 
@@ -235,11 +236,11 @@ def test_nobody_is_lost_while_nobody_listened() -> None:
     watched_for(3_600)
     driver = silent(job)
     pass_time(ControlPlanePulse.objects.get(), 60, "ticked_at")
-    assert recovery.lose_silent() == 0
+    assert due_jobs.lose_silent() == 0
     assert reload(driver).status == "running"
-    assert recovery.lose_silent() == 0  # They get a whole timeout, not one tick.
+    assert due_jobs.lose_silent() == 0  # They get a whole timeout, not one tick.
     ControlPlanePulse.objects.update(resumed_at=clock.now() - timedelta(seconds=3_600))
-    assert recovery.lose_silent() == 1
+    assert due_jobs.lose_silent() == 1
 
 
 @pytest.mark.parametrize("answer", [None, 502])
@@ -252,9 +253,9 @@ def test_nobody_is_lost_while_the_gateway_does_not_answer(
     with gateway(answer or 200) as url:
         settings.WEIR_GATEWAY_URL = url
         if answer is not None:
-            assert recovery.lose_silent() == 0
+            assert due_jobs.lose_silent() == 0
     if answer is None:  # The port is nobody's now.
-        assert recovery.lose_silent() == 0
+        assert due_jobs.lose_silent() == 0
     assert reload(driver).status == "running"
     resumed_at = ControlPlanePulse.objects.get().resumed_at
     assert clock.now() - resumed_at < timedelta(seconds=10)
@@ -272,13 +273,13 @@ def test_one_job_that_raises_holds_up_no_other(caplog: pytest.LogCaptureFixture)
 
     launch_asked.connect(refuse)
     try:
-        assert recovery.relaunch_due() == 1
+        assert due_jobs.relaunch_due() == 1
     finally:
         launch_asked.disconnect(refuse)
     assert (driver_of(first).number, driver_of(second).number) == (1, 2)
     failed = [record for record in caplog.records if first.pk in record.getMessage()]
     assert failed
-    assert recovery.relaunch_due() == 1
+    assert due_jobs.relaunch_due() == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -288,10 +289,10 @@ def test_tick_passes_over_a_job_that_somebody_works_on() -> None:
         pass_time(lose(job), 61, "restart_at")
     with transaction.atomic():
         services.locked(held.pk)
-        (count,) = at_once(recovery.relaunch_due)
+        (count,) = at_once(due_jobs.relaunch_due)
     assert count == 1
     assert (driver_of(held).number, driver_of(free).number) == (1, 2)
-    assert recovery.relaunch_due() == 1
+    assert due_jobs.relaunch_due() == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -299,7 +300,7 @@ def test_ticks_at_once_relaunch_each_job_once() -> None:
     jobs = [running(plan=planned(restart=FIXED)) for _ in range(6)]
     for job in jobs:
         pass_time(lose(job), 61, "restart_at")
-    results = at_once(*[recovery.relaunch_due] * 4)
+    results = at_once(*[due_jobs.relaunch_due] * 4)
     assert sum(results) == len(jobs)
     assert [driver_of(job).number for job in jobs] == [2] * len(jobs)
 
@@ -325,7 +326,7 @@ def test_relaunch_of_a_job_that_is_no_longer_wanted_ends_it() -> None:
     job = lose(job)
     Job.objects.filter(pk=job.pk).update(desired="canceled")
     pass_time(job, 61, "restart_at")
-    recovery.relaunch_due()
+    due_jobs.relaunch_due()
     assert reload(job).status == "canceled"
     assert drivers.live(job) is None
 
@@ -335,12 +336,12 @@ def test_stranded_job_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     """No transaction leaves a job like this; should one, somebody has to see it."""
     job, other = running(), running()
     Driver.objects.filter(job=job).update(status="lost")
-    assert recovery.resume_stranded() == 1
+    assert due_jobs.resume_stranded() == 1
     assert "has neither a driver nor a restart due" in caplog.text
-    assert recovery.relaunch_due() == 1
+    assert due_jobs.relaunch_due() == 1
     assert driver_of(job).number == 2
     assert driver_of(other).number == 1
-    assert recovery.resume_stranded() == 0
+    assert due_jobs.resume_stranded() == 0
 
 
 def test_beat_finds_the_tasks_it_sends() -> None:

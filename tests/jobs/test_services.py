@@ -6,7 +6,8 @@ from django.db import transaction
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.base.errors import Busy, Invalid, KeyReused, NotFound, WrongState
-from jobs import drivers, operations, recovery, services
+from jobs import due_jobs, operations, services
+from jobs.drivers import drivers
 from jobs.models import Driver, DriverStatus, Job, OperationKind, OutboxCommand
 from jobs.signals import job_ended, job_reopened, launch_asked
 from tests.jobs.builders import (
@@ -152,9 +153,9 @@ def test_cancel_asks_a_running_driver(operator: User) -> None:
 def test_cancel_that_is_not_obeyed_kills_the_driver(operator: User) -> None:
     job = running(operator)
     operation = services.cancel(operator, job.pk)
-    assert recovery.cancel_due() == 0
+    assert due_jobs.cancel_due() == 0
     pass_time(job, 60, "cancel_due_at")
-    assert recovery.cancel_due() == 1
+    assert due_jobs.cancel_due() == 1
     driver = driver_of(job)
     assert reload(job).status == "canceled"
     assert reload(operation).status == "succeeded"
@@ -272,9 +273,9 @@ def test_restart_waits_until_it_may_launch(operator: User) -> None:
     try:
         services.restart(operator, job.pk)
         assert drivers.live(job) is None
-        assert recovery.relaunch_due() == 0
+        assert due_jobs.relaunch_due() == 0
         may = True
-        assert recovery.relaunch_due() == 1
+        assert due_jobs.relaunch_due() == 1
     finally:
         launch_asked.disconnect(answer)
     assert driver_of(job).status == DriverStatus.REQUESTED
@@ -300,10 +301,10 @@ def test_cancel_racing_with_recovery_leaves_no_driver(operator: User) -> None:
         results = at_once(
             partial(lose, job),
             partial(services.cancel, operator, job.pk),
-            recovery.relaunch_due,
+            due_jobs.relaunch_due,
         )
         assert not [result for result in results if isinstance(result, Exception)]
-        recovery.relaunch_due()
+        due_jobs.relaunch_due()
         job = reload(job)
         assert job.status == "canceled"
         assert drivers.live(job) is None

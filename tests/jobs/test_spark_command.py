@@ -9,9 +9,10 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from controlplane.base import clock
-from jobs import driver_files, uploads
+from jobs import uploads
+from jobs.drivers import driver_files
+from jobs.drivers.spark_command import JVM_OPTIONS, SparkCommand, is_shipped, spark_command
 from jobs.models import Driver, Job
-from jobs.spark_command import JVM_OPTIONS, SparkCommand, is_shipped, spark_command
 from tests.jobs.builders import driver_of, submitted
 from weir.managed.job_file import read_job_file
 

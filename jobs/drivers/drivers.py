@@ -15,7 +15,8 @@ from controlplane.accounts.models import digest_of
 from controlplane.audit.models import record
 from controlplane.base import clock, wakeups
 from controlplane.base.errors import Fenced, Unauthorized
-from jobs import outbox, restarts, statuses
+from jobs import job_status
+from jobs.drivers import outbox, restart_policy
 from jobs.models import (
     LIVE_DRIVERS,
     Attempt,
@@ -27,7 +28,7 @@ from jobs.models import (
     Subtask,
 )
 from jobs.signals import driver_lost, job_ended, launch_asked
-from jobs.texts import storable
+from jobs.storable_text import storable
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
 logger = logging.getLogger(__name__)
@@ -206,7 +207,7 @@ def end_subtasks(job: Job) -> None:
 
 
 def _wait_or_fail(job: Job, cause: str, now: datetime) -> None:
-    delay_ms = restarts.after_loss(job, clock.to_ms(now))
+    delay_ms = restart_policy.after_loss(job, clock.to_ms(now))
     if delay_ms is None:
         conclude(job, JobStatus.FAILED, cause)
         return
@@ -220,7 +221,7 @@ def _wait_or_fail(job: Job, cause: str, now: datetime) -> None:
 def await_driver(job: Job, cause: str = "") -> None:
     """The job goes on with its next driver; one that was never planned stays CREATED."""
     if job.status != JobStatus.CREATED:
-        statuses.change(job, JobStatus.RESTARTING, cause)
+        job_status.change(job, JobStatus.RESTARTING, cause)
 
 
 def conclude(job: Job, status: JobStatus, cause: str = "") -> None:
@@ -232,7 +233,7 @@ def conclude(job: Job, status: JobStatus, cause: str = "") -> None:
     end_subtasks(job)
     outbox.forget(job)
     job.save(update_fields=["restart_state"])
-    statuses.change(job, status, cause)
+    job_status.change(job, status, cause)
     job_ended.send(sender=Job, job=job)
     # What they were about explained the checkpoints that ended with the job.
     Subtask.objects.filter(job=job).update(aligning=None, stall=None)

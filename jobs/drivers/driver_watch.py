@@ -4,9 +4,17 @@ import logging
 import signal
 
 from controlplane.base import clock
-from jobs import driver_files, drivers, processes
-from jobs.children import exit_code, forget
-from jobs.claims import CLAIM_MS, claimed, here, never_started, note, note_stopped, runs
+from jobs.drivers import driver_files, drivers, processes
+from jobs.drivers.child_processes import exit_code, forget
+from jobs.drivers.driver_claims import (
+    CLAIM_MS,
+    claimed,
+    here,
+    never_started,
+    note,
+    note_stopped,
+    runs,
+)
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from controlplane.base import advisory_locks, clock
 from controlplane.base.errors import Invalid
 from jobs.models import FINAL_JOB_STATUSES, Driver, Edge, Job, Operator, Subtask
-from jobs.texts import storable, storable_json
+from jobs.storable_text import storable, storable_json
 from weir.protocol.driver_messages import JobPlanned
 from weir.protocol.wire import to_wire
 

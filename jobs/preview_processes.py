@@ -26,11 +26,12 @@ from django.db import transaction
 from django.db.models import Q
 
 from controlplane.base import clock, logs
-from jobs import driver_files, operations, processes
+from jobs import operations
+from jobs.drivers import driver_files, processes
+from jobs.drivers.spark_command import environment_of
 from jobs.models import OPEN_OPERATIONS, Artifact, Job, Operation, OperationKind, PipelineKind
 from jobs.signals import jobs_compared
-from jobs.spark_command import environment_of
-from jobs.texts import storable, storable_json
+from jobs.storable_text import storable, storable_json
 from jobs.uploads import path_of
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from controlplane.audit.models import record
 from controlplane.base import clock, logs
-from jobs import drivers
+from jobs.drivers import drivers
 from jobs.models import (
     FINAL_JOB_STATUSES,
     LIVE_DRIVERS,

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from controlplane.base import clock, logs
-from jobs import drivers, processes
+from jobs.drivers import drivers, processes
 from jobs.models import Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from jobs.models import Attempt, Driver, Job, Worker
-from jobs.texts import storable
+from jobs.storable_text import storable
 from weir.protocol.events import AttemptStarted, CaughtUp, Recovered, WorkerStarted
 
 

@@ -25,11 +25,12 @@ from django.conf import settings
 
 from controlplane.accounts.models import digest_of
 from controlplane.base import clock, logs
-from jobs import driver_files, operations, processes, watching
-from jobs.children import adopt, forget
-from jobs.claims import CLAIM_MS, claimed, here, never_started, note
+from jobs import operations
+from jobs.drivers import driver_files, driver_watch, processes
+from jobs.drivers.child_processes import adopt, forget
+from jobs.drivers.driver_claims import CLAIM_MS, claimed, here, never_started, note
+from jobs.drivers.spark_command import is_shipped, spark_command
 from jobs.models import Driver, DriverStatus, Job
-from jobs.spark_command import is_shipped, spark_command
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +49,8 @@ class _Launch:
 
 def tick() -> None:
     """Look after this machine's drivers, then start those that are wanted."""
-    watching.watch()
-    watching.stop()
+    driver_watch.watch()
+    driver_watch.stop()
     launch()
 
 
@@ -83,7 +84,8 @@ def _claim(job: Job, driver: Driver) -> _Launch | None:
         if predecessor.stop_requested_at is None:
             predecessor.stop_requested_at = now
             predecessor.save(update_fields=["stop_requested_at"])
-    gone = [watching.has_stopped(job, predecessor) for predecessor in left]  # All of them are told.
+    # All of them are told.
+    gone = [driver_watch.has_stopped(job, predecessor) for predecessor in left]
     if not all(gone):
         return None  # The next tick looks again.
     token = token_urlsafe(32)

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from jobs import driver_files
+from jobs.drivers import driver_files
+from jobs.drivers.processes import MARK
 from jobs.models import Driver, Job
-from jobs.processes import MARK
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"  # Spark's move no data: optimising them never pays.
 TASK_FAILURES_MAX = 1_000  # A slot that is lost comes back; the restart strategy decides.

@@ -9,10 +9,10 @@ from operator import or_
 from django.db.models import Q
 
 from controlplane.base import clock
-from jobs import rates
-from jobs.drivers import SUBTASK_ENDS
+from jobs.drivers.drivers import SUBTASK_ENDS
+from jobs.events import rates
 from jobs.models import Job, Subtask
-from jobs.texts import storable
+from jobs.storable_text import storable
 from weir.ids import SubtaskId
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (

@@ -12,7 +12,7 @@ from datetime import datetime
 from controlplane.base import clock, wakeups
 from jobs import operations
 from jobs.models import Job
-from jobs.texts import storable
+from jobs.storable_text import storable
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
 
 # Where a new driver's stream may begin: its predecessor was lost, or never came up.

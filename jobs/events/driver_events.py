@@ -8,11 +8,13 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from controlplane.base import clock, wakeups
-from jobs import drivers, plans, statuses
-from jobs.attempts import Attempts
+from jobs import job_status
+from jobs.drivers import drivers
+from jobs.events import plans
+from jobs.events.attempts import Attempts
+from jobs.events.subtasks import Subtasks
 from jobs.models import DesiredState, Driver, DriverStatus, Job, JobException
-from jobs.subtasks import Subtasks
-from jobs.texts import storable
+from jobs.storable_text import storable
 from weir.ids import SubtaskId
 from weir.protocol.driver_messages import DriverEvent, DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.events import (
@@ -123,7 +125,7 @@ class _Fold:
             return  # It ended here first.
         if event.status is current:
             return
-        if not statuses.may_follow(current, event.status):
+        if not job_status.may_follow(current, event.status):
             # Only a bug leads here. The job is where its driver says, or nothing would ever fit.
             text = f"driver {self._driver.number} reports {event.status} of a job that is {current}"
             logger.error("%s", text)
@@ -141,7 +143,7 @@ class _Fold:
             case JobStatus.FINISHED | JobStatus.CANCELED:
                 self._attempts.ended(event.status.value)
                 self._subtasks.end(job_ended=True)
-        statuses.change(job, event.status, cause, at=self._now)
+        job_status.change(job, event.status, cause, at=self._now)
         if event.status not in JOB_TRANSITIONS:
             drivers.retire(self._driver)
 

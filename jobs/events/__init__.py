@@ -1,0 +1,1 @@
+"""Events of drivers as rows: attempts, plans, subtasks and their rates."""
