@@ -10,6 +10,7 @@ from weir.datastream.checkpoint_config import (
     CheckpointingMode,
     ExternalizedCheckpointRetention,
 )
+from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.environment import StreamExecutionEnvironment
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.functions import (
@@ -31,18 +32,13 @@ from weir.datastream.functions import (
     WindowFunction,
 )
 from weir.datastream.output_tag import OutputTag
-from weir.datastream.stream import (
-    CloseableIterator,
-    DataStream,
-    DataStreamSink,
-    KeyedStream,
-    WindowedStream,
-)
+from weir.datastream.stream import DataStream, DataStreamSink, KeyedStream
 from weir.datastream.window import (
     TimeWindow,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from weir.datastream.windowed_stream import WindowedStream
 from weir.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

@@ -5,15 +5,17 @@ stream that an operator method returned can name or tune that operator: after ``
 ``rebalance`` or ``key_by`` there is no operator to tune.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from weir.common.abstract import check_complete
-from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
-from weir.common.watermark import Length, WatermarkStrategy
+from weir.common.watermark import WatermarkStrategy
+from weir.datastream.checks import check_function
+from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
 from weir.datastream.transformation import End, OperatorFactory, Transformation
+from weir.datastream.windowed_stream import WindowedStream
 from weir.errors import GraphError
 from weir.graph.logical import Chaining, Partitioning
 from weir.ids import OperatorId
@@ -24,19 +26,15 @@ from weir.operators.aggregates import (
     parse_aggregates,
 )
 from weir.operators.functions import (
-    AggregateFunction,
     BatchProcessFunction,
     FilterFunction,
     FlatMapFunction,
-    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     Partitioner,
     ProcessFunction,
-    ProcessWindowFunction,
     ReduceFunction,
-    WindowFunction,
 )
 from weir.operators.keyed import (
     CountFactory,
@@ -62,9 +60,7 @@ from weir.operators.stateless import (
     ProcessFactory,
 )
 from weir.operators.watermarks import WatermarkFactory
-from weir.operators.windows.window_aggregates import WindowAggregateFactory, WindowCombineFactory
 from weir.operators.windows.window_assigners import TumblingWindows
-from weir.operators.windows.window_operator import WindowFactory
 
 if TYPE_CHECKING:
     from weir.datastream.environment import StreamExecutionEnvironment
@@ -137,7 +133,7 @@ class DataStream:
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Each record becomes ``func(record)``."""
-        _check(func, MapFunction, "map")
+        check_function(func, MapFunction, "map")
         return self._then("Map", MapFactory(func, output_type), output_type)
 
     def flat_map(
@@ -146,12 +142,12 @@ class DataStream:
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Each record becomes all that ``func(record)`` gives; None is nothing."""
-        _check(func, FlatMapFunction, "flat_map")
+        check_function(func, FlatMapFunction, "flat_map")
         return self._then("Flat Map", FlatMapFactory(func, output_type), output_type)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool]) -> "DataStream":
         """The records for which ``func`` is true."""
-        _check(func, FilterFunction, "filter")
+        check_function(func, FilterFunction, "filter")
         return self._then("Filter", FilterFactory(func), self._type())
 
     def process(
@@ -177,19 +173,19 @@ class DataStream:
 
         The ``map`` of a MapFunction gets the batch, as a function does; so in the next two.
         """
-        _check(func, MapFunction, "map_batches")
+        check_function(func, MapFunction, "map_batches")
         return self._then("Map Batches", MapBatchesFactory(func, output_type), output_type)
 
     def filter_batches(self, func: FilterFunction | BatchFunction) -> "DataStream":
         """The rows for which the boolean array ``func(batch)`` is true."""
-        _check(func, FilterFunction, "filter_batches")
+        check_function(func, FilterFunction, "filter_batches")
         return self._then("Filter Batches", FilterBatchesFactory(func), self._type())
 
     def flat_map_batches(
         self, func: FlatMapFunction | BatchFunction, output_type: TypeInformation | None = None
     ) -> "DataStream":
         """Each batch becomes any number of rows; event time is to be assigned anew."""
-        _check(func, FlatMapFunction, "flat_map_batches")
+        check_function(func, FlatMapFunction, "flat_map_batches")
         factory = FlatMapBatchesFactory(func, output_type)
         return self._then("Flat Map Batches", factory, output_type)
 
@@ -432,7 +428,7 @@ class KeyedStream(DataStream):
 
     def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
         """Per key, the reduction of all records so far, after every record."""
-        _check(func, ReduceFunction, "reduce")
+        check_function(func, ReduceFunction, "reduce")
         return self._reduce("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
@@ -477,7 +473,7 @@ class KeyedStream(DataStream):
         """
         return self._aggregate("Aggregate", parse_aggregates(aggregates))
 
-    def window(self, window_assigner: TumblingWindows) -> "WindowedStream":
+    def window(self, window_assigner: TumblingWindows) -> WindowedStream:
         """Group the records of each key by time.
 
         Windows of another size may be restored: those that are open keep their bounds.
@@ -537,177 +533,6 @@ class KeyedStream(DataStream):
         return DataStream(self._environment, (End(final),), final)
 
 
-class WindowedStream:
-    """The records of each key and window."""
-
-    def __init__(self, keyed_stream: KeyedStream, window_assigner: TumblingWindows) -> None:
-        self._keyed_stream = keyed_stream
-        self._windows = window_assigner
-        self._lateness_ms = 0
-        self._late_tag: OutputTag | None = None
-
-    def get_execution_environment(self) -> "StreamExecutionEnvironment":
-        """Where the stream comes from."""
-        return self._keyed_stream.get_execution_environment()
-
-    def allowed_lateness(self, time_ms: Length) -> Self:
-        """Keep a window this long after it fired; a late record fires it again.
-
-        It may change with a restore: whether a record is late is decided by the new one from then
-        on. A window that fired before may be kept for the old one, where that was longer.
-        """
-        lateness_ms = milliseconds_of(time_ms)
-        if lateness_ms < 0:
-            raise GraphError(f"allowed lateness is {lateness_ms} ms; it cannot be negative")
-        self._lateness_ms = lateness_ms
-        return self
-
-    def side_output_late_data(self, output_tag: OutputTag) -> Self:
-        """Send records that come too late to a side output instead of dropping them."""
-        self._late_tag = output_tag
-        return self
-
-    def reduce(
-        self,
-        reduce_function: ReduceFunction | Callable[[Any, Any], Any],
-        window_function: WindowFunction[Any, Any, Any]
-        | ProcessWindowFunction[Any, Any, Any]
-        | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """Per window the reduction of its records, through ``window_function`` if there is one."""
-        _check(reduce_function, ReduceFunction, "reduce")
-        return self._then("Window Reduce", reduce_function, None, window_function, output_type)
-
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction[Any, Any, Any],
-        window_function: WindowFunction[Any, Any, Any]
-        | ProcessWindowFunction[Any, Any, Any]
-        | None = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """Per window the result of an accumulator, through ``window_function`` if there is one."""
-        if not isinstance(aggregate_function, AggregateFunction):
-            raise GraphError(f"aggregate takes an AggregateFunction, not {aggregate_function!r}")
-        check_complete(aggregate_function)
-        return self._then(
-            "Window Aggregate", aggregate_function, accumulator_type, window_function, output_type
-        )
-
-    def apply(
-        self,
-        window_function: WindowFunction[Any, Any, Any],
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """What a function makes of all records of a window."""
-        if not isinstance(window_function, WindowFunction):
-            raise GraphError(f"apply takes a WindowFunction, not {window_function!r}")
-        return self._then("Window Apply", None, None, window_function, output_type)
-
-    def process(
-        self,
-        process_window_function: ProcessWindowFunction[Any, Any, Any],
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """What a function makes of all records of a window, with time and state at hand."""
-        if not isinstance(process_window_function, ProcessWindowFunction):
-            raise GraphError(
-                f"process takes a ProcessWindowFunction, not {process_window_function!r}"
-            )
-        return self._then("Window Process", None, None, process_window_function, output_type)
-
-    def aggregate_batches(self, **aggregates: tuple[str, str]) -> DataStream:
-        """Per key and window, aggregates over columns, as in ``KeyedStream.aggregate_batches``.
-
-        One row when the window ends: the key columns, ``window_start`` and ``window_end`` in
-        milliseconds, then one column per aggregate.
-        """
-        specs = parse_aggregates(aggregates)
-        selector = self._keyed_stream._columns()
-        # Late records leave one by one, as they came, so nothing may be combined before them; and
-        # the windows of processing time are those of the machine that keeps them.
-        combine = (
-            WindowCombineFactory(selector, specs, self._windows)
-            if self._late_tag is None and self._windows.is_event_time
-            else None
-        )
-        merge = WindowAggregateFactory(
-            selector,
-            specs,
-            self._windows,
-            self._lateness_ms,
-            self._late_tag,
-            combined=combine is not None,
-        )
-        return self._keyed_stream._combined("Window Aggregate", combine, merge)
-
-    def _then(
-        self,
-        name: str,
-        gather: Any,
-        accumulator_type: TypeInformation | None,
-        window_function: Any,
-        output_type: TypeInformation | None,
-    ) -> DataStream:
-        if window_function is not None and not isinstance(
-            window_function, WindowFunction | ProcessWindowFunction
-        ):
-            raise GraphError(
-                f"a window function is a WindowFunction or a ProcessWindowFunction, not "
-                f"{window_function!r}"
-            )
-        if window_function is not None:
-            check_complete(window_function)
-        stream = self._keyed_stream
-        return stream._keyed(
-            name,
-            WindowFactory(
-                selector=stream._selector,
-                windows=self._windows,
-                gather=gather,
-                accumulator_type=accumulator_type,
-                window_function=window_function,
-                lateness_ms=self._lateness_ms,
-                late_tag=self._late_tag,
-                output_type=output_type,
-            ),
-            output_type,
-        )
-
-
-class CloseableIterator:
-    """The records of ``execute_and_collect``."""
-
-    def __init__(self, records: Iterator[Any]) -> None:
-        self._records = records
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._records)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def next(self) -> Any:
-        """The next record.
-
-        Raises:
-            StopIteration: There is none.
-        """
-        return next(self._records)
-
-    def close(self) -> None:
-        """Give up what was not read."""
-        self._records = iter(())
-
-
 class _Always:
     """A factory that does not depend on the parallelism."""
 
@@ -716,10 +541,3 @@ class _Always:
 
     def __call__(self, parallelism: int) -> OperatorFactory:
         return self._factory
-
-
-def _check(func: Any, kind: type, method: str) -> None:
-    if not isinstance(func, kind) and not callable(func):
-        raise GraphError(f"{method} takes a function or a {kind.__name__}, not {func!r}")
-    if isinstance(func, Function):
-        check_complete(func)

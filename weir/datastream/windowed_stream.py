@@ -1,0 +1,166 @@
+"""``WindowedStream``: the records of each key and window, between ``window`` and its function."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from weir.common.abstract import check_complete
+from weir.common.time import milliseconds_of
+from weir.common.typeinfo import TypeInformation
+from weir.common.watermark import Length
+from weir.datastream.checks import check_function
+from weir.errors import GraphError
+from weir.operators.aggregates import parse_aggregates
+from weir.operators.functions import (
+    AggregateFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from weir.operators.output_tag import OutputTag
+from weir.operators.windows.window_aggregates import WindowAggregateFactory, WindowCombineFactory
+from weir.operators.windows.window_assigners import TumblingWindows
+from weir.operators.windows.window_operator import WindowFactory
+
+if TYPE_CHECKING:
+    from weir.datastream.environment import StreamExecutionEnvironment
+    from weir.datastream.stream import DataStream, KeyedStream
+
+
+class WindowedStream:
+    """The records of each key and window."""
+
+    def __init__(self, keyed_stream: "KeyedStream", window_assigner: TumblingWindows) -> None:
+        self._keyed_stream = keyed_stream
+        self._windows = window_assigner
+        self._lateness_ms = 0
+        self._late_tag: OutputTag | None = None
+
+    def get_execution_environment(self) -> "StreamExecutionEnvironment":
+        """Where the stream comes from."""
+        return self._keyed_stream.get_execution_environment()
+
+    def allowed_lateness(self, time_ms: Length) -> Self:
+        """Keep a window this long after it fired; a late record fires it again.
+
+        It may change with a restore: whether a record is late is decided by the new one from then
+        on. A window that fired before may be kept for the old one, where that was longer.
+        """
+        lateness_ms = milliseconds_of(time_ms)
+        if lateness_ms < 0:
+            raise GraphError(f"allowed lateness is {lateness_ms} ms; it cannot be negative")
+        self._lateness_ms = lateness_ms
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
+        """Send records that come too late to a side output instead of dropping them."""
+        self._late_tag = output_tag
+        return self
+
+    def reduce(
+        self,
+        reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        window_function: WindowFunction[Any, Any, Any]
+        | ProcessWindowFunction[Any, Any, Any]
+        | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> "DataStream":
+        """Per window the reduction of its records, through ``window_function`` if there is one."""
+        check_function(reduce_function, ReduceFunction, "reduce")
+        return self._then("Window Reduce", reduce_function, None, window_function, output_type)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[Any, Any, Any],
+        window_function: WindowFunction[Any, Any, Any]
+        | ProcessWindowFunction[Any, Any, Any]
+        | None = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> "DataStream":
+        """Per window the result of an accumulator, through ``window_function`` if there is one."""
+        if not isinstance(aggregate_function, AggregateFunction):
+            raise GraphError(f"aggregate takes an AggregateFunction, not {aggregate_function!r}")
+        check_complete(aggregate_function)
+        return self._then(
+            "Window Aggregate", aggregate_function, accumulator_type, window_function, output_type
+        )
+
+    def apply(
+        self,
+        window_function: WindowFunction[Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> "DataStream":
+        """What a function makes of all records of a window."""
+        if not isinstance(window_function, WindowFunction):
+            raise GraphError(f"apply takes a WindowFunction, not {window_function!r}")
+        return self._then("Window Apply", None, None, window_function, output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessWindowFunction[Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> "DataStream":
+        """What a function makes of all records of a window, with time and state at hand."""
+        if not isinstance(process_window_function, ProcessWindowFunction):
+            raise GraphError(
+                f"process takes a ProcessWindowFunction, not {process_window_function!r}"
+            )
+        return self._then("Window Process", None, None, process_window_function, output_type)
+
+    def aggregate_batches(self, **aggregates: tuple[str, str]) -> "DataStream":
+        """Per key and window, aggregates over columns, as in ``KeyedStream.aggregate_batches``.
+
+        One row when the window ends: the key columns, ``window_start`` and ``window_end`` in
+        milliseconds, then one column per aggregate.
+        """
+        specs = parse_aggregates(aggregates)
+        selector = self._keyed_stream._columns()
+        # Late records leave one by one, as they came, so nothing may be combined before them; and
+        # the windows of processing time are those of the machine that keeps them.
+        combine = (
+            WindowCombineFactory(selector, specs, self._windows)
+            if self._late_tag is None and self._windows.is_event_time
+            else None
+        )
+        merge = WindowAggregateFactory(
+            selector,
+            specs,
+            self._windows,
+            self._lateness_ms,
+            self._late_tag,
+            combined=combine is not None,
+        )
+        return self._keyed_stream._combined("Window Aggregate", combine, merge)
+
+    def _then(
+        self,
+        name: str,
+        gather: Any,
+        accumulator_type: TypeInformation | None,
+        window_function: Any,
+        output_type: TypeInformation | None,
+    ) -> "DataStream":
+        if window_function is not None and not isinstance(
+            window_function, WindowFunction | ProcessWindowFunction
+        ):
+            raise GraphError(
+                f"a window function is a WindowFunction or a ProcessWindowFunction, not "
+                f"{window_function!r}"
+            )
+        if window_function is not None:
+            check_complete(window_function)
+        stream = self._keyed_stream
+        return stream._keyed(
+            name,
+            WindowFactory(
+                selector=stream._selector,
+                windows=self._windows,
+                gather=gather,
+                accumulator_type=accumulator_type,
+                window_function=window_function,
+                lateness_ms=self._lateness_ms,
+                late_tag=self._late_tag,
+                output_type=output_type,
+            ),
+            output_type,
+        )
