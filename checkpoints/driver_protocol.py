@@ -46,7 +46,7 @@ def receive(job_id: str, token: str, body: bytes) -> bytes:
 
     Raises:
         Invalid: The batch cannot be read, or does not follow what came before.
-        NotFound, Unauthorized, Fenced: Nobody who may speak for the job sends it.
+        NotFound, Unauthorized, DriverFenced: The sender may not speak for the job.
     """
     batch = _decoded(body)
     with logs.about(job=job_id):
@@ -70,7 +70,7 @@ def take_commands(job_id: str, token: str, after: int) -> CommandBatch:
 
     Raises:
         Invalid: There never was a command ``after``.
-        NotFound, Unauthorized, Fenced: Nobody who may speak for the job asks.
+        NotFound, Unauthorized, DriverFenced: The caller may not speak for the job.
     """
     waiting = OutboxCommand.objects.filter(job=job_id, pk__gt=after).order_by("pk")
     rows = list(waiting.values_list("pk", "message")[:COMMANDS_MAX])

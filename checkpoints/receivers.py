@@ -91,7 +91,7 @@ def note_claim(job: Job, **_: Any) -> None:
 @receiver(signals.jobs_compared)
 def lay_side_by_side(job: Job, other: str, **_: Any) -> dict[str, Any]:
     """How far, how late and how large two jobs are whose outputs were compared."""
-    return job_comparison.of(job, Job.objects.get(pk=other))
+    return job_comparison.compare(job, Job.objects.get(pk=other))
 
 
 @receiver(signals.launch_asked)
@@ -108,7 +108,7 @@ def may_launch(job: Job, **_: Any) -> bool:
         status=CheckpointStatus.COMPLETED, discard_due_at__isnull=False, discard_error=""
     )
     numbers = set(going.values_list("number", flat=True))
-    return not numbers or numbers <= references.numbers(job)
+    return not numbers or numbers <= references.retained_ids(job)
 
 
 def _has_coordinator(job: Job) -> bool:

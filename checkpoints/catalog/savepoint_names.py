@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # It becomes a directory's na
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def check_words(
+def check_description(
     name: str | None, note: str | None, labels: Mapping[str, str] | None, problems: Problems
 ) -> None:
     """Look at what somebody says of a savepoint; None: nothing was said."""
@@ -115,7 +115,7 @@ def check_place(job: Job, location: str) -> None:
         )
 
 
-def made_up(job: Job, prefix: str = "savepoint") -> str:
+def default_name(job: Job, prefix: str = "savepoint") -> str:
     """A name for one that was given none."""
     at = clock.now().strftime("%Y%m%d-%H%M%S")
     prefix = _NOT_IN_NAMES.sub("-", prefix)[: NAME_LENGTH_MAX - 30].strip("-._") or "savepoint"
@@ -162,7 +162,7 @@ def of_unnamed(job: Job, checkpoint: Checkpoint, at: datetime) -> Savepoint:
     last = PurePosixPath(checkpoint.location).name
     name = last if _NAME.fullmatch(last) and len(last) <= NAME_LENGTH_MAX else ""
     if not name or not is_free(job, name):
-        name = made_up(job, f"chk-{checkpoint.number}")
+        name = default_name(job, f"chk-{checkpoint.number}")
     return Savepoint(
         job=job, name=name, location=checkpoint.location, created_at=checkpoint.triggered_at or at
     )

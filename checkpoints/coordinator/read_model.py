@@ -86,7 +86,7 @@ _FITS_NO_OTHER = (
 _WAS_FOUND = "Its manifest was found in the storage later: a driver had written it after all."
 
 
-class Ledger:
+class ReadModel:
     """The rows of one job's checkpoints while a batch is folded in, under the job's lock."""
 
     def __init__(self, job: Job, state: CoordinatorState, now_ms: int) -> None:

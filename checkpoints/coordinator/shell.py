@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from django.conf import settings
 
 from checkpoints.coordinator import countdowns, operation_steps
-from checkpoints.coordinator.read_model import Ledger
+from checkpoints.coordinator.read_model import ReadModel
 from checkpoints.models import CoordinatorRow
 from controlplane.base import clock, logs, wakeups
 from jobs.drivers import drivers, outbox
@@ -151,7 +151,7 @@ class _Batch:
         self._job = job
         self._state = state
         self._now_ms = now_ms
-        self._ledger = Ledger(job, state, now_ms)
+        self._ledger = ReadModel(job, state, now_ms)
         self._commands: list[CoordinatorCommand] = []
         self._faults: list[_Fault] = []
 

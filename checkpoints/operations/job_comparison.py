@@ -8,7 +8,7 @@ from jobs.models import Job, Subtask
 from weir.protocol.lifecycle import CheckpointStatus
 
 
-def of(job: Job, other: Job) -> dict[str, Any]:
+def compare(job: Job, other: Job) -> dict[str, Any]:
     """Figures of both, and what is said of them.
 
     Units: ``event_time_lag_ms`` the clock less the event time that all sinks have come to;

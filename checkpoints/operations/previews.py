@@ -18,7 +18,7 @@ from django.db.models import Q, Sum
 from checkpoints.catalog import locations, restore_targets
 from checkpoints.coordinator import shell
 from checkpoints.models import Checkpoint, SubtaskAck
-from checkpoints.operations.requests import like
+from checkpoints.operations.requests import derived_submission
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock, logs
@@ -78,7 +78,7 @@ def restore(
         if asked.repeated is not None:
             return asked.repeated
         job = asked.job
-        changed = like(
+        changed = derived_submission(
             job,
             job.name,
             pipeline=pipeline,

@@ -166,7 +166,7 @@ def fork(
         if asked.repeated is not None:
             return asked.repeated
         job = asked.job
-        submission = like(
+        submission = derived_submission(
             job,
             name,
             pipeline=pipeline,
@@ -194,12 +194,12 @@ def fork(
         )
         if target is None:
             savepoint_names.create(
-                job, operation, actor, name=savepoint_names.made_up(job, f"fork-{name}")
+                job, operation, actor, name=savepoint_names.default_name(job, f"fork-{name}")
             )
         return begin.start(actor, job, operation)
 
 
-def like(
+def derived_submission(
     job: Job,
     name: str,
     *,

@@ -108,7 +108,9 @@ def save(
     """
     kind = OperationKind(progress.kind.value)
     problems = Problems()
-    savepoint_names.check_words(words["name"] or None, words["note"], words["labels"], problems)
+    savepoint_names.check_description(
+        words["name"] or None, words["note"], words["labels"], problems
+    )
     location = words["location"] and savepoint_names.check_location(words["location"], problems)
     with services.asking(actor, job_id, kind, {**words, **more}, key) as asked:
         if asked.repeated is not None:
@@ -116,7 +118,7 @@ def save(
         job = asked.job
         problems.refuse("a savepoint cannot be described")
         begin.check_runs(job, "savepoints are taken while it runs")
-        name = words["name"] or savepoint_names.made_up(job)
+        name = words["name"] or savepoint_names.default_name(job)
         operation = operations.begin(
             job,
             kind,
@@ -157,7 +159,7 @@ def describe(
         Invalid: As for ``take``.
     """
     problems = Problems()
-    savepoint_names.check_words(name, note, labels, problems)
+    savepoint_names.check_description(name, note, labels, problems)
     problems.refuse("a savepoint cannot be described")
     with transaction.atomic():
         job, savepoint = _locked(savepoint_id)
@@ -203,7 +205,7 @@ def delete(actor: User | None, savepoint_id: UUID, *, key: str | None = None) ->
                 state=state,
                 allowed=[CheckpointStatus.COMPLETED.value],
             )
-        if needed_by := references.of_savepoint(savepoint):
+        if needed_by := references.users_of(savepoint):
             raise WrongState(
                 f"savepoint {savepoint.name} is needed: {'; '.join(needed_by)}",
                 state=checkpoint.status,
@@ -245,7 +247,7 @@ def _let_go(savepoint: Savepoint) -> bool:
     with transaction.atomic():
         _, savepoint = _locked(savepoint.pk)
         is_there = savepoint.deleted_at is None and savepoint.checkpoint is not None
-        if not is_there or references.of_savepoint(savepoint, but_for=claimant):
+        if not is_there or references.users_of(savepoint, but_for=claimant):
             return False
         _discard(None, savepoint, {"claimed_by": claimant.pk})
     return True

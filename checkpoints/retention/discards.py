@@ -31,7 +31,7 @@ from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state
 from weir.storage.manifest import load
-from weir.storage.store import CheckpointStore, NotFoundError, store_for
+from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def _is_manifest_of(store: CheckpointStore, row: Checkpoint) -> bool:
     """Whether the manifest in a savepoint's directory is that savepoint's."""
     try:
         found = load(store.read(SAVEPOINT_MANIFEST))
-    except NotFoundError:
+    except PathNotFoundError:
         return False
     except RestoreError:
         return False  # A newer Weir's.
@@ -133,7 +133,7 @@ def _claim(job_id: str) -> tuple[Job, datetime, list[Checkpoint]] | None:
             return None
         now = clock.now()
         lease_until = now + clock.milliseconds(LEASE_S * 1_000)
-        needed = references.numbers(job)
+        needed = references.retained_ids(job)
         claimed, kept = [], []
         for row in _due(now).filter(job=job).order_by("number")[:BATCH]:
             if row.number in needed:

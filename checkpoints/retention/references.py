@@ -13,7 +13,7 @@ from jobs.models import Attempt, Job
 from weir.protocol.pending import STOP_KINDS
 
 
-def numbers(job: Job) -> set[int]:
+def retained_ids(job: Job) -> set[int]:
     """The checkpoints of a job that something needs.
 
     Those that are kept for a restore, those under way and what they build on, what the attempt that
@@ -31,7 +31,7 @@ def numbers(job: Job) -> set[int]:
     return needed - {None}
 
 
-def of_savepoint(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
+def users_of(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
     """Who needs a savepoint that completed, one sentence each; none: it may be deleted.
 
     Args:
@@ -39,13 +39,13 @@ def of_savepoint(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
     """
     job, checkpoint = savepoint.job, savepoint.checkpoint
     assert checkpoint is not None
-    needed_by = known_of(job, [savepoint], but_for)[checkpoint.number]
-    if not needed_by and checkpoint.number in numbers(job):
+    needed_by = users_by_id(job, [savepoint], but_for)[checkpoint.number]
+    if not needed_by and checkpoint.number in retained_ids(job):
         needed_by.append(f"{job.pk} builds a checkpoint on it")
     return needed_by
 
 
-def known_of(
+def users_by_id(
     job: Job, savepoints: Sequence[Savepoint], but_for: Job | None = None
 ) -> dict[int, list[str]]:
     """Who needs a job's savepoints, by their checkpoints' numbers, as far as rows tell.

@@ -153,7 +153,9 @@ def take(
     return {
         "at_ms": now_ms,
         "chains": _chains(rows),
-        "subtasks": [picture.of(row, is_missing=row.key in wanted) for row in shown.values()],
+        "subtasks": [
+            picture.stored_row(row, is_missing=row.key in wanted) for row in shown.values()
+        ],
         "missing": [name_of(row.key) for row in kept],
         "missing_count": len(absent),
         "stalls": (noted or {}).get("stalls", {}),
@@ -169,7 +171,7 @@ class _Picture:
     standing: Collection[int]  # Slots whose loop stands in a call.
     sent: Collection[str]  # Subtasks whose barrier somebody has.
 
-    def of(self, row: Row, *, is_missing: bool) -> Json:
+    def stored_row(self, row: Row, *, is_missing: bool) -> Json:
         """A subtask as it is kept."""
         found: Json = {"chain": row.chain, "index": row.index, "status": row.status}
         if row.rates:

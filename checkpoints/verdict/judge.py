@@ -5,10 +5,10 @@ from checkpoints.verdict.facts import Facts
 from checkpoints.verdict.result import Verdict
 from weir.protocol.lifecycle import CheckpointStatus
 
-__all__ = ["Facts", "Verdict", "of"]
+__all__ = ["Facts", "Verdict", "judge_checkpoint"]
 
 
-def of(facts: Facts) -> Verdict:
+def judge_checkpoint(facts: Facts) -> Verdict:
     """The verdict on one checkpoint."""
     match facts.times.status:
         case CheckpointStatus.PENDING | CheckpointStatus.FINALIZING:

@@ -46,7 +46,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Verdict:
 
     The text is the same for pages, API and alerts.
     """
-    return judge.of(facts_of(checkpoint))
+    return judge.judge_checkpoint(facts_of(checkpoint))
 
 
 def facts_of(checkpoint: Checkpoint) -> Facts:

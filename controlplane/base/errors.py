@@ -88,12 +88,12 @@ class Busy(Refusal):
     title = "Another operation is under way"
 
 
-class Fenced(Refusal):
+class DriverFenced(Refusal):
     """A driver speaks that is not the job's newest, or whose job is over."""
 
     code = "fenced"
     status = 409
-    title = "Fenced"
+    title = "DriverFenced"
 
 
 class KeyReused(Refusal):

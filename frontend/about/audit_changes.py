@@ -25,7 +25,7 @@ class Change:
     after: str | None
 
 
-def of(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[Change]:
+def list_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[Change]:
     """The changes in the order of the names, what was given empty left out; not more than a page
     should hold.
     """

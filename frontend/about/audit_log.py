@@ -150,7 +150,7 @@ def _entries(rows: Iterable[AuditEntry]) -> list[Entry]:
             target=row.target,
             target_text=known[row.target].text if row.target in known else row.target,
             target_url=known[row.target].url if row.target in known else "",
-            changes=audit_changes.of(_object(row.before), _object(row.after)),
+            changes=audit_changes.list_changes(_object(row.before), _object(row.after)),
             address=row.address or "",
             request_id=row.request_id,
         )

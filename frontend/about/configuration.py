@@ -91,7 +91,9 @@ _SUBMITTABLE = frozenset(
 )
 
 
-def of(job: Job, driver: Driver | None, *, server_storage: str, server_master: str) -> list[Group]:
+def setting_groups(
+    job: Job, driver: Driver | None, *, server_storage: str, server_master: str
+) -> list[Group]:
     """All groups, in the order in which somebody asks for them; operators aside.
 
     Args:

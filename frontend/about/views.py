@@ -24,7 +24,7 @@ def job_configuration(request: HttpRequest, job_id: str) -> HttpResponse:
     if job is None:
         raise Http404(f"There is no job {job_id!r}.")
     context = {
-        "groups": configuration.of(
+        "groups": configuration.setting_groups(
             job,
             queries.newest_driver(job.pk),
             server_storage=str(settings.WEIR_CHECKPOINT_ROOT),

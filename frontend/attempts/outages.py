@@ -42,7 +42,7 @@ class Deployment:
     catch_up_ms: float | None = None
 
     @classmethod
-    def of(cls, row: Attempt) -> "Deployment":
+    def from_attempt(cls, row: Attempt) -> "Deployment":
         """That of an attempt whose driver was read along."""
         return cls(
             number=row.number,

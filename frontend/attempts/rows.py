@@ -51,7 +51,7 @@ class Shown:
     @property
     def deployments(self) -> list[Deployment]:
         """Those of the page, oldest first."""
-        return [Deployment.of(row) for row in reversed(self.attempts)]
+        return [Deployment.from_attempt(row) for row in reversed(self.attempts)]
 
     @property
     def newest(self) -> str:
@@ -66,7 +66,7 @@ class Shown:
     @property
     def earlier(self) -> Deployment | None:
         """The one before them."""
-        return None if self.before is None else Deployment.of(self.before)
+        return None if self.before is None else Deployment.from_attempt(self.before)
 
 
 def page_of(job: Job, attempt: int) -> int:
@@ -86,7 +86,7 @@ def shown(job: Job, page: int) -> Shown:
     return Shown(found[:PER_PAGE], before, page, pages, count)
 
 
-def of(job: Job, page: Shown, now: datetime) -> Json:
+def attempt_list(job: Job, page: Shown, now: datetime) -> Json:
     """The page's value. Three queries, whatever the number of attempts."""
     earlier = [*page.attempts[1:], page.before][: len(page.attempts)]
     kept = _own_checkpoints(job, page.attempts)
@@ -116,7 +116,7 @@ def _summary(job: Job, now: datetime) -> Summary:
     newest = Attempt.objects.filter(job=job).select_related("driver").order_by("-number")
     # Without the texts: a traceback may be long.
     rows = list(newest.defer("cause", "recovery_cause")[:CONSIDERED_MAX])
-    found = [Deployment.of(row) for row in reversed(rows)]
+    found = [Deployment.from_attempt(row) for row in reversed(rows)]
     return summary(found, now, is_over=job.is_over)
 
 
@@ -180,8 +180,8 @@ def percent(share: float) -> str:
 
 
 def _attempt(job: Job, row: Attempt, last: Attempt | None, kept: set[int], now: datetime) -> Json:
-    it = Deployment.of(row)
-    took = takeover(it, None if last is None else Deployment.of(last))
+    it = Deployment.from_attempt(row)
+    took = takeover(it, None if last is None else Deployment.from_attempt(last))
     end = _ENDS.get(row.end) or (_RUNS if row.running_at else _DEPLOYS)
     cause = row.cause
     ran = milliseconds_between(row.running_at, row.ended_at or now)
@@ -247,12 +247,12 @@ def _restored(job: Job, row: Attempt, kept: set[int]) -> Json:
     which = row.restored_checkpoint
     if which is None:
         return {"restored": "the beginning", "restored_url": "", "restored_of": ""}
-    of, owner = "", job.pk
+    of_origin, owner = "", job.pk
     if which not in kept and job.origin_id is not None:
-        of, owner = f"of {job.origin_id}", job.origin_id
-    is_known = which in kept or bool(of)
+        of_origin, owner = f"of {job.origin_id}", job.origin_id
+    is_known = which in kept or bool(of_origin)
     return {
         "restored": f"checkpoint {which:,}",
         "restored_url": reverse("checkpoint-page", args=[owner, which]) if is_known else "",
-        "restored_of": of,
+        "restored_of": of_origin,
     }

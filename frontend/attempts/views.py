@@ -33,7 +33,7 @@ def recovery(request: HttpRequest, job_id: str) -> HttpResponse:
     job = pages.job_or_404(job_id)
     page = rows.shown(job, _page(request, job))
     context = {
-        "live": rows.of(job, page, clock.now()),
+        "live": rows.attempt_list(job, page, clock.now()),
         "page": page,
         "count": plural(page.count, "attempt"),
         "wanted": f"attempt-{request.GET.get('attempt', '')}",
@@ -74,7 +74,7 @@ def recovery_data(request: HttpRequest, job_id: str) -> HttpResponse:
     """A page of the attempts, and how it went in all, as JSON."""
     job = pages.job_or_404(job_id)
     page = rows.shown(job, _page(request, job))
-    return JsonResponse(rows.of(job, page, clock.now()))
+    return JsonResponse(rows.attempt_list(job, page, clock.now()))
 
 
 @cache_control(private=True, no_cache=True)

@@ -46,7 +46,7 @@ class Attention:
     text: str
 
 
-def of(facts: Facts, *, says_cause: bool = True) -> list[Attention]:
+def list_warnings(facts: Facts, *, says_cause: bool = True) -> list[Attention]:
     """What should be looked at, the worst first; empty where all is well.
 
     Args:

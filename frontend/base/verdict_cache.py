@@ -31,7 +31,7 @@ _kept: OrderedDict[int, _Kept] = OrderedDict()  # By the checkpoint's row, last 
 _lock = Lock()
 
 
-def of(checkpoint: Checkpoint) -> Json:
+def cached_verdict(checkpoint: Checkpoint) -> Json:
     """The verdict, perhaps the one that was made a moment ago."""
     state = (checkpoint.job_id, checkpoint.status, checkpoint.settled_at, checkpoint.has_details)
     with _lock:

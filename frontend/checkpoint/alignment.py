@@ -34,7 +34,7 @@ class Wanted:
     by_blocked: bool = False
 
     @classmethod
-    def of(cls, parameters: Mapping[str, str], base: str) -> "Wanted":
+    def from_query(cls, parameters: Mapping[str, str], base: str) -> "Wanted":
         """From ``?receiver=``, ``?gate=`` and ``?by=``."""
         return cls(
             base,
@@ -58,7 +58,7 @@ class Wanted:
         return f"?{query}" if query else ""
 
 
-def of(checkpoint: Checkpoint, wanted: Wanted, figure_url: str) -> Json:
+def alignment_section(checkpoint: Checkpoint, wanted: Wanted, figure_url: str) -> Json:
     """The section as JSON."""
     shared = {
         "unknown": "",

@@ -33,7 +33,7 @@ class Wanted:
     after: int | None = None
 
     @classmethod
-    def of(cls, parameters: Mapping[str, str]) -> "Wanted":
+    def from_query(cls, parameters: Mapping[str, str]) -> "Wanted":
         """From ``?status=``, ``?kind=``, ``?before=`` and ``?after=``."""
         wanted_status, kind = parameters.get("status", ""), parameters.get("kind", "")
         return cls(
@@ -55,7 +55,7 @@ class Wanted:
         return f"?{query}" if query else "?"
 
 
-def of(job_id: str, wanted: Wanted) -> Json:
+def checkpoint_list(job_id: str, wanted: Wanted) -> Json:
     """One page of the list as JSON, with the addresses of those beside it. One query."""
     page = queries.listed(
         job_id, status=wanted.status, kind=wanted.kind, before=wanted.before, after=wanted.after

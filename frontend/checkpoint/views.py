@@ -44,9 +44,9 @@ Json = dict[str, Any]
 @role_required(Role.VIEWER)
 def checkpoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
     """The job's checkpoints, newest first."""
-    job, wanted = pages.job_or_404(job_id), lists.Wanted.of(request.GET)
+    job, wanted = pages.job_or_404(job_id), lists.Wanted.from_query(request.GET)
     context = {
-        "live": lists.of(job.pk, wanted),
+        "live": lists.checkpoint_list(job.pk, wanted),
         "filters": lists.filters(wanted),
         "wanted": wanted,
         "query": request.GET.urlencode(),
@@ -61,7 +61,7 @@ def checkpoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
 def checkpoint_list_data(request: HttpRequest, job_id: str) -> HttpResponse:
     """The same page of the list as JSON."""
     job = pages.job_or_404(job_id)
-    return _json(request, lists.of(job.pk, lists.Wanted.of(request.GET)))
+    return _json(request, lists.checkpoint_list(job.pk, lists.Wanted.from_query(request.GET)))
 
 
 # One checkpoint -----------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _live(job: Job, checkpoint: Checkpoint, operators: list[Any]) -> Json:
         operators,
         {} if settled else queries.finished(checkpoint),
         {} if settled else shared.acknowledged(checkpoint.pk),
-        verdict_cache.of(checkpoint),
+        verdict_cache.cached_verdict(checkpoint),
     )
 
 
@@ -208,7 +208,7 @@ def _timeline_figure(job: Job, checkpoint: Checkpoint, given: sections.Sections)
 
 def _alignment_of(request: HttpRequest, checkpoint: Checkpoint) -> alignment.Wanted:
     base = reverse("checkpoint-alignment", args=[checkpoint.job_id, checkpoint.number])
-    return alignment.Wanted.of(request.GET, base)
+    return alignment.Wanted.from_query(request.GET, base)
 
 
 @cache_control(private=True, no_cache=True)
@@ -221,7 +221,9 @@ def checkpoint_alignment(request: HttpRequest, job_id: str, number: int) -> Http
     checkpoint = _checkpoint_or_404(job, number)
     wanted = _alignment_of(request, checkpoint)
     base = reverse("checkpoint-page", args=[job.pk, number])
-    context = {"alignment": alignment.of(checkpoint, wanted, f"{base}figures/alignment")}
+    context = {
+        "alignment": alignment.alignment_section(checkpoint, wanted, f"{base}figures/alignment")
+    }
     return _part(request, job, checkpoint, "alignment", "How its barriers arrived", context)
 
 

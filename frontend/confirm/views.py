@@ -51,7 +51,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(Words):
+class ConfirmedAction(Words):
     """One thing that can be asked of a job."""
 
     form: type[forms.Form]
@@ -60,14 +60,14 @@ class Question(Words):
 
 
 QUESTIONS = {
-    "savepoint": Question(
+    "savepoint": ConfirmedAction(
         title="Take a savepoint of {}?",
         button="Take a savepoint of {}",
         form=forms.SavepointForm,
         act=savepoints.take,
         done="A savepoint is being taken.",
     ),
-    "stop": Question(
+    "stop": ConfirmedAction(
         title="Stop {}?",
         button="Stop {}",
         form=forms.StopForm,
@@ -75,28 +75,28 @@ QUESTIONS = {
         done="The job is being stopped.",
         is_danger=True,
     ),
-    "rollback": Question(
+    "rollback": ConfirmedAction(
         title="Roll back {}?",
         button="Show what rolling back {} would do",
         form=forms.RollbackForm,
         act=previews.rollback,
         done="What a rollback would do is being worked out. Nothing is done to the job.",
     ),
-    "rescale": Question(
+    "rescale": ConfirmedAction(
         title="Rescale {}?",
         button="Rescale {}",
         form=forms.RescaleForm,
         act=requests.rescale,
         done="The job is being rescaled.",
     ),
-    "fork": Question(
+    "fork": ConfirmedAction(
         title="Fork {}?",
         button="Fork {}",
         form=forms.ForkForm,
         act=requests.fork,
         done="The job is being forked.",
     ),
-    "preview": Question(
+    "preview": ConfirmedAction(
         title="Preview a change of {}",
         says="Says for each operator and state what a restore into a changed pipeline would do. "
         "Nothing is done to the job.",
@@ -106,7 +106,7 @@ QUESTIONS = {
         done="The pipeline is being held against the state. Nothing is done to the job.",
         leave="Back to the job",
     ),
-    "compare": Question(
+    "compare": ConfirmedAction(
         title="Compare the output of {}",
         says="Holds the committed output files of this job against those of its origin or of a "
         "fork, row by row. Nothing is done to either job.",
@@ -147,7 +147,7 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
         "title": question.title.format(job.name),
         "question": question,
         "button": question.button.format(job.name),
-        "consequences": effects.of(name, _known(job)),
+        "consequences": effects.list_effects(name, _known(job)),
         "why_not": _why_not(job, name, form) if said is None else "",
         "missing": _missing(form, initial),
     }
@@ -228,7 +228,7 @@ def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
         "operation": operation,
         "title": results.title(operation),
         "asked": results.asked(operation),
-        "outcome": results.of(operation),
+        "outcome": results.operation_outcome(operation),
         "next": _next(operation) if may(request.user, Role.OPERATOR) else [],
         "rollback": results.confirmation(operation)
         if is_rollback and may(request.user, Role.OPERATOR)
@@ -265,7 +265,9 @@ def _live(operation: Operation) -> dict[str, Any]:
         "is_over": is_over,
         "since": None if is_over else iso(operation.created_at),
         "took_ago": duration(took) if is_over else rough_duration(took),
-        "steps": [step.as_json() for step in steps.of(operation, operation.job.status)],
+        "steps": [
+            step.as_json() for step in steps.operation_steps(operation, operation.job.status)
+        ],
         "progress": None if taken is None else _acknowledged(taken).as_json(),
         "job_status": status.of_job(operation.job.status),
         "said": results.said(operation),
@@ -357,7 +359,7 @@ def _deletion(savepoint: Savepoint) -> dict[str, Any]:
             "why_not": f"Savepoint {savepoint.name} is not complete yet: nothing can be deleted."
         }
     # Without the job's lock: who needs it may change until somebody confirms, and is asked again.
-    needed_by = references.of_savepoint(savepoint)
+    needed_by = references.users_of(savepoint)
     said = effects.of_deletion(
         name=savepoint.name,
         location=savepoint.location,

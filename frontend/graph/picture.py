@@ -102,7 +102,7 @@ class Graph:
         return frozenset(link.source for link in self.links)
 
 
-def of(operators: Sequence[Operator], edges: Sequence[Edge]) -> Graph:
+def build_graph(operators: Sequence[Operator], edges: Sequence[Edge]) -> Graph:
     """The graph of a job's rows; operators in topological order, edges by their position."""
     members: dict[str, list[Operator]] = {}
     for row in operators:

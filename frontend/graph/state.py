@@ -143,7 +143,7 @@ class Moment:
     is_over: bool = False
 
 
-def of(graph: Graph, moment: Moment) -> Json:
+def graph_state(graph: Graph, moment: Moment) -> Json:
     """The state of every chain and edge, as JSON."""
     progress = {chain.uid: _Progress(chain, moment) for chain in graph.chains}
     slow = moment.slow

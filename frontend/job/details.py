@@ -44,7 +44,7 @@ _EMPTY = (
 _EMPTY_WINDOW = "No settled checkpoint was triggered in this time."
 
 
-def of(job: Job, window: history.Window) -> Json:
+def job_details(job: Job, window: history.Window) -> Json:
     """Settled checkpoints, the latest alignment, recoveries and exceptions of a job, as JSON."""
     settled = queries.settled_within(job.pk, window)
     latest = queries.latest_aligned(job.pk)

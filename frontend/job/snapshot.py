@@ -85,8 +85,8 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         due_at=coordinator.due_at if coordinator else None,
     )
     judged = _judged(shown, settled, now)
-    verdict = verdict_cache.of(judged) if judged else None
-    operators = picture.of(queries.operators(job_id), queries.edges(job_id))
+    verdict = verdict_cache.cached_verdict(judged) if judged else None
+    operators = picture.build_graph(queries.operators(job_id), queries.edges(job_id))
     value = {
         "now": iso(now),
         "id": job.pk,
@@ -94,7 +94,9 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         "status": status.of_job(job.status),
         "cause": _cause(job),
         "is_over": job.is_over,
-        "attention": [asdict(item) for item in job_warnings.of(found, says_cause=not job.cause)],
+        "attention": [
+            asdict(item) for item in job_warnings.list_warnings(found, says_cause=not job.cause)
+        ],
         "uptime": _uptime(job, now),
         "attempt": _attempt(attempt, is_over=job.is_over),
         "subtasks": _subtasks(job, chains),
@@ -141,7 +143,7 @@ def _graph(
         slow=_slow(operators, shown, verdict),
         is_over=job.is_over,
     )
-    return state.of(operators, moment)
+    return state.graph_state(operators, moment)
 
 
 def _slow(

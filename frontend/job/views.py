@@ -62,7 +62,7 @@ def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
     context = {
         "live": shown,
         "picture": picture.picture(operators, shown["graph"]),
-        "details": details.of(job, window),
+        "details": details.job_details(job, window),
         "windows": history.WINDOWS.values(),
         "keys": _keys(),
         "more_actions": MORE_ACTIONS,
@@ -88,7 +88,7 @@ def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
 def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
     """What the page shows of the job's past, as JSON."""
     window = history.window(request.GET.get("window"))
-    return JsonResponse(details.of(pages.job_or_404(job_id), window))
+    return JsonResponse(details.job_details(pages.job_or_404(job_id), window))
 
 
 @cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.

@@ -28,7 +28,7 @@ class Known:
     savepoints: str = ""  # Where its savepoints are put.
 
 
-def of(question: str, known: Known) -> list[str]:
+def list_effects(question: str, known: Known) -> list[str]:
     """Sentences for one of ``asking.QUESTIONS``; none for what does nothing to the job."""
     say = _SAYS.get(question)
     return [] if say is None else [sentence for sentence in say(known) if sentence]

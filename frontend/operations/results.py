@@ -144,7 +144,7 @@ def as_form(operation: Operation, job: Job) -> dict[str, Any]:
     given = operation.parameters
     parameters = given.get("parameters") or {}
     open_ = {name: text for name, text in parameters.items() if redaction.shown(name, text) == text}
-    of, pipeline = str(given.get("of", "")), given.get("pipeline") or {}
+    part, pipeline = str(given.get("of", "")), given.get("pipeline") or {}
     kind = pipeline.get("kind", "")
     target = pipeline.get("artifact_digest") if kind == "upload" else pipeline.get("target")
     own = job.artifact_id if kind == "upload" else job.pipeline_target
@@ -158,8 +158,8 @@ def as_form(operation: Operation, job: Job) -> dict[str, Any]:
         "pipeline_target": target,
         "allow_non_restored_state": given.get("allow_non_restored_state"),
     }
-    if "/" not in of:  # Not by its place, which no form offers.
-        found["target"] = f"checkpoint:{of}" if of.isdecimal() else f"savepoint:{of}"
+    if "/" not in part:  # Not by its place, which no form offers.
+        found["target"] = f"checkpoint:{part}" if part.isdecimal() else f"savepoint:{part}"
     return found
 
 
@@ -223,7 +223,7 @@ def said(operation: Operation) -> str:
             return f"It was worked out in {took}."
 
 
-def of(operation: Operation) -> Outcome | None:
+def operation_outcome(operation: Operation) -> Outcome | None:
     """The answer of a preview or a comparison; None where there is none (yet)."""
     result = operation.result
     if not result:
@@ -361,7 +361,7 @@ def _composed(parts: Any) -> str:
         return parts
     if parts[0] == "ROW_NAMED" and len(parts[1]) == len(parts[2]):
         named = zip(parts[1], parts[2], strict=True)
-        return f"ROW<{', '.join(f'{name} {_composed(of)}' for name, of in named)}>"
+        return f"ROW<{', '.join(f'{name} {_composed(part)}' for name, part in named)}>"
     inner = [_composed(part) for part in parts[1:]]
     return f"{_composed(parts[0])}<{', '.join(inner)}>"
 

@@ -79,7 +79,7 @@ _ONE_STEP = {
 }
 
 
-def of(operation: Operation, job_status: str) -> list[Step]:
+def operation_steps(operation: Operation, job_status: str) -> list[Step]:
     """The operation's steps in order; ``job_status`` tells how far a new driver has come."""
     texts = _texts(operation)
     match operation.status:

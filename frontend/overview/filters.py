@@ -60,7 +60,7 @@ class Wanted:
         search = str(query.get("q", "")).replace("\0", "").strip()[:SEARCH_LENGTH_MAX]
         return cls(group, search, str(query.get("page", "")))
 
-    def of(self, group: Group) -> Self:
+    def in_group(self, group: Group) -> Self:
         """Another group of the jobs that are searched for, from its first page."""
         return replace(self, group=group, page="")
 

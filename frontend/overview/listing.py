@@ -61,7 +61,7 @@ def page(wanted: Wanted = EVERYTHING) -> Page:
     return Paginator(queries.jobs(wanted, _silent_after()), JOBS_PER_PAGE).get_page(wanted.page)
 
 
-def of(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
+def job_list(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
     """A page of jobs as JSON, and how many there are. Nine queries, whatever their number."""
     rows: Sequence[Job] = list(jobs)
     ids = [job.pk for job in rows]
@@ -111,7 +111,7 @@ def _groups(wanted: Wanted) -> list[Json]:
             "title": words.help,
             "tone": words.tone and (words.tone if counts[group] else "idle"),
             "count": f"{counts[group]:,}",
-            "url": reverse("job-list") + wanted.of(group).query(),
+            "url": reverse("job-list") + wanted.in_group(group).query(),
             "current": "page" if group is wanted.group else "false",
         }
         for group, words in GROUPS.items()
@@ -172,7 +172,7 @@ def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failu
         "name": job.name,
         "url": reverse("job-page", args=[job.pk]),
         "status": status.of_job(job.status),
-        "attention": [asdict(item) for item in job_warnings.of(found)],
+        "attention": [asdict(item) for item in job_warnings.list_warnings(found)],
         "attempt": number(job.attempt_number),
         "attempt_state": "none" if job.attempt_number is None else "some",
         "uptime": {

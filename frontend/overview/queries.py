@@ -160,7 +160,7 @@ def counts(wanted: Wanted) -> dict[Group, int]:
 
 def attention_count(wanted: Wanted, silent_after: timedelta) -> int:
     """How many of the jobs that are searched for need attention."""
-    return jobs(wanted.of(Group.ATTENTION), silent_after).count()
+    return jobs(wanted.in_group(Group.ATTENTION), silent_after).count()
 
 
 def _searched(rows: QuerySet[Job], search: str) -> QuerySet[Job]:

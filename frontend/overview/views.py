@@ -24,7 +24,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
     context = {
         "page": page,
         "wanted": wanted,
-        "live": listing.of(page, wanted),
+        "live": listing.job_list(page, wanted),
         "data_url": reverse("job-list-data") + wanted.at(page.number).query(),
         "beside": _beside(page, wanted),
         "may_operate": pages.may_operate(request),
@@ -38,7 +38,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
 def job_list_data(request: HttpRequest) -> HttpResponse:
     """The same page of jobs, by the same query, as JSON."""
     wanted = filters.Wanted.read(request.GET)
-    return JsonResponse(listing.of(listing.page(wanted), wanted))
+    return JsonResponse(listing.job_list(listing.page(wanted), wanted))
 
 
 def _beside(page: Any, wanted: filters.Wanted) -> dict[str, str]:

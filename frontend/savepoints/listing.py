@@ -75,10 +75,10 @@ def _matching(rows: QuerySet[Savepoint], wanted: str) -> QuerySet[Savepoint]:
     )
 
 
-def of(job: Job, page: Shown, now: datetime) -> Json:
+def savepoint_list(job: Job, page: Shown, now: datetime) -> Json:
     """The page's value. Six queries, whatever the number of savepoints."""
     asked = snapshot.actions(job, queries.recent_operations(job.pk))
-    needed = references.known_of(job, page.savepoints) if page.savepoints else {}
+    needed = references.users_by_id(job, page.savepoints) if page.savepoints else {}
     return {
         "now": iso(now),
         "count": plural(page.count, "savepoint"),

@@ -26,7 +26,7 @@ from weir.protocol.lifecycle import CheckpointStatus
 Json = dict[str, Any]
 
 
-def of(row: Savepoint, now: datetime) -> Json:
+def savepoint_row(row: Savepoint, now: datetime) -> Json:
     """One savepoint, with the addresses of what can be asked of it: empty where it cannot."""
     checkpoint = row.checkpoint
     is_there = (
@@ -63,7 +63,7 @@ def of(row: Savepoint, now: datetime) -> Json:
 
 def in_full(row: Savepoint, now: datetime) -> Json:
     """The same with each fact by itself, for the page that shows nothing else."""
-    found, checkpoint = of(row, now), row.checkpoint
+    found, checkpoint = savepoint_row(row, now), row.checkpoint
     is_there = bool(found["delete"])
     return found | {
         "checkpoint": "" if checkpoint is None else f"checkpoint {number(checkpoint.number)}",

@@ -98,7 +98,7 @@ class _Known:
         return entry.kind != "gap" or self.counts.get(self.gap(entry)) != 0
 
 
-def of(job: Job) -> Tree | None:
+def build_tree(job: Job) -> Tree | None:
     """The job's tree; None before its first attempt."""
     lanes = tree.lanes(tree_queries.restored(job), tree_queries.taken(job))
     drawn = tree.strands(lanes)
@@ -298,14 +298,14 @@ def _went_back(row: Row, known: _Known, drawn: _Drawn) -> Item:
 
 def _fork(row: Row, known: _Known, drawn: _Drawn) -> Item:
     fork = known.forks[row.entry.strand]
-    of = fork.uri.rstrip("/").rpartition("/")[2]
+    leaf = fork.uri.rstrip("/").rpartition("/")[2]
     return Item(
         *drawn,
         dot="fork",
         text=fork.name,
         url=reverse("job-savepoints", args=[fork.id]),
         tags=["fork"],
-        more=f"{fork.id}, began with {of}" if of else fork.id,
+        more=f"{fork.id}, began with {leaf}" if leaf else fork.id,
         at=fork.created_at,
         state=status.of_job(fork.status),
     )

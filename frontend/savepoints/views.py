@@ -45,9 +45,9 @@ def savepoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
     page = _page(request, job)
     query = urlencode({"wanted": page.wanted, "page": page.page})
     context = {
-        "live": listing.of(job, page, job.now) | {"lineage": rows.lineage(job)},
+        "live": listing.savepoint_list(job, page, job.now) | {"lineage": rows.lineage(job)},
         "page": page,
-        "tree": tree_rows.of(job),
+        "tree": tree_rows.build_tree(job),
         "going_back": GOING_BACK,
         "data_url": f"{reverse('savepoints-data', args=[job_id])}?{query}",
         "lineage_url": reverse("savepoints-lineage", args=[job_id]),
@@ -80,7 +80,7 @@ def _page(request: HttpRequest, job: Job) -> Shown:
 def savepoints_data(request: HttpRequest, job_id: str) -> HttpResponse:
     """A page of the savepoints as JSON."""
     job = _job(job_id)
-    value = listing.of(job, _page(request, job), job.now)
+    value = listing.savepoint_list(job, _page(request, job), job.now)
     said = json.dumps(snapshot.changes(value), sort_keys=True).encode()
     return _unless_known(request, said, JsonResponse(value))
 
@@ -91,7 +91,11 @@ def savepoints_data(request: HttpRequest, job_id: str) -> HttpResponse:
 def savepoints_lineage(request: HttpRequest, job_id: str) -> HttpResponse:
     """The tree as a piece of the page."""
     job = pages.job_or_404(job_id)
-    context = {"tree": tree_rows.of(job), "may_operate": pages.may_operate(request), "job": job}
+    context = {
+        "tree": tree_rows.build_tree(job),
+        "may_operate": pages.may_operate(request),
+        "job": job,
+    }
     response = render(request, "frontend/_lineage.html", context)
     return _unless_known(request, response.content, response)
 

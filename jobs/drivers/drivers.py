@@ -14,7 +14,7 @@ from django.db.models import OuterRef, Subquery
 from controlplane.accounts.models import digest_of
 from controlplane.audit.models import record
 from controlplane.base import clock, wakeups
-from controlplane.base.errors import Fenced, Unauthorized
+from controlplane.base.errors import DriverFenced, Unauthorized
 from jobs import job_status
 from jobs.drivers import outbox, restart_policy
 from jobs.models import (
@@ -57,7 +57,7 @@ def authenticate(job: Job, token: str) -> Driver:
 
     Raises:
         Unauthorized: Nobody has this token, or a driver of another job.
-        Fenced: A newer driver runs the job, or this one was told to go.
+        DriverFenced: A newer driver runs the job, or this one was told to go.
     """
     numbers = Driver.objects.filter(job=OuterRef("job")).order_by("-number").values("number")
     holders = Driver.objects.filter(token_digest=digest_of(token))
@@ -65,13 +65,13 @@ def authenticate(job: Job, token: str) -> Driver:
     if driver is None or driver.job_id != job.pk:
         raise Unauthorized("this token belongs to no driver of the job")
     if driver.number < driver.last:
-        raise Fenced(
+        raise DriverFenced(
             f"driver {driver.last} runs {job.pk} now; driver {driver.number} must end without "
             "committing anything any more"
         )
     winds_up = driver.status == DriverStatus.ENDED and driver.stop_requested_at is None
     if driver.status not in LIVE_DRIVERS and not winds_up:
-        raise Fenced(
+        raise DriverFenced(
             f"driver {driver.number} of {job.pk} is {driver.status}: "
             f"{_first_line(driver.cause) or 'the job is over for it'}"
         )

@@ -44,7 +44,7 @@ def test_a_late_channel_is_named_with_the_words_of_the_pages(api: APIClient, job
     }
     assert found["culprits"] == ["source-1", "totals-0"]
     checkpoint = job.checkpoints.get(number=3)
-    assert found == pages.of(checkpoint)
+    assert found == pages.cached_verdict(checkpoint)
     assert found["headline"] == queries.of_checkpoint(checkpoint).headline
 
 

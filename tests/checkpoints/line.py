@@ -40,7 +40,7 @@ class Line:
     batches: list[EventBatch] = field(default_factory=list)
 
     @classmethod
-    def of(cls, job: Job) -> "Line":
+    def for_job(cls, job: Job) -> "Line":
         """The line of the job's requested driver, as if a launcher had started it."""
         driver = jobs.driver_of(job)
         token = f"token-{job.pk}-{driver.number}"
@@ -50,7 +50,7 @@ class Line:
     @classmethod
     def running(cls, attempt: int = 1, **checkpoints: Any) -> "Line":
         """A new job's driver, which has brought the job up."""
-        line = cls.of(jobs.submitted())
+        line = cls.for_job(jobs.submitted())
         line.come_up(attempt, **checkpoints)
         return line
 

@@ -259,7 +259,7 @@ def test_late_state_of_an_aborted_checkpoint_comes_due_again(line: Line) -> None
 
 def test_the_settings_of_a_changed_pipeline_count_from_its_next_driver_on(line: Line) -> None:
     jobs.lose(line.job)
-    line = Line.of(line.job)
+    line = Line.for_job(line.job)
     line.come_up(2, timeout_ms=4_000)
     assert line.state.config.timeout_ms == 4_000
 
@@ -281,7 +281,7 @@ def test_the_end_of_a_job_keeps_or_deletes_its_checkpoints(db: None) -> None:
 
 
 def test_a_checkpoint_the_storage_holds_and_nobody_knew_gets_a_row(db: None) -> None:
-    line = Line.of(jobs.submitted())
+    line = Line.for_job(jobs.submitted())
     found = messages.CheckpointsRestored((protocol.completed(4, completed_at_ms=9),), 5)  # type: ignore[arg-type]
     line.post(jobs.planned(), found)
     assert line.statuses() == {4: "completed"}

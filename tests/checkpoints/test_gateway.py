@@ -11,7 +11,7 @@ from checkpoints import driver_protocol
 from checkpoints.models import SubtaskAck
 from checkpoints.operations import savepoints
 from controlplane.base import clock
-from controlplane.base.errors import Fenced, Invalid, NotFound, Unauthorized
+from controlplane.base.errors import DriverFenced, Invalid, NotFound, Unauthorized
 from jobs.models import Driver, JobException, OutboxCommand
 from tests import builders as protocol
 from tests.checkpoints.line import Line, body
@@ -110,13 +110,13 @@ def test_strangers_are_refused(line: Line) -> None:
 def test_an_older_driver_is_fenced(line: Line) -> None:
     line.post(CheckpointRequested("r1"))
     jobs.lose(line.job)
-    with pytest.raises(Fenced):
+    with pytest.raises(DriverFenced):
         line.post(*protocol.acks(1))
-    with pytest.raises(Fenced):
+    with pytest.raises(DriverFenced):
         line.poll()
     assert line.statuses() == {1: "aborted"}
-    Line.of(line.job).come_up(2)
-    with pytest.raises(Fenced, match="driver 2"):
+    Line.for_job(line.job).come_up(2)
+    with pytest.raises(DriverFenced, match="driver 2"):
         line.send(line.batches[-1])
 
 
@@ -129,7 +129,7 @@ def test_events_behind_the_drivers_own_loss_are_dropped(line: Line) -> None:
 
 
 def test_plan_and_coordinator_events_of_one_batch_are_applied_in_order(db: None) -> None:
-    line = Line.of(jobs.submitted())
+    line = Line.for_job(jobs.submitted())
     line.post(
         jobs.planned(),
         *jobs.coming_up(),

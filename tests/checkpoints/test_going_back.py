@@ -109,7 +109,7 @@ def test_stop_is_completed_by_the_next_driver(line: Line) -> None:
     savepoint = Savepoint.objects.get()
     with pytest.raises(WrongState, match="is being stopped with it"):
         savepoints.delete(None, savepoint.pk)
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.post(planned(), *jobs.coming_up(2))
     finish(again)
     assert ended(operation).status == "succeeded"
@@ -147,7 +147,7 @@ def test_stopped_job_is_taken_up_again_by_a_rollback(line: Line) -> None:
     savepoint = Savepoint.objects.get()
     operation = requests.rollback(None, line.job_id, savepoint=savepoint.pk)
     assert options_of(line.job)["restore"] == savepoint.location
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.come_up(2, restored=1)
     assert ended(operation).status == "succeeded"
     assert line.job.status == JobStatus.RUNNING
@@ -167,7 +167,7 @@ def test_rollback_begins_there_until_a_checkpoint_completes(line: Line, operator
     assert Driver.objects.get(job=job, number=1).status == DriverStatus.ENDED
     assert ended(operation).progress["phase"] == "relaunching"
 
-    again = Line.of(job)
+    again = Line.for_job(job)
     again.come_up(2, restored=1)
     assert ended(operation).status == "succeeded"
     assert again.job.restore_uri  # One that is lost now begins there again.
@@ -200,13 +200,13 @@ def test_what_only_a_later_driver_finds_is_no_beginning(line: Line) -> None:
     The next one was told to begin anew, and if it is lost as well so is the one after it."""
     complete_next(line)
     operation = requests.fork(None, line.job_id, name="trial", checkpoint=1)
-    fork = Line.of(Job.objects.get(pk=operation.result["job"]))
+    fork = Line.for_job(Job.objects.get(pk=operation.result["job"]))
     fork.come_up(1, restored=1)
     fork.post(CheckpointRequested("first"))
     (number,) = fork.triggered()
     fork.post(*protocol.acks(number), protocol.not_written(number, may_exist=True))
     jobs.lose(fork.job)
-    again = Line.of(fork.job)
+    again = Line.for_job(fork.job)
     found = CheckpointsRestored((protocol.completed(number),), CheckpointId(number + 1))
     again.post(planned(), found, *jobs.coming_up(2))
     assert again.job.restore_uri == uri(line, 1)
@@ -216,7 +216,7 @@ def test_savepoint_is_no_beginning(line: Line) -> None:
     complete_next(line)
     complete_next(line)
     requests.rollback(None, line.job_id, checkpoint=1)
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.come_up(2, restored=1)
     taken(again)
     assert again.job.restore_uri == uri(line, 1)
@@ -235,7 +235,7 @@ def test_what_a_rollback_goes_to_is_not_let_go(db: None) -> None:
     line = Line.running(retained_max=1)
     complete_next(line)
     requests.rollback(None, line.job_id, checkpoint=1)
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.come_up(2, restored=1, retained_max=1)
     assert line.statuses() == {1: "completed"}
 
@@ -249,7 +249,7 @@ def test_failed_job_is_rolled_back_and_wanted_again(db: None) -> None:
     line.post(JobEnded(JobStatus.FAILED))
     operation = requests.rollback(None, line.job_id, checkpoint=1)
     assert line.job.status == JobStatus.RESTARTING
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.come_up(2, restored=1, retention=Retention.RETAIN_ON_CANCELLATION)
     assert ended(operation).status == "succeeded"
     assert again.state.ended is None
@@ -288,7 +288,7 @@ def test_checkpoint_that_is_needed_holds_up_no_restart(db: None) -> None:
 def test_rollback_that_fails_fails_with_the_job(line: Line) -> None:
     complete_next(line)
     operation = requests.rollback(None, line.job_id, checkpoint=1)
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.post(planned(), jobs.changed(JobStatus.INITIALIZING))
     again.post(
         jobs.changed(JobStatus.FAILING, "damaged"), jobs.changed(JobStatus.FAILED, "damaged")
@@ -355,7 +355,7 @@ def test_rescale_takes_a_checkpoint_and_goes_on_from_it(line: Line, operator: Us
     job = line.job
     assert (options_of(job)["parallelism"], job.restore_uri) == (4, "")
     assert ended(operation).progress["saved"] == uri(line, 1)
-    Line.of(job).come_up(2, restored=1)
+    Line.for_job(job).come_up(2, restored=1)
     assert ended(operation).status == "succeeded"
     assert ended(operation).result["checkpoint"] == 1
 
@@ -414,14 +414,14 @@ def test_fork_from_a_savepoint_is_a_job_of_its_own(line: Line, operator: User) -
     assert options_of(fork)["restore"] == savepoint.location
     assert line.job.status == JobStatus.RUNNING
     assert list(line.job.forks.all()) == [fork]
-    Line.of(fork).come_up(1, restored=1)
+    Line.for_job(fork).come_up(1, restored=1)
     assert ended(submit).status == "succeeded"
 
 
 def test_fork_keeps_its_lineage_once_it_has_begun(line: Line) -> None:
     complete_next(line)
     operation = requests.fork(None, line.job_id, name="trial", checkpoint=1)
-    fork = Line.of(Job.objects.get(pk=operation.result["job"]))
+    fork = Line.for_job(Job.objects.get(pk=operation.result["job"]))
     fork.come_up(1, restored=1)
     complete_next(fork)
     job = fork.job
@@ -432,7 +432,7 @@ def test_fork_keeps_its_lineage_once_it_has_begun(line: Line) -> None:
 def test_fork_whose_first_checkpoint_the_storage_settles_has_begun(line: Line) -> None:
     complete_next(line)
     operation = requests.fork(None, line.job_id, name="trial", checkpoint=1)
-    fork = Line.of(Job.objects.get(pk=operation.result["job"]))
+    fork = Line.for_job(Job.objects.get(pk=operation.result["job"]))
     fork.come_up(1, restored=1)
     fork.post(CheckpointRequested("first"))
     (number,) = fork.triggered()
@@ -595,12 +595,12 @@ def test_abandoned_checkpoints_are_marked_and_reclaimed(line: Line) -> None:
     for _ in range(3):
         complete_next(line)
     requests.rollback(None, line.job_id, checkpoint=1)
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.come_up(2, restored=1, lineage=protocol.line((2, 4, 2**62), (1, 1, 1)))
     assert [line.checkpoint(n).abandoned_at is None for n in (1, 2, 3)] == [True, False, False]
     complete_next(again)
     requests.rollback(None, line.job_id, checkpoint=3)
-    third = Line.of(line.job)
+    third = Line.for_job(line.job)
     third.come_up(3, restored=3, lineage=protocol.line((3, 5, 2**62), (1, 1, 3)))
     assert [line.checkpoint(n).abandoned_at is None for n in (1, 2, 3, 4)] == [
         True,

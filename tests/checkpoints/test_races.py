@@ -156,7 +156,7 @@ class Run:
         driver = jobs.driver_of(self.line.job)
         if driver.number > self.drivers and driver.status == DriverStatus.REQUESTED:
             self.drivers, self.attempt = driver.number, self.attempt + 1
-            self.line = Line.of(self.line.job)
+            self.line = Line.for_job(self.line.job)
             state = self.line.state
             self.line.come_up(
                 self.attempt,

@@ -11,7 +11,7 @@ from checkpoints.models import CoordinatorRow
 from checkpoints.operations import savepoints
 from checkpoints.retention import discards, finalization, sweep
 from controlplane.accounts.models import User
-from controlplane.base.errors import Fenced, WrongState
+from controlplane.base.errors import DriverFenced, WrongState
 from jobs import due_jobs as job_recovery
 from jobs import services as job_services
 from jobs.models import Driver, DriverStatus
@@ -82,7 +82,7 @@ def test_a_manifest_that_was_not_written_never_will_be(line: Line) -> None:
     store = locations.store_of(line.job)
     assert not store.create_if_absent(path_of(line), dump(manifest(line.job_id, 1)))
     assert isinstance(load(store.read(path_of(line))), Tombstone)
-    with pytest.raises(Fenced):
+    with pytest.raises(DriverFenced):
         line.post(protocol.written(1))
     assert line.statuses() == {1: "aborted"}
 
@@ -187,7 +187,7 @@ def test_a_cancelled_job_goes_on_from_what_was_kept(line: Line, operator: User) 
     )
     job_services.restart(operator, line.job_id)
     assert line.state.ended is None
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.come_up(2, restored=1)
     again.post(CheckpointRequested("r2"))
     again.complete(2, attempt=2)
@@ -256,7 +256,7 @@ def test_what_could_not_be_deleted_is_of_use_again(
     assert job_recovery.relaunch_due() == 1, "it holds nobody up"
     jobs.pass_time(line.checkpoint(1), 60, "discard_due_at")
     assert discards.discard_due() == 0, "the driver may be restoring from it"
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.post(
         jobs.planned(),
         CheckpointsRestored((protocol.completed(1),), 2),  # type: ignore[arg-type]

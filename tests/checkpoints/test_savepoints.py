@@ -426,7 +426,7 @@ def test_claimed_savepoint_goes_once_its_claimant_has_enough_checkpoints(line: L
     savepoint = taken(line)
     put_files(savepoint)
     job = jobs.submitted(options={"restore": savepoint.location, "claims": True})
-    claimant = Line.of(job)
+    claimant = Line.for_job(job)
     claimant.come_up(1, restored=1, retained_max=2)
     for number in (1, 2):
         assert savepoints.let_claimed_go() == 0

@@ -46,8 +46,8 @@ EVERYBODY_IDLE = dict.fromkeys(LINE.subtasks(), IDLE)
 LATE: Channel = (("enrich", 1), ("hourly", 2))
 
 
-def of(case: Case, **given: Any) -> Verdict:
-    return judge.of(case.run(**given))
+def verdict(case: Case, **given: Any) -> Verdict:
+    return judge.judge_checkpoint(case.run(**given))
 
 
 def said(found: Verdict) -> str:
@@ -58,7 +58,7 @@ def said(found: Verdict) -> str:
 
 
 def test_a_late_channel_is_named_with_its_delay_and_bytes() -> None:
-    found = of(Case(channel_ms={LATE: 5_000}, queued={LATE: 812_000}, rates=EVERYBODY_IDLE))
+    found = verdict(Case(channel_ms={LATE: 5_000}, queued={LATE: 812_000}, rates=EVERYBODY_IDLE))
     assert found.tone == "warn"
     assert found.headline == (
         "The channel enrich-1 → hourly-2 held the barrier: it came 5.00 s after the first one, "
@@ -72,14 +72,14 @@ def test_a_late_channel_is_named_with_its_delay_and_bytes() -> None:
 
 
 def test_a_busy_share_that_nobody_reported_is_not_claimed() -> None:
-    found = of(Case(channel_ms={LATE: 5_000}))
+    found = verdict(Case(channel_ms={LATE: 5_000}))
     assert "The busy share of hourly-2 was not reported." in found.because
     assert "busy 0 %" not in said(found)
 
 
 def test_a_slow_sender_is_named_before_the_channel_that_it_made_late() -> None:
     rates = EVERYBODY_IDLE | {("enrich", 1): busy(0.97)}
-    found = of(Case(front_ms={("enrich", 1): 5_000}, rates=rates))
+    found = verdict(Case(front_ms={("enrich", 1): 5_000}, rates=rates))
     assert found.headline.startswith("enrich-1 was slow, busy 97 % of the time; its barrier")
     assert found.culprits == ("enrich-1",)
     assert found.channel is not None
@@ -93,7 +93,7 @@ def test_back_pressure_leads_down_to_the_one_that_is_busy() -> None:
         ("hourly", 0): held(0.8),
         ("sink", 2): busy(0.99),
     }
-    found = of(Case(front_ms={("enrich", 1): 5_000}, rates=rates))
+    found = verdict(Case(front_ms={("enrich", 1): 5_000}, rates=rates))
     assert found.headline.startswith("sink-2 was slow, busy 99 % of the time")
     assert [(hop.name, hop.text) for hop in found.path] == [
         ("hourly-0", "Hourly step, back-pressured 80 %"),
@@ -105,7 +105,7 @@ def test_back_pressure_leads_down_to_the_one_that_is_busy() -> None:
 def test_records_in_front_of_a_single_channel_are_start_delay_of_a_slow_operator() -> None:
     graph = Graph({"source": 1, "enrich": 1}, [("source", "enrich", "forward")])
     case = Case(graph, front_ms={("enrich", 0): 4_000}, rates={("enrich", 0): busy(1.0)})
-    found = of(case)
+    found = verdict(case)
     assert found.headline == (
         "enrich-0 was slow, busy 100 % of the time; the barrier of source-0 was under way for "
         "4.00 s to enrich-0."
@@ -114,14 +114,14 @@ def test_records_in_front_of_a_single_channel_are_start_delay_of_a_slow_operator
 
 def test_a_slot_that_works_for_another_subtask_is_named_by_that_one() -> None:
     rates = EVERYBODY_IDLE | {("sink", 1): busy(0.92)}
-    found = of(Case(front_ms={("hourly", 1): 3_000}, rates=rates))
+    found = verdict(Case(front_ms={("hourly", 1): 3_000}, rates=rates))
     assert found.culprits == ("sink-1",)
     assert "sink-1 and hourly-1 share the loop of slot 1" in said(found)
 
 
 def test_two_slow_operators_are_both_named_the_worse_first() -> None:
     rates = EVERYBODY_IDLE | {("enrich", 1): busy(0.9), ("hourly", 0): busy(0.98)}
-    found = of(Case(front_ms={("enrich", 1): 2_000, ("hourly", 0): 3_000}, rates=rates))
+    found = verdict(Case(front_ms={("enrich", 1): 2_000, ("hourly", 0): 3_000}, rates=rates))
     assert found.headline.startswith(
         "Two operators were slow, hourly-0 (busy 98 %) most, then enrich-1 (busy 90 %)"
     )
@@ -135,12 +135,12 @@ def test_two_slow_operators_on_branches_of_their_own_are_both_named() -> None:
     )
     rates = dict.fromkeys(graph.subtasks(), IDLE)
     rates |= {("left", 0): busy(0.8), ("right", 1): busy(0.95)}
-    found = of(Case(graph, front_ms={("left", 0): 3_000, ("right", 1): 4_000}, rates=rates))
+    found = verdict(Case(graph, front_ms={("left", 0): 3_000, ("right", 1): 4_000}, rates=rates))
     assert found.culprits == ("right-1", "left-0")
 
 
 def test_a_source_whose_trigger_is_late_is_named() -> None:
-    found = of(Case(front_ms={("source", 2): 3_000}, rates=EVERYBODY_IDLE))
+    found = verdict(Case(front_ms={("source", 2): 3_000}, rates=EVERYBODY_IDLE))
     assert found.culprits == ("source-2",)
     assert "3.00 s to be taken by the source source-2" in found.headline
 
@@ -151,7 +151,7 @@ def test_a_source_whose_trigger_is_late_is_named() -> None:
 def test_a_skewed_key_is_named_with_its_factor_and_advice() -> None:
     records = dict.fromkeys([("hourly", 0), ("hourly", 1)], 157_000) | {("hourly", 2): 1_240_000}
     rates = EVERYBODY_IDLE | {("hourly", 2): busy(0.97)}
-    found = of(Case(channel_ms={LATE: 5_000}, records=records, rates=rates))
+    found = verdict(Case(channel_ms={LATE: 5_000}, records=records, rates=rates))
     assert found.headline.startswith(
         "hourly-2 was slow, busy 97 % of the time: it got 7.9 times the records of its siblings"
     )
@@ -161,7 +161,7 @@ def test_a_skewed_key_is_named_with_its_factor_and_advice() -> None:
 
 
 def test_what_the_headline_tells_of_the_culprit_is_not_told_again() -> None:
-    found = judge.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
+    found = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
     assert "hourly-1 was slow, busy 99 % of the time" in found.headline
     assert [line for line in found.because if "hourly-1 99 %" in line]
     assert not any(line.startswith("hourly-1: ") for line in found.because)
@@ -169,7 +169,7 @@ def test_what_the_headline_tells_of_the_culprit_is_not_told_again() -> None:
 
 
 def test_a_skewed_source_has_nobody_before_it_to_spread_its_records() -> None:
-    found = judge.of(
+    found = judge.judge_checkpoint(
         waits(
             (("source", 1), running(rates=busy(0.97, 60_000.0))),
             *((("source", index), running(rates=busy(0.1, 9_000.0))) for index in (0, 2)),
@@ -186,26 +186,26 @@ def test_a_skew_shows_in_the_rates_of_a_job_that_has_run_for_long() -> None:
         ("hourly", 1): busy(0.1, 1_100.0),
         ("hourly", 2): busy(0.97, 9_000.0),
     }
-    found = of(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
+    found = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
     assert "8.6 times the records of its siblings" in found.headline
     assert "records/s" in said(found)
 
 
 def test_a_subtask_that_gets_all_records_is_not_given_a_factor() -> None:
     rates = {("hourly", 2): busy(0.97, 700.0), ("hourly", 0): busy(0.0, 0.0)}
-    found = of(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
+    found = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
     assert "it got nearly all records;" in found.headline
 
 
 def test_barriers_that_are_all_late_at_the_end_were_under_way() -> None:
     """Nobody is behind it whose others had come, and its own came together."""
-    found = of(Case(front_ms={("sink", 2): 5_000}, rates={("sink", 2): busy(0.9)}))
+    found = verdict(Case(front_ms={("sink", 2): 5_000}, rates={("sink", 2): busy(0.9)}))
     assert "was under way for 5.00 s to sink-2" in found.headline
 
 
 def test_a_busy_subtask_with_as_many_records_as_its_siblings_is_not_called_skewed() -> None:
     rates = EVERYBODY_IDLE | {("hourly", 2): busy(0.97)}
-    found = of(Case(front_ms={("hourly", 2): 5_000}, rates=rates))
+    found = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=rates))
     assert "siblings" not in found.headline
     assert "no more records than their siblings" in found.advice[0]
 
@@ -219,24 +219,24 @@ def written(size: int, **more: int) -> dict[Key, int]:
 
 def test_a_slow_storage_is_told_from_a_large_state_by_its_throughput() -> None:
     slow = dict.fromkeys(LINE.subtasks(), 8_000.0)
-    found = of(Case(async_ms=slow, written=written(2_000_000)))
+    found = verdict(Case(async_ms=slow, written=written(2_000_000)))
     assert found.headline.startswith("The checkpoint storage was slow: slot ")
     assert "8.00 MB in 8.00 s, 1.00 MB/s" in found.headline
     assert "All slots waited alike" in said(found)
-    found = of(Case(async_ms=slow, written=written(400_000_000)))
+    found = verdict(Case(async_ms=slow, written=written(400_000_000)))
     assert found.headline.startswith("The state is large: ")
     assert "200 MB/s" in found.headline
 
 
 def test_one_slow_disk_is_named_by_its_host() -> None:
-    found = of(Case(async_ms={("hourly", 1): 8_000.0}, written=written(2_000_000)))
+    found = verdict(Case(async_ms={("hourly", 1): 8_000.0}, written=written(2_000_000)))
     assert found.headline.startswith("The storage was slow for hourly-1 alone")
     assert found.culprits == ("hourly-1",)
     assert "slot 1 (host node-1, process 4701)" in found.advice[0]
 
 
 def test_a_long_sync_part_is_the_snapshot_code() -> None:
-    found = of(Case(sync_ms={("hourly", 1): 4_000.0}))
+    found = verdict(Case(sync_ms={("hourly", 1): 4_000.0}))
     assert (
         found.headline == "hourly-1 copied its state for 4.00 s while its loop stood (sync part)."
     )
@@ -247,9 +247,9 @@ def test_the_coordinators_part_is_told_from_the_subtasks() -> None:
     late = Case().run()
     acks = {k: replace(a, acknowledged_at_ms=T0 + 9_000) for k, a in late.acks.items()}
     took = times(duration_ms=9_010, settled_at_ms=T0 + 9_010)
-    found = judge.of(replace(late, acks=acks, times=took))
+    found = judge.judge_checkpoint(replace(late, acks=acks, times=took))
     assert found.headline.startswith("The acknowledgements took 8.99 s")
-    found = judge.of(replace(late, times=replace(took, duration_ms=9_010)))
+    found = judge.judge_checkpoint(replace(late, times=replace(took, duration_ms=9_010)))
     assert found.headline.startswith("Writing the manifest took ")
 
 
@@ -259,7 +259,7 @@ def test_the_coordinators_part_is_told_from_the_subtasks() -> None:
 def test_a_stuck_function_is_named_with_file_line_and_stack() -> None:
     stall = Stall(T0 + 100, 4_800.0, STACK)
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("hourly", 1): stall})
-    found = of(Case(front_ms={("hourly", 1): 5_000}), evidence=evidence)
+    found = verdict(Case(front_ms={("hourly", 1): 5_000}), evidence=evidence)
     assert found.headline == "hourly-1 was stuck in enrich (orders.py:41) for 4.80 s."
     assert "stood in one call for 4.80 s" in found.advice[0]  # It has returned since.
     assert found.stack == STACK
@@ -269,13 +269,13 @@ def test_a_stuck_function_is_named_with_file_line_and_stack() -> None:
 def test_a_stall_in_the_slot_explains_its_other_subtasks() -> None:
     stall = Stall(T0 + 100, 4_800.0, STACK)
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("sink", 1): stall})
-    found = of(Case(front_ms={("enrich", 1): 5_000}), evidence=evidence)
+    found = verdict(Case(front_ms={("enrich", 1): 5_000}), evidence=evidence)
     assert found.culprits == ("sink-1",)
 
 
 def test_a_stall_of_another_time_is_not_to_blame() -> None:
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("sink", 1): Stall(T0 - 9_000, 1_500.0, STACK)})
-    found = of(Case(async_ms={("hourly", 0): 8_000.0}), evidence=evidence)
+    found = verdict(Case(async_ms={("hourly", 0): 8_000.0}), evidence=evidence)
     assert "stuck" not in found.headline
 
 
@@ -308,7 +308,7 @@ SINKS = [(("sink", index), ALIGNING) for index in range(3)]
 
 
 def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None:
-    found = judge.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
+    found = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
     assert found.tone == "bad"
     assert found.headline == (
         "Timed out after 10 min 00 s because hourly-1 was slow, busy 99 % of the time; 4 subtasks "
@@ -334,7 +334,7 @@ def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None
     ],
 )
 def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None:
-    found = judge.of(waits(*SINKS, (("hourly", 1), doing)))
+    found = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), doing)))
     assert words in found.headline
     assert found.culprits == ("hourly-1",)
 
@@ -342,12 +342,12 @@ def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None
 def test_who_sent_its_barrier_to_somebody_who_acknowledged_is_writing() -> None:
     got = Case().run()
     gates = {key: of_sink for key, of_sink in got.gates.items() if key[0] == "sink"}
-    found = judge.of(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
+    found = judge.judge_checkpoint(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
     assert "hourly-1 has sent its barrier on and was writing its snapshot" in found.headline
 
 
 def test_the_share_of_who_is_waited_for_is_said_once() -> None:
-    found = judge.of(waits((("source", 1), running(rates=IDLE))))
+    found = judge.judge_checkpoint(waits((("source", 1), running(rates=IDLE))))
     assert [line for line in found.because if "busy 3 %" in line] == ["source-1: busy 3 %."]
 
 
@@ -356,21 +356,21 @@ def test_a_back_pressured_one_leads_to_who_holds_it_back() -> None:
         (("enrich", 0), running(rates=held(0.93))),
         (("hourly", 2), running(rates=busy(0.99))),
     ]
-    found = judge.of(waits(*subtasks))
+    found = judge.judge_checkpoint(waits(*subtasks))
     assert "hourly-2 was slow, busy 99 %" in found.headline
     assert any(line.startswith("enrich-0: ") and "93 %" in line for line in found.because)
 
 
 def test_a_barrier_that_was_sent_and_did_not_arrive_is_a_channels() -> None:
     aligning = running(rates=IDLE, aligning=Aligning(T0, 590_000.0, ["enrich-1"], 1))
-    found = judge.of(waits((("hourly", 2), aligning)))
+    found = judge.judge_checkpoint(waits((("hourly", 2), aligning)))
     assert found.channel is not None
     assert (found.channel.sender, found.channel.receiver) == ("enrich-1", "hourly-2")
     assert "the barrier that enrich-1 has sent was not through to hourly-2" in found.headline
 
 
 def test_two_culprits_of_one_wait_are_both_named() -> None:
-    found = judge.of(
+    found = judge.judge_checkpoint(
         waits(
             *SINKS,
             (("hourly", 1), running(stall=Stall(T0, 590_000.0, STACK))),
@@ -387,13 +387,13 @@ def test_two_culprits_of_one_wait_are_both_named() -> None:
 
 def test_a_silent_slot_is_named_once_with_where_it_is() -> None:
     silent = running(rates=IDLE, silent_ms=12_000.0)
-    found = judge.of(waits(*SINKS, (("source", 1), silent), (("enrich", 1), silent)))
+    found = judge.judge_checkpoint(waits(*SINKS, (("source", 1), silent), (("enrich", 1), silent)))
     assert "slot 1 (host node-1, process 4701), where " in found.headline
     assert not any(line.startswith("Also: ") for line in found.because)
 
 
 def test_without_evidence_an_expired_checkpoint_says_how_many_are_missing() -> None:
-    found = judge.of(Facts(times=expired()))
+    found = judge.judge_checkpoint(Facts(times=expired()))
     assert found.headline == (
         "Timed out after 10 min 00 s: 4 operator subtasks of 12 never acknowledged."
     )
@@ -405,7 +405,9 @@ def test_without_evidence_an_expired_checkpoint_says_how_many_are_missing() -> N
 
 def test_a_checkpoint_under_way_that_is_late_says_what_it_waits_for() -> None:
     pending = times(status=CheckpointStatus.PENDING, now_ms=T0 + 12_400, acknowledged_count=8)
-    found = judge.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending))
+    found = judge.judge_checkpoint(
+        waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending)
+    )
     assert found.tone == "warn"
     assert found.headline == (
         "Under way for 12 s, usually 300 ms, because hourly-1 is slow, busy 99 % of the time."
@@ -415,7 +417,9 @@ def test_a_checkpoint_under_way_that_is_late_says_what_it_waits_for() -> None:
 
 def test_a_checkpoint_under_way_that_is_not_late_is_calm() -> None:
     pending = times(status=CheckpointStatus.PENDING, now_ms=T0 + 400, acknowledged_count=8)
-    found = judge.of(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending))
+    found = judge.judge_checkpoint(
+        waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending)
+    )
     assert found.tone == "busy"
     assert found.headline == (
         "Under way: 8 of 12 operator subtasks have acknowledged; it waits for hourly-1."
@@ -425,7 +429,7 @@ def test_a_checkpoint_under_way_that_is_not_late_is_calm() -> None:
 
 def test_a_manifest_that_takes_long_is_said() -> None:
     late = times(status=CheckpointStatus.FINALIZING, now_ms=T0 + 60_000, cause="no answer")
-    found = judge.of(Facts(times=late))
+    found = judge.judge_checkpoint(Facts(times=late))
     assert found.tone == "warn"
     assert found.headline.startswith("Everybody has acknowledged; its manifest is being written")
 
@@ -442,7 +446,7 @@ OSError: [Errno 28] No space left on device
 def aborted(reason: FailureReason, **given: Any) -> Verdict:
     row = expired(reason=reason, settled_at_ms=T0 + 800, **given)
     slots = {1: Slot("node-1", 4_701)}
-    return judge.of(Facts(times=row, operators=LINE.operators, slots=slots))
+    return judge.judge_checkpoint(Facts(times=row, operators=LINE.operators, slots=slots))
 
 
 def test_a_snapshot_that_could_not_be_written_names_subtask_and_error() -> None:
@@ -520,7 +524,7 @@ def test_every_reason_has_words_and_advice(reason: FailureReason) -> None:
 
 
 def test_a_quick_checkpoint_is_well_with_its_longest_part_and_share() -> None:
-    found = of(Case(async_ms=dict.fromkeys(LINE.subtasks(), 180.0)))
+    found = verdict(Case(async_ms=dict.fromkeys(LINE.subtasks(), 180.0)))
     assert found.tone == "good"
     assert found.headline == (
         "All is well: it took 192 ms, 2 % of its interval of 10 s; 94 % of its time went into "
@@ -531,7 +535,7 @@ def test_a_quick_checkpoint_is_well_with_its_longest_part_and_share() -> None:
 
 
 def test_a_quick_checkpoint_still_names_the_channel_that_it_waited_for() -> None:
-    found = of(Case(channel_ms={LATE: 300}, rates=EVERYBODY_IDLE))
+    found = verdict(Case(channel_ms={LATE: 300}, rates=EVERYBODY_IDLE))
     assert found.tone == "good"
     assert found.headline.endswith(
         "went into the barriers' way, most of all from enrich-1 to hourly-2 (300 ms after the "
@@ -542,10 +546,10 @@ def test_a_quick_checkpoint_still_names_the_channel_that_it_waited_for() -> None
 
 def test_without_acknowledgements_the_row_itself_is_told() -> None:
     kept = times(duration_ms=900, alignment_ms=700.0, async_ms=20.0)
-    found = judge.of(Facts(times=kept))
+    found = judge.judge_checkpoint(Facts(times=kept))
     assert found.headline == "It took 900 ms; the longest part was alignment, with 700 ms."
     assert "not kept any more" in found.because[0]
-    adopted = judge.of(Facts(times=times(duration_ms=900)))
+    adopted = judge.judge_checkpoint(Facts(times=times(duration_ms=900)))
     assert "without this control plane" in adopted.headline
 
 
@@ -594,7 +598,7 @@ def test_a_delay_on_a_channel_is_named_every_time(data: st.DataObject) -> None:
         rates=rates if data.draw(st.booleans()) else {},
         async_ms={key: seed.uniform(0.0, delay / 50) for key in graph.subtasks()},
     )
-    found = of(case)
+    found = verdict(case)
     assert found.channel is not None
     sender, receiver = late
     assert (found.channel.sender, found.channel.receiver) == (name_of(sender), name_of(receiver))
@@ -613,7 +617,7 @@ def test_a_slow_subtask_is_named_every_time(data: st.DataObject) -> None:
     seed = data.draw(st.randoms(use_true_random=False))
     noise: dict[Any, float] = {c: seed.uniform(0.0, delay / 50) for c in channels_of(graph)}
     rates = {key: busy(seed.uniform(0.0, 0.4)) for key in graph.subtasks()} | {slow: busy(0.9)}
-    found = of(Case(graph, front_ms={slow: delay}, noise=noise, rates=rates))
+    found = verdict(Case(graph, front_ms={slow: delay}, noise=noise, rates=rates))
     assert found.culprits == (name_of(slow),)
     assert found.headline.startswith(f"{name_of(slow)} was slow, busy 90 % of the time")
 
@@ -632,7 +636,7 @@ def test_forty_thousand_channels_are_judged_at_once() -> None:
     wide = Graph({"source": 200, "sink": 200}, [("source", "sink", "hash")])
     late: Channel = (("source", 77), ("sink", 123))
     facts = Case(wide, channel_ms={late: 5_000}).run()
-    found = judge.of(facts)
+    found = judge.judge_checkpoint(facts)
     assert found.channel is not None
     assert (found.channel.sender, found.channel.receiver) == ("source-77", "sink-123")
     assert duration(5_000) in found.headline
@@ -659,5 +663,7 @@ def test_the_error_of_a_traceback_is_its_last_word() -> None:
 
 
 def test_nothing_is_known_of_nothing() -> None:
-    assert judge.of(Facts(times=times(status=CheckpointStatus.PENDING))).tone == "warn"
+    assert (
+        judge.judge_checkpoint(Facts(times=times(status=CheckpointStatus.PENDING))).tone == "warn"
+    )
     assert Evidence().stalled == {}

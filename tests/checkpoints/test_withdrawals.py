@@ -54,7 +54,7 @@ def rolled_back(line: Line, directory: Path) -> Line:
 def gone_back(line: Line, directory: Path, *withdrawn: int) -> Line:
     """The driver of a job that had come to 4 and goes on from 1, with what that takes back."""
     requests.rollback(None, line.job_id, checkpoint=1)
-    again = Line.of(line.job)
+    again = Line.for_job(line.job)
     again.come_up(2, restored=1, lineage=protocol.line((2, 5, 2**62), (1, 1, 1)))
     write_to(line, directory)
     note(line, 2, 5, 1)
@@ -129,7 +129,7 @@ def test_stray_output_of_a_crash_goes_once_it_is_on_no_line(line: Line, tmp_path
     assert stray.exists(), "attempt 2 may complete a checkpoint that covers it"
 
     jobs.lose(line.job)
-    third = Line.of(line.job)
+    third = Line.for_job(line.job)
     third.come_up(3, restored=5, lineage=protocol.line((3, 7, 2**62), (2, 5, 5), (1, 1, 1)))
     write_to(line, directory)
     note(line, 3, 7, 5)

@@ -16,7 +16,7 @@ import urllib3
 
 from controlplane.embedded.stack import Stack
 from tests.e2e.pipeline import hurry_file
-from weir.examples.control_plane import Client, RefusedError
+from weir.examples.control_plane import Client, RequestRefusedError
 
 PIPELINE = "tests.e2e.pipeline"
 SETTLE_S = 90.0  # A driver's start is most of it: a JVM on a machine that does other things too.
@@ -36,11 +36,11 @@ def wait_for(
                 return last
         except (
             urllib3.exceptions.HTTPError,
-            RefusedError,
+            RequestRefusedError,
             psutil.NoSuchProcess,
             StopIteration,
         ) as error:
-            if isinstance(error, RefusedError) and error.status < 500:
+            if isinstance(error, RequestRefusedError) and error.status < 500:
                 raise
             last = error
         time.sleep(every_s)

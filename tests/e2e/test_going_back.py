@@ -20,7 +20,7 @@ from tests.e2e.plane import Plane, PlaneJob, wait_for
 from tests.e2e.test_kills import RATE, RECORDS, check_one_driver, check_output
 from tests.e2e.test_pages import Visitor
 from tests.spark.harness import count, rows_of, wrong_numbers
-from weir.examples.control_plane import RefusedError
+from weir.examples.control_plane import RequestRefusedError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
 
@@ -106,7 +106,7 @@ def test_rolled_back_and_forward_the_output_is_as_if_nothing_had_been(
 
     back = job.ask("rollback", checkpoint=early)
     kill_under_way(plane, back, lambda: plane.stack.process("launcher").pid)
-    with pytest.raises(RefusedError, match=back) as refused:
+    with pytest.raises(RequestRefusedError, match=back) as refused:
         job.ask("rescale", parallelism=3)
     assert refused.value.status == 409
     plane.await_success(back)
@@ -191,14 +191,14 @@ def test_what_cannot_be_done_is_refused_in_words_and_a_drained_job_has_given_out
     plane: Plane, tmp_path: Path
 ) -> None:
     job = plane.submit(tmp_path, records=RECORDS, rate=RATE)
-    with pytest.raises(RefusedError) as starting:
+    with pytest.raises(RequestRefusedError) as starting:
         job.ask("rollback", checkpoint=1)
     assert starting.value.status in (404, 409)
     job.await_completed(beyond=0)
-    with pytest.raises(RefusedError) as unknown:
+    with pytest.raises(RequestRefusedError) as unknown:
         job.ask("rollback", checkpoint=999_999)
     assert unknown.value.status in (400, 404, 409)
-    with pytest.raises(RefusedError) as too_many:
+    with pytest.raises(RequestRefusedError) as too_many:
         job.ask("rescale", parallelism=32_000)
     assert "max parallelism" in str(too_many.value)
 

@@ -22,7 +22,7 @@ def facts(**known: Any) -> Facts:
 
 
 def texts(**known: Any) -> list[str]:
-    return [item.text for item in job_warnings.of(facts(**known))]
+    return [item.text for item in job_warnings.list_warnings(facts(**known))]
 
 
 def test_a_job_that_runs_well_needs_none() -> None:
@@ -32,9 +32,9 @@ def test_a_job_that_runs_well_needs_none() -> None:
 def test_a_failed_job_says_why_by_the_last_line_of_its_traceback() -> None:
     cause = "Traceback (most recent call last):\n  File ...\nValueError: no column 'x'\n"
     known = facts(status=JobStatus.FAILED, cause=cause)
-    (item,) = job_warnings.of(known)
+    (item,) = job_warnings.list_warnings(known)
     assert (item.tone, item.text) == ("bad", "The job failed: ValueError: no column 'x'")
-    assert job_warnings.of(known, says_cause=False) == []
+    assert job_warnings.list_warnings(known, says_cause=False) == []
 
 
 def test_a_silent_driver_says_that_nothing_is_committed() -> None:

@@ -69,11 +69,11 @@ def admin(db: None) -> Client:
 def test_changes_are_the_values_that_differ(
     before: dict[str, Any] | None, after: dict[str, Any] | None, changes: list[Change]
 ) -> None:
-    assert audit_changes.of(before, after) == changes
+    assert audit_changes.list_changes(before, after) == changes
 
 
 def test_changes_are_bounded() -> None:
-    found = audit_changes.of(None, {f"n{n}": "x" * 10_000 for n in range(1_000)})
+    found = audit_changes.list_changes(None, {f"n{n}": "x" * 10_000 for n in range(1_000)})
     assert len(found) == audit_changes.CHANGES_MAX
     assert {len(change.after or "") for change in found} == {audit_changes.VALUE_CHARACTERS_MAX}
 

@@ -59,7 +59,9 @@ def planned(
 
 
 def settings_of(job: Job, group: str) -> dict[str, Setting]:
-    found = configuration.of(job, None, server_storage="/checkpoints", server_master="local[*]")
+    found = configuration.setting_groups(
+        job, None, server_storage="/checkpoints", server_master="local[*]"
+    )
     (one,) = [one for one in found if one.key == group]
     return {setting.name or setting.label: setting for setting in one.settings}
 

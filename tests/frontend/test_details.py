@@ -16,12 +16,12 @@ pytestmark = pytest.mark.django_db
 QUERIES = 5
 
 
-def of(job: Job, window: str = "200") -> dict:
-    return details.of(job, history.window(window))
+def details_of(job: Job, window: str = "200") -> dict:
+    return details.job_details(job, history.window(window))
 
 
 def test_a_new_job_has_no_past() -> None:
-    value = of(rows.job(status=JobStatus.CREATED))
+    value = details_of(rows.job(status=JobStatus.CREATED))
     assert value == {
         "history": [],
         "history_summary": "",
@@ -37,7 +37,7 @@ def test_a_new_job_has_no_past() -> None:
 def test_history_is_newest_first_and_says_why_a_checkpoint_failed() -> None:
     job = rows.running()
     rows.history(job, 40)
-    value = json.loads(json.dumps(of(job)))
+    value = json.loads(json.dumps(details_of(job)))
     assert [row["number"] for row in value["history"]][:3] == ["40", "39", "38"]
     assert len(value["history"]) == 20
     failed = next(row for row in value["history"] if row["number"] == "28")
@@ -59,27 +59,30 @@ def test_percentiles_are_those_of_the_window_that_is_shown() -> None:
     rows.checkpoint(job, 101, status=failed, duration_ms=60_000, triggered_at=now)
 
     def shown(window: str) -> list[str]:
-        value = of(job, window)
+        value = details_of(job, window)
         assert value["window"] == window
         return [item["text"] for item in value["percentiles"]]
 
     assert shown("200") == ["500 ms", "950 ms", "990 ms", "1.00 s"]
     assert shown("50") == ["760 ms", "980 ms", "1.00 s", "1.00 s"]  # The 49 that did not fail.
     assert shown("hour") == ["700 ms", "970 ms", "1.00 s", "1.00 s"]
-    assert of(job, "hour")["history_summary"] == "61 checkpoints, 1 failed, within 59 min 01 s."
+    assert (
+        details_of(job, "hour")["history_summary"]
+        == "61 checkpoints, 1 failed, within 59 min 01 s."
+    )
 
 
 def test_a_time_without_checkpoints_is_not_a_job_without_them() -> None:
     job = rows.running()
     rows.checkpoint(job, 1, triggered_at=clock.now() - timedelta(hours=3))
-    hour = of(job, "hour")
+    hour = details_of(job, "hour")
     assert (hour["history"], hour["percentiles"]) == ([], [])
     assert hour["history_empty"] == "No settled checkpoint was triggered in this time."
-    assert len(of(job, "day")["history"]) == 1
+    assert len(details_of(job, "day")["history"]) == 1
 
 
 def test_an_unknown_window_is_the_usual_one() -> None:
-    assert of(rows.job(), "<script>")["window"] == history.DEFAULT.key
+    assert details_of(rows.job(), "<script>")["window"] == history.DEFAULT.key
 
 
 def test_a_percentile_is_a_duration_that_some_checkpoint_took() -> None:
@@ -95,7 +98,7 @@ def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
     for number, late in ((1, 90.0), (2, 33.0)):
         savepoints.request_checkpoint(None, job.pk)
         rows.complete(job, number, arrived_ms=(late, 0.0))
-    found = of(job)["alignment"]
+    found = details_of(job)["alignment"]
     assert found["number"] == "2"
     assert found["caption"] == "Checkpoint 2: 8 channels"
     assert found["sentence"].startswith(
@@ -121,7 +124,7 @@ def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
         restored_bytes=1_044_000,
         replayed_records=38_200,
     )
-    (found,) = of(job)["recoveries"]
+    (found,) = details_of(job)["recoveries"]
     assert found["downtime"] == "284 ms"
     assert found["restored"] == "checkpoint 41"
     assert found["replayed"] == "38,200"
@@ -134,7 +137,7 @@ def test_exceptions_come_with_headline_and_traceback_and_only_so_many() -> None:
     for minutes in range(15):
         rows.exception(job, at=clock.now() - timedelta(minutes=minutes), attempt_number=minutes)
     rows.exception(job, "x" * 20_000, kind="notice", at=clock.now() - timedelta(seconds=1))
-    found = of(job)["exceptions"]
+    found = details_of(job)["exceptions"]
     assert len(found) == 10
     assert found[0]["where"] == "attempt 0"
     assert found[0]["headline"].startswith("weir.errors.UserError")
@@ -151,6 +154,6 @@ def test_the_number_of_queries_is_fixed() -> None:
         rows.exception(large)
     for job in (small, large):
         with CaptureQueriesContext(connection) as queries:
-            of(job)
+            details_of(job)
         # Without an aligned checkpoint there are no channels to look for.
         assert len(queries) == (QUERIES if job is large else QUERIES - 1)

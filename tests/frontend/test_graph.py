@@ -134,13 +134,15 @@ def flights() -> Graph:
         operator(uid, chain, is_source=is_source, is_sink=is_sink)
         for uid, _, chain, is_source, is_sink, _ in rows.FLIGHTS
     ]
-    return graph.of(operators, [edge(n, *ends) for n, ends in enumerate(rows.FLIGHTS_EDGES)])
+    return graph.build_graph(
+        operators, [edge(n, *ends) for n, ends in enumerate(rows.FLIGHTS_EDGES)]
+    )
 
 
 def line(*uids: str, parallelism: int = 2) -> Graph:
     """Chains of one operator each, one behind the other."""
     operators = [operator(uid, parallelism=parallelism) for uid in uids]
-    return graph.of(operators, [edge(n, *ends) for n, ends in enumerate(pairwise(uids))])
+    return graph.build_graph(operators, [edge(n, *ends) for n, ends in enumerate(pairwise(uids))])
 
 
 def test_a_chain_is_one_box_with_its_operators_depth_first() -> None:
@@ -156,7 +158,9 @@ def test_a_chain_is_one_box_with_its_operators_depth_first() -> None:
 
 def test_edges_between_chains_are_input_gates_in_their_order() -> None:
     operators = [operator("a"), operator("b"), operator("join")]
-    found = graph.of(operators, [edge(5, "b", "join"), edge(2, "a", "join"), edge(7, "b", "join")])
+    found = graph.build_graph(
+        operators, [edge(5, "b", "join"), edge(2, "a", "join"), edge(7, "b", "join")]
+    )
     assert [(link.position, link.source, link.gate) for link in found.links] == [
         (2, "a", 0), (5, "b", 1), (7, "b", 2),
     ]  # fmt: skip
@@ -198,7 +202,7 @@ def test_a_long_chain_says_how_many_operators_are_not_drawn() -> None:
     uids = [f"step-{n}" for n in range(40)]
     operators = [operator("out"), *(operator(uid, uids[0]) for uid in uids)]
     edges = [edge(n, *ends, "forward") for n, ends in enumerate(pairwise(uids))]
-    found = graph.of(operators, [*edges, edge(99, uids[-1], "out")])
+    found = graph.build_graph(operators, [*edges, edge(99, uids[-1], "out")])
     picture = graph.picture(found, state(found))
     assert picture is not None
     chain = next(chain for chain in picture["chains"] if chain["uid"] == "step-0")
@@ -219,7 +223,7 @@ def test_a_long_name_is_cut_and_shown_whole_on_hover() -> None:
 
 
 def test_no_graph_has_no_picture() -> None:
-    nothing = graph.of([], [])
+    nothing = graph.build_graph([], [])
     assert graph.picture(nothing, state(nothing)) is None
 
 
@@ -239,7 +243,7 @@ def checkpoint(status: CheckpointStatus = CheckpointStatus.PENDING, **columns: A
 def state(of: Graph, **parts: Any) -> dict[str, Any]:
     """What the graph shows; of a checkpoint that is under way unless told otherwise."""
     moment = {"now": NOW, "checkpoint": checkpoint(), "chains": {}, "acknowledged": {}, **parts}
-    found = graph_state.of(of, graph_state.Moment(**moment))
+    found = graph_state.graph_state(of, graph_state.Moment(**moment))
     assert json.loads(json.dumps(found)) == found
     return found
 
@@ -289,7 +293,7 @@ def test_a_gate_is_through_only_when_everybody_who_is_missing_says_so() -> None:
 
 
 def test_the_input_that_holds_a_join_is_told_from_the_one_that_has_come() -> None:
-    join = graph.of(
+    join = graph.build_graph(
         [operator("a"), operator("b"), operator("join")],
         [edge(0, "a", "join"), edge(1, "b", "join")],
     )
@@ -408,7 +412,7 @@ def test_rates_are_written_in_three_digits(per_second: float, words: str) -> Non
 def test_a_graph_of_sixty_operators_stays_small_and_quick() -> None:
     links = [(f"op-{n}", f"op-{m}") for n in range(59) for m in (n + 1, n + 7) if m < 60]
     operators = [operator(f"op-{n}", parallelism=1_000) for n in range(60)]
-    found = graph.of(operators, [edge(n, *ends) for n, ends in enumerate(links)])
+    found = graph.build_graph(operators, [edge(n, *ends) for n, ends in enumerate(links)])
     held = [waiting(f"op-{n}", 0, gate(*[True] * 999, False, upstream="op-0")) for n in range(48)]
     shown = state(found, waiting=held, acknowledged={"op-0": list(range(999))})
     assert len(json.dumps(shown)) < 80_000

@@ -20,11 +20,11 @@ QUERIES = 9
 def shown(**query: str) -> list[str]:
     """The names of the jobs that an address shows, in order."""
     wanted = Wanted.read(query)
-    return [row["name"] for row in listing.of(listing.page(wanted), wanted)["jobs"]]
+    return [row["name"] for row in listing.job_list(listing.page(wanted), wanted)["jobs"]]
 
 
 def test_no_jobs_are_an_empty_list() -> None:
-    found = listing.of(listing.page())
+    found = listing.job_list(listing.page())
     assert (found["jobs"], found["now"], found["shown"]) == ([], None, "0 jobs")
     assert found["is_empty"]
     assert {group["count"] for group in found["groups"]} == {"0"}
@@ -48,7 +48,7 @@ def test_what_needs_attention_comes_first() -> None:
         "long-gone", status=JobStatus.FAILED, created_at=now - timedelta(days=9),
         ended_at=now - timedelta(days=8),
     )  # fmt: skip
-    found = listing.of(listing.page())["jobs"]
+    found = listing.job_list(listing.page())["jobs"]
     assert [row["name"] for row in found] == [
         "silent", "broken", "declining", "overdue", "well", "done", "long-gone",
     ]  # fmt: skip
@@ -65,7 +65,7 @@ def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
     rows.attempt(job.drivers.get(), 2)
     rows.checkpoint(job, 1, duration_ms=240, state_bytes=1_300_000)
     rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
-    (row,) = listing.of(listing.page())["jobs"]
+    (row,) = listing.job_list(listing.page())["jobs"]
     assert row["attempt"] == "2"
     assert row["completed"]["detail"] == "240 ms, 1.30 MB"
     assert row["completed"]["ago"] == "0 s ago"
@@ -87,12 +87,12 @@ def test_pages_are_bounded_and_the_number_of_queries_is_fixed() -> None:
             rows.subtasks(job)
         Subtask.objects.update(rates={"back_pressured": 0.2})
         with CaptureQueriesContext(connection) as queries:
-            found = listing.of(listing.page())
+            found = listing.job_list(listing.page())
         asked.append(len(queries))
     assert len(found["jobs"]) == 50
     assert found["shown"] == "60 jobs"
     assert asked == [QUERIES, QUERIES]
-    assert len(listing.of(listing.page(Wanted(page="2")))["jobs"]) == 10
+    assert len(listing.job_list(listing.page(Wanted(page="2")))["jobs"]) == 10
     assert listing.page(Wanted(page="nonsense")).number == 1
     assert listing.page(Wanted(page="99")).number == 2
 
@@ -134,7 +134,7 @@ def test_the_database_finds_what_attention_speaks_of() -> None:
     wanted = Wanted()
     said = {
         row["name"]
-        for row in listing.of(listing.page(wanted), wanted)["jobs"]
+        for row in listing.job_list(listing.page(wanted), wanted)["jobs"]
         if row["attention"] and row["name"] != "failed-long-ago"
     }
     assert set(shown(state="attention")) == said
@@ -146,7 +146,7 @@ def test_the_database_finds_what_attention_speaks_of() -> None:
 
 def test_groups_and_search_narrow_the_list_and_are_counted() -> None:
     every_state()
-    everything = listing.of(listing.page())
+    everything = listing.job_list(listing.page())
     counted = {group["name"]: int(group["count"]) for group in everything["groups"]}
     assert counted["all"] == len(everything["jobs"]) == sum(counted.values()) - counted["all"] - 8
     for name, count in counted.items():
@@ -157,7 +157,7 @@ def test_groups_and_search_narrow_the_list_and_are_counted() -> None:
     assert shown(q="long", state="failed") == ["failed-long-ago"]
     assert shown(q="100%_") == []
     wanted = Wanted.read({"q": "long", "state": "failed"})
-    found = listing.of(listing.page(wanted), wanted)
+    found = listing.job_list(listing.page(wanted), wanted)
     assert found["shown"] == "1 job with “long” in name or id"
     by_name = {group["name"]: group for group in found["groups"]}
     assert (by_name["all"]["count"], by_name["failed"]["current"]) == ("2", "page")
@@ -171,7 +171,7 @@ def test_a_row_draws_the_recent_checkpoints() -> None:
     rows.checkpoint(job, 3, duration_ms=250)
     rows.checkpoint(job, 4, status=CheckpointStatus.PENDING)
     rows.running("other")
-    spark = {row["name"]: row["spark"] for row in listing.of(listing.page())["jobs"]}
+    spark = {row["name"]: row["spark"] for row in listing.job_list(listing.page())["jobs"]}
     assert spark["flights"]["text"] == (
         "Durations of the last 3 checkpoints: 250 ms to 500 ms; 1 failed; the newest took 250 ms."
     )
@@ -185,7 +185,7 @@ def test_a_row_draws_the_recent_checkpoints() -> None:
 
 def pressure(job: Job) -> dict[str, str]:
     """What the row of a job says of back pressure."""
-    return next(row for row in listing.of(listing.page())["jobs"] if row["id"] == job.pk)[
+    return next(row for row in listing.job_list(listing.page())["jobs"] if row["id"] == job.pk)[
         "pressure"
     ]
 
@@ -206,12 +206,12 @@ def test_a_row_names_the_most_back_pressured_operator() -> None:
 def test_a_row_says_which_of_its_cells_hold_nothing() -> None:
     """A narrow page leaves those out."""
     rows.job("new", status=JobStatus.CREATED, started_at=None)
-    (new,) = listing.of(listing.page())["jobs"]
+    (new,) = listing.job_list(listing.page())["jobs"]
     states = [new[name] for name in ("attempt_state", "spark_state", "failures_state")]
     assert {*states, new["pressure"]["state"]} == {"none"}
     job = rows.running()
     rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED)
-    row = next(row for row in listing.of(listing.page())["jobs"] if row["id"] == job.pk)
+    row = next(row for row in listing.job_list(listing.page())["jobs"] if row["id"] == job.pk)
     states = [row[name] for name in ("attempt_state", "spark_state", "failures_state")]
     assert {*states, row["uptime"]["state"]} == {"some"}
 

@@ -281,12 +281,12 @@ def test_a_verdict_under_way_that_takes_long_is_not_made_all_the_time(
     for seconds in range(8):
         clock_s[0] = max(clock_s[0], float(seconds))
         row.acknowledged_count = seconds
-        seen.append(verdict_cache.of(row)["made"])
+        seen.append(verdict_cache.cached_verdict(row)["made"])
     assert seen == [1, 1, 1, 1, 1, 1, 2, 2]  # 0.5 s for the first one, then rest for 5 s.
     row.status, row.settled_at = CheckpointStatus.COMPLETED, row.triggered_at
-    assert verdict_cache.of(row) == {"made": 3}  # What it came to is told at once.
+    assert verdict_cache.cached_verdict(row) == {"made": 3}  # What it came to is told at once.
     clock_s[0] += 1_000
-    assert verdict_cache.of(row) == {"made": 3}
+    assert verdict_cache.cached_verdict(row) == {"made": 3}
 
 
 def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:

@@ -14,8 +14,8 @@ def operation(which: str, result: dict[str, Any] | None, **parameters: Any) -> O
 
 
 def test_without_an_answer_nothing_is_shown() -> None:
-    assert results.of(operation("preview", None, kind="restore")) is None
-    assert results.of(operation("savepoint", {"checkpoint": 1})) is None
+    assert results.operation_outcome(operation("preview", None, kind="restore")) is None
+    assert results.operation_outcome(operation("savepoint", {"checkpoint": 1})) is None
 
 
 def test_a_rollback_is_told_in_sentences_and_positions() -> None:
@@ -26,7 +26,7 @@ def test_a_rollback_is_told_in_sentences_and_positions() -> None:
             {"name": "other", "splits": []},
         ],
     }
-    found = results.of(operation("preview", result, kind="rollback"))
+    found = results.operation_outcome(operation("preview", result, kind="rollback"))
     assert found is not None
     assert found.sentences == ["The job goes back to checkpoint 4.", "Is it known? no."]
     assert [table.rows for table in found.tables] == [[("flights", "a", "9", "start")]]
@@ -74,7 +74,7 @@ def test_a_restore_shows_what_becomes_of_operators_and_states() -> None:
             {"uid": "more", "verdict": "new", "stored_parallelism": None, "parallelism": 4},
         ],
     }
-    found = results.of(operation("preview", result, kind="restore"))
+    found = results.operation_outcome(operation("preview", result, kind="restore"))
     assert found is not None
     assert (found.verdict, found.tone) == ("The restore would be refused.", "bad")
     assert found.sentences == ["State total cannot be mapped."]
@@ -100,7 +100,7 @@ def compared(is_equal: bool, **more: Any) -> dict[str, Any]:
 
 
 def test_equal_outputs_are_said_to_be_equal() -> None:
-    found = results.of(operation("compare", compared(is_equal=True)))
+    found = results.operation_outcome(operation("compare", compared(is_equal=True)))
     assert found is not None
     assert (found.tone, len(found.tables)) == ("good", 1)
     assert found.tables[0].caption == "Output of hourly"
@@ -115,7 +115,7 @@ def test_differences_are_shown_by_row() -> None:
         only_left=[{"carrier": "XX", "delay": 4.5}],
         differing=[{"key": {"carrier": "AA"}, "columns": {"delay": [4.5, None]}}],
     )
-    found = results.of(operation("compare", result))
+    found = results.operation_outcome(operation("compare", result))
     assert found is not None
     assert found.tone == "warn"
     _, only, pairs = found.tables
@@ -126,7 +126,7 @@ def test_differences_are_shown_by_row() -> None:
 def test_jobs_are_shown_side_by_side() -> None:
     one = {"job": "a", "status": "running", "event_time_lag_ms": 1_500, "state_bytes": 1_240}
     result = compared(is_equal=True) | {"jobs": [one, {"job": "b"}]}
-    found = results.of(operation("compare", result))
+    found = results.operation_outcome(operation("compare", result))
     assert found is not None
     assert found.tables[-1].head == ("", "a (this job)", "b")
     rows = found.tables[-1].rows
@@ -137,14 +137,14 @@ def test_jobs_are_shown_side_by_side() -> None:
 
 def test_a_long_table_says_how_long_it_is() -> None:
     result = compared(is_equal=False, only_left=[{"carrier": str(n)} for n in range(1_000)])
-    found = results.of(operation("compare", result))
+    found = results.operation_outcome(operation("compare", result))
     assert found is not None
     assert found.tables[1].caption.endswith("the first 200 of 1,000")
     assert len(found.tables[1].rows) == 200
 
 
 def test_outputs_without_a_row_in_common_are_not_called_the_same() -> None:
-    found = results.of(operation("compare", compared(is_equal=True, equal=0)))
+    found = results.operation_outcome(operation("compare", compared(is_equal=True, equal=0)))
     assert found is not None
     assert (found.verdict, found.tone) == (
         "There is nothing yet that both jobs have written.",
@@ -154,7 +154,7 @@ def test_outputs_without_a_row_in_common_are_not_called_the_same() -> None:
 
 def test_columns_of_one_side_explain_why_outputs_differ() -> None:
     result = compared(is_equal=False, left=side(columns=["gate"]))
-    found = results.of(operation("compare", result))
+    found = results.operation_outcome(operation("compare", result))
     assert found is not None
     said = "Output of hourly: only this job has gate, so the outputs are not the same."
     assert said in found.sentences
@@ -186,7 +186,7 @@ def test_composed_types_are_said_as_types(text: str | None, said: str) -> None:
         "verdict": "kept",
         "states": [{"name": "x", "verdict": "kept", "stored": text}],
     }
-    found = results.of(operation("preview", {"operators": [op]}, kind="restore"))
+    found = results.operation_outcome(operation("preview", {"operators": [op]}, kind="restore"))
     assert found is not None
     assert found.tables[1].rows[0][3] == said
 
@@ -224,7 +224,9 @@ def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
 
 
 def test_a_real_preview_of_a_restore_is_understood(tmp_path: Path) -> None:
-    found = results.of(operation("preview", documents.restore(tmp_path), kind="restore"))
+    found = results.operation_outcome(
+        operation("preview", documents.restore(tmp_path), kind="restore")
+    )
     assert found is not None
     assert (found.verdict, found.tone, found.sentences) == ("The restore would work.", "good", [])
     operators, states = found.tables
@@ -242,7 +244,9 @@ def test_a_real_preview_of_a_restore_is_understood(tmp_path: Path) -> None:
 
 
 def test_a_real_refusal_of_a_restore_is_told_in_its_own_words(tmp_path: Path) -> None:
-    found = results.of(operation("preview", documents.refused_restore(tmp_path), kind="restore"))
+    found = results.operation_outcome(
+        operation("preview", documents.refused_restore(tmp_path), kind="restore")
+    )
     assert found is not None
     assert (found.verdict, found.tone) == ("The restore would be refused.", "bad")
     assert found.sentences[0].startswith("The checkpoint holds state of late")
@@ -255,7 +259,7 @@ def test_a_real_preview_of_a_rollback_is_understood(tmp_path: Path) -> None:
     asked = operation(
         "preview", documents.rollback(tmp_path / "out"), kind="rollback", checkpoint=4
     )
-    found = results.of(asked)
+    found = results.operation_outcome(asked)
     assert found is not None
     said = "\n".join(found.sentences)
     assert "The job goes back to checkpoint 4" in said
@@ -269,7 +273,7 @@ def test_a_real_preview_of_a_rollback_is_understood(tmp_path: Path) -> None:
 
 def test_a_real_comparison_is_understood(tmp_path: Path) -> None:
     same, other = (
-        results.of(
+        results.operation_outcome(
             operation(
                 "compare",
                 {"outputs": [documents.comparison(tmp_path / str(equal), is_equal=equal)]},

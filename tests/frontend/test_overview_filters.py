@@ -29,8 +29,8 @@ def test_what_is_wanted_comes_back_from_its_address(wanted: Wanted) -> None:
 
 def test_another_group_begins_at_its_first_page_and_keeps_the_search() -> None:
     wanted = Wanted(Group.RUNNING, "flights", "4")
-    assert wanted.of(Group.FAILED).query() == "?state=failed&q=flights"
-    assert wanted.of(Group.ALL).query() == "?q=flights"
+    assert wanted.in_group(Group.FAILED).query() == "?state=failed&q=flights"
+    assert wanted.in_group(Group.ALL).query() == "?q=flights"
     assert wanted.at(5).query() == "?state=running&q=flights&page=5"
     assert wanted.at(1).query() == "?state=running&q=flights"
 

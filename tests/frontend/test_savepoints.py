@@ -241,7 +241,7 @@ def eventful(job: Job) -> None:
 
 def tree(job: Job) -> tree_rows.Tree:
     job.refresh_from_db()
-    found = tree_rows.of(job)
+    found = tree_rows.build_tree(job)
     assert found is not None
     return found
 
@@ -320,7 +320,7 @@ def test_only_what_is_kept_can_be_gone_back_to(job: Job) -> None:
 
 
 def test_before_the_first_attempt_there_is_no_tree(viewer: Client) -> None:
-    assert tree_rows.of(rows.job("new")) is None
+    assert tree_rows.build_tree(rows.job("new")) is None
 
 
 def test_failed_checkpoints_are_not_counted(job: Job) -> None:

@@ -12,7 +12,7 @@ from jobs.models import Operation
 
 def states(kind: str, status: str, job: str = "running", **progress: Any) -> list[str]:
     row = Operation(kind=kind, status=status, progress=progress or None)
-    return [step.state.value for step in steps.of(row, job)]
+    return [step.state.value for step in steps.operation_steps(row, job)]
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,14 @@ def test_how_far_a_savepoint_has_come_is_counted(acknowledged: Acknowledged, tex
 
 def test_what_will_happen_is_said_with_the_numbers_of_the_job() -> None:
     known = Known(job="flights", checkpoint=7, checkpoint_ms=212, state_bytes=1_240_000)
-    (how_much,) = [said for said in effects.of("savepoint", known) if "newest" in said]
+    (how_much,) = [said for said in effects.list_effects("savepoint", known) if "newest" in said]
     assert how_much == "Its newest checkpoint, 7, holds 1.24 MB and took 212 ms."
-    assert not [said for said in effects.of("savepoint", Known(job="a")) if "newest" in said]
-    said = effects.of("rescale", Known(job="flights", parallelism=2, down_ms=1_800))
+    assert not [
+        said for said in effects.list_effects("savepoint", Known(job="a")) if "newest" in said
+    ]
+    said = effects.list_effects("rescale", Known(job="flights", parallelism=2, down_ms=1_800))
     assert said[0].endswith("It runs with 2 now.")
     assert "the last time that took 1.80 s." in said[2]
-    over = effects.of("rescale", Known(job="flights", is_over=True))
+    over = effects.list_effects("rescale", Known(job="flights", is_over=True))
     assert over[0] == "flights is taken up again from its newest completed checkpoint."
-    assert effects.of("preview", known) == []
+    assert effects.list_effects("preview", known) == []

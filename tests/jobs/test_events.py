@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.base.errors import Fenced, Unauthorized
+from controlplane.base.errors import DriverFenced, Unauthorized
 from jobs import due_jobs, job_status, services
 from jobs.drivers import drivers
 from jobs.models import (
@@ -271,10 +271,10 @@ def test_only_the_newest_driver_may_speak() -> None:
     assert drivers.authenticate(job, "first").number == 1
     lose(job)
     job = reload(job)
-    with pytest.raises(Fenced, match="lost"):
+    with pytest.raises(DriverFenced, match="lost"):
         drivers.authenticate(job, "first")
     drivers.relaunch(job, "test")
-    with pytest.raises(Fenced, match="driver 2 runs"):
+    with pytest.raises(DriverFenced, match="driver 2 runs"):
         drivers.authenticate(job, "first")
     started(job, token="second")
     assert drivers.authenticate(job, "second").number == 2
@@ -295,7 +295,7 @@ def test_driver_delivers_the_rest_after_its_job_ended_but_not_after_it_was_told_
     assert drivers.authenticate(job, token).number == 1
     other = running()
     services.restart(None, other.pk)
-    with pytest.raises(Fenced):
+    with pytest.raises(DriverFenced):
         drivers.authenticate(other, f"token-{other.pk}-1")
 
 

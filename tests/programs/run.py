@@ -35,7 +35,7 @@ from weir.config import (
 from weir.graph.logical import JobGraph
 from weir.ids import ChannelId, JobId, SubtaskId
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import Conditions, EventQueue, InProcessCluster, InProcessWorker
+from weir.local.cluster import EventQueue, InProcessCluster, InProcessWorker, Latencies
 from weir.protocol.deployment import Delivered, WorkerReport
 from weir.protocol.elements import CheckpointKind, Element, Records
 from weir.protocol.events import CheckpointSettled, JobChanged, JobEvent
@@ -258,7 +258,7 @@ class _Run:
         self._machine = Machine(random.Random(f"machine {variation.seed}"))
         self._clock: SimClock | MachineClock = SimClock(variation.seed or 0)
         self._conditions = (
-            Conditions()
+            Latencies()
             if variation.seed is None
             else SlowConditions(self._rng, lazy=variation.lazy_snapshots)
         )

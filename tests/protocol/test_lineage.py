@@ -21,20 +21,18 @@ def base(
     attempt: int, next_id: int, *restored: int, job: str | None = None
 ) -> tuple[AttemptNumber, AttemptBase]:
     """``restored`` is the checkpoint that the attempt went on from, and whose that is."""
-    checkpoint_id, of = (CheckpointId(restored[0]), AttemptNumber(restored[1])) if restored else (
-        None,
-        None,
-    )  # fmt: skip
+    checkpoint_id = CheckpointId(restored[0]) if restored else None
+    origin = AttemptNumber(restored[1]) if restored else None
     number = AttemptNumber(attempt)
     foreign = None if job is None else JobId(job)
-    return number, AttemptBase(number, CheckpointId(next_id), checkpoint_id, of, foreign)
+    return number, AttemptBase(number, CheckpointId(next_id), checkpoint_id, origin, foreign)
 
 
 # Of the package's drawing: forth, back to 4, and back again to 6.
 BASES = dict([base(1, 1), base(2, 7, 4, 1), base(3, 9, 6, 1)])
 
 
-def of(attempt: int, last: int) -> Lineage:
+def lineage(attempt: int, last: int) -> Lineage:
     return lineage_of(AttemptNumber(attempt), CheckpointId(last), BASES)
 
 
@@ -51,11 +49,11 @@ def of(attempt: int, last: int) -> Lineage:
 def test_the_line_follows_what_each_attempt_went_on_from(
     attempt: int, last: int, expected: Lineage
 ) -> None:
-    assert of(attempt, last) == expected
+    assert lineage(attempt, last) == expected
 
 
 def test_a_line_holds_what_lies_on_it_and_of_that_attempt() -> None:
-    held = of(2, 8)
+    held = lineage(2, 8)
     assert [n for n in range(1, 10) if n in held] == [1, 2, 3, 4, 7, 8]
     assert held.holds(AttemptNumber(1), CheckpointId(4))
     assert not held.holds(AttemptNumber(1), CheckpointId(7)), "attempt 1 completed it late"

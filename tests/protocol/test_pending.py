@@ -28,11 +28,11 @@ def execution_graph(partitioning: Partitioning, *, sinks: int = 2) -> ExecutionG
 
 
 def test_the_plan_of_a_graph_names_its_chains_their_feeders_and_its_sinks() -> None:
-    assert CheckpointPlan.of(execution_graph(Partitioning.HASH)) == plan()
+    assert CheckpointPlan.for_graph(execution_graph(Partitioning.HASH)) == plan()
 
 
 def test_pointwise_edges_name_only_the_subtasks_that_feed() -> None:
-    planned = CheckpointPlan.of(execution_graph(Partitioning.RESCALE, sinks=4))
+    planned = CheckpointPlan.for_graph(execution_graph(Partitioning.RESCALE, sinks=4))
     source = OperatorId("source")
     assert planned.chains[1].upstream == (
         (SubtaskRange(source, 0, 0),),

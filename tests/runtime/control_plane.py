@@ -191,7 +191,7 @@ class StandIn:
                 found = [*self.coordination.commands[:2], *found]
             return CommandBatch(tuple(found), self.sent_at_ms)
 
-    def of(self, kind: Any) -> list[Any]:
+    def events_of(self, kind: Any) -> list[Any]:
         """The events of one kind, in order."""
         with self.changed:
             return [event for event in self.events if isinstance(event, kind)]

@@ -128,7 +128,7 @@ class Runner:
 
     def _on_fenced(self) -> None:
         self.fenced += 1
-        self.runner.fence_off()
+        self.runner.mark_fenced()
         self.runner.job_ended(JobStatus.FAILED)
 
     def open_store(self, uri: str | None) -> MemoryStore:
@@ -141,12 +141,12 @@ class Runner:
             self.answers.append((completed and completed.target, why))
 
         self.runner.request(f"r{self.clock.ms}", kind, target, answered)
-        return int(self.of(TriggerCheckpoint)[-1].barrier.checkpoint_id)
+        return int(self.events_of(TriggerCheckpoint)[-1].barrier.checkpoint_id)
 
     def checkpoint(self) -> int:
         """The next checkpoint completes."""
         self.trigger()
-        number = int(self.of(TriggerCheckpoint)[-1].barrier.checkpoint_id)
+        number = int(self.events_of(TriggerCheckpoint)[-1].barrier.checkpoint_id)
         self.acknowledge(number)
         self.queue.run()
         return number
@@ -168,7 +168,7 @@ class Runner:
         """Another driver claims the next attempt."""
         self.store.create_if_absent(LAYOUT.attempt(AttemptNumber(2)), b"")
 
-    def of(self, kind: type) -> list[Any]:
+    def events_of(self, kind: type) -> list[Any]:
         return [c for c in (*self.sent, *self.events) if isinstance(c, kind)]
 
     def stored(self) -> Manifest | Tombstone | None:
@@ -178,18 +178,18 @@ class Runner:
 def test_a_checkpoint_exists_before_anybody_is_told_to_commit() -> None:
     job = Runner()
     job.trigger()
-    assert job.of(TriggerCheckpoint)[0].barrier.checkpoint_id == 1
+    assert job.events_of(TriggerCheckpoint)[0].barrier.checkpoint_id == 1
     handle = state_file(job.store)
     job.acknowledge(1, handle)
     assert job.runner.is_busy
-    assert job.of(CheckpointCompleted) == []
+    assert job.events_of(CheckpointCompleted) == []
     job.queue.run()
     manifest = job.stored()
     assert isinstance(manifest, Manifest)
     assert manifest.handles == (handle,)
     assert [op.max_parallelism for op in manifest.operators] == [128, 128]
-    assert job.of(CheckpointCompleted) == [CheckpointCompleted(AttemptNumber(1), ONE)]
-    assert job.of(CheckpointSettled)[0].failure is None
+    assert job.events_of(CheckpointCompleted) == [CheckpointCompleted(AttemptNumber(1), ONE)]
+    assert job.events_of(CheckpointSettled)[0].failure is None
     assert not job.runner.is_busy
     assert job.runner.has_completed
 
@@ -211,7 +211,7 @@ def test_a_driver_that_was_replaced_commits_nothing_though_its_manifest_is_writt
     job.acknowledge()
     job.queue.run()
     assert isinstance(job.stored(), Manifest)  # The successor may restore from it.
-    assert job.of(CheckpointCompleted) == []
+    assert job.events_of(CheckpointCompleted) == []
     assert (job.fenced, job.failures) == (1, [])
 
 
@@ -229,7 +229,7 @@ def test_a_driver_that_was_replaced_deletes_no_checkpoint_of_its_successor() -> 
     store = MemoryStore()
     stored_checkpoint(store, 1)
     job = Runner(store, retention=Retention.NO_EXTERNALIZED_CHECKPOINTS)
-    job.runner.fence_off()
+    job.runner.mark_fenced()
     job.runner.job_ended(JobStatus.FAILED)
     job.queue.run()
     assert store.exists(MANIFEST)
@@ -243,7 +243,7 @@ def test_a_driver_that_ends_unaware_of_its_successor_deletes_nothing_of_it_eithe
     job.runner.job_ended(JobStatus.CANCELED)
     job.queue.run()
     assert store.exists(MANIFEST)
-    assert "belongs to another driver" in job.of(Notice)[0].text
+    assert "belongs to another driver" in job.events_of(Notice)[0].text
 
 
 def test_a_number_that_an_older_driver_used_late_fails_one_checkpoint_not_the_job() -> None:
@@ -253,10 +253,10 @@ def test_a_number_that_an_older_driver_used_late_fails_one_checkpoint_not_the_jo
     job.acknowledge()
     job.queue.run()
     assert job.fenced == 0
-    (settled,) = job.of(CheckpointSettled)
+    (settled,) = job.events_of(CheckpointSettled)
     assert settled.failure is FailureReason.FINALIZE_CHECKPOINT_FAILURE
     assert "older driver" in settled.cause
-    assert job.of(CheckpointCompleted) == []
+    assert job.events_of(CheckpointCompleted) == []
 
 
 def test_a_manifest_that_cannot_be_written_is_given_up_for_good() -> None:
@@ -270,7 +270,7 @@ def test_a_manifest_that_cannot_be_written_is_given_up_for_good() -> None:
     tombstone = job.stored()
     assert isinstance(tombstone, Tombstone)
     assert (tombstone.reason, tombstone.attempt) == ("create failed", 1)
-    assert job.of(CheckpointAborted)[0].checkpoint_id == 1
+    assert job.events_of(CheckpointAborted)[0].checkpoint_id == 1
     assert not store.exists(f"{JOB}/{handle.path}")
     assert job.failures == []
 
@@ -283,7 +283,7 @@ def test_a_manifest_that_was_written_after_all_counts() -> None:
     job.acknowledge()
     job.queue.run()
     assert isinstance(job.stored(), Manifest)
-    assert [c.checkpoint_id for c in job.of(CheckpointCompleted)] == [1]
+    assert [c.checkpoint_id for c in job.events_of(CheckpointCompleted)] == [1]
 
 
 def test_a_manifest_written_after_all_counts_only_for_the_driver_in_charge() -> None:
@@ -300,7 +300,7 @@ def test_a_manifest_written_after_all_counts_only_for_the_driver_in_charge() -> 
     job.acknowledge()
     job.queue.run()
     assert isinstance(job.stored(), Manifest)
-    assert job.of(CheckpointCompleted) == []
+    assert job.events_of(CheckpointCompleted) == []
     assert job.fenced == 1
 
 
@@ -314,7 +314,7 @@ def test_a_storage_that_is_away_altogether_deletes_nothing_since_a_manifest_may_
     job.queue.run()
     assert job.stored() is None
     assert store.exists(f"{JOB}/{handle.path}")
-    assert job.of(CheckpointSettled)[0].failure is FailureReason.FINALIZE_CHECKPOINT_FAILURE
+    assert job.events_of(CheckpointSettled)[0].failure is FailureReason.FINALIZE_CHECKPOINT_FAILURE
 
 
 def test_too_many_failures_fail_the_attempt() -> None:
@@ -352,7 +352,7 @@ def test_old_state_that_cannot_be_deleted_is_said_and_does_no_harm() -> None:
     store.failing = ["delete"]
     job.runner.on_report(decline("sink-0", 1))
     job.queue.run()
-    assert "could not be deleted and stays" in job.of(Notice)[0].text
+    assert "could not be deleted and stays" in job.events_of(Notice)[0].text
 
 
 def test_retention_lets_the_oldest_go_manifest_first() -> None:
@@ -361,7 +361,7 @@ def test_retention_lets_the_oldest_go_manifest_first() -> None:
         job.trigger()
         job.acknowledge(checkpoint_id, state_file(job.store, f"chk-{checkpoint_id}/1/sink-0-x"))
         job.queue.run()
-    assert job.of(CheckpointsDiscarded)[0].checkpoint_ids == (1,)
+    assert job.events_of(CheckpointsDiscarded)[0].checkpoint_ids == (1,)
     assert not [path for path in job.store.list() if "chk-1/" in path]
     assert job.store.exists(LAYOUT.manifest(CheckpointId(2)))
 
@@ -392,7 +392,7 @@ def test_that_a_job_is_over_is_noted_until_another_attempt(status: JobStatus) ->
 def test_a_driver_that_was_replaced_does_not_say_that_the_job_is_over() -> None:
     job = Runner()
     job.store.put(JobLayout(JOB).attempt(AttemptNumber(1)), b"")
-    job.runner.fence_off()
+    job.runner.mark_fenced()
     job.runner.job_ended(JobStatus.FAILED)
     job.queue.run()
     assert not is_over(job.store, JOB)
@@ -408,7 +408,7 @@ def test_a_finish_that_cannot_be_noted_keeps_the_checkpoints() -> None:
     job.runner.job_ended(JobStatus.FINISHED)
     job.queue.run()
     assert store.exists(MANIFEST)
-    assert "checkpoints stay" in job.of(Notice)[-1].text
+    assert "checkpoints stay" in job.events_of(Notice)[-1].text
 
 
 def test_the_final_checkpoint_is_marked_and_periodic_ones_are_not() -> None:
@@ -419,7 +419,7 @@ def test_the_final_checkpoint_is_marked_and_periodic_ones_are_not() -> None:
     job.runner.trigger_final()
     job.acknowledge(2)
     job.queue.run()
-    assert [(c.checkpoint_id, c.final) for c in job.of(CheckpointCompleted)] == [
+    assert [(c.checkpoint_id, c.final) for c in job.events_of(CheckpointCompleted)] == [
         (1, False),
         (2, True),
     ]
@@ -436,7 +436,7 @@ def test_a_final_checkpoint_that_fails_is_tried_again() -> None:
     job.runner.tick()
     job.acknowledge(2)
     job.queue.run()
-    assert [(c.checkpoint_id, c.final) for c in job.of(CheckpointCompleted)] == [(2, True)]
+    assert [(c.checkpoint_id, c.final) for c in job.events_of(CheckpointCompleted)] == [(2, True)]
 
 
 def test_a_stopped_attempt_tries_no_final_checkpoint_again() -> None:
@@ -450,17 +450,19 @@ def test_a_restart_waits_for_the_manifest_that_is_being_written() -> None:
     job = Runner()
     quiet: list[str] = []
     note: Callable[[], None] = lambda: quiet.append("quiet")  # noqa: E731
-    job.runner.when_quiet(note)
+    job.runner.after_pending_manifest(note)
     assert quiet == ["quiet"]
     job.trigger()
     job.acknowledge()
     job.runner.stop(FailureReason.JOB_FAILOVER)
-    job.runner.when_quiet(note)
+    job.runner.after_pending_manifest(note)
     assert quiet == ["quiet"]
     job.queue.run()
     assert quiet == ["quiet", "quiet"]
     assert job.runner.has_completed
-    assert job.of(CheckpointCompleted) == []  # Its subtasks are gone; a restore commits for them.
+    assert (
+        job.events_of(CheckpointCompleted) == []
+    )  # Its subtasks are gone; a restore commits for them.
 
 
 def test_a_report_that_breaks_the_protocol_does_not_stop_the_coordinator() -> None:
@@ -470,7 +472,7 @@ def test_a_report_that_breaks_the_protocol_does_not_stop_the_coordinator() -> No
         job.runner.on_report(acknowledgement(subtask("stranger-0")))
     job.acknowledge()
     job.queue.run()
-    assert [c.checkpoint_id for c in job.of(CheckpointCompleted)] == [1]
+    assert [c.checkpoint_id for c in job.events_of(CheckpointCompleted)] == [1]
 
 
 def test_nothing_is_kept_of_checkpoints_that_came_to_nothing() -> None:
@@ -504,7 +506,7 @@ def test_a_savepoint_is_whole_in_its_own_directory_and_decided_under_its_number(
     assert (decided.kind, decided.location, decided.handles) == (SAVEPOINT, TARGET, (handle,))
     assert load(job.others[TARGET].read("manifest")) == decided
     assert job.answers == [(TARGET, "")]
-    assert job.of(CheckpointCompleted) == [], "nobody commits for a copy"
+    assert job.events_of(CheckpointCompleted) == [], "nobody commits for a copy"
     assert not job.runner.has_completed, "a job that fails does not come back to it"
 
 
@@ -584,11 +586,13 @@ def test_a_stop_has_everybody_commit_and_finish_and_nothing_follows_it(
     job.ask(kind)
     job.acknowledge()
     job.queue.run()
-    assert job.of(CheckpointCompleted) == [CheckpointCompleted(AttemptNumber(1), ONE, final=True)]
+    assert job.events_of(CheckpointCompleted) == [
+        CheckpointCompleted(AttemptNumber(1), ONE, final=True)
+    ]
     assert job.answers == [(TARGET, "")]
     assert job.runner.has_completed
     job.runner.trigger_final()
-    assert len(job.of(TriggerCheckpoint)) == 1
+    assert len(job.events_of(TriggerCheckpoint)) == 1
     assert job.runner.next_due_ms() is None
 
 
@@ -596,13 +600,13 @@ def test_no_final_checkpoint_is_asked_for_while_a_stop_drains() -> None:
     job = Runner(interval_ms=None)
     job.ask(DRAIN)
     job.runner.trigger_final()
-    assert len(job.of(TriggerCheckpoint)) == 1
+    assert len(job.events_of(TriggerCheckpoint)) == 1
     job.acknowledge()
     job.queue.run()
     job.clock.ms += FINAL_RETRY_MS
     job.runner.tick()
     assert job.runner.next_due_ms() is None
-    assert job.of(Notice) == []
+    assert job.events_of(Notice) == []
 
 
 def test_after_a_suspend_that_failed_the_final_checkpoint_is_taken() -> None:
@@ -614,7 +618,7 @@ def test_after_a_suspend_that_failed_the_final_checkpoint_is_taken() -> None:
     job.runner.tick()
     job.acknowledge(2)
     job.queue.run()
-    assert [(c.checkpoint_id, c.final) for c in job.of(CheckpointCompleted)] == [(2, True)]
+    assert [(c.checkpoint_id, c.final) for c in job.events_of(CheckpointCompleted)] == [(2, True)]
 
 
 def test_a_drain_that_failed_fails_the_attempt_though_failures_are_tolerated() -> None:
@@ -718,7 +722,7 @@ class TestWithdrawnOutput:
         job = self.went_back(tmp_path)
         job.trigger()
         job.queue.run()
-        assert [e.checkpoint_ids for e in job.of(CheckpointsDiscarded)] == [(2,), (4,)]
+        assert [e.checkpoint_ids for e in job.events_of(CheckpointsDiscarded)] == [(2,), (4,)]
         assert self.left(tmp_path) == []
         assert job.store.exists(MANIFEST)
 
@@ -749,5 +753,5 @@ class TestWithdrawnOutput:
             file.touch()
         job = Runner(store, plan=self.writing_to(tmp_path), retained_max=1)
         job.checkpoint()
-        assert [e.checkpoint_ids for e in job.of(CheckpointsDiscarded)] == [(1,)]
+        assert [e.checkpoint_ids for e in job.events_of(CheckpointsDiscarded)] == [(1,)]
         assert [file.exists() for file in files] == [True, False]

@@ -97,7 +97,7 @@ def metrics(chain: str, records: int, attempt: int = 1) -> SubtaskMetrics:
 
 
 def texts(control: StandIn) -> list[str]:
-    return [event.text for event in control.of(Notice)]
+    return [event.text for event in control.events_of(Notice)]
 
 
 def test_events_arrive_in_order_and_what_came_meanwhile_goes_together(control: StandIn) -> None:

@@ -40,7 +40,7 @@ from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.memory import MemoryStore
-from weir.storage.store import RefusedError
+from weir.storage.store import WriteRefusedError
 
 LAYOUT = JobLayout(JOB)
 
@@ -545,7 +545,9 @@ def test_a_storage_that_is_away_for_a_while_delays_the_job() -> None:
 
 def test_a_storage_that_refuses_ends_the_job_with_its_advice() -> None:
     store = AwayStore()
-    store.error = RefusedError("cannot write /x: Permission denied; give that user write access")
+    store.error = WriteRefusedError(
+        "cannot write /x: Permission denied; give that user write access"
+    )
     job = JobHarness(store=store)
     job.master.start()
     job.cluster.run()

@@ -90,7 +90,7 @@ class Distant:
             elif self._tells_records or not isinstance(command, RecordAborted | RecordCompleted):
                 self.down.append(command)
 
-    def of(self, kind: type[T]) -> list[T]:
+    def events_of(self, kind: type[T]) -> list[T]:
         return [event for event in self.posted if isinstance(event, kind)]
 
 
@@ -163,8 +163,8 @@ def inline(data: bytes = b"inline") -> StateHandle:
 @pytest.mark.parametrize("tells_records", [True, False])
 def test_a_checkpoint_goes_through_the_control_plane_and_back(tells_records: bool) -> None:
     job = managed(tells_records=tells_records)
-    assert job.control.of(CheckpointsRestored) == [CheckpointsRestored((), ONE)]
-    (started,) = job.control.of(CheckpointingStarted)
+    assert job.control.events_of(CheckpointsRestored) == [CheckpointsRestored((), ONE)]
+    (started,) = job.control.events_of(CheckpointingStarted)
     assert started.attempt == 1
     assert job.triggered() == 1
     file = state_file(job.store)
@@ -190,7 +190,7 @@ def test_state_that_travels_inside_is_for_the_manifest_only() -> None:
     job.triggered()
     file = state_file(job.store)
     job.acknowledge_with(1, file, inline())
-    posted = [ack for ack in job.control.of(Acknowledged) if ack.chain == subtask("sink-0")]
+    posted = [ack for ack in job.control.events_of(Acknowledged) if ack.chain == subtask("sink-0")]
     assert posted[0].operators[0].handles == (file,)
     assert posted[0].operators[0].metrics.records == 10
 
@@ -237,7 +237,7 @@ def test_a_manifest_asked_for_after_the_attempt_failed_is_withheld() -> None:
     stopped, failed = kinds.index(CheckpointingStopped), kinds.index(ManifestFailed)
     restored = [i for i, kind in enumerate(kinds) if kind is CheckpointsRestored][-1]
     assert stopped < failed < restored, "or the coordinator would refuse what the storage holds"
-    assert not job.control.of(ManifestFailed)[0].may_exist
+    assert not job.control.events_of(ManifestFailed)[0].may_exist
     assert job.triggered() == 2
     job.acknowledge(2)
     job.settle()
@@ -256,8 +256,8 @@ def test_a_manifest_that_is_being_written_is_waited_for_when_the_attempt_fails()
     job.settle()
     assert isinstance(job.stored(), Manifest)
     assert job.happened(AttemptStarted)[-1].restored_checkpoint == 1
-    assert not job.control.of(ManifestFailed)
-    assert job.control.of(CheckpointsRestored)[-1].next_id == 2
+    assert not job.control.events_of(ManifestFailed)
+    assert job.control.events_of(CheckpointsRestored)[-1].next_id == 2
     assert job.control.state.latest_completed_id == 1
     assert job.completions == []
 
@@ -273,13 +273,16 @@ def test_a_manifest_of_a_driver_before_this_one_is_withheld() -> None:
     later.master.on_command(command)
     later.cluster.run()
     assert isinstance(later.stored(), Tombstone)
-    assert later.control.of(ManifestFailed) == [
+    assert later.control.events_of(ManifestFailed) == [
         ManifestFailed(ONE, "its manifest was asked for too late: the attempt is 2")
     ]
     # Once more, and after all somebody may have written it: then its files may not be deleted.
     later.master.on_command(command)
     later.cluster.run()
-    assert [failed.may_exist for failed in later.control.of(ManifestFailed)] == [False, False]
+    assert [failed.may_exist for failed in later.control.events_of(ManifestFailed)] == [
+        False,
+        False,
+    ]
 
 
 def test_a_manifest_that_exists_is_never_buried() -> None:
@@ -293,7 +296,7 @@ def test_a_manifest_that_exists_is_never_buried() -> None:
     job.master.on_command(command)
     job.cluster.run()
     assert isinstance(job.stored(), Manifest)
-    assert [failed.may_exist for failed in job.control.of(ManifestFailed)] == [True]
+    assert [failed.may_exist for failed in job.control.events_of(ManifestFailed)] == [True]
     job.go_up()
     assert job.control.state.latest_completed_id == 1, "it is settled, whatever comes"
 
@@ -320,7 +323,7 @@ def test_a_storage_that_cannot_even_bury_is_no_reason_to_wait_for_ever() -> None
     job.restarted()
     job.settle()
     assert job.status is JobStatus.RUNNING
-    assert {failed.may_exist for failed in job.control.of(ManifestFailed)} == {True}
+    assert {failed.may_exist for failed in job.control.events_of(ManifestFailed)} == {True}
     assert job.control.state.pending == ()
 
 
@@ -392,7 +395,7 @@ def test_too_many_failures_restart_the_attempt() -> None:
     job.restarted()
     job.settle()
     assert job.status is JobStatus.RUNNING
-    assert job.control.of(CheckpointingStarted)[-1].attempt == 2
+    assert job.control.events_of(CheckpointingStarted)[-1].attempt == 2
 
 
 def test_a_checkpoint_that_takes_too_long_is_given_up_when_nobody_can_say_so() -> None:
@@ -407,7 +410,7 @@ def test_a_checkpoint_that_takes_too_long_is_given_up_when_nobody_can_say_so() -
     (settled,) = job.happened(CheckpointSettled)
     assert settled.failure is FailureReason.CONTROL_PLANE_AWAY
     assert settled.duration_ms == 5_000
-    (given_up,) = job.control.of(CheckpointGivenUp)
+    (given_up,) = job.control.events_of(CheckpointGivenUp)
     assert (given_up.attempt, given_up.checkpoint_id) == (1, number)
     assert given_up.cause.endswith("missing: sink-1, source-0, source-1")
     # Somebody is back; it had expired there as well, or not: the outcome is the same.
@@ -465,13 +468,13 @@ def test_while_the_control_plane_is_there_it_alone_expires_checkpoints() -> None
 def test_the_final_checkpoint_is_asked_for_until_it_completes(tells_records: bool) -> None:
     job = managed(tells_records=tells_records, checkpoints={"tolerable_failures": 9})
     job.subtasks(SubtaskStatus.ENDED)
-    assert job.control.of(CheckpointRequested) == [CheckpointRequested("final-1")]
+    assert job.control.events_of(CheckpointRequested) == [CheckpointRequested("final-1")]
     job.go_up()
     job.go_down()
     job.master.on_worker(0, decline("sink-0", 1))
     job.settle()
     wait(job, LOOK_AGAIN_MS)
-    assert len(job.control.of(CheckpointRequested)) >= 2
+    assert len(job.control.events_of(CheckpointRequested)) >= 2
     job.go_up()
     job.go_down()
     number = job.told(TriggerCheckpoint)[-1].barrier.checkpoint_id
@@ -479,9 +482,9 @@ def test_the_final_checkpoint_is_asked_for_until_it_completes(tells_records: boo
     job.acknowledge(number)
     job.settle()
     assert (number, True) in job.completions
-    asked = len(job.control.of(CheckpointRequested))
+    asked = len(job.control.events_of(CheckpointRequested))
     wait(job, 5 * LOOK_AGAIN_MS)
-    assert len(job.control.of(CheckpointRequested)) == asked
+    assert len(job.control.events_of(CheckpointRequested)) == asked
     job.subtasks(SubtaskStatus.FINISHED)
     job.cluster.run()
     assert job.control.posted[-1] == JobEnded(JobStatus.FINISHED)
@@ -493,7 +496,7 @@ def test_nobody_asks_again_while_nobody_hears() -> None:
     job.control.is_away = True
     job.subtasks(SubtaskStatus.ENDED)
     wait(job, 20 * LOOK_AGAIN_MS)
-    assert len(job.control.of(CheckpointRequested)) == 1
+    assert len(job.control.events_of(CheckpointRequested)) == 1
 
 
 def test_the_answer_to_an_older_attempts_final_request_starts_no_final_checkpoint() -> None:
@@ -505,9 +508,9 @@ def test_the_answer_to_an_older_attempts_final_request_starts_no_final_checkpoin
     job.fail()
     job.restarted()
     job.settle()  # The abortion of the first attempt's final checkpoint arrives.
-    asked = len(job.control.of(CheckpointRequested))
+    asked = len(job.control.events_of(CheckpointRequested))
     wait(job, 3_000)
-    assert len(job.control.of(CheckpointRequested)) == asked
+    assert len(job.control.events_of(CheckpointRequested)) == asked
 
 
 @pytest.mark.parametrize(
@@ -613,7 +616,7 @@ def test_savepoints_leave_nothing_behind_here() -> None:
     job.acknowledge(1)
     job.settle()
     assert isinstance(job.stored(), Manifest)
-    assert job.control.of(ManifestWritten) == [ManifestWritten(ONE)]
+    assert job.control.events_of(ManifestWritten) == [ManifestWritten(ONE)]
     assert not job.master._checkpoints._written
     assert job.master._checkpoints.next_due_ms() is None
 
@@ -695,7 +698,7 @@ def test_a_savepoint_whose_place_is_taken_is_answered_and_the_job_goes_on(tmp_pa
     number = asked(job, CheckpointKind.SAVEPOINT, tmp_path / "one")
     job.acknowledge(number)
     job.settle()
-    (failed,) = job.control.of(ManifestFailed)
+    (failed,) = job.control.events_of(ManifestFailed)
     assert "holds a savepoint already" in failed.cause
     assert not failed.may_exist
     assert job.status is JobStatus.RUNNING
@@ -726,7 +729,7 @@ def test_subtasks_that_ended_for_a_drain_ask_for_no_final_checkpoint(tmp_path: P
     job.alive()
     job.wait(LOOK_AGAIN_MS)
     job.settle()
-    assert job.control.of(CheckpointRequested) == []
+    assert job.control.events_of(CheckpointRequested) == []
 
 
 def test_a_drain_given_up_here_fails_the_attempt_since_its_sources_have_ended(
@@ -740,7 +743,7 @@ def test_a_drain_given_up_here_fails_the_attempt_since_its_sources_have_ended(
     job.alive()
     job.wait(500)
     assert job.status is JobStatus.RESTARTING
-    assert [event.reason for event in job.control.of(CheckpointGivenUp)] == [
+    assert [event.reason for event in job.control.events_of(CheckpointGivenUp)] == [
         FailureReason.CONTROL_PLANE_AWAY
     ]
     job.control.is_away = False
@@ -764,7 +767,7 @@ def test_a_stop_whose_attempt_failed_is_completed_by_the_next_without_checkpoint
     assert job.deploys[-1].completes_stop
     job.subtasks(SubtaskStatus.RUNNING)
     job.settle()
-    assert [started.attempt for started in job.control.of(CheckpointingStarted)] == [1]
+    assert [started.attempt for started in job.control.events_of(CheckpointingStarted)] == [1]
     job.subtasks(SubtaskStatus.FINISHED)
     job.settle()
     assert job.status is JobStatus.FINISHED
@@ -782,7 +785,7 @@ def test_the_line_that_an_attempt_builds_on_is_told() -> None:
     job.ready(0, 1)
     job.settle()
     job.subtasks(SubtaskStatus.RUNNING)
-    assert [started.lineage for started in job.control.of(CheckpointingStarted)] == [
+    assert [started.lineage for started in job.control.events_of(CheckpointingStarted)] == [
         UNKNOWN,
         line((1, 1, 1)),
     ]

@@ -25,7 +25,7 @@ from weir.fault_points import listening
 from weir.ids import CheckpointId, JobId
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import Conditions, EventQueue, InProcessCluster, RealClock
+from weir.local.cluster import EventQueue, InProcessCluster, Latencies, RealClock
 from weir.operators.sinks.parquet_sink import committed_files
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobEvent, Notice
@@ -82,7 +82,7 @@ class Running:
         self.heard: list[str] = []
         self.queue = EventQueue(RealClock())
         self.cluster = InProcessCluster(
-            captured.graph, config, job, events=self.queue, conditions=Conditions()
+            captured.graph, config, job, events=self.queue, conditions=Latencies()
         )
         self.master = JobMaster(
             captured.graph, config, job, program=b"", store=self.store,

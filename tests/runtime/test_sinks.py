@@ -15,7 +15,7 @@ from weir.datastream import StreamExecutionEnvironment
 from weir.errors import ProtocolError
 from weir.ids import CheckpointId
 from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink
-from weir.operators.sinks.pending_commits import Intervals, Sink
+from weir.operators.sinks.pending_commits import PendingCommits, Sink
 from weir.operators.sources import NumberSequenceSource
 
 
@@ -29,27 +29,27 @@ def rows(*values: Any) -> Batch:
 
 class TestIntervals:
     def test_a_checkpoint_completes_all_intervals_before_it(self) -> None:
-        intervals: Intervals[str] = Intervals()
+        intervals: PendingCommits[str] = PendingCommits()
         for n in (1, 2, 4):
             intervals.close(CheckpointId(n), f"i{n}")
         assert intervals.complete(CheckpointId(3)) == [(1, "i1"), (2, "i2")]
         assert intervals.waiting() == [(4, "i4")]
 
     def test_completing_again_gives_nothing(self) -> None:
-        intervals: Intervals[str] = Intervals()
+        intervals: PendingCommits[str] = PendingCommits()
         intervals.close(CheckpointId(1), "i1")
         intervals.complete(CheckpointId(1))
         assert intervals.complete(CheckpointId(1)) == []
 
     def test_barriers_that_go_back_are_a_bug(self) -> None:
-        intervals: Intervals[str] = Intervals()
+        intervals: PendingCommits[str] = PendingCommits()
         intervals.close(CheckpointId(2), "i2")
         with pytest.raises(ProtocolError):
             intervals.close(CheckpointId(2), "again")
 
     @given(st.lists(st.sampled_from(["close", "complete"]), max_size=30), st.data())
     def test_every_interval_leaves_once_and_in_order(self, steps: list[str], data: Any) -> None:
-        intervals: Intervals[int] = Intervals()
+        intervals: PendingCommits[int] = PendingCommits()
         closed, left = 0, []
         for step in steps:
             if step == "close":

@@ -14,7 +14,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
 from weir.storage.layout import JobLayout, in_job, parse_manifest_path, state_file
 from weir.storage.local import LocalStore
 from weir.storage.memory import MemoryStore
-from weir.storage.store import CheckpointStore, NotFoundError, checksum_of, store_for
+from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, store_for
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -39,9 +39,9 @@ def test_a_range_ends_where_the_file_ends(store: CheckpointStore) -> None:
 
 
 def test_a_missing_file_is_named(store: CheckpointStore) -> None:
-    with pytest.raises(NotFoundError, match="j/gone"):
+    with pytest.raises(PathNotFoundError, match="j/gone"):
         store.read("j/gone")
-    with pytest.raises(NotFoundError, match="j/gone"):
+    with pytest.raises(PathNotFoundError, match="j/gone"):
         store.read_range("j/gone", 0, 1)
 
 

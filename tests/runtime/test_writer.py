@@ -8,7 +8,7 @@ from weir.errors import CorruptStateError
 from weir.ids import AttemptNumber, CheckpointId, KeyGroupRange, OperatorId, SubtaskId
 from weir.storage.manifest import read_handle
 from weir.storage.memory import MemoryStore
-from weir.storage.store import RefusedError
+from weir.storage.store import WriteRefusedError
 from weir.storage.writer import dump_items, load_items, writer_factory
 
 
@@ -99,7 +99,7 @@ def test_a_savepoint_is_not_written_over_another() -> None:
         MemoryStore(), JOB, AttemptNumber(1), CheckpointConfig(), durable=True,
         open_store=lambda uri: taken,
     )  # fmt: skip
-    with pytest.raises(RefusedError, match="/s/one holds a savepoint already"):
+    with pytest.raises(WriteRefusedError, match="/s/one holds a savepoint already"):
         make(CheckpointId(1), SubtaskId(OperatorId("op"), 0), lambda: False, "/s/one")
 
 

@@ -17,7 +17,7 @@ from tests.simulation.cluster import STORAGE, FaultyStore, SimulatedCluster
 from weir.config import CheckpointConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import Action, Conditions, EventQueue
+from weir.local.cluster import Action, EventQueue, Latencies
 from weir.protocol.coordinator import (
     CoordinatorState,
     check_invariants,
@@ -53,7 +53,7 @@ from weir.storage.layout import (
 )
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
-from weir.storage.store import NotFoundError
+from weir.storage.store import PathNotFoundError
 
 AWAY_AFTER_MS = 10  # As long as a driver takes to notice.
 REPEATED_SHARE = 0.05  # Of the commands.
@@ -82,7 +82,7 @@ class SimulatedControlPlane:
         config: CheckpointConfig,
         *,
         events: EventQueue,
-        conditions: Conditions,
+        conditions: Latencies,
         store: FaultyStore,
         rng: random.Random,
         note: Callable[[str], None],
@@ -277,7 +277,7 @@ class SimulatedControlPlane:
             return [self._layout.attempt_state(number, attempt)]
         directory = target[len(STORAGE) :].strip("/")
         own = within(directory, SAVEPOINT_MANIFEST)
-        with suppress(NotFoundError):
+        with suppress(PathNotFoundError):
             found = load(self._store.peek(own), own)
             if isinstance(found, Manifest) and found.checkpoint_id == number:
                 self._later(partial(self._store.delete, own))

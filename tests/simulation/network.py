@@ -7,7 +7,7 @@ Now and then something takes ten times as long, because it is the straggler that
 import random
 from collections.abc import Mapping
 
-from weir.local.cluster import Conditions
+from weir.local.cluster import Latencies
 
 DELAYS_US: Mapping[str, tuple[int, int]] = {
     "loop": (20, 500),
@@ -22,7 +22,7 @@ STRAGGLER_SHARE = 0.02
 STRAGGLER_FACTOR = 10
 
 
-class SeededConditions(Conditions):
+class SeededConditions(Latencies):
     """Delays from a random generator; a worker sees some of what waits for it at a time."""
 
     def __init__(self, rng: random.Random) -> None:

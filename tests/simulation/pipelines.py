@@ -27,7 +27,7 @@ from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle
 from weir.operators.base import Operator as RunningOperator
 from weir.operators.base import OperatorContext, Poll, SourceOperator
 from weir.operators.keys import FunctionKeySelector
-from weir.operators.sinks.pending_commits import Intervals
+from weir.operators.sinks.pending_commits import PendingCommits
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.state.descriptors import ValueStateDescriptor
 from weir.storage.writer import StoredSnapshotWriter
@@ -274,7 +274,7 @@ class TwoPhaseSink(Routed):
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
         self._rows: list[Row] = []
-        self._intervals: Intervals[_Staging] = Intervals()
+        self._intervals: PendingCommits[_Staging] = PendingCommits()
         self._state = ctx.state.list_state("pending", "union")
         lineage = getattr(ctx, "lineage", UNKNOWN)
         self._log.rewind(self._uid, ctx.attempt, self._is_mine, lineage)

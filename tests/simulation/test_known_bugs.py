@@ -120,15 +120,15 @@ def test_a_settled_checkpoints_barrier_that_blocks_is_caught(
 def test_a_manifest_that_is_written_though_asked_for_too_late_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
-    production = RemoteCoordination.receive
+    production = RemoteCoordination.handle_command
 
-    def receive(coordination: RemoteCoordination, command: Any) -> None:
+    def handle_command(coordination: RemoteCoordination, command: Any) -> None:
         if isinstance(command, WriteManifest):
-            coordination._hands.carry_out(command)
+            coordination._hands.execute(command)
         else:
             production(coordination, command)
 
-    monkeypatch.setattr(RemoteCoordination, "receive", receive)
+    monkeypatch.setattr(RemoteCoordination, "handle_command", handle_command)
     caught_at("a manifest is written too late", show, remote=True)
 
 

@@ -34,7 +34,7 @@ class Contexts:
         self._master: str | None = None
         self._context: SparkContext | None = None
 
-    def of(self, master: str) -> SparkContext:
+    def at(self, master: str) -> SparkContext:
         """The context of a master; another one is stopped."""
         if self._context is None or self._master != master:
             self.stop()
@@ -79,7 +79,7 @@ def contexts(session: str) -> Iterator[Contexts]:
 @pytest.fixture
 def local(contexts: Contexts) -> SparkContext:
     """Spark in this process, with four cores."""
-    return contexts.of(LOCAL)
+    return contexts.at(LOCAL)
 
 
 @pytest.fixture(autouse=True)

@@ -89,7 +89,7 @@ class Recorder:
     def __call__(self, event: JobEvent) -> None:
         self.events.append(event)
 
-    def of(self, kind: type) -> list[Any]:
+    def events_of(self, kind: type) -> list[Any]:
         """The events of one kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 

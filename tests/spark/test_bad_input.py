@@ -219,7 +219,7 @@ class Failed:
 @pytest.fixture(scope="module")
 def original(contexts: Contexts, tmp_path_factory: pytest.TempPathFactory) -> Failed:
     """What the job left; not to be changed."""
-    contexts.of(LOCAL)
+    contexts.at(LOCAL)
     failed = Failed(tmp_path_factory.mktemp("failed"))
     assert "not yet repaired" in cause_of(lambda: failed.run(fails_at=1_200, restore=None))
     # As many as are retained; one more where it failed while the newest was being written.

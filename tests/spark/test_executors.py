@@ -53,7 +53,7 @@ class Placing:
 def test_records_cross_between_the_processes_of_two_executors(
     contexts: Contexts, tmp_path: Path
 ) -> None:
-    contexts.of(TWO)
+    contexts.at(TWO)
     placing = Placing()
     env = environment(tmp_path / "checkpoints")
     stream = tagged_union(env, 500, 2 * RATE).map(ReadIn()).key_by(key_of).process(WrittenIn())
@@ -69,7 +69,7 @@ def test_records_cross_between_the_processes_of_two_executors(
 
 
 def test_an_executor_killed_without_a_spare_slot(contexts: Contexts, tmp_path: Path) -> None:
-    contexts.of(TWO)
+    contexts.at(TWO)
     killer = Killer("executor")
     env = environment(tmp_path / "checkpoints")
     with Listening(killer):
@@ -81,7 +81,7 @@ def test_an_executor_killed_without_a_spare_slot(contexts: Contexts, tmp_path: P
 
 
 def test_an_executor_killed_with_a_spare_slot(contexts: Contexts, tmp_path: Path) -> None:
-    contexts.of(THREE)
+    contexts.at(THREE)
     killer = Killer("executor")
     env = environment(tmp_path / "checkpoints")
     change(env, spare_slots=1)
@@ -94,7 +94,7 @@ def test_an_executor_killed_with_a_spare_slot(contexts: Contexts, tmp_path: Path
 
 
 def test_a_frozen_executor_that_comes_back_is_fenced(contexts: Contexts, tmp_path: Path) -> None:
-    contexts.of(THREE)
+    contexts.at(THREE)
     freezer = Freezer(whole_executor=True)
     output = tmp_path / "output"
     env = environment(

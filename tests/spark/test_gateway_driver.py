@@ -169,7 +169,7 @@ def test_a_job_runs_for_the_control_plane_and_survives_its_absence(
         session, control, tmp_path, pipeline.__file__, interval_ms=200, parameters=parameters
     ) as run:
         control.wait_for(lambda: len(control.completed_ids) >= 3, START_S)
-        (worker, *_) = control.of(WorkerStarted)
+        (worker, *_) = control.events_of(WorkerStarted)
         control.stop()
         os.kill(worker.pid, signal.SIGKILL)  # The driver restarts the attempt by itself.
         assert wait_until(lambda: "attempt 2 runs" in run.log.read_text(), 30)
@@ -185,17 +185,17 @@ def test_a_job_runs_for_the_control_plane_and_survives_its_absence(
     assert planned.spark_application.startswith("local-")
     assert {op.uid for op in planned.operators if op.is_keyed} == {"numbering"}
     assert {edge.partitioning for edge in planned.edges} >= {"hash", "forward"}
-    assert [e.attempt for e in control.of(AttemptStarted)] == [1, 2]
-    assert control.of(Recovered)
-    assert control.of(SubtaskMetrics)
-    statuses = [event.status for event in control.of(JobChanged)]
+    assert [e.attempt for e in control.events_of(AttemptStarted)] == [1, 2]
+    assert control.events_of(Recovered)
+    assert control.events_of(SubtaskMetrics)
+    statuses = [event.status for event in control.events_of(JobChanged)]
     assert statuses[:2] == [JobStatus.INITIALIZING, JobStatus.RUNNING]
     assert statuses[-1] is JobStatus.FINISHED
-    assert control.of(JobEnded) == [JobEnded(JobStatus.FINISHED)]
+    assert control.events_of(JobEnded) == [JobEnded(JobStatus.FINISHED)]
     told = [type(event) for event in control.events]
     assert told.index(JobEnded) < len(told) - 1 - told[::-1].index(JobChanged)
-    assert control.of(CheckpointRequested), "the final checkpoint was asked for"
-    acknowledged = control.of(Acknowledged)
+    assert control.events_of(CheckpointRequested), "the final checkpoint was asked for"
+    acknowledged = control.events_of(Acknowledged)
     assert acknowledged
     assert not [h for ack in acknowledged for op in ack.operators for h in op.handles if h.inline]
     rows = rows_of(tmp_path / "output")
@@ -214,9 +214,9 @@ def test_a_cancelled_job_ends(session: str, control: StandIn, tmp_path: Path) ->
         control.command(CancelJob("somebody said so"))
         assert run.end() == 0, run.tail
         run.all_gone(10)
-    assert [e.status for e in control.of(JobChanged)][-2:] == ["cancelling", "canceled"]
-    assert control.of(JobEnded) == [JobEnded(JobStatus.CANCELED)]
-    assert not control.of(DriverLost)
+    assert [e.status for e in control.events_of(JobChanged)][-2:] == ["cancelling", "canceled"]
+    assert control.events_of(JobEnded) == [JobEnded(JobStatus.CANCELED)]
+    assert not control.events_of(DriverLost)
 
 
 def test_a_driver_without_its_jvm_ends_within_two_seconds(
@@ -232,7 +232,7 @@ def test_a_driver_without_its_jvm_ends_within_two_seconds(
         # Nobody may be there to reap it.
         assert wait_until(lambda: python.pid not in {p.pid for p in processes_of(run.session)}, 2)
         run.all_gone(10)
-    assert JobStatus.FAILED not in [event.status for event in control.of(JobChanged)]
+    assert JobStatus.FAILED not in [event.status for event in control.events_of(JobChanged)]
 
 
 def test_a_stopped_driver_leaves_its_job_to_the_next(
@@ -246,9 +246,9 @@ def test_a_stopped_driver_leaves_its_job_to_the_next(
         run.driver.terminate()
         assert run.end() == 75, run.tail
         run.all_gone(10)
-    assert [event.status for event in control.of(JobChanged)] == ["initializing", "running"]
-    assert control.of(DriverLost)[0].cause == "SIGTERM was sent to the driver"
-    assert control.events[-1] == control.of(DriverLost)[0]
+    assert [event.status for event in control.events_of(JobChanged)] == ["initializing", "running"]
+    assert control.events_of(DriverLost)[0].cause == "SIGTERM was sent to the driver"
+    assert control.events[-1] == control.events_of(DriverLost)[0]
     state = control.coordination.state
     assert state is not None
     assert (state.plan, state.pending, state.ended) == (None, (), None)
@@ -268,7 +268,7 @@ def test_a_fenced_driver_ends_at_once_and_commits_nothing(
         assert run.end() == 76, run.tail
         run.all_gone(10)
     assert "driver 2 runs the job" in run.log.read_text()
-    assert not control.of(DriverLost)
+    assert not control.events_of(DriverLost)
 
 
 @pytest.mark.parametrize(
@@ -334,16 +334,16 @@ def test_checkpoints_that_nobody_can_expire_are_given_up(
         assert wait_until(lambda: "control_plane_away" in run.log.read_text(), 30), run.tail
         marker.unlink()
         control.start()
-        control.wait_for(lambda: control.of(CheckpointGivenUp))
+        control.wait_for(lambda: control.events_of(CheckpointGivenUp))
         completed = len(control.completed_ids)
         control.wait_for(lambda: len(control.completed_ids) > completed)
         control.command(CancelJob("enough"))
         assert run.end() == 0, run.tail
         run.all_gone(10)
-    (given_up,) = control.of(CheckpointGivenUp)
+    (given_up,) = control.events_of(CheckpointGivenUp)
     assert given_up.reason is FailureReason.CONTROL_PLANE_AWAY
     assert control.coordination.aborted[0].checkpoint.checkpoint_id == given_up.checkpoint_id
-    assert [e.attempt for e in control.of(AttemptStarted)] == [1]
+    assert [e.attempt for e in control.events_of(AttemptStarted)] == [1]
 
 
 def is_stuck(control: StandIn) -> bool:

@@ -85,7 +85,7 @@ def test_a_worker_killed_during_alignment(tmp_path: Path) -> None:
     recovered = check(result, "killed by signal 9")
     assert recovered.restored_checkpoint is not None
     where = fired(marker)["where"]
-    snapshots = {(str(ack.chain), str(ack.checkpoint_id)) for ack in heard.of(Acknowledged)}
+    snapshots = {(str(ack.chain), str(ack.checkpoint_id)) for ack in heard.events_of(Acknowledged)}
     assert (where["subtask"], where["id"]) not in snapshots, "its alignment was over"
 
 

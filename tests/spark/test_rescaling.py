@@ -140,7 +140,7 @@ def written(directory: Path) -> Counter[tuple[str, int, int]]:
 
 
 def test_from_one_to_seven_to_two_to_five_subtasks(contexts: Contexts, tmp_path: Path) -> None:
-    contexts.of(f"local[{max(STEPS)}]")
+    contexts.at(f"local[{max(STEPS)}]")
     restore = None
     for step, parallelism in enumerate(STEPS):
         is_last = step == len(STEPS) - 1

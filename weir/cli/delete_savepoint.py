@@ -33,7 +33,7 @@ from weir.storage.layout import (
 )
 from weir.storage.manifest import Manifest, Tombstone, dump, list_checkpoints, load
 from weir.storage.memory import MemoryStore
-from weir.storage.store import CheckpointStore, NotFoundError, store_for
+from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 
 DELETED, KEPT = 0, 1
 _REASON = "it was a savepoint, which was deleted on request"
@@ -50,7 +50,7 @@ class _Key:
         """What it says; None: there is none, or the number was given up."""
         try:
             manifest = load(self.store.read(self.path), self.path)
-        except NotFoundError:
+        except PathNotFoundError:
             return None
         return manifest if isinstance(manifest, Manifest) else None
 

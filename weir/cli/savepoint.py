@@ -25,7 +25,7 @@ from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
 from weir.protocol.elements import CheckpointKind
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
 from weir.storage.manifest import Manifest, load
-from weir.storage.store import CheckpointStore, NotFoundError, store_for
+from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 
 TAKEN, FAILED, UNANSWERED = 0, 1, 3
 
@@ -234,7 +234,7 @@ def _saved(asked: Asked) -> Answer | None:
             return None
         path = JobLayout(asked.job).manifest(copy.checkpoint_id)
         decided = load(asked.store.read(path), path)  # Without it nobody completed it.
-    except NotFoundError:
+    except PathNotFoundError:
         return None
     if not isinstance(decided, Manifest) or decided.attempt != copy.attempt:
         return None

@@ -21,7 +21,7 @@ STOP_S = 60.0
 TIMEOUT = urllib3.Timeout(connect=5.0, read=30.0)
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """The API answered with an error; ``problem`` is its problem document (RFC 9457)."""
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
@@ -34,7 +34,7 @@ class Client:
     """A user of the REST API.
 
     Raises:
-        RefusedError: From every method: the answer was no.
+        RequestRefusedError: From every method: the answer was no.
         urllib3.exceptions.HTTPError: From every method: there was no answer.
     """
 
@@ -65,7 +65,7 @@ class Client:
     def _answer(response: urllib3.BaseHTTPResponse) -> Any:
         document = json.loads(response.data) if response.data else None
         if response.status >= 400:
-            raise RefusedError(response.status, document or {})
+            raise RequestRefusedError(response.status, document or {})
         return document
 
 

@@ -108,7 +108,7 @@ REMEMBERED_MAX = 1_000
 Io: TypeAlias = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 
-class Fenced(StorageError):
+class FencedError(StorageError):
     """Another driver has taken the job over."""
 
     retryable = False
@@ -175,13 +175,13 @@ class CheckpointRunner:
         self.coordination: Coordination
         self._remote: RemoteCoordination | None = None
         if control is None:
-            self.coordination = LocalCoordination(config.checkpoints, clock, self.carry_out)
+            self.coordination = LocalCoordination(config.checkpoints, clock, self.execute)
         else:
             self._remote = RemoteCoordination(config.checkpoints, clock, control, self)
             self.coordination = self._remote
         self._is_fenced_off = False
         self._keeps_all = False  # Completed checkpoints may not be deleted (any more).
-        self._everybody = tuple(sorted(CheckpointPlan.of(plan).to_acknowledge()))
+        self._everybody = tuple(sorted(CheckpointPlan.for_graph(plan).to_acknowledge()))
         self._started: AttemptNumber | None = None  # The newest attempt that took checkpoints.
         self._is_running = False  # It still does.
         self._cleared_in: AttemptNumber | None = None  # The attempt that last looked for output.
@@ -270,7 +270,7 @@ class CheckpointRunner:
         self._step(
             CheckpointingStarted(
                 attempt,
-                CheckpointPlan.of(self._plan),
+                CheckpointPlan.for_graph(self._plan),
                 first_delay_ms=pause + int(jitter * (interval - pause)),
                 restored_from=self._restored_from,
                 lineage=self._lineage,
@@ -284,7 +284,7 @@ class CheckpointRunner:
             self._is_running = False
             self._step(CheckpointingStopped(self._started, reason))
 
-    def fence_off(self) -> None:
+    def mark_fenced(self) -> None:
         """Another driver has taken the job over: what is in storage is its own from now on."""
         self._is_fenced_off = True
 
@@ -292,13 +292,13 @@ class CheckpointRunner:
         """See that no other driver has begun an attempt after those of this one; it does I/O.
 
         Raises:
-            Fenced: One has.
+            FencedError: One has.
             StorageError: The storage failed.
         """
         names = self._store.list(self._layout.attempts)
         newest = max(map(self._layout.attempt_of, names), default=0)
         if newest > self._newest_attempt:
-            raise Fenced(f"attempt {newest} of the job belongs to another driver")
+            raise FencedError(f"attempt {newest} of the job belongs to another driver")
 
     def job_ended(self, status: JobStatus) -> None:
         """The job is over: keep or delete its checkpoints."""
@@ -352,7 +352,7 @@ class CheckpointRunner:
         """The control plane decided something; late and repeated commands change nothing."""
         assert self._remote is not None, "commands come from a control plane only"
         if not self._is_fenced_off:
-            self._remote.receive(command)
+            self._remote.handle_command(command)
             self._check_quiet()
 
     def request(
@@ -388,7 +388,7 @@ class CheckpointRunner:
         self._final_request = f"final-{self._final_count}"
         self._step(CheckpointRequested(self._final_request))
 
-    def when_quiet(self, action: Callable[[], None]) -> None:
+    def after_pending_manifest(self, action: Callable[[], None]) -> None:
         """Call ``action`` once no manifest is being written: now, or after the one that is."""
         self._when_quiet.append(action)
         self._check_quiet()
@@ -405,12 +405,12 @@ class CheckpointRunner:
         return sum(known.values())
 
     def _step(self, event: CoordinatorEvent) -> None:
-        self.coordination.tell(event)
+        self.coordination.handle_event(event)
         self._check_quiet()
 
     # What was decided.
 
-    def carry_out(self, command: CoordinatorCommand) -> None:
+    def execute(self, command: CoordinatorCommand) -> None:
         """Do what the coordinator says."""
         now = self._clock.now_ms()
         match command:
@@ -425,7 +425,7 @@ class CheckpointRunner:
                     self._note_completed(checkpoint_id, now, now - written.since_ms)
             case CheckpointAborted(checkpoint_id=checkpoint_id):
                 self._send(command)
-                self.forget(checkpoint_id)
+                self.drop(checkpoint_id)
             case WriteManifest(pending):
                 self._write_manifest(pending)
             case RecordCompleted(completed, request):
@@ -440,7 +440,7 @@ class CheckpointRunner:
                 self._tell_settled(
                     CheckpointSettled(now, pending.checkpoint_id, duration, reason, cause)
                 )
-                self.forget(pending.checkpoint_id)
+                self.drop(pending.checkpoint_id)
                 self._retry_final(pending.request.request_id, now)
                 why = f"{reason}: {cause}" if cause else str(reason)
                 self._answer(pending.request.request_id, None, why)
@@ -494,7 +494,7 @@ class CheckpointRunner:
             self._kinds.pop(settled.checkpoint_id, None)
             self._emit(settled)
 
-    def forget(self, checkpoint_id: CheckpointId) -> None:
+    def drop(self, checkpoint_id: CheckpointId) -> None:
         """Drop what is kept of a checkpoint that came to nothing."""
         self._open.pop(checkpoint_id, None)
         self._acks.pop(checkpoint_id, None)
@@ -502,12 +502,12 @@ class CheckpointRunner:
         self._kinds.pop(checkpoint_id, None)
         self._source_records.pop(checkpoint_id, None)
 
-    def give_up(
+    def abort_locally(
         self, command: CheckpointAborted, triggered_at_ms: int, reason: FailureReason, cause: str
     ) -> None:
         """Tell the subtasks that a checkpoint will not be, and note why."""
         now = self._clock.now_ms()
-        self.carry_out(command)
+        self.execute(command)
         settled = CheckpointSettled(
             now, command.checkpoint_id, now - triggered_at_ms, reason, cause
         )
@@ -560,7 +560,7 @@ class CheckpointRunner:
             match outcome:
                 case None:
                     self._manifest_settled(ManifestWritten(checkpoint_id), pending.kind)
-                case Fenced():
+                case FencedError():
                     self._fenced()  # First, or the failure would restart the job for a moment.
                     failed = ManifestFailed(checkpoint_id, str(outcome), may_exist=True)
                     self._manifest_settled(failed)
@@ -605,23 +605,25 @@ class CheckpointRunner:
                 return ManifestWritten(checkpoint_id)  # It was written after all.
             return ManifestFailed(checkpoint_id, cause, may_exist=True)
 
-        self._bury(checkpoint_id, pending.attempt, cause, taken, pending.kind)
+        self._write_tombstone(checkpoint_id, pending.attempt, cause, taken, pending.kind)
 
-    def withhold(self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str) -> None:
+    def write_tombstone(
+        self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str
+    ) -> None:
         """See that a manifest never appears, by a tombstone, and tell ``ManifestFailed``."""
         if checkpoint_id in self._writing or self._is_fenced_off:
             return  # Its outcome is under way; or settling it is the successor's.
         path = self._layout.manifest(checkpoint_id)
         self._writing.add(checkpoint_id)
-        self.forget(checkpoint_id)
+        self.drop(checkpoint_id)
 
         def taken() -> ManifestFailed:
             is_tombstone = isinstance(load(self._store.read(path), path), Tombstone)
             return ManifestFailed(checkpoint_id, cause, may_exist=not is_tombstone)
 
-        self._bury(checkpoint_id, attempt, cause, taken)
+        self._write_tombstone(checkpoint_id, attempt, cause, taken)
 
-    def _bury(
+    def _write_tombstone(
         self,
         checkpoint_id: CheckpointId,
         attempt: AttemptNumber,
@@ -646,7 +648,7 @@ class CheckpointRunner:
             return taken()
 
         def done(outcome: ManifestWritten | ManifestFailed | Exception) -> None:
-            if isinstance(outcome, Fenced):
+            if isinstance(outcome, FencedError):
                 self._fenced()
             if isinstance(outcome, Exception):
                 outcome = ManifestFailed(checkpoint_id, cause, may_exist=True)

@@ -58,16 +58,18 @@ LOOK_AGAIN_MS = 1_000
 class Hands(Protocol):
     """What carries out decisions."""
 
-    def carry_out(self, command: CoordinatorCommand) -> None:
+    def execute(self, command: CoordinatorCommand) -> None:
         """Do what a command says."""
 
-    def withhold(self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str) -> None:
+    def write_tombstone(
+        self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str
+    ) -> None:
         """See that a manifest never appears, by a tombstone, and tell ``ManifestFailed``."""
 
-    def forget(self, checkpoint_id: CheckpointId) -> None:
+    def drop(self, checkpoint_id: CheckpointId) -> None:
         """Drop what is kept of a checkpoint that came to nothing."""
 
-    def give_up(
+    def abort_locally(
         self, command: CheckpointAborted, triggered_at_ms: int, reason: FailureReason, cause: str
     ) -> None:
         """Tell the subtasks that the checkpoint will not be, and note why."""
@@ -91,7 +93,7 @@ class Coordination(Protocol):
     def is_folding(self) -> bool:
         """Whether an event is being folded in: what follows from it is not all done yet."""
 
-    def tell(self, event: CoordinatorEvent) -> None:
+    def handle_event(self, event: CoordinatorEvent) -> None:
         """Something happened.
 
         Raises:
@@ -106,21 +108,21 @@ class Coordination(Protocol):
 
 
 class LocalCoordination:
-    """The coordinator itself, run in this thread: commands are carried out within ``tell``."""
+    """The coordinator itself, run in this thread: ``handle_event`` executes the commands."""
 
     def __init__(
         self,
         config: CheckpointConfig,
         clock: Clock,
-        carry_out: Callable[[CoordinatorCommand], None],
+        execute: Callable[[CoordinatorCommand], None],
     ) -> None:
         self.state = CoordinatorState(config=config)
         self.is_folding = False
         self._clock = clock
-        self._carry_out = carry_out
+        self._execute = execute
         self._events: deque[CoordinatorEvent] = deque()  # Not folded in yet.
 
-    def tell(self, event: CoordinatorEvent) -> None:
+    def handle_event(self, event: CoordinatorEvent) -> None:
         """Fold an event in and carry out what follows."""
         self._events.append(event)
         if self.is_folding:
@@ -131,7 +133,7 @@ class LocalCoordination:
                 step = coordinator.step(self.state, self._events.popleft(), self._clock.now_ms())
                 self.state = step.state
                 for command in step.commands:
-                    self._carry_out(command)
+                    self._execute(command)
         finally:
             self.is_folding = False  # A report that breaks the protocol ends its sender, not us.
 
@@ -143,7 +145,7 @@ class LocalCoordination:
         """Trigger and expire what is due."""
         due = self.next_due_ms()
         if due is not None and self._clock.now_ms() >= due:
-            self.tell(Tick())
+            self.handle_event(Tick())
 
 
 @dataclass(slots=True)
@@ -190,7 +192,7 @@ class RemoteCoordination:
         self._final: CheckpointRequested | None = None  # Asked for, and not under way for sure.
         self._ask_again_ms = 0
 
-    def tell(self, event: CoordinatorEvent) -> None:
+    def handle_event(self, event: CoordinatorEvent) -> None:
         """Post an event, and note what has to be known of it here."""
         match event:
             case Acknowledged():
@@ -217,7 +219,7 @@ class RemoteCoordination:
                 pass
         self._control.post(event)
 
-    def receive(self, command: CoordinatorCommand) -> None:
+    def handle_command(self, command: CoordinatorCommand) -> None:
         """Have a command carried out, unless it comes too late.
 
         The race behind a ``WriteManifest`` that comes too late: everybody acknowledged, the control
@@ -234,26 +236,26 @@ class RemoteCoordination:
                 known = self._under_way.get(pending.checkpoint_id)
                 if known is None or known.missing or pending.attempt != self._attempt:
                     cause = f"its manifest was asked for too late: the attempt is {self._attempt}"
-                    self._hands.withhold(pending.checkpoint_id, pending.attempt, cause)
+                    self._hands.write_tombstone(pending.checkpoint_id, pending.attempt, cause)
                 elif not known.is_written:
                     known.is_written = True
                     if self._final and pending.request.request_id == self._final.request_id:
                         self._final = None
-                    self._hands.carry_out(command)
+                    self._hands.execute(command)
             case CheckpointCompleted(attempt, checkpoint_id, is_stop):
                 if self._settle(attempt, checkpoint_id):
                     self._latest_completed_id = checkpoint_id
                     if is_stop:
                         self._final = None  # Nothing follows a stop.
-                    self._hands.carry_out(command)
+                    self._hands.execute(command)
             case CheckpointAborted(attempt, checkpoint_id):
                 if self._settle(attempt, checkpoint_id):
-                    self._hands.carry_out(command)
+                    self._hands.execute(command)
             case FailJob(attempt):
                 if attempt == self._attempt:
-                    self._hands.carry_out(command)
+                    self._hands.execute(command)
             case RecordCompleted() | RecordAborted() | CheckpointRefused():
-                self._hands.carry_out(command)
+                self._hands.execute(command)
             case DiscardHandles() | DiscardPending() | DiscardCheckpoint():
                 pass  # Files of such a job are deleted by the control plane, and by nobody else.
             case RecordAbandoned() | RecordReclaimed():
@@ -322,7 +324,7 @@ class RemoteCoordination:
                 look_at_ms=now + self._config.timeout_ms,
                 missing=set(self._plan.to_acknowledge()),
             )
-        self._hands.carry_out(command)
+        self._hands.execute(command)
 
     def _settle(self, attempt: AttemptNumber, checkpoint_id: CheckpointId) -> bool:
         if attempt != self._attempt:
@@ -338,12 +340,12 @@ class RemoteCoordination:
             f"missing: {', '.join(map(str, sorted(known.missing)[:5]))}"
         )
         told = CheckpointAborted(self._attempt, checkpoint_id, self._latest_completed_id)
-        self._hands.give_up(told, known.received_at_ms, reason, cause)
+        self._hands.abort_locally(told, known.received_at_ms, reason, cause)
         attempt = self._attempt
         self._control.post(CheckpointGivenUp(attempt, checkpoint_id, reason, cause))
         if known.kind is CheckpointKind.STOP_DRAIN:
             # Its sources have ended, and nobody else can say so now.
-            self._hands.carry_out(FailJob(attempt, f"the job could not be stopped: {cause}"))
+            self._hands.execute(FailJob(attempt, f"the job could not be stopped: {cause}"))
 
     def _halt(self) -> None:
         """The attempt is over; whatever it has under way here comes to nothing.
@@ -358,10 +360,10 @@ class RemoteCoordination:
             if known.is_written:
                 continue  # Its outcome is posted when it is there.
             if known.missing or attempt is None:
-                self._hands.forget(checkpoint_id)
+                self._hands.drop(checkpoint_id)
             else:
                 cause = f"attempt {attempt} ended before its manifest was asked for"
-                self._hands.withhold(checkpoint_id, attempt, cause)
+                self._hands.write_tombstone(checkpoint_id, attempt, cause)
 
 
 def _without_inline_state(ack: Acknowledged) -> Acknowledged:

@@ -33,7 +33,7 @@ from weir.errors import WeirError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
-from weir.jobmaster.checkpoint_runner import CheckpointRunner, Fenced
+from weir.jobmaster.checkpoint_runner import CheckpointRunner, FencedError
 from weir.jobmaster.coordination import ControlPlane
 from weir.jobmaster.restore_choice import (
     JobFinished,
@@ -93,7 +93,7 @@ from weir.protocol.pending import STOP_KINDS, CompletedCheckpoint
 from weir.protocol.restarts import initial, on_failure
 from weir.storage.catalog import OpenStore, RestoreRequest
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
-from weir.storage.store import CheckpointStore, RefusedError, store_for
+from weir.storage.store import CheckpointStore, WriteRefusedError, store_for
 
 EXIT_REPORT_MS = 200  # From a worker's connection lost to its supervisor's word on how it ended.
 
@@ -326,7 +326,7 @@ class JobMaster:
 
     def fence(self, cause: str) -> None:
         """Another driver has the job: end at once, and commit and write nothing any more."""
-        self._checkpoints.fence_off()
+        self._checkpoints.mark_fenced()
         self.leave(cause)
 
     def on_command(self, command: DriverCommand) -> None:
@@ -394,7 +394,7 @@ class JobMaster:
             """Before the job is held up, or its sources end, for what cannot be written."""
             store = self._open_store(target)
             if store.exists(SAVEPOINT_MANIFEST):
-                raise RefusedError(f"{target} holds a savepoint already; choose another name")
+                raise WriteRefusedError(f"{target} holds a savepoint already; choose another name")
             probe = f"probe-{self._attempt.number}"
             store.put(probe, b"")
             store.delete(probe)
@@ -725,7 +725,7 @@ class JobMaster:
                 self._change(JobStatus.RUNNING)
                 self._end(JobStatus.FINISHED)
                 return
-            if isinstance(outcome, Fenced):
+            if isinstance(outcome, FencedError):
                 self._superseded()
                 return
             if isinstance(outcome, Exception):
@@ -743,7 +743,7 @@ class JobMaster:
             self._emit(AttemptStarted(now, attempt.number, choice.checkpoint_id))
             self._deploy_if_ready()
 
-        self._checkpoints.when_quiet(lambda: self._cluster.io(work, done))
+        self._checkpoints.after_pending_manifest(lambda: self._cluster.io(work, done))
 
     # A running attempt.
 
@@ -868,7 +868,7 @@ class JobMaster:
                 self._cluster.to_slot(index, StopWorker(self._attempt.number))
 
     def _superseded(self) -> None:
-        self._checkpoints.fence_off()
+        self._checkpoints.mark_fenced()
         if self._requests is not None:
             self._requests.drop()
         cause = (

@@ -45,7 +45,7 @@ from weir.storage.manifest import (
     load,
     verify,
 )
-from weir.storage.store import CheckpointStore, NotFoundError, store_for
+from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 
 
 class JobFinished(RestoreError):
@@ -259,7 +259,7 @@ def check_kept(
     for one in (store, *(open_store(root) for root in roots if root is not None)):
         try:
             known = load(one.read(path), path)
-        except NotFoundError:
+        except PathNotFoundError:
             continue
         if isinstance(known, Tombstone) and known.attempt == manifest.attempt:
             raise RestoreError(f"{request.uri} was given up meanwhile: {known.reason}")
@@ -402,7 +402,7 @@ def is_origin_over(
 
 
 def _usable(stored: StoredCheckpoint) -> Manifest | None:
-    if isinstance(stored.error, NotFoundError):
+    if isinstance(stored.error, PathNotFoundError):
         return None  # Let go by retention since it was listed.
     if stored.error is not None:
         raise stored.error

@@ -22,7 +22,7 @@ from weir.ids import JobId
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.wire import from_wire, to_wire
 from weir.storage.layout import JobLayout
-from weir.storage.store import CheckpointStore, NotFoundError
+from weir.storage.store import CheckpointStore, PathNotFoundError
 
 # An asker looks every second or so; one that has not looked for this long is gone.
 ANSWER_KEPT_MS = 600_000
@@ -97,7 +97,7 @@ class Mailbox:
         for request_id in new[:NEW_MAX]:
             try:
                 data = self._store.read(self._layout.request(request_id))
-            except NotFoundError:
+            except PathNotFoundError:
                 continue  # Withdrawn since it was listed.
             request, problem = _read(request_id, data, None if is_looking else now_ms)
             if request is None:
@@ -138,7 +138,7 @@ class Mailbox:
         path = self._layout.answer(request_id)
         try:
             data = self._store.read(path)
-        except NotFoundError:
+        except PathNotFoundError:
             return None
         try:
             return from_wire(Answer, json.loads(data))

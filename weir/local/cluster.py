@@ -109,7 +109,7 @@ class EventQueue:
         return True
 
 
-class Conditions:
+class Latencies:
     """How the world treats a cluster: here nothing takes time and nothing is held back."""
 
     def delay_ns(self, what: str) -> int:
@@ -121,12 +121,12 @@ class Conditions:
         return waiting
 
 
-class Line:
+class DelayedLink:
     """A connection in one direction: delivers everything, in order, each item after a delay."""
 
     __slots__ = ("_conditions", "_events", "_last_ns", "_what", "cut")
 
-    def __init__(self, events: EventQueue, conditions: Conditions, what: str) -> None:
+    def __init__(self, events: EventQueue, conditions: Latencies, what: str) -> None:
         self.cut = False  # Nothing that is under way arrives any more.
         self._events = events
         self._conditions = conditions
@@ -161,7 +161,9 @@ class InProcessWorker:
         self.commands = cluster.line("command")
         self.reports = cluster.line("report")
         self.snapshots = cluster.line("snapshot")  # Its thread: one after the other.
-        self.channels: dict[tuple[ChannelId, bool], Line] = {}  # True: credit, the other way.
+        self.channels: dict[
+            tuple[ChannelId, bool], DelayedLink
+        ] = {}  # True: credit, the other way.
         self._cluster = cluster
         self._peers: tuple[int, ...] = ()  # Process ids by slot index.
         self._broken: set[int] = set()
@@ -280,8 +282,8 @@ class InProcessSlot:
 
     index: int
     spark_attempt: int
-    commands: Line
-    reports: Line
+    commands: DelayedLink
+    reports: DelayedLink
     alive: bool = True
     worker: InProcessWorker | None = None
 
@@ -301,7 +303,7 @@ class InProcessCluster:
         job_id: JobId,
         *,
         events: EventQueue,
-        conditions: Conditions,
+        conditions: Latencies,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
     ) -> None:
         self.graph = graph
@@ -319,9 +321,9 @@ class InProcessCluster:
         self._spark_attempts = count()
         self._tick_at_ms: int | None = None
 
-    def line(self, what: str) -> Line:
+    def line(self, what: str) -> DelayedLink:
         """A new line."""
-        return Line(self.events, self.conditions, what)
+        return DelayedLink(self.events, self.conditions, what)
 
     # What the job master asks for.
 
@@ -589,7 +591,7 @@ def run_in_process(
 
     clock = RealClock()
     events = EventQueue(clock)
-    cluster = InProcessCluster(graph, config, job_id, events=events, conditions=Conditions())
+    cluster = InProcessCluster(graph, config, job_id, events=events, conditions=Latencies())
     master = JobMaster(
         graph,
         config,

@@ -65,7 +65,7 @@ class Stopped(BaseException):
     """
 
 
-class Managed:
+class ManagedDriver:
     """The control plane, from a driver's first moment to its last."""
 
     def __init__(self, job_id: JobId, address: GatewayAddress) -> None:

@@ -26,7 +26,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId
 from weir.protocol.lineage import ANY_ATTEMPT, NO_END, Lineage, lineage_of
 from weir.storage.attempt_bases import bases_of
 from weir.storage.manifest import Manifest, list_checkpoints
-from weir.storage.store import CheckpointStore, NotFoundError
+from weir.storage.store import CheckpointStore, PathNotFoundError
 
 PENDING = "_pending"
 WITHDRAWN = "_withdrawn"
@@ -136,7 +136,7 @@ def delete_unneeded(
         return  # Nearly always, and far cheaper to find out than the lines.
     bases = bases_of(store, job_id)
     stored = list_checkpoints(store, job_id)
-    is_known = all(isinstance(each.error, NotFoundError | None) for each in stored)
+    is_known = all(isinstance(each.error, PathNotFoundError | None) for each in stored)
     if not (bases and is_known):
         return
     lines = [lineage_of(max(bases), NO_END, bases)]

@@ -93,7 +93,7 @@ class CheckpointPlan:
     finished: frozenset[SubtaskId] = frozenset()  # Chain subtasks that ended.
 
     @classmethod
-    def of(cls, graph: ExecutionGraph) -> Self:
+    def for_graph(cls, graph: ExecutionGraph) -> Self:
         """The plan for an execution graph of which nothing has finished yet."""
         return cls(
             chains=tuple(

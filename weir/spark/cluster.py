@@ -57,7 +57,7 @@ LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
 Call = Callable[[Callable[[], None]], None]
 
 
-class Manager(ControlPlane, Protocol):
+class DriverOwner(ControlPlane, Protocol):
     """The control plane that started this driver, as far as running the job goes."""
 
     def attached(self, job: JobMaster, call: Call) -> None:
@@ -163,7 +163,7 @@ class SparkCluster:
         job: JobMaster,
         clock: Clock,
         is_enough: Callable[[], bool],
-        manager: Manager | None = None,
+        manager: DriverOwner | None = None,
     ) -> None:
         """Run the job to its end, or until there is enough output; then end the slots."""
         self._job = job
@@ -380,7 +380,7 @@ def run_job(
     restore_from: RestoreRequest | None,
     slot_count: int,
     host: str,
-    manager: Manager | None = None,
+    manager: DriverOwner | None = None,
 ) -> JobMaster:
     """Run a job on a Spark cluster to its end, or until this driver has to leave it.
 

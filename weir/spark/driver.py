@@ -24,7 +24,7 @@ from weir.ids import JobId
 from weir.managed.driver_log import log_driver
 from weir.managed.gateway_client import GatewayAddress
 from weir.managed.job_file import JobFile, Pipeline, PipelineKind, read_job_file
-from weir.managed.managed_driver import EXIT_NOTHING_RAN, Managed, Stopped
+from weir.managed.managed_driver import EXIT_NOTHING_RAN, ManagedDriver, Stopped
 from weir.protocol.events import (
     AttemptStarted,
     CheckpointSettled,
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     log_driver(file.job_id, file.driver)
     if STARTED_BY_JVM in os.environ:
         when_parent_ends(_end_without_jvm)
-    managed = Managed(address.job_id, address)
+    managed = ManagedDriver(address.job_id, address)
     try:
         managed.start()
         _run(file, managed)
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     return managed.close()
 
 
-def _run(file: JobFile, managed: Managed) -> None:
+def _run(file: JobFile, managed: ManagedDriver) -> None:
     name = file.pipeline.target
     problem, may_help_to_retry = no_job_ran(name), False
     submit.listen(_log)

@@ -31,7 +31,7 @@ from weir.ids import JobId, SubtaskId
 from weir.jobmaster.collected_output import Deliveries
 from weir.jobmaster.history import JobHistory
 from weir.local.cluster import run_in_process
-from weir.managed.managed_driver import Managed
+from weir.managed.managed_driver import ManagedDriver
 from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.spark.cluster import run_job
@@ -70,11 +70,11 @@ Listener = Callable[[JobEvent], None]
 Hearer = Callable[[JobStarting], None]
 _listeners: list[Listener] = []
 _hearers: list[Hearer] = []
-_managed: ContextVar[Managed | None] = ContextVar("weir_managed", default=None)
+_managed: ContextVar[ManagedDriver | None] = ContextVar("weir_managed", default=None)
 
 
 @contextmanager
-def under(managed: Managed) -> Iterator[None]:
+def under(managed: ManagedDriver) -> Iterator[None]:
     """Within it, ``env.execute()`` runs the control plane's job."""
     token = _managed.set(managed)
     try:
@@ -207,7 +207,7 @@ class _Run:
     emit: Listener
     collect: Callable[[SubtaskId, bytes], None]
     is_enough: Callable[[], bool]
-    managed: Managed | None = None
+    managed: ManagedDriver | None = None
 
     def here(self) -> tuple[JobStatus, str]:
         """Without Spark, everything in this process and thread: to try a pipeline or debug it."""

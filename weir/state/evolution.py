@@ -309,7 +309,7 @@ class _Field:
     default: Any = None
     copier: Copier | None = None  # Of the default, where it can be changed in place.
 
-    def of(self, row: Sequence[Any]) -> Any:
+    def read(self, row: Sequence[Any]) -> Any:
         if self.index is None:
             return self.default if self.copier is None else self.copier(self.default)
         value = row[self.index]
@@ -356,7 +356,7 @@ def _row_converter(declared: RowTypeInfo, fields: Iterable[_Field]) -> Converter
         made: type[tuple[Any, ...]] = tuple
     else:
         made = Row if declared.names is None else row_class(declared.names)
-    readers = [field.of for field in fields]
+    readers = [field.read for field in fields]
     return _over(lambda row: tuple.__new__(made, [read(row) for read in readers]))
 
 

@@ -8,7 +8,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.lineage import ANY_ATTEMPT, AttemptBase
 from weir.protocol.wire import from_wire, to_wire
 from weir.storage.layout import JobLayout
-from weir.storage.store import CheckpointStore, NotFoundError
+from weir.storage.store import CheckpointStore, PathNotFoundError
 
 
 def note_base(store: CheckpointStore, job_id: JobId, base: AttemptBase) -> None:
@@ -30,7 +30,7 @@ def bases_of(store: CheckpointStore, job_id: JobId) -> dict[AttemptNumber, Attem
     for path in sorted(store.list(layout.bases), key=layout.base_of):
         try:
             data = store.read(path)
-        except NotFoundError:
+        except PathNotFoundError:
             continue  # Deleted since it was listed: the job finished.
         attempt, restored = layout.base_of(path)
         base = _read(path, data) if data else _of_name(attempt, restored, bases)

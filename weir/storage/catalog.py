@@ -14,7 +14,7 @@ from weir.errors import RestoreError
 from weir.ids import CheckpointId, JobId
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
 from weir.storage.manifest import Manifest, find_jobs, list_checkpoints, load
-from weir.storage.store import CheckpointStore, NotFoundError, store_for
+from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 
 OpenStore: TypeAlias = Callable[[str | None], CheckpointStore]
 
@@ -109,7 +109,7 @@ def find_state(request: RestoreRequest, open_store: OpenStore = store_for) -> St
     own = open_store(manifest.location)
     try:
         found = load(own.read(SAVEPOINT_MANIFEST), f"{manifest.location}/{SAVEPOINT_MANIFEST}")
-    except NotFoundError:
+    except PathNotFoundError:
         found = None
     if isinstance(found, Manifest) and found.identity == manifest.identity:
         return StoredState(manifest, own, manifest.location, "")
@@ -126,7 +126,7 @@ def _find_savepoint(store: CheckpointStore, directory: str) -> StoredState:
     path = f"{directory}/{SAVEPOINT_MANIFEST}"
     try:
         manifest = load(store.read(SAVEPOINT_MANIFEST), path)
-    except NotFoundError as cause:
+    except PathNotFoundError as cause:
         raise RestoreError(
             f"there is no checkpoint or savepoint at {directory}; give a path such as "
             "<storage>/<job>/chk-7 (`weir checkpoints <storage>` lists them), or the directory of "

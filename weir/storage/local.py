@@ -21,8 +21,8 @@ from typing import Any, Self
 
 from weir.errors import StorageError
 from weir.storage.store import (
-    NotFoundError,
-    RefusedError,
+    PathNotFoundError,
+    WriteRefusedError,
     Written,
     checked_directory,
     checked_path,
@@ -122,9 +122,9 @@ class LocalStore:
         try:
             yield
         except FileNotFoundError as cause:
-            raise NotFoundError(f"the checkpoint storage has no file {file}") from cause
+            raise PathNotFoundError(f"the checkpoint storage has no file {file}") from cause
         except OSError as cause:
-            kind = RefusedError if cause.errno in _LASTING else StorageError
+            kind = WriteRefusedError if cause.errno in _LASTING else StorageError
             raise kind(
                 f"cannot {action} {file}: {cause.strerror or cause}; {self._advice(cause, file)}"
             ) from cause

@@ -27,7 +27,7 @@ from weir.storage.layout import (
     savepoint_state,
     within,
 )
-from weir.storage.store import CheckpointStore, NotFoundError, checksum_of, new_checksum
+from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, new_checksum
 
 FORMAT = "weir-checkpoint"
 VERSION = 2  # 1 knew no savepoints; it is still read.
@@ -188,7 +188,7 @@ def read_handle(store: CheckpointStore, directory: str, handle: StateHandle) -> 
         path = _path(directory, handle)
         try:
             data = store.read(path)
-        except NotFoundError as cause:
+        except PathNotFoundError as cause:
             raise _corrupt(path, "it is missing") from cause
     if problem := _difference(handle, len(data), checksum_of(data)):
         raise _corrupt(path, problem)
@@ -215,7 +215,7 @@ def verify(store: CheckpointStore, manifest: Manifest, directory: str | None = N
             path = _path(directory, handle)
             try:
                 size, checksum = _measured(store, path)
-            except NotFoundError:
+            except PathNotFoundError:
                 problems.append(f"{path}: it is missing")
                 continue
         if problem := _difference(handle, size, checksum):
@@ -242,7 +242,7 @@ def discard_savepoint(
         found = load(store.read(SAVEPOINT_MANIFEST))
         if (found.job_id, found.checkpoint_id, found.attempt) != (job, checkpoint, attempt):
             return
-    except NotFoundError:
+    except PathNotFoundError:
         pass
     except (CorruptStateError, RestoreError):
         return  # Whatever it is, it is not ours.
@@ -254,7 +254,7 @@ def _stored(store: CheckpointStore, job: JobId, checkpoint: CheckpointId) -> Sto
     path = JobLayout(job).manifest(checkpoint)
     try:
         return StoredCheckpoint(checkpoint, load(store.read(path), path))
-    except (CorruptStateError, RestoreError, NotFoundError) as error:
+    except (CorruptStateError, RestoreError, PathNotFoundError) as error:
         return StoredCheckpoint(checkpoint, None, error)
 
 
@@ -270,7 +270,7 @@ def _measured(store: CheckpointStore, path: str) -> tuple[int, str]:
         checksum.update(piece)
         size += len(piece)
     if not size and not store.exists(path):
-        raise NotFoundError(f"the checkpoint storage has no file {path}")
+        raise PathNotFoundError(f"the checkpoint storage has no file {path}")
     return size, checksum.hexdigest()
 
 

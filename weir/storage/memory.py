@@ -5,7 +5,7 @@ from typing import Self
 
 from weir.errors import StorageError
 from weir.storage.store import (
-    NotFoundError,
+    PathNotFoundError,
     Written,
     checked_directory,
     checked_path,
@@ -41,7 +41,7 @@ class MemoryStore:
         with self._lock:
             data = self._files.get(path)
         if data is None:
-            raise NotFoundError(f"the checkpoint storage in memory has no file {path}")
+            raise PathNotFoundError(f"the checkpoint storage in memory has no file {path}")
         return data
 
     def read_range(self, path: str, start: int, length: int) -> bytes:

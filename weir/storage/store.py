@@ -16,13 +16,13 @@ import xxhash
 from weir.errors import ConfigError, StorageError
 
 
-class NotFoundError(StorageError):
+class PathNotFoundError(StorageError):
     """The storage has no file of this name."""
 
     retryable = False
 
 
-class RefusedError(StorageError):
+class WriteRefusedError(StorageError):
     """The storage will go on refusing this until somebody changes its permissions or its place."""
 
     retryable = False
@@ -78,14 +78,14 @@ class CheckpointStore(Protocol):
         """The whole file.
 
         Raises:
-            NotFoundError: There is none.
+            PathNotFoundError: There is none.
         """
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """At most ``length`` bytes from ``start``; fewer at the end of the file.
 
         Raises:
-            NotFoundError: There is no such file.
+            PathNotFoundError: There is no such file.
         """
 
     def exists(self, path: str) -> bool:

@@ -29,8 +29,8 @@ from weir.storage.layout import (
 )
 from weir.storage.store import (
     CheckpointStore,
-    RefusedError,
     StoreWriter,
+    WriteRefusedError,
     checksum_of,
     store_for,
 )
@@ -130,7 +130,7 @@ class WriterFactory(Protocol):
         """The writer of one subtask for one checkpoint; ``target``: a savepoint's directory.
 
         Raises:
-            RefusedError: The directory holds a savepoint.
+            WriteRefusedError: The directory holds a savepoint.
             StorageError: The storage failed.
         """
 
@@ -158,7 +158,7 @@ def writer_factory(
         is_savepoint = target is not None
         own = open_store(target) if is_savepoint else store
         if is_savepoint and own.exists(SAVEPOINT_MANIFEST):  # Its files may have the same names.
-            raise RefusedError(f"{target} holds a savepoint already; choose another name")
+            raise WriteRefusedError(f"{target} holds a savepoint already; choose another name")
         return StoredSnapshotWriter(
             own,
             job_id,

@@ -37,7 +37,7 @@ from weir.state.snapshot import read_head
 from weir.state.store import OperatorStateStore
 from weir.storage.layout import within
 from weir.storage.manifest import Manifest, OperatorSummary, read_handle
-from weir.storage.store import CheckpointStore, NotFoundError
+from weir.storage.store import CheckpointStore, PathNotFoundError
 from weir.storage.writer import load_items
 from weir.tools.pipeline_scripts import no_job_ran, run_pipeline
 
@@ -451,7 +451,7 @@ class _Preview:
             path = within(self._directory, handle.path)
             try:
                 return self._store.read_range(path, start, length)
-            except NotFoundError as cause:
+            except PathNotFoundError as cause:
                 raise CorruptStateError(f"{path} cannot be used: it is missing") from cause
 
         return read

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weir.common.batch import Batch
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.sinks.pending_commits import Intervals, Sink
+from weir.operators.sinks.pending_commits import PendingCommits, Sink
 
 if TYPE_CHECKING:
     from weir.state.store import OperatorStateStore
@@ -61,7 +61,9 @@ class DeliverOperator(Operator):
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
         self._rows: list[Any] = []
-        self._intervals: Intervals[tuple[list[Any], Any]] = Intervals()  # Rows, frozen rows.
+        self._intervals: PendingCommits[tuple[list[Any], Any]] = (
+            PendingCommits()
+        )  # Rows, frozen rows.
         self.declare(ctx.state)
         # After rescaling there may be rows of several old subtasks under one id. They go together:
         # the driver takes each id of a subtask once, and in order.

@@ -51,7 +51,7 @@ from weir.errors import ConfigError, CorruptStateError, SchemaError, StorageErro
 from weir.fault_points import reach
 from weir.ids import AttemptNumber, CheckpointId
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.sinks.pending_commits import Intervals, Sink
+from weir.operators.sinks.pending_commits import PendingCommits, Sink
 from weir.output.output_files import (
     PENDING,
     WITHDRAWN,
@@ -127,7 +127,7 @@ class ParquetSinkOperator(Operator):
         self._schema = schema
         self._current: PartFile | None = None
         self._full: list[PartFile] = []  # Of the interval that is still open.
-        self._intervals: Intervals[list[tuple[PartFile, PendingCommit]]] = Intervals()
+        self._intervals: PendingCommits[list[tuple[PartFile, PendingCommit]]] = PendingCommits()
         self._numbered = 0
         self._saved_id = NO_CHECKPOINT  # The newest that was restored, or taken here.
         self._spared: set[int] = set()  # Beside the line, and yet meant to stay.

@@ -36,7 +36,7 @@ class Sink(ABC):
         """What makes the operator of each subtask."""
 
 
-class Intervals(Generic[T]):
+class PendingCommits(Generic[T]):
     """What waits for a checkpoint to complete, by the checkpoint whose barrier closed it."""
 
     def __init__(self) -> None:
