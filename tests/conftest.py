@@ -1,5 +1,6 @@
 """Servers for the tests that need them. Nothing starts for a test that does not ask."""
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,12 @@ if TYPE_CHECKING:  # Tests of the runtime alone need neither Django nor a server
 
     from controlplane.embedded.postgres import Postgres
     from controlplane.embedded.redis import Redis
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts in the background so, and every process under test would inherit
+    # it: those that are to be interrupted would not notice.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

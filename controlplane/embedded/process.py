@@ -268,8 +268,13 @@ def end_process(process: psutil.Process, signals: Sequence[signal.Signals]) -> N
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether a process still runs; one that only waits for its parent to notice does not."""
+    """Whether a process still runs; one that only waits for its parent to notice does not.
+
+    A process of several threads is shown as a zombie from the end of its first one on, while the
+    others still hold its files and its port.
+    """
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        is_zombie = process.status() == psutil.STATUS_ZOMBIE
+        return process.is_running() and not (is_zombie and process.num_threads() <= 1)
     except psutil.NoSuchProcess:
         return False
