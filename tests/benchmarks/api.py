@@ -33,7 +33,7 @@ def api(quick: bool) -> list[Row]:
 
     from controlplane.accounts.models import Role
     from controlplane.accounts.services import create_token, create_user
-    from tests.controlplane.web import Web
+    from tests.process.controlplane.web import Web
     from tests.services import running_postgres, running_redis, use_database
 
     checkpoints = CHECKPOINTS // 10 if quick else CHECKPOINTS
@@ -153,7 +153,7 @@ def _fill(checkpoints: int) -> None:
 
     from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
     from jobs.models import Job, Operation
-    from tests.api import rows
+    from tests.database.api import rows
 
     job = rows.job(pk=BUSY)
     _repeat(Job, job, JOBS - 1, {"id": "'job-' || n", "name": "'job ' || n"})

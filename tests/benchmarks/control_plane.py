@@ -230,7 +230,7 @@ class _Line:
     """A running job's driver, as far as the gateway can tell."""
 
     def __init__(self, url: str, flow: Dataflow) -> None:
-        from tests.jobs import builders
+        from tests.database.jobs import builders
 
         self.flow = flow
         self.copies = 0

@@ -80,6 +80,6 @@ class _Viewer:
 
     def reader(self) -> pages.Reader:
         """A connection to the web process."""
-        from tests.controlplane.web import Web
+        from tests.process.controlplane.web import Web
 
         return pages.Reader(Web.at(self.port).connect(), "=".join(self.cookie))

@@ -198,7 +198,7 @@ class Browsers:
 
 def _jobs() -> list[str]:
     """Jobs with a graph, subtasks and a past."""
-    from tests.frontend import rows
+    from tests.database.frontend import rows
 
     made = []
     for number in range(JOBS):

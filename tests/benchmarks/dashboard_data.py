@@ -72,7 +72,7 @@ def fill(checkpoints: int) -> Stored:
     from django.db import connection
 
     from controlplane.base import clock
-    from tests.frontend import rows
+    from tests.database.frontend import rows
 
     now = clock.now()
     flights = _job("flights", PARALLELISM, now)
@@ -97,7 +97,7 @@ def _job(name: str, parallelism: int, now: datetime) -> "Job":
     """A job that runs, with measurements of all its subtasks."""
     from checkpoints.models import CoordinatorRow
     from jobs.models import Attempt, Subtask
-    from tests.frontend import rows
+    from tests.database.frontend import rows
 
     job = rows.job(name)
     rows.graph(job, parallelism)
@@ -147,7 +147,7 @@ def _checkpoints(
 ) -> None:
     """A second apart; one in ten was aborted, of the others the newest ten are retained."""
     from checkpoints.models import Checkpoint
-    from tests.frontend.rows import FLIGHTS
+    from tests.database.frontend.rows import FLIGHTS
 
     subtask_count = len(FLIGHTS) * parallelism
     chance = random.Random(job_id)
@@ -190,7 +190,7 @@ def _acknowledgements(job: "Job", parallelism: int, channels: int) -> None:
     from django.db import connection
 
     from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
-    from tests.frontend.rows import FLIGHTS
+    from tests.database.frontend.rows import FLIGHTS
 
     newest = Checkpoint.objects.filter(job=job, has_details=True).order_by("-number")
     first = newest[0]

@@ -10,8 +10,8 @@ import random
 import threading
 import time
 
-from tests.frontend.rows import CHAINS, FLIGHTS, FLIGHTS_EDGES, chain_acknowledged, plan
-from tests.jobs import builders
+from tests.database.frontend.rows import CHAINS, FLIGHTS, FLIGHTS_EDGES, chain_acknowledged, plan
+from tests.database.jobs import builders
 from weir.config import CheckpointConfig, RestartConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
 from weir.managed.gateway_client import Gateway, GatewayAddress

@@ -31,8 +31,8 @@ def streams(quick: bool) -> list[Row]:
     from django.core.management import call_command
     from django.test import Client, override_settings
 
-    from tests.controlplane.rows import make_driver, make_job, make_user
-    from tests.controlplane.web import Web
+    from tests.process.controlplane.rows import make_driver, make_job, make_user
+    from tests.process.controlplane.web import Web
     from tests.services import running_postgres, running_redis, use_database
 
     with (

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.browser import Chromium, Window, chromium, needs_chromium
 from tests.e2e.dashboard_pipeline import PARALLELISM, STEP_S, who_holds
 from tests.e2e.plane import SETTLE_S, Plane, PlaneJob, wait_for
-from tests.frontend.browser import Chromium, Window, chromium, needs_chromium
 from weir.operators.sinks.parquet_sink import committed_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from tests.runtime.control_plane import JOB, TOKEN, StandIn, control_plane
+from tests.process.managed.control_plane import JOB, TOKEN, StandIn, control_plane
 from tests.spark import pipeline
 from tests.spark.harness import (
     SESSION,

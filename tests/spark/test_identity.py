@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.job_harness import JOB, stored_checkpoint
+from tests.unit.jobmaster.job_harness import JOB, stored_checkpoint
 from weir.config import CheckpointConfig, JobConfig
 from weir.datastream.execution import ExecutionOptions
 from weir.errors import ConfigError, RestoreError

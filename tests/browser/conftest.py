@@ -1,0 +1,63 @@
+"""A web process and a browser, once a module."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytest_django.plugin import DjangoDbBlocker
+
+from controlplane.embedded.redis import Redis
+from tests.browser.browser import Chromium, Window, chromium, needs_chromium
+from tests.browser.server import WebProcess, wait_for, web_process
+from tests.services import database_url, others_at_work
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    """One browser for all tests of a module; each has a window of its own."""
+    needs_chromium()
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The web process's own directory, where the drivers' directories are."""
+    return tmp_path_factory.mktemp("web")
+
+
+@pytest.fixture(scope="module")
+def process(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, redis_server: Redis, home: Path
+) -> Iterator[WebProcess]:
+    """One web process for all tests of a module; it keeps nothing between two requests."""
+    needs_chromium()
+    with django_db_blocker.unblock():
+        url = database_url()
+    with web_process(home, url, redis_server.url) as process:
+        yield process
+
+
+@pytest.fixture
+def web(transactional_db: None, redis: Redis, process: WebProcess) -> Iterator[WebProcess]:
+    """The web process over this test's rows.
+
+    It answers what it was asked before they are deleted: emptying tables that somebody reads from
+    would be a deadlock.
+    """
+    yield process
+    quiet_looks = 0
+
+    def is_quiet() -> bool:
+        nonlocal quiet_looks
+        quiet_looks = 0 if others_at_work() else quiet_looks + 1
+        return quiet_looks == 3
+
+    wait_for(is_quiet, "the web process has answered everything")
+
+
+@pytest.fixture
+def window(web: WebProcess, browser: Chromium) -> Iterator[Window]:
+    """A browser's window, logged out, that must have nothing to complain of."""
+    with browser.window(web.url) as found:
+        yield found

@@ -1,0 +1,315 @@
+"""The page in a real browser, over a real web process, PostgreSQL and Redis.
+
+The job's driver is the test itself: what it would report goes through the coordinator.
+"""
+
+from pathlib import Path
+
+import pytest
+from django.db.models import F
+
+from controlplane.accounts.models import Role
+from controlplane.base import clock, wakeups
+from jobs.models import Driver, Job
+from tests.browser.browser import Window
+from tests.browser.server import WebProcess, wait_for
+from tests.database.frontend import documents, rows
+from tests.database.frontend.logging_in import log_in
+from tests.unit.frontend.test_formatting import ROUGH
+from weir.protocol.lifecycle import JobStatus
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+
+def open_job(window: Window, job: Job) -> None:
+    window.open(f"/jobs/{job.pk}/")
+
+
+def open_menu(window: Window) -> None:
+    """Show what the job page keeps behind its first buttons."""
+    window.do(lambda page: page.click("#more-actions summary"))
+
+
+SAVEPOINTS = "#savepoints"
+PROGRESS = "#progress"
+OPERATIONS = "[aria-labelledby=operations-title]"
+ALIGNMENT = "[aria-labelledby=alignment-title]"
+
+
+def test_barriers_travel_on_the_page_from_the_button_to_the_charts(window: Window) -> None:
+    job = rows.running(interval_ms=None)
+    log_in(window)
+    open_job(window, job)
+    window.sees(PROGRESS, "No checkpoint yet, and none is due")
+    window.sees(ALIGNMENT, "Once a checkpoint has completed")
+
+    window.click("Take a checkpoint")
+    window.sees("#action-result", "A checkpoint was asked for.")
+    window.sees(PROGRESS, "Checkpoint 1 In progress")
+    window.sees(PROGRESS, "0 of 18 subtasks acknowledged")
+    window.sees(OPERATIONS, "Checkpoint Under way")
+
+    seen = []
+    for chain, index in (("flights", 1), ("flights", 0), ("hourly", 0)):
+        rows.drive(job, rows.chain_acknowledged(1, chain, index, arrived_ms=()))
+        done = job.checkpoints.get().acknowledged_count
+        window.sees(PROGRESS, f"{done} of 18 subtasks acknowledged")
+        seen.append(window.content("[data-chain=flights] [data-part=says]").split()[0])
+    assert seen == ["1/2", "2/2", "2/2"]
+    assert "hourly-1" in window.content("[data-chain=hourly] [data-part=missing]")
+
+    rest = [("hourly", 1), ("totals", 0), ("totals", 1)]
+    rows.drive(job, *(rows.chain_acknowledged(1, *one, arrived_ms=(35.0, 0.0)) for one in rest))
+    window.sees(PROGRESS, "Checkpoint 1 Finalizing")
+    rows.complete(job, 1)  # What was acknowledged before is known; the manifest is new.
+    window.sees(PROGRESS, "Checkpoint 1 Completed")
+    window.sees(OPERATIONS, "Checkpoint Done")
+    window.sees(".tiles", "number 1")
+    window.sees(ALIGNMENT, "Slowest channel: flights-0 →")
+    window.await_figures()
+    assert window.count("[data-figure=history] .bars .point") >= 4  # One for each phase.
+
+    window.click("Take a checkpoint")  # The next click is another request.
+    window.sees(PROGRESS, "Checkpoint 2 In progress")
+    before = window.drawn()["history"]
+    rows.complete(job, 2)
+    window.sees(PROGRESS, "Checkpoint 2 Completed")
+    wait_for(lambda: window.drawn()["history"] > before, "the history is drawn again")
+    assert not window.was_reloaded()
+
+
+def test_the_state_of_the_job_changes_on_the_page(window: Window) -> None:
+    job = rows.running()
+    log_in(window, Role.VIEWER)
+    open_job(window, job)
+    window.sees("h1", "Running")
+    cause = f"slot 1 is gone: <b>{'x' * 20}</b>\nTraceback …"
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.RESTARTING, cause=cause)
+    rows.exception(job, cause)
+    wakeups.publish(wakeups.job(job.pk))
+    window.sees("h1", "Restarting")
+    announced = "document.getElementById('announcer').textContent"  # It is out of sight.
+    assert window.evaluate(announced) == "The job is now: Restarting."
+    window.sees(".cause", "slot 1 is gone: <b>xxx")  # Markup is text.
+    window.sees("[aria-labelledby=exceptions-title]", "slot 1 is gone: <b>xxx")
+    assert window.evaluate("document.title") == "flights · Restarting · Weir"
+    assert window.count(".cause b") == 0
+    assert not window.was_reloaded()
+
+
+def test_a_silent_driver_is_noticed_while_somebody_looks(window: Window) -> None:
+    job = rows.running()
+    log_in(window)
+    open_job(window, job)
+    window.sees(".tiles", "Running")
+    Driver.objects.filter(job=job).update(heard_at=F("created_at"))
+    window.sees("#job > .attention", "exactly-once sinks commit nothing")  # Without a wake-up.
+    window.sees(".tiles", "Silent")
+
+
+def test_without_the_server_the_page_says_so_and_comes_back(
+    web: WebProcess, window: Window
+) -> None:
+    window.may_complain(
+        "ERR_CONNECTION_REFUSED", "status of 503", "ERR_INCOMPLETE_CHUNKED_ENCODING"
+    )
+    job = rows.running(interval_ms=None)
+    log_in(window)
+    open_job(window, job)
+    window.sees(PROGRESS, "No checkpoint yet")
+    web.stop()
+    window.sees("#connection", "The control plane has not been reached since")
+    assert "sinks commit nothing until it is back" in window.text("#connection")
+    window.click("Take a checkpoint")
+    window.sees("#action-result", "could not be reached")
+    web.start()
+    wait_for(lambda: window.text("#connection") == "", "the page is connected again")
+    window.click("Take a checkpoint")
+    window.sees(PROGRESS, "Checkpoint 1 In progress")
+    assert job.operations.count() == 1
+    assert not window.was_reloaded()
+
+
+def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(window: Window) -> None:
+    job = rows.running()
+    log_in(window)
+    open_job(window, job)
+    open_menu(window)
+    window.click("Cancel job")
+    window.sees("#cancel-dialog", "Cancel flights?")
+    window.do(lambda page: page.keyboard.press("Escape"))
+    window.sees_nothing("#cancel-dialog")
+    assert not job.operations.exists()
+
+    came_back = "document.activeElement.matches('#more-actions summary')"
+    wait_for(lambda: window.evaluate(came_back), "the focus is where it came from")
+    window.do(lambda page: page.keyboard.press("Enter"))
+    window.click("Cancel job")
+    window.click("Cancel the job")
+    window.sees("#action-result", "The job is being cancelled.")
+    window.sees(OPERATIONS, "Cancel Under way")
+    wait_for(lambda: not window.can_click("Take a checkpoint"), "nothing can be asked")
+    assert not window.was_reloaded()
+
+
+def test_a_savepoint_is_taken_on_a_page_of_its_own_and_becomes_one_before_the_eyes(
+    window: Window,
+) -> None:
+    job = rows.running(interval_ms=None)
+    log_in(window)
+    open_job(window, job)
+    window.click("Take a savepoint")
+    window.sees("h1", "Take a savepoint of flights?")
+    window.fill("name", "first")
+    window.fill("labels", "release: 1")
+    window.click("Take a savepoint of flights")
+    window.sees(".messages", "A savepoint is being taken.")
+    window.sees("h1", "Under way")
+    rows.drive(job, rows.chain_acknowledged(1, "flights", 0))
+    window.sees("#operation", "3 of 18 subtasks acknowledged")
+    rows.complete(job, 1)
+    window.sees("h1", "Done")
+    assert job.savepoints.get().name == "first"
+
+    window.open(f"/jobs/{job.pk}/savepoints/")
+    window.sees(SAVEPOINTS, "first Completed")
+    window.sees(SAVEPOINTS, "release: 1")
+    window.follow("Roll back to it")
+    window.sees("h1", "Roll back flights?")
+    assert "first" in window.content("select option:checked")
+
+
+def test_a_rollback_is_confirmed_below_its_preview(window: Window) -> None:
+    job = rows.running()
+    rows.history(job, 12)
+    asked = rows.operation(
+        job,
+        None,
+        "preview",
+        parameters={"kind": "rollback", "checkpoint": 10, "rewind_output": True},
+        result={"sentences": ["the job goes back to checkpoint 10: 4 s of work are undone"]},
+    )
+    log_in(window)
+    open_job(window, job)
+    window.follow("Preview of a rollback to checkpoint 10")
+    window.sees(".operation", "4 s of work are undone.")
+    window.click("Roll flights back")
+    window.sees(".messages", "The job is being rolled back.")
+    window.sees("h1", "Rollback to checkpoint 10 Under way")
+    open_job(window, job)
+    window.sees(OPERATIONS, "Rollback to checkpoint 10 Under way a new driver is taking over")
+    found = job.operations.exclude(pk=asked.pk).get()
+    assert (found.kind, found.parameters["checkpoint"]) == ("rollback", 10)
+
+
+def test_a_viewer_gets_the_live_page_without_buttons(window: Window) -> None:
+    job = rows.running()
+    log_in(window, Role.VIEWER)
+    open_job(window, job)
+    window.sees("h1", "flights")
+    assert window.buttons() == ["Log out"]
+
+
+def test_the_list_follows_the_jobs(window: Window) -> None:
+    log_in(window)
+    window.sees("#jobs", "No job yet")
+    first, second = rows.running("first"), rows.running("second")
+    rows.checkpoint(first, 1)
+    rows.checkpoint(second, 1)
+    window.sees("#jobs", "2 jobs", 8)
+    order = "[...document.querySelectorAll('tbody th a')].map((e) => e.textContent)"
+    assert set(window.evaluate(order)) == {"first", "second"}
+    Job.objects.filter(pk=first.pk).update(
+        status=JobStatus.FAILED, cause="no disk", ended_at=clock.now()
+    )
+    window.sees("#jobs", "The job failed: no disk", 8)
+    assert window.evaluate(order) == ["first", "second"]  # It has come to the top.
+    assert not window.was_reloaded()
+
+
+def test_browser_and_server_write_times_alike(window: Window) -> None:
+    window.open("/login/")
+    found = window.evaluate(
+        """
+        async (values) => {
+          const format = await import("/static/frontend/format.js");
+          return values.map((value) => format.roughDuration(value));
+        }
+        """,
+        [value for value, _ in ROUGH],
+    )
+    assert found == [words for _, words in ROUGH]
+
+
+SPLIT = ("split", "now", "then")
+WIDTH = "document.documentElement.scrollWidth"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_sticks_out_sideways(window: Window, width: int, tmp_path: Path) -> None:
+    job = rows.running("a-rather-long-name-of-a-job-that-somebody-chose")
+    rows.history(job, 20)
+    rows.exception(job, "x" * 400)
+    made = rows.savepoint(job, "x" * 80, 21, note="x" * 400, labels={"x" * 100: "x" * 100})
+    rows.gate_alignment(made.checkpoint, "hourly", 0, [20.0, 0.0]).save()
+    found = {"sentences": ["x" * 400], "sources": [{"splits": [dict.fromkeys(SPLIT, "x" * 400)]}]}
+    asked = rows.operation(
+        job, None, "preview", parameters={"kind": "rollback", "checkpoint": 20}, result=found
+    )
+    about = {"restore": f"/{'x' * 200}", "parameters": {"x" * 100: "x" * 100}}
+    restore = rows.operation(
+        job,
+        None,
+        "preview",
+        parameters={"kind": "restore", **about},
+        result=documents.refused_restore(tmp_path / "restore"),
+    )
+    outputs = [documents.comparison(tmp_path / "compare", is_equal=False, operator="x" * 60)]
+    compare = rows.operation(
+        job,
+        None,
+        "compare",
+        parameters={"other": "y" * 60, "keys": ["carrier"] * 20},
+        result={"outputs": outputs},
+    )
+    log_in(window)
+    window.resize(width)
+    page = f"/jobs/{job.pk}/"
+    for address in (
+        "/jobs/",
+        page,
+        f"{page}rollback",
+        f"{page}fork",
+        f"{page}stop",
+        f"{page}operations/{asked.pk}",
+        f"{page}operations/{restore.pk}",
+        f"{page}operations/{compare.pk}",
+        f"{page}savepoints/{made.pk}/delete",
+    ):
+        window.open(address)
+        window.await_figures()
+        assert window.evaluate(WIDTH) <= width, address
+
+
+SCRIPT = "document.createElement('script')"
+
+
+@pytest.mark.parametrize(
+    ("doing", "complaint"),
+    [
+        ("console.error('out of order')", "out of order"),
+        ("setTimeout(() => missing())", "missing is not defined"),
+        (
+            f"document.body.append(Object.assign({SCRIPT}, {{text: '1'}}))",
+            "Content Security Policy",
+        ),
+        ("fetch('https://elsewhere.example/').catch(() => null)", "https://elsewhere.example/"),
+    ],
+    ids=["console", "exception", "policy", "elsewhere"],
+)
+def test_what_a_page_must_not_do_is_noticed(window: Window, doing: str, complaint: str) -> None:
+    window.open("/login/")
+    assert window.complaints() == []
+    window.evaluate(doing)
+    wait_for(lambda: any(complaint in said for said in window.complaints()), complaint)
+    window.may_complain(complaint, "ERR_NAME_NOT_RESOLVED", "elsewhere.example")

@@ -1,0 +1,65 @@
+"""Clients of the API: by token, by login, by nobody."""
+
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from controlplane.accounts.models import User
+from tests.database.api import rows
+
+API = "/api/v1/"
+
+
+@pytest.fixture(autouse=True)
+def _places(settings: Settings, tmp_path: Path) -> None:
+    """Files of a test stay with the test; nobody listens to wake-ups."""
+    settings.WEIR_UPLOADS = tmp_path / "uploads"
+    settings.WEIR_DRIVERS = tmp_path / "drivers"
+    settings.WEIR_CHECKPOINT_ROOT = str(tmp_path / "checkpoints")
+    settings.WEIR_SCRIPT_ROOTS = [tmp_path / "scripts"]
+
+
+@pytest.fixture
+def operator(db: None) -> User:
+    """Somebody who may change things."""
+    return rows.user("operator", "mara")
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    """Somebody who may do all."""
+    return rows.user("admin", "root")
+
+
+def client_of(user: User, role: str | None = None) -> APIClient:
+    """A client with a token of the user."""
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {rows.secret_of(user, role)}")
+    return client
+
+
+def login_of(user: User) -> APIClient:
+    """A client with a session of the user."""
+    client = APIClient()
+    assert client.login(username=user.username, password=rows.PASSWORD)
+    return client
+
+
+@pytest.fixture
+def api(operator: User) -> APIClient:
+    """An operator's token."""
+    return client_of(operator)
+
+
+@pytest.fixture
+def admin_api(admin: User) -> APIClient:
+    """An admin's token."""
+    return client_of(admin)
+
+
+@pytest.fixture
+def anonymous(db: None) -> APIClient:
+    """Nobody."""
+    return APIClient()

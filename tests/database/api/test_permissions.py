@@ -1,0 +1,162 @@
+"""Every endpoint × everybody who may ask: one table, held against the URL conf."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.urls import get_resolver
+from django.urls.resolvers import URLPattern, URLResolver
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from controlplane.accounts import services as accounts
+from controlplane.accounts.models import Role, Token
+from tests.database.api import rows
+from tests.database.api.conftest import API, client_of, login_of
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+UNKNOWN_UUID = "00000000-0000-4000-8000-000000000000"
+
+# Who may, by least role. A star: only with a login, not with a token.
+TABLE = {
+    ("GET", "audit"): "admin",
+    ("GET", "checkpoints"): "viewer",
+    ("GET", "docs"): "viewer",
+    ("GET", "jobs"): "viewer",
+    ("POST", "jobs"): "operator",
+    ("GET", "jobs/{job_id}"): "viewer",
+    ("GET", "jobs/{job_id}/attempts"): "viewer",
+    ("POST", "jobs/{job_id}/cancel"): "operator",
+    ("POST", "jobs/{job_id}/checkpoint"): "operator",
+    ("GET", "jobs/{job_id}/checkpoints"): "viewer",
+    ("GET", "jobs/{job_id}/checkpoints/{number}"): "viewer",
+    ("GET", "jobs/{job_id}/checkpoints/{number}/acks"): "viewer",
+    ("GET", "jobs/{job_id}/checkpoints/{number}/channels"): "viewer",
+    ("GET", "jobs/{job_id}/checkpoints/{number}/verdict"): "viewer",
+    ("GET", "jobs/{job_id}/drivers"): "viewer",
+    ("GET", "jobs/{job_id}/drivers/{number}/log"): "operator",
+    ("GET", "jobs/{job_id}/exceptions"): "viewer",
+    ("GET", "jobs/{job_id}/graph"): "viewer",
+    ("GET", "jobs/{job_id}/operations"): "viewer",
+    ("POST", "jobs/{job_id}/comparisons"): "operator",
+    ("POST", "jobs/{job_id}/fork"): "operator",
+    ("POST", "jobs/{job_id}/previews"): "operator",
+    ("POST", "jobs/{job_id}/rescale"): "operator",
+    ("POST", "jobs/{job_id}/restart"): "operator",
+    ("POST", "jobs/{job_id}/rollback"): "operator",
+    ("GET", "jobs/{job_id}/savepoints"): "viewer",
+    ("POST", "jobs/{job_id}/savepoints"): "operator",
+    ("POST", "jobs/{job_id}/stop"): "operator",
+    ("GET", "jobs/{job_id}/subtasks"): "viewer",
+    ("GET", "me"): "viewer",
+    ("GET", "operations"): "viewer",
+    ("GET", "operations/{id}"): "viewer",
+    ("GET", "savepoints"): "viewer",
+    ("GET", "savepoints/{id}"): "viewer",
+    ("PATCH", "savepoints/{id}"): "operator",
+    ("DELETE", "savepoints/{id}"): "operator",
+    ("GET", "schema"): "viewer",
+    ("GET", "tokens"): "operator",
+    ("POST", "tokens"): "operator*",
+    ("GET", "tokens/{id}"): "operator",
+    ("DELETE", "tokens/{id}"): "operator",
+    ("GET", "uploads"): "viewer",
+    ("POST", "uploads"): "operator",
+    ("GET", "users"): "admin",
+    ("POST", "users"): "admin*",
+    ("GET", "users/{id}"): "admin",
+    ("PATCH", "users/{id}"): "admin*",
+}
+
+
+def _endpoints() -> set[tuple[str, str]]:
+    """What the URL conf serves below /api/v1/."""
+    found = set()
+
+    def walk(patterns: list[URLPattern | URLResolver], prefix: str) -> None:
+        for pattern in patterns:
+            here = prefix + str(pattern.pattern)
+            if isinstance(pattern, URLResolver):
+                walk(pattern.url_patterns, here)
+            elif here.startswith(API.lstrip("/")):
+                view = pattern.callback.cls
+                methods = [m for m in METHODS if hasattr(view, m.lower())]
+                found.update((m, _plain(here.removeprefix(API.lstrip("/")))) for m in methods)
+
+    walk(get_resolver().url_patterns, "")
+    return found
+
+
+def _plain(route: str) -> str:
+    """``jobs/<job:job_id>`` -> ``jobs/{job_id}``."""
+    parts = [
+        f"{{{part[1:-1].partition(':')[2]}}}" if part.startswith("<") else part
+        for part in route.split("/")
+    ]
+    return "/".join(parts)
+
+
+def test_every_endpoint_has_a_row() -> None:
+    assert _endpoints() == set(TABLE)
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(TABLE, key=lambda one: one[::-1]))
+def test_who_may(db: None, method: str, path: str) -> None:
+    least, login_only = TABLE[method, path].rstrip("*"), TABLE[method, path].endswith("*")
+    url = API + path.format(job_id="unknown", number=1, id=_id(path))
+
+    def asked(client: APIClient) -> Any:
+        return getattr(client, method.lower())(url)
+
+    users = {role: rows.user(role) for role in Role.values}
+    if path == "docs":
+        assert asked(APIClient()).status_code == 302  # To the login.
+    else:
+        refused = asked(APIClient())
+        _is_problem(refused, 401, "not_authenticated")
+        assert refused["WWW-Authenticate"].startswith("Bearer")
+    for role, user in users.items():
+        may = Role(role).rank >= Role(least).rank
+        _check(asked(login_of(user)), may)
+        _check(asked(client_of(user)), may and not login_only)
+    viewing = asked(client_of(users["operator"], "viewer"))
+    _check(viewing, least == "viewer")
+
+    for wrong, code in (("expired", 401), ("revoked", 401), ("closed", 401), ("foreign", 401)):
+        client = APIClient()
+        client.credentials(HTTP_AUTHORIZATION=f"Bearer {_secret(users['admin'], wrong)}")
+        _is_problem(asked(client), code, "authentication_failed")
+
+
+def _id(path: str) -> object:
+    return UNKNOWN_UUID if path.startswith(("operations", "savepoints")) else 999_999
+
+
+def _check(response: Any, may: bool) -> None:
+    if may:  # Past the door: what is asked for may be unknown, or said wrongly.
+        assert response.status_code in (200, 201, 202, 204, 400, 404, 415), response.content
+    else:
+        _is_problem(response, 403, "permission_denied")
+
+
+def _is_problem(response: Any, status: int, code: str) -> None:
+    assert response.status_code == status, response.content
+    assert response["Content-Type"] == "application/problem+json"
+    assert response.json()["code"] == code
+
+
+def _secret(admin: Any, wrong: str) -> str:
+    owner = rows.user("admin")
+    token, secret = accounts.create_token(None, owner, wrong, Role.ADMIN)
+    match wrong:
+        case "expired":
+            Token.objects.filter(pk=token.pk).update(
+                expires_at=timezone.now() - timedelta(seconds=1)
+            )
+        case "revoked":
+            accounts.revoke(None, token)
+        case "closed":
+            accounts.set_active(None, owner.pk, False)
+        case "foreign":
+            return "weir_" + "x" * 43
+    return secret

@@ -1,0 +1,103 @@
+"""What the OpenAPI document allows, and what it does not, thrown at the API by schemathesis."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, transaction
+from django.utils import timezone
+from drf_spectacular.generators import SchemaGenerator
+from hypothesis import HealthCheck, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
+
+from controlplane.accounts.models import User
+from jobs.drivers import driver_files
+from tests.database.api import rows
+
+JOB = "seeded"
+OPERATION = "00000000-0000-4000-8000-000000000001"
+SAVEPOINT = "00000000-0000-4000-8000-000000000002"
+RUN = settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),  # The fixtures are meant to last for all examples.
+)
+
+
+def document(*modes: GenerationMode) -> Any:
+    """The API as schemathesis sees it, in this process."""
+    generation = GenerationConfig(modes=list(modes), allow_x00=GenerationMode.NEGATIVE in modes)
+    projects = ProjectsConfig(default=ProjectConfig(generation=generation))
+    schema = schemathesis.openapi.from_dict(
+        SchemaGenerator().get_schema(request=None, public=True),
+        config=SchemathesisConfig(projects=projects),
+    )
+    schema.app = WSGIHandler()
+    return schema
+
+
+malformed = document(GenerationMode.NEGATIVE)
+wellformed = document(GenerationMode.POSITIVE)
+
+
+@pytest.fixture
+def token(admin: User) -> Iterator[str]:
+    """An admin's token; the API has something of everything, some of it under known names."""
+    rows.everything(admin)
+    job = rows.everything(admin, pk=JOB)
+    rows.operation(job, admin, pk=OPERATION, status="succeeded", ended_at=timezone.now())
+    rows.savepoint(job, 7, pk=SAVEPOINT, created_by=admin)
+    path = driver_files.log_path(job.drivers.get(number=2))
+    path.parent.mkdir(parents=True)
+    path.write_text("started")
+    # The test's connection is in a transaction that has to outlast the requests.
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield rows.secret_of(admin)
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+def check(case: Case, token: str, *excluded: Any) -> None:
+    """Call and compare with the document; whatever it changes is undone."""
+    with transaction.atomic():
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "Accept-Encoding": "identity",  # In this process nobody undoes a compression.
+        }
+        case.call_and_validate(headers=headers, excluded_checks=list(excluded))
+        transaction.set_rollback(True)
+
+
+@malformed.parametrize()
+@RUN
+def test_what_the_document_does_not_allow_is_refused(case: Case, token: str) -> None:
+    # A schema does not say which uploads, scripts and modules there are, and so its examples.
+    check(case, token, positive_data_acceptance)
+
+
+@wellformed.parametrize()
+@RUN
+def test_what_the_document_allows_is_answered_as_it_says(case: Case, token: str) -> None:
+    """Ask for rows that are there, so that the answers are not all 404."""
+    user = User.objects.get(username="root")
+    names = {"job_id": JOB, "number": 2, "id": user.pk}
+    if "operations" in case.path:
+        names["id"] = OPERATION
+    elif "savepoints" in case.path:
+        names["id"] = SAVEPOINT
+    elif "tokens" in case.path:
+        names["id"] = user.tokens.get().pk
+    case.path_parameters = {name: names[name] for name in case.path_parameters or {}}
+    if case.query:
+        case.query.pop("cursor", None)
+    # The test above asks without a token.
+    is_reading = case.method == "GET"
+    check(case, token, ignored_auth, *([] if is_reading else [positive_data_acceptance]))

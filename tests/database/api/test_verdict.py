@@ -1,0 +1,66 @@
+"""The verdict on a checkpoint, as the API tells it."""
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+from rest_framework.test import APIClient
+
+from checkpoints.verdict import queries
+from controlplane.accounts.models import User
+from frontend.base import verdict_cache as pages
+from jobs.models import Job
+from tests.database.api import rows
+from tests.database.api.conftest import API
+
+
+@pytest.fixture
+def job(operator: User) -> Job:
+    """A job whose third checkpoint waited for a channel."""
+    job = rows.job(created_by=operator)
+    rows.graph(job)
+    rows.attempt(rows.driver(job))
+    checkpoint = rows.checkpoint(job, 3, duration_ms=5_030)
+    for chain in ("source", "totals"):
+        for index in range(2):
+            ack = rows.ack(checkpoint, chain, index)
+            ack.alignment_ms = 5_000.0 if (chain, index) == ("totals", 0) else 1.0
+            ack.save()
+    rows.alignment(checkpoint, "totals", 0, arrived_ms=(0.0, 5_000.0))
+    rows.alignment(checkpoint, "totals", 1, arrived_ms=(0.0, 1.0))
+    return job
+
+
+def test_a_late_channel_is_named_with_the_words_of_the_pages(api: APIClient, job: Job) -> None:
+    answer = api.get(f"{API}jobs/{job.pk}/checkpoints/3/verdict")
+    assert answer.status_code == 200
+    found = answer.json()
+    assert found["tone"] == "warn"
+    assert found["headline"] == (
+        "The channel source-1 → totals-0 held the barrier: it came 5.00 s after the first one."
+    )
+    assert found["channel"] == {
+        "sender": "source-1",
+        "receiver": "totals-0",
+        "text": "5.00 s after the first one",
+    }
+    assert found["culprits"] == ["source-1", "totals-0"]
+    checkpoint = job.checkpoints.get(number=3)
+    assert found == pages.cached_verdict(checkpoint)
+    assert found["headline"] == queries.of_checkpoint(checkpoint).headline
+
+
+def test_a_checkpoint_that_never_was_has_none(api: APIClient, job: Job) -> None:
+    answer = api.get(f"{API}jobs/{job.pk}/checkpoints/99/verdict")
+    assert answer.status_code == 404
+
+
+def test_queries_do_not_grow_with_the_checkpoint(
+    api: APIClient, job: Job, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    api.get(f"{API}me")  # The token's last use is written now, and not again for a minute.
+    checkpoint = job.checkpoints.get(number=3)
+    for more in (0, 20):
+        for index in range(2, 2 + more):
+            rows.ack(checkpoint, "totals", index)
+            rows.alignment(checkpoint, "totals", index)
+        with django_assert_num_queries(3 + 8):  # Token, job, checkpoint; then the verdict's.
+            assert api.get(f"{API}jobs/{job.pk}/checkpoints/3/verdict").status_code == 200

@@ -1,0 +1,318 @@
+"""Evidence and verdicts of checkpoints whose driver tells of them, on a real database."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from checkpoints.models import Checkpoint
+from checkpoints.verdict import evidence, queries
+from controlplane.base import clock
+from jobs.models import Subtask
+from tests import builders as protocol
+from tests.database.checkpoints.line import Line
+from tests.database.jobs import builders as jobs
+from weir.ids import AttemptNumber, CheckpointId
+from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.messages import (
+    AlignmentProgress,
+    CheckpointingStopped,
+    CheckpointRequested,
+    GateProgress,
+    ManifestWritten,
+    SubtaskMetrics,
+    SubtaskStalled,
+)
+
+STACK = '  File "/srv/orders.py", line 41, in enrich\n    rates = get(url)\n'
+
+
+def triggered(line: Line) -> Checkpoint:
+    """The next checkpoint of subtasks that run, under way."""
+    line.post(*(jobs.subtask_changed(n, SubtaskStatus.RUNNING) for n in protocol.CHAINS))
+    line.post(CheckpointRequested("a"))
+    (number,) = line.triggered()
+    return line.checkpoint(number)
+
+
+def measured(name: str, at_ms: float, busy: float, records: int = 0) -> SubtaskMetrics:
+    """A measurement at ``at_ms`` of the attempt, of a subtask that was busy for a share of it."""
+    return SubtaskMetrics(
+        attempt=AttemptNumber(1),
+        chain=protocol.subtask(name),
+        records_in=records,
+        records_out=0,
+        bytes_in=0,
+        bytes_out=0,
+        busy_ms=at_ms * busy,
+        idle_ms=at_ms * (1 - busy),
+        back_pressured_ms=0.0,
+        watermark_ms=None,
+    )
+
+
+def stalled(name: str, ms: float = 4_000.0, since_ms: int | None = None) -> SubtaskStalled:
+    since = clock.now_ms() if since_ms is None else since_ms
+    return SubtaskStalled(AttemptNumber(1), protocol.subtask(name), since, ms, STACK)
+
+
+def aligning(number: int, arrived: tuple[float | None, ...] = (0.0, None)) -> AlignmentProgress:
+    """``sink-0`` has the barrier of ``source-0``, and waits for that of ``source-1``."""
+    count = len(arrived)
+    gate = GateProgress(
+        0, ("source-0", "source-1"), arrived, (9.0,) * count, (0,) * count, (False,) * count
+    )
+    chain = protocol.subtask("sink-0")
+    return AlignmentProgress(
+        AttemptNumber(1), CheckpointId(number), chain, clock.now_ms(), 9_000.0, (gate,)
+    )
+
+
+def kept(line: Line, number: int) -> Any:
+    return Checkpoint.objects.values_list("evidence", flat=True).get(job=line.job_id, number=number)
+
+
+def test_a_completed_checkpoint_keeps_what_its_subtasks_did(line: Line) -> None:
+    row = triggered(line)
+    names = protocol.CHAINS
+    line.post(*(measured(name, 1_000, 0.1) for name in names))
+    line.post(*(measured(name, 3_000, 0.9 if name == "sink-1" else 0.2, 500) for name in names))
+    line.complete(row.number)
+    found = evidence.read(kept(line, row.number))
+    assert found.missing_count == 0
+    assert found.chains["sink"].count == 2
+    rates = found.rates(("sink", 1))
+    assert rates is not None
+    assert rates.busy == pytest.approx(1.0)
+    assert rates.records_in_per_s == pytest.approx(250.0)
+    assert found.rates(("source", 0)) is not None
+
+
+def test_a_stall_that_was_over_before_the_end_is_still_told(line: Line) -> None:
+    """The row forgets it with the next measurement; the checkpoint that it made long does not."""
+    row = triggered(line)
+    triggered_ms = clock.to_ms(row.triggered_at)
+    line.post(stalled("sink-1", 1_500, triggered_ms))
+    line.post(stalled("sink-1", 4_000, triggered_ms), stalled("sink-0", 1_200, triggered_ms))
+    line.post(measured("sink-1", 9_000, 0.5))
+    assert not Subtask.objects.filter(job=line.job_id, chain="sink", index=1).get().stall
+    line.complete(row.number)
+    found = evidence.read(kept(line, row.number))
+    assert [(key, stall.stalled_ms) for key, stall in found.stalled.items()] == [
+        (("sink", 1), 4_000.0),
+        (("sink", 0), 1_200.0),
+    ]
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert verdict.headline == "sink-1 was stuck in enrich (orders.py:41) for 4.00 s."
+    assert verdict.stack == STACK
+
+
+def test_an_aborted_checkpoint_keeps_who_never_acknowledged_and_what_they_did(line: Line) -> None:
+    row = triggered(line)
+    line.post(protocol.ack("source-0", row.number), protocol.ack("sink-1", row.number))
+    line.post(aligning(row.number))
+    line.post(protocol.decline("source-1", row.number, cause="OSError: no"))
+    found = evidence.read(kept(line, row.number))
+    assert sorted(found.missing) == [("sink", 0), ("source", 1)]
+    waits = found.subtasks["sink", 0].aligning
+    assert waits is not None
+    assert (waits.missing, waits.missing_count) == (["source-1"], 1)
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert verdict.headline == "A subtask declined it: source-1: OSError: no."
+
+
+def test_an_alignment_of_another_checkpoint_says_nothing_of_this_one(line: Line) -> None:
+    row = triggered(line)
+    line.post(aligning(row.number - 1))
+    line.post(protocol.decline("source-1", row.number))
+    found = evidence.read(kept(line, row.number))
+    assert found.subtasks["sink", 0].aligning is None
+
+
+def test_a_checkpoint_under_way_is_judged_by_the_rows_of_now(line: Line) -> None:
+    row = triggered(line)
+    line.post(protocol.ack("source-0", row.number), protocol.ack("sink-1", row.number))
+    line.post(aligning(row.number), stalled("source-1", 6_000))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert verdict.tone == "warn"
+    assert "source-1 has been stuck in enrich (orders.py:41) for 6.00 s" in verdict.headline
+    assert "sink-0: aligning for 9.00 s, without the barrier of source-1" in " ".join(
+        verdict.because
+    )
+
+
+def test_who_says_nothing_while_others_do_is_silent(line: Line) -> None:
+    row = triggered(line)
+    line.post(protocol.ack("source-0", row.number), protocol.ack("sink-1", row.number))
+    ago = clock.now() - timedelta(minutes=9)
+    silent = Subtask.objects.filter(job=line.job_id, chain="source", index=1)
+    silent.update(updated_at=ago)
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert any(
+        text.startswith("source-1: nothing was heard of it for ") for text in verdict.because
+    )
+    Subtask.objects.filter(job=line.job_id).update(updated_at=ago)  # Nobody was heard of.
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert not any("nothing was heard" in text for text in verdict.because)
+
+
+def test_a_failed_attempt_gives_the_checkpoint_its_cause(line: Line) -> None:
+    row = triggered(line)
+    cause = "sink-1 failed\nTraceback (most recent call last):\n  File x\nValueError: bad row"
+    line.post(
+        jobs.subtask_changed("sink-1", SubtaskStatus.FAILED, cause="ValueError: bad row"),
+        jobs.changed(JobStatus.FAILING, cause),
+    )
+    line.post(CheckpointingStopped(AttemptNumber(1), FailureReason.JOB_FAILOVER))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert verdict.headline == "The job failed while it was under way: sink-1: ValueError: bad row."
+    assert verdict.culprits == ("sink-1",)
+
+
+def test_what_was_said_before_settling_is_said_after_it(line: Line) -> None:
+    """The same picture is taken of what is under way and of what was given up."""
+    row = triggered(line)
+    line.post(protocol.ack("source-0", row.number), protocol.ack("sink-1", row.number))
+    line.post(aligning(row.number), measured("source-1", 1_000, 0.1))
+    line.post(measured("source-1", 3_000, 0.9))
+    before = queries.of_checkpoint(line.checkpoint(row.number))
+    expired = FailureReason.CONTROL_PLANE_AWAY
+    line.post(protocol.given_up(row.number, reason=expired))
+    after = queries.of_checkpoint(line.checkpoint(row.number))
+    told = ("sink-0: aligning", "Busy shares of ")
+    doing = [text for text in before.because if text.startswith(told)]
+    assert len(doing) == 2
+    assert set(doing) <= set(after.because)
+
+
+def test_the_number_of_queries_is_fixed(
+    line: Line, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    row = triggered(line)
+    with django_assert_num_queries(9):
+        queries.of_checkpoint(row)
+    line.complete(row.number)
+    done = Checkpoint.objects.get(pk=row.pk)
+    with django_assert_num_queries(8):  # Its evidence, instead of the subtasks.
+        queries.of_checkpoint(done)
+
+
+def test_rows_are_read_without_their_evidence(
+    line: Line, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    row = triggered(line)
+    line.complete(row.number)
+    (found,) = line.job.checkpoints.all()
+    assert "evidence" in found.get_deferred_fields()
+
+
+def test_evidence_is_small_whatever_the_size() -> None:
+    now = clock.from_ms(0)
+    rates = {"busy": 0.5, "back_pressured": 0.2, "idle": 0.3, "records_in_per_s": 10.0}
+    senders = [f"a-{n}" for n in range(200)]
+    waits = {
+        "checkpoint": 1,
+        "since_ms": 1,
+        "waited_ms": 5.0,
+        "gates": [
+            {
+                "gate": 0,
+                "upstream": senders,
+                "arrived_ms": [None] * 200,
+                "blocked_ms": [0.0] * 200,
+                "bytes_during": [0] * 200,
+                "ended": [False] * 200,
+            }
+        ],
+    }
+    stall = {"since_ms": 1, "stalled_ms": 2_000.0, "stack": "x" * 100_000}
+    rows = [
+        evidence.Row(chain, index, 1, "running", rates, stall if index == 7 else None, now, waits)
+        for chain in ("a", "b", "c", "d", "e")
+        for index in range(200)
+    ]
+    value = evidence.take(rows, number=1, attempt=1, now_ms=1, missing={row.key for row in rows})
+    assert value["missing_count"] == 1_000
+    assert len(value["missing"]) == evidence.MISSING_KEPT
+    assert len(value["subtasks"]) <= 5 * 2 * evidence.KEPT_PER_CHAIN + evidence.MISSING_KEPT + 5
+    assert evidence.read(value).missing[0] == ("a", 7)  # Who explains most comes first.
+    assert len(str(value)) < 80_000
+
+
+def test_of_alignments_so_many_are_read_and_the_others_are_known_of(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = triggered(line)
+    other = replace(aligning(row.number), chain=protocol.subtask("sink-1"))
+    line.post(aligning(row.number), other)
+    monkeypatch.setattr(evidence, "ALIGNING_BYTES_READ", 1_000)
+    of_sinks = [found for found in rows_read(line, row.number) if found.chain == "sink"]
+    assert [bool(found.aligning) for found in of_sinks] == [True, True]
+    assert not any(found.is_left_out for found in of_sinks)
+    size = len(str(of_sinks[0].aligning))
+    monkeypatch.setattr(evidence, "ALIGNING_BYTES_READ", size * 3 // 2)
+    of_sinks = [found for found in rows_read(line, row.number) if found.chain == "sink"]
+    assert [bool(found.aligning) for found in of_sinks] == [True, False]
+    assert [found.is_left_out for found in of_sinks] == [False, True]
+    assert all(found.aligns(row.number) for found in of_sinks)
+    # Who waits explains nothing: who is waited for comes first, whether or not all was read.
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert set(verdict.culprits) <= {"source-0", "source-1"}
+    kept = evidence.take(
+        rows_read(line, row.number),
+        number=row.number,
+        attempt=1,
+        now_ms=clock.now_ms(),
+        missing={found.key for found in rows_read(line, row.number)},
+    )
+    assert kept["missing"][-2:] == ["sink-0", "sink-1"]
+
+
+def test_alignments_of_other_checkpoints_are_not_read(line: Line) -> None:
+    row = triggered(line)
+    line.post(aligning(row.number))
+    for numbers in ([], [row.number + 1]):
+        found = evidence.rows_of(line.job_id, aligning=numbers)
+        assert not any(one.aligning or one.is_left_out for one in found)
+
+
+def rows_read(line: Line, number: int) -> list[evidence.Row]:
+    return evidence.rows_of(line.job_id, aligning=[number])
+
+
+def test_a_manifest_alone_keeps_no_evidence_twice(line: Line) -> None:
+    row = triggered(line)
+    line.complete(row.number)
+    before = kept(line, row.number)
+    line.post(ManifestWritten(CheckpointId(row.number)))
+    assert kept(line, row.number) == before
+
+
+def test_a_checkpoint_settles_whatever_becomes_of_its_evidence(
+    line: Line, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = triggered(line)
+    line.post(stalled("sink-1"))
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise KeyError("busy")
+
+    monkeypatch.setattr(evidence, "take", broken)
+    line.complete(row.number)
+    assert line.checkpoint(row.number).status == "completed"
+    assert list(kept(line, row.number)["stalls"]) == ["sink-1"]
+    assert f"no evidence is kept of checkpoint {row.number}" in caplog.text
+
+
+def test_an_alignment_whose_arrays_differ_in_length_is_no_reason_to_fail(line: Line) -> None:
+    row = triggered(line)
+    report = aligning(row.number)
+    gate = replace(report.gates[0], ended=(), arrived_ms=(0.0,))
+    line.post(replace(report, gates=(gate,)))
+    line.post(protocol.decline("source-1", row.number, cause="OSError: no"))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert verdict.headline == "A subtask declined it: source-1: OSError: no."
+    found = evidence.read(kept(line, row.number))
+    assert len(found.missing) == 4

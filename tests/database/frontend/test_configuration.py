@@ -1,0 +1,254 @@
+"""What a job runs with, as its configuration tab says it."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from controlplane.accounts.models import Role
+from controlplane.base import clock
+from frontend.about import configuration
+from frontend.about.configuration import Setting, Source
+from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NESTED, RESTART
+from jobs.events import plans
+from jobs.models import Job
+from jobs.redaction import HIDDEN, shown, without_credentials
+from tests.database.frontend import rows
+from weir.config import ChannelConfig, CheckpointConfig, JobConfig, RestartConfig
+from weir.config import RestartStrategyKind as Kind
+from weir.protocol.deployment import Versions
+from weir.protocol.driver_messages import JobPlanned
+from weir.protocol.lifecycle import JobStatus
+from weir.protocol.wire import to_wire
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def unsaved(**columns: Any) -> Job:
+    """A job that only the pure functions see."""
+    return Job(
+        **{
+            "id": "flights-1",
+            "name": "flights",
+            "pipeline_kind": "module",
+            "pipeline_target": "weir.examples.flights",
+            "spark_master": "local[*]",
+            "storage": "/checkpoints",
+            "created_at": clock.from_ms(0),
+        }
+        | columns
+    )
+
+
+def planned(
+    checkpoints: CheckpointConfig | None = None,
+    restart: RestartConfig | None = None,
+    settings: dict[str, Any] | None = None,
+    **columns: Any,
+) -> Job:
+    """One whose pipeline has built its graph."""
+    return unsaved(
+        checkpoint_config=to_wire(checkpoints or CheckpointConfig()),
+        restart_config=to_wire(restart or RestartConfig()),
+        settings={"parallelism": 1, "max_parallelism": None} | (settings or {}),
+        **columns,
+    )
+
+
+def settings_of(job: Job, group: str) -> dict[str, Setting]:
+    found = configuration.setting_groups(
+        job, None, server_storage="/checkpoints", server_master="local[*]"
+    )
+    (one,) = [one for one in found if one.key == group]
+    return {setting.name or setting.label: setting for setting in one.settings}
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "aside"),
+    [
+        (CheckpointConfig, CHECKPOINTS, ()),
+        (RestartConfig, RESTART, ()),
+        (ChannelConfig, CHANNELS, ()),
+        (JobConfig, JOB, NESTED),
+    ],
+)
+def test_every_setting_is_explained(config: type, words: Any, aside: tuple[str, ...]) -> None:
+    assert set(words) == {field.name for field in fields(config)} - set(aside)
+    for name, said in words.items():
+        assert said.help.endswith("."), name
+        value = getattr(config(), name)
+        assert said.none if value is None else said.write(value)
+
+
+def test_a_value_says_where_it_is_from() -> None:
+    job = planned(
+        CheckpointConfig(interval_ms=5_000, timeout_ms=60_000),
+        options={"interval_ms": 5_000, "parallelism": 4},
+        settings={"parallelism": 4},
+    )
+    found = settings_of(job, "checkpointing")
+    assert (found["interval_ms"].value, found["interval_ms"].source) == ("5 s", Source.SUBMITTED)
+    assert (found["timeout_ms"].value, found["timeout_ms"].source) == (
+        "1 min 00 s",
+        Source.PIPELINE,
+    )
+    assert (found["mode"].value, found["mode"].source) == ("exactly once", Source.DEFAULT)
+    assert found["alignment_timeout_ms"].value == "none: always aligned"
+    assert settings_of(job, "execution")["parallelism"].source is Source.SUBMITTED
+
+
+def test_before_the_pipeline_has_spoken_what_was_submitted_is_known() -> None:
+    job = unsaved(options={"interval_ms": 250, "mode": "at_least_once"})
+    found = settings_of(job, "checkpointing")
+    assert {name: one.value for name, one in found.items()} == {
+        "interval_ms": "250 ms",
+        "mode": "at least once",
+    }
+    assert settings_of(job, "restart") == {}
+
+
+@pytest.mark.parametrize(
+    ("restart", "interval_ms", "shown_too"),
+    [
+        (RestartConfig(), None, set()),
+        (RestartConfig(), 1_000, {"initial_backoff_ms", "max_backoff_ms", "backoff_multiplier",
+                                  "reset_after_ms", "jitter"}),
+        (RestartConfig(kind=Kind.NONE), 1_000, set()),
+        (RestartConfig(kind=Kind.FIXED_DELAY), 1_000, {"attempts_max", "delay_ms"}),
+        (
+            RestartConfig(kind=Kind.FAILURE_RATE),
+            1_000,
+            {"failures_max", "failure_interval_ms", "delay_ms"},
+        ),
+    ],
+)  # fmt: skip
+def test_a_restart_strategy_shows_what_it_goes_by(
+    restart: RestartConfig, interval_ms: int | None, shown_too: set[str]
+) -> None:
+    found = settings_of(planned(CheckpointConfig(interval_ms=interval_ms), restart), "restart")
+    assert set(found) == {"kind"} | shown_too
+    assert found["kind"].source is (Source.DEFAULT if restart.kind is None else Source.PIPELINE)
+
+
+def test_places_are_the_server_s_or_submitted() -> None:
+    job = planned(origin_uri="s3://me:pw@bucket/sp", restore_claims=True)
+    found = settings_of(job, "storage")
+    assert found["storage"].source is Source.SERVER
+    assert found["origin_uri"].value == f"s3://{HIDDEN}@bucket/sp"
+    assert "to delete" in found["origin_uri"].help
+    elsewhere = planned(storage="/mine", spark_master="yarn")
+    assert settings_of(elsewhere, "storage")["storage"].source is Source.SUBMITTED
+    assert settings_of(elsewhere, "spark")["spark_master"].source is Source.SUBMITTED
+
+
+def test_secrets_are_hidden_by_their_names() -> None:
+    job = unsaved(
+        options={"parameters": {"rate": "100", "db.Password": "pw", "url": "pg://me:pw@host/db"}},
+        spark_conf={"spark.hadoop.fs.s3a.secret.key": "pw", "spark.executor.memory": "2g"},
+    )
+    found = settings_of(job, "parameters")
+    assert (found["rate"].value, found["db.Password"].value) == ("100", HIDDEN)
+    assert found["url"].value == f"pg://{HIDDEN}@host/db"
+    spark = settings_of(job, "spark")
+    assert spark["spark.hadoop.fs.s3a.secret.key"].value == HIDDEN
+    assert spark["spark.executor.memory"].value == "2g"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("password", "x", HIDDEN),
+        ("password", "", ""),
+        ("AWS_ACCESS_KEY_ID", "x", HIDDEN),
+        ("api-key", ["x", "y"], [HIDDEN, HIDDEN]),
+        ("a", {"token": "x", "b": {"secret": "y"}}, {"token": HIDDEN, "b": {"secret": HIDDEN}}),
+        ("allow_token", True, True),
+        ("keyed", "x", "x"),
+        ("storage", "/plain/@path", "/plain/@path"),
+    ],
+)  # fmt: skip
+def test_what_is_a_secret(name: str, value: Any, text: Any) -> None:
+    assert shown(name, value) == text
+
+
+def test_credentials_in_addresses_are_hidden() -> None:
+    said = without_credentials("from ftp://a:b@h/x to http://h/@y and s3://k@b")
+    assert said == f"from ftp://{HIDDEN}@h/x to http://h/@y and s3://{HIDDEN}@b"
+
+
+# The page --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job(db: None) -> Job:
+    job = rows.running()
+    Job.objects.filter(pk=job.pk).update(
+        restart_config=to_wire(RestartConfig()),
+        options={"parallelism": 2, "parameters": {"rate": "100", "api_token": "very secret"}},
+        settings={"parallelism": 2, "channels": to_wire(ChannelConfig())},
+    )
+    return job
+
+
+def test_everybody_who_is_logged_in_may_look(client: Client, viewer: Client, job: Job) -> None:
+    address = f"/jobs/{job.pk}/configuration/"
+    assert client.get(address)["Location"] == f"/login/?next={address}"
+    admin = Client()
+    admin.force_login(rows.user(Role.ADMIN))
+    for somebody in (viewer, admin):
+        page = somebody.get(address).content.decode()
+        assert "very secret" not in page
+        for words in ("weir.examples.flights", "Window Aggregate", "hourly-sink"):
+            assert words in page
+        assert '<span class="tag" data-source="submitted"' in page
+    assert viewer.get("/jobs/none/configuration/").status_code == 404
+
+
+@pytest.mark.parametrize("status", list(JobStatus))
+def test_it_shows_a_job_in_every_state(viewer: Client, status: JobStatus) -> None:
+    page = viewer.get(f"/jobs/{rows.job(status=status).pk}/configuration/")
+    assert page.status_code == 200
+    assert "not known until the pipeline has built its graph" in page.content.decode()
+
+
+def test_the_number_of_queries_is_fixed(viewer: Client, job: Job) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        viewer.get(f"/jobs/{job.pk}/configuration/")
+    assert len(queries) == 2 + 3  # Session and user; job, driver, operators.
+
+
+def test_text_of_others_is_escaped(viewer: Client, job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(
+        name=SCRIPT,
+        planned_name=SCRIPT,
+        pipeline_target=SCRIPT,
+        options={"parameters": {SCRIPT: SCRIPT}},
+        spark_conf={"spark.x": SCRIPT},
+        origin_uri=SCRIPT,
+    )
+    job.operators.filter(uid="hourly").update(name=SCRIPT, files=SCRIPT)
+    page = viewer.get(f"/jobs/{job.pk}/configuration/").content.decode()
+    assert SCRIPT not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_the_versions_that_a_driver_reported_are_shown(viewer: Client, job: Job) -> None:
+    plan = JobPlanned(
+        at_ms=0,
+        name="flights",
+        operators=(),
+        edges=(),
+        checkpoints=CheckpointConfig(),
+        restart=RestartConfig(),
+        slot_count=2,
+        versions=Versions("1.2.3", "3.11", "21.0.0"),
+        spark_application="local-1",
+        settings={"parallelism": 2},
+    )
+    plans.store(job, job.drivers.get(), plan)
+    page = viewer.get(f"/jobs/{job.pk}/configuration/").content.decode()
+    for version in ("1.2.3", "3.11", "21.0.0"):
+        assert f"<td>{version}</td>" in page

@@ -1,0 +1,333 @@
+"""Every address of the pages: whom it is for, that no parameter breaks it, and no secret is on it.
+
+The addresses are read from the URL conf, so that one that is added has to say here whom it is for.
+"""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, reverse
+from pytest_django.fixtures import Settings
+
+from checkpoints.operations import savepoints
+from controlplane.accounts.models import Role
+from controlplane.audit import models as audit
+from controlplane.embedded.redis import Redis
+from frontend import urls
+from frontend.confirm.views import QUESTIONS
+from jobs.drivers import driver_files
+from jobs.models import Job, Operation
+from jobs.redaction import HIDDEN
+from tests.database.frontend import rows, rows_checkpoint
+
+pytestmark = pytest.mark.django_db
+
+_QUESTIONS = {f"job-{name}": Role.OPERATOR for name in QUESTIONS}
+
+# Who may read a page, and who may send its form.
+READS = {
+    "home": None,
+    "login": None,
+    "job-list": Role.VIEWER,
+    "job-list-data": Role.VIEWER,
+    "job-new": Role.OPERATOR,
+    "job-page": Role.VIEWER,
+    "job-details": Role.VIEWER,
+    "job-figure": Role.VIEWER,
+    "job-cancel": Role.OPERATOR,
+    **_QUESTIONS,
+    "job-operation": Role.VIEWER,
+    "operation-data": Role.VIEWER,
+    "savepoint-describe": Role.OPERATOR,
+    "savepoint-delete": Role.OPERATOR,
+    "job-checkpoints": Role.VIEWER,
+    "job-checkpoints-data": Role.VIEWER,
+    "checkpoint-page": Role.VIEWER,
+    "checkpoint-data": Role.VIEWER,
+    "checkpoint-alignment": Role.VIEWER,
+    "checkpoint-storage": Role.VIEWER,
+    "checkpoint-figure": Role.VIEWER,
+    "job-savepoints": Role.VIEWER,
+    "savepoints-data": Role.VIEWER,
+    "savepoints-lineage": Role.VIEWER,
+    "job-recovery": Role.VIEWER,
+    "recovery-data": Role.VIEWER,
+    "recovery-figure": Role.VIEWER,
+    "job-configuration": Role.VIEWER,
+    "job-logs": Role.OPERATOR,
+    "job-logs-data": Role.OPERATOR,
+    "job-logs-download": Role.OPERATOR,
+    "audit": Role.ADMIN,
+    "job-audit": Role.ADMIN,
+}
+ACTS = {
+    "login": None,
+    "logout": None,
+    "job-new": Role.OPERATOR,
+    "job-checkpoint": Role.OPERATOR,
+    "job-cancel": Role.OPERATOR,
+    "job-restart": Role.OPERATOR,
+    **_QUESTIONS,
+    "job-rollback-confirmed": Role.OPERATOR,
+    "savepoint-describe": Role.OPERATOR,
+    "savepoint-delete": Role.OPERATOR,
+}
+GUARDED_READS = {name: role for name, role in READS.items() if role is not None}
+GUARDED_ACTS = {name: role for name, role in ACTS.items() if role is not None}
+
+SECRET = "hunter2"
+NUMBER = 1  # Of the checkpoint that has acknowledgements, alignments and a manifest.
+FIGURES = {"job-figure": ("history", "alignment"), "checkpoint-figure": ("timeline", "state")}
+
+# What of an address's query each page reads.
+_TARGET = ("checkpoint", "savepoint", "preview")
+_LIST = ("status", "kind", "before", "after")
+_ALIGNMENT = ("receiver", "gate", "by", "part")
+_AUDIT = ("actor", "action", "target", "after", "before", "cursor", "page_size", "ordering")
+PARAMETERS = {
+    "login": ("next",),
+    "job-list": ("state", "q", "page"),
+    "job-list-data": ("state", "q", "page"),
+    "job-new": ("kind", "module", "script", "upload", "file", "parallelism", "restore", "claims"),
+    "job-page": ("window",),
+    "job-details": ("window",),
+    "job-figure": ("window",),
+    **dict.fromkeys(_QUESTIONS, _TARGET),
+    "job-checkpoints": _LIST,
+    "job-checkpoints-data": _LIST,
+    "checkpoint-page": ("chain", "all", "sort", "operator", "page"),
+    "checkpoint-alignment": _ALIGNMENT,
+    "checkpoint-storage": ("part",),
+    "checkpoint-figure": ("chain", "all", *_ALIGNMENT),
+    "job-savepoints": ("wanted", "page"),
+    "savepoints-data": ("wanted", "page"),
+    "job-recovery": ("attempt", "page"),
+    "recovery-data": ("attempt", "page"),
+    "recovery-figure": ("attempt", "page"),
+    "job-logs": ("driver", "end", "from"),
+    "job-logs-data": ("from",),
+    "audit": _AUDIT,
+    "job-audit": _AUDIT,
+}
+# What is filled in of a form, and what of it is then replaced by something odd.
+FILLED = {
+    "job-new": {"name": "a", "kind": "module", "module": "weir.examples.flights"},
+    "job-fork": {"name": "a", "target": "checkpoint:1"},
+    "job-preview": {"target": "checkpoint:1"},
+    "job-rollback": {"target": "checkpoint:1"},
+    "job-rollback-confirmed": {"target": "checkpoint:1"},
+    "savepoint-describe": {"name": "nightly"},
+}
+_CHANGED = ("target", "parameters", "parallelism", "pipeline_kind", "pipeline_target", "key")
+_DESCRIPTION = ("name", "note", "labels", "key")
+FIELDS = {
+    "login": ("username", "password", "next"),
+    "job-new": (
+        *("name", "kind", "module", "script", "upload", "parameters", "parallelism", "mode"),
+        *("checkpoint_interval_ms", "restore", "spark_conf", "spark_master", "storage", "key"),
+    ),
+    "job-checkpoint": ("key",),
+    "job-cancel": ("key",),
+    "job-restart": ("key",),
+    "job-savepoint": _DESCRIPTION,
+    "job-stop": ("drain", *_DESCRIPTION),
+    "job-rollback": ("target", "rewind_output", "key"),
+    "job-rollback-confirmed": ("target", "rewind_output", "key"),
+    "job-rescale": ("parallelism", "key"),
+    "job-fork": ("name", *_CHANGED),
+    "job-preview": _CHANGED,
+    "job-compare": ("other_job_id", "keys", "windows", "key"),
+    "savepoint-describe": _DESCRIPTION,
+    "savepoint-delete": ("key",),
+}
+ODD = (
+    "",
+    "-1",
+    "9223372036854775808",  # One more than PostgreSQL's numbers reach.
+    "9" * 5_000,
+    "\u0663",  # A digit, but not of ASCII.
+    "a: \0",  # PostgreSQL takes no text with a NUL in it.
+    "a\r\nSet-Cookie: b=c",
+    "%_\\'\";--",
+    "checkpoint:99999999999999999999",
+    "<script>alert(1)</script>",
+    "0001-01-01T00:00:00+14:00",  # Out of range in UTC.
+    "x" * 20_000,
+)
+
+
+def patterns() -> Iterator[URLPattern]:
+    for pattern in urls.urlpatterns:
+        assert isinstance(pattern, URLPattern)
+        yield pattern
+
+
+NAMES = [str(pattern.name) for pattern in patterns()]
+
+
+@pytest.fixture
+def job(settings: Settings, redis: Redis, tmp_path: Path) -> Job:
+    """A job that has something on every page."""
+    settings.WEIR_DRIVERS = tmp_path / "drivers"
+    found = rows.running()
+    rows_checkpoint.keep_in(found, tmp_path / "checkpoints")
+    savepoints.request_checkpoint(None, found.pk)
+    rows.complete(found, NUMBER)
+    rows_checkpoint.stored(found, found.checkpoints.get())
+    rows.operation(found, None)
+    rows.savepoint(found, "nightly", 1_000)
+    log = driver_files.log_path(found.drivers.get())
+    log.parent.mkdir(parents=True)
+    log.write_text("a line\n")
+    return found
+
+
+def addresses(name: str, job: Job) -> list[str]:
+    """Where a page is; a page of pictures has one address for each."""
+    parts: dict[str, Any] = {
+        "job_id": job.pk,
+        "number": job.drivers.get().number if "logs" in name else NUMBER,
+        "operation_id": job.operations.earliest("created_at").pk,
+        "savepoint_id": job.savepoints.get().pk,
+    }
+    pattern = next(pattern for pattern in patterns() if pattern.name == name)
+    wanted = [key for key in pattern.pattern.converters if key != "name"]
+    given = {key: parts[key] for key in wanted}
+    if name not in FIGURES:
+        return [reverse(name, kwargs=given)]
+    return [reverse(name, kwargs=given | {"name": figure}) for figure in FIGURES[name]]
+
+
+def somebody(role: Role) -> Client:
+    found = Client(raise_request_exception=False)
+    found.force_login(rows.user(role, f"odd-{role}"))
+    return found
+
+
+def status(response: Any) -> int:
+    """Its status, with all of it read."""
+    if response.streaming:
+        list(response)
+    return int(response.status_code)
+
+
+def words(page: str) -> set[str]:
+    """What is read on a page, split where names and values are."""
+    return set(re.split(r"[\s,=.]+", re.sub(r"<[^>]+>", " ", page)))
+
+
+def test_whom_each_address_is_for_is_known() -> None:
+    assert {*READS, *ACTS} == set(NAMES)
+
+
+def test_each_page_is_shown_to_its_role_and_those_above_it_alone(client: Client, job: Job) -> None:
+    clients = {role: somebody(role) for role in Role}
+    for name, needed in GUARDED_READS.items():
+        for address in addresses(name, job):
+            assert client.get(address)["Location"] == f"/login/?next={address}", address
+            for role, browser in clients.items():
+                expected = 200 if role.rank >= needed.rank else 403
+                assert status(browser.get(address)) == expected, (address, role)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_no_page_leads_anybody_to_where_there_is_nothing_for_them(job: Job, role: Role) -> None:
+    browser, led = somebody(role), {}
+    for name, needed in GUARDED_READS.items():
+        for address in addresses(name, job) if role.rank >= needed.rank else ():
+            response = browser.get(address)
+            assert status(response) == 200, address
+            if response.headers["Content-Type"].startswith("text/html"):
+                for found in re.findall(r'<a [^>]*href="([^"#]+)', response.content.decode()):
+                    led[urljoin(address, unescape(found))] = address
+    assert len(led) > 20
+    wrong = [(to, page) for to, page in led.items() if status(browser.get(to)) not in (200, 302)]
+    assert not wrong
+
+
+def test_only_those_who_may_act_get_past_the_door_of_a_form(client: Client, job: Job) -> None:
+    before = Operation.objects.count()
+    viewer = somebody(Role.VIEWER)
+    for name in GUARDED_ACTS:
+        (address,) = addresses(name, job)
+        assert client.post(address)["Location"] == f"/login/?next={address}", address
+        assert status(viewer.post(address)) == 403, address
+    assert Operation.objects.count() == before
+
+
+def test_no_form_is_taken_from_another_site(job: Job) -> None:
+    before = Operation.objects.count()
+    admin = Client(enforce_csrf_checks=True)
+    admin.force_login(rows.user(Role.ADMIN))
+    for name in ACTS:
+        (address,) = addresses(name, job)
+        assert status(admin.post(address, {"key": "k"})) == 403, address
+    assert Operation.objects.count() == before
+
+
+def test_reading_changes_nothing_and_a_page_that_only_reads_takes_no_form(job: Job) -> None:
+    before = Operation.objects.count()
+    admin = somebody(Role.ADMIN)
+    for name in sorted(set(NAMES) - set(READS)):
+        (address,) = addresses(name, job)
+        assert status(admin.get(address)) == 405, address
+    for name in sorted(set(READS) - set(ACTS) - {"home"}):
+        for address in addresses(name, job):
+            assert status(admin.post(address)) == 405, address
+    assert Operation.objects.count() == before
+
+
+def test_no_page_shows_a_secret_to_anybody(job: Job) -> None:
+    job.options = {"parameters": {"password": SECRET, "output": "/data"}}
+    job.spark_conf = {"spark.hadoop.fs.s3a.secret.key": SECRET}
+    job.origin_uri = job.restore_uri = f"s3://key:{SECRET}@bucket/job/chk-7"
+    job.save()
+    asked = {
+        "kind": "restore",
+        "of": str(NUMBER),
+        "restore": job.origin_uri,
+        "parameters": job.options["parameters"],
+    }
+    operation = rows.operation(job, None, "preview", created_at=job.created_at, parameters=asked)
+    assert f"operations/{operation.pk}" in addresses("job-operation", job)[0]
+    audit.record(None, "job.submit", f"job/{job.pk}", after={"options": job.options} | asked)
+    admin = somebody(Role.ADMIN)
+    for name in sorted(GUARDED_READS):
+        for address in addresses(name, job):
+            response = admin.get(address)
+            content = b"".join(response) if response.streaming else response.content
+            assert SECRET not in content.decode(), address
+            if name in ("job-operation", "job-fork", "job-configuration"):
+                assert {HIDDEN, "/data"} <= words(content.decode()), address
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_no_parameter_of_an_address_breaks_a_page(job: Job, name: str) -> None:
+    client = somebody(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
+    broken = [
+        (address, parameter, odd[:40])
+        for address in addresses(name, job)
+        for parameter in PARAMETERS[name]
+        for odd in ODD
+        if status(client.get(address, {parameter: odd})) not in (200, 400, 404)
+    ]
+    assert not broken
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_no_field_of_a_form_breaks_what_takes_it(job: Job, name: str) -> None:
+    (address,) = addresses(name, job)
+    client = somebody(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
+    broken = []
+    for field in FIELDS[name]:
+        for odd in ODD:
+            response = client.post(address, FILLED.get(name, {}) | {field: odd})
+            if status(response) not in (200, 302, 400, 404, 409, 422):
+                broken.append((field, odd[:40], response.status_code))
+    assert not broken

@@ -1,0 +1,226 @@
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from controlplane.base import clock
+from frontend.overview import listing
+from frontend.overview.filters import Wanted
+from jobs.models import Attempt, Driver, Job, Subtask
+from tests.database.frontend import rows
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+
+pytestmark = pytest.mark.django_db
+# Jobs and their number, the newest completed checkpoints, failures, those that settled last, back
+# pressure and what the operator is called, how many jobs are in each group and need attention.
+QUERIES = 9
+
+
+def shown(**query: str) -> list[str]:
+    """The names of the jobs that an address shows, in order."""
+    wanted = Wanted.read(query)
+    return [row["name"] for row in listing.job_list(listing.page(wanted), wanted)["jobs"]]
+
+
+def test_no_jobs_are_an_empty_list() -> None:
+    found = listing.job_list(listing.page())
+    assert (found["jobs"], found["now"], found["shown"]) == ([], None, "0 jobs")
+    assert found["is_empty"]
+    assert {group["count"] for group in found["groups"]} == {"0"}
+
+
+def test_what_needs_attention_comes_first() -> None:
+    now = clock.now()
+    rows.job("done", status=JobStatus.FINISHED, created_at=now)
+    well = rows.running("well", created_at=now - timedelta(minutes=1))
+    rows.checkpoint(well, 1)
+    rows.running("overdue", created_at=now - timedelta(hours=6))
+    declining = rows.running("declining", created_at=now - timedelta(hours=3))
+    rows.checkpoint(declining, 1)
+    rows.checkpoint(declining, 2, status=CheckpointStatus.ABORTED)
+    silent = rows.running("silent", created_at=now - timedelta(hours=4))
+    Driver.objects.filter(job=silent).update(heard_at=now - timedelta(seconds=9))
+    rows.job(
+        "broken", status=JobStatus.FAILED, cause="no disk", created_at=now - timedelta(hours=5)
+    )
+    rows.job(
+        "long-gone", status=JobStatus.FAILED, created_at=now - timedelta(days=9),
+        ended_at=now - timedelta(days=8),
+    )  # fmt: skip
+    found = listing.job_list(listing.page())["jobs"]
+    assert [row["name"] for row in found] == [
+        "silent", "broken", "declining", "overdue", "well", "done", "long-gone",
+    ]  # fmt: skip
+    said = {row["name"]: [item["text"] for item in row["attention"]] for row in found}
+    assert said["broken"] == ["The job failed: no disk"]
+    assert said["declining"] == [
+        "The last checkpoint failed: timed out before all subtasks acknowledged."
+    ]
+    assert said["well"] == said["done"] == []
+
+
+def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
+    job = rows.running()
+    rows.attempt(job.drivers.get(), 2)
+    rows.checkpoint(job, 1, duration_ms=240, state_bytes=1_300_000)
+    rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
+    (row,) = listing.job_list(listing.page())["jobs"]
+    assert row["attempt"] == "2"
+    assert row["completed"]["detail"] == "240 ms, 1.30 MB"
+    assert row["completed"]["ago"] == "0 s ago"
+    assert (row["recoveries"], row["failed"]) == (
+        "1 recovery",
+        "1 failed checkpoint in the last hour",
+    )
+    assert row["url"] == f"/jobs/{job.pk}/"
+    assert row["uptime"]["text"] == "2 h 02 min"
+
+
+def test_pages_are_bounded_and_the_number_of_queries_is_fixed() -> None:
+    asked = []
+    for more in (2, 58):
+        for number in range(more):
+            at = clock.now() - timedelta(minutes=number)
+            job = rows.job(f"job-{more}-{number}", created_at=at)
+            rows.checkpoint(job, 1)
+            rows.subtasks(job)
+        Subtask.objects.update(rates={"back_pressured": 0.2})
+        with CaptureQueriesContext(connection) as queries:
+            found = listing.job_list(listing.page())
+        asked.append(len(queries))
+    assert len(found["jobs"]) == 50
+    assert found["shown"] == "60 jobs"
+    assert asked == [QUERIES, QUERIES]
+    assert len(listing.job_list(listing.page(Wanted(page="2")))["jobs"]) == 10
+    assert listing.page(Wanted(page="nonsense")).number == 1
+    assert listing.page(Wanted(page="99")).number == 2
+
+
+def every_state() -> None:
+    """One job in each state, and each thing that attention can say of one that runs."""
+    now = clock.now()
+    for status in JobStatus:
+        job = rows.job(f"is-{status}", status=status)
+        if status not in (JobStatus.RUNNING, JobStatus.CREATED):
+            rows.driver(job)
+    gone = now - timedelta(days=8)
+    rows.job("failed-long-ago", status=JobStatus.FAILED, ended_at=gone)
+    waiting = rows.job("waiting-for-a-launcher", status=JobStatus.CREATED)
+    rows.driver(waiting, status="requested", created_at=now - timedelta(seconds=20))
+    asked = rows.job("asked-just-now", status=JobStatus.CREATED)
+    rows.driver(asked, status="requested", created_at=now)
+    for name in ("well", "overdue", "no-periodic-ones", "slow", "silent", "declined", "long-ones"):
+        job = rows.running(name, interval_ms=None if name == "no-periodic-ones" else 1_000)
+        settled = {"overdue": 60, "slow": 20, "long-ones": 20}.get(name, 1)
+        rows.checkpoint(
+            job,
+            1,
+            triggered_at=now - timedelta(seconds=settled + 9),
+            settled_at=now - timedelta(seconds=settled),
+            duration_ms=9_000 if name == "long-ones" else 300,
+        )
+    Driver.objects.filter(job__name="silent").update(heard_at=now - timedelta(seconds=9))
+    rows.checkpoint(Job.objects.get(name="declined"), 2, status=CheckpointStatus.ABORTED)
+    # It has come back a moment ago: what completed before that does not count against it.
+    back = rows.running("just-back")
+    rows.checkpoint(back, 1, triggered_at=gone, settled_at=gone)
+    Attempt.objects.filter(job=back).update(running_at=now)
+
+
+def test_the_database_finds_what_attention_speaks_of() -> None:
+    """Both decide who needs attention: one for the order and the count, one for the words."""
+    every_state()
+    wanted = Wanted()
+    said = {
+        row["name"]
+        for row in listing.job_list(listing.page(wanted), wanted)["jobs"]
+        if row["attention"] and row["name"] != "failed-long-ago"
+    }
+    assert set(shown(state="attention")) == said
+    assert said == {
+        "is-failed", "is-failing", "is-restarting", "waiting-for-a-launcher", "overdue", "slow",
+        "silent", "declined",
+    }  # fmt: skip
+
+
+def test_groups_and_search_narrow_the_list_and_are_counted() -> None:
+    every_state()
+    everything = listing.job_list(listing.page())
+    counted = {group["name"]: int(group["count"]) for group in everything["groups"]}
+    assert counted["all"] == len(everything["jobs"]) == sum(counted.values()) - counted["all"] - 8
+    for name, count in counted.items():
+        assert len(shown(state=name)) == count
+    assert set(shown(state="failed")) == {"is-failed", "failed-long-ago"}
+    assert shown(q="LONG-ONES") == ["long-ones"]
+    assert shown(q=Job.objects.get(name="slow").pk) == ["slow"]
+    assert shown(q="long", state="failed") == ["failed-long-ago"]
+    assert shown(q="100%_") == []
+    wanted = Wanted.read({"q": "long", "state": "failed"})
+    found = listing.job_list(listing.page(wanted), wanted)
+    assert found["shown"] == "1 job with “long” in name or id"
+    by_name = {group["name"]: group for group in found["groups"]}
+    assert (by_name["all"]["count"], by_name["failed"]["current"]) == ("2", "page")
+    assert by_name["running"]["url"] == "/jobs/?state=running&q=long"
+
+
+def test_a_row_draws_the_recent_checkpoints() -> None:
+    job = rows.running()
+    rows.checkpoint(job, 1, duration_ms=500)
+    rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
+    rows.checkpoint(job, 3, duration_ms=250)
+    rows.checkpoint(job, 4, status=CheckpointStatus.PENDING)
+    rows.running("other")
+    spark = {row["name"]: row["spark"] for row in listing.job_list(listing.page())["jobs"]}
+    assert spark["flights"]["text"] == (
+        "Durations of the last 3 checkpoints: 250 ms to 500 ms; 1 failed; the newest took 250 ms."
+    )
+    assert spark["flights"]["bars"].count("M") == 2
+    assert spark["other"] == {
+        "bars": "",
+        "failed": "",
+        "text": "No checkpoint has settled yet.",
+    }
+
+
+def pressure(job: Job) -> dict[str, str]:
+    """What the row of a job says of back pressure."""
+    return next(row for row in listing.job_list(listing.page())["jobs"] if row["id"] == job.pk)[
+        "pressure"
+    ]
+
+
+def test_a_row_names_the_most_back_pressured_operator() -> None:
+    job = rows.running()
+    assert (pressure(job)["text"], pressure(job)["operator"]) == ("–", "")
+    Subtask.objects.update(rates={"back_pressured": 0.004, "busy": 0.9})
+    assert (pressure(job)["text"], pressure(job)["tone"]) == ("none", "good")
+    Subtask.objects.filter(chain="flights", index=1).update(rates={"back_pressured": 0.31})
+    assert (pressure(job)["text"], pressure(job)["tone"]) == ("31 %", "warn")
+    Subtask.objects.filter(chain="hourly", index=0).update(rates={"back_pressured": 0.734})
+    found = pressure(job)
+    assert (found["text"], found["operator"], found["tone"]) == ("73 %", "Window Aggregate", "bad")
+    assert "waited 73 % for subtasks downstream" in found["title"]
+
+
+def test_a_row_says_which_of_its_cells_hold_nothing() -> None:
+    """A narrow page leaves those out."""
+    rows.job("new", status=JobStatus.CREATED, started_at=None)
+    (new,) = listing.job_list(listing.page())["jobs"]
+    states = [new[name] for name in ("attempt_state", "spark_state", "failures_state")]
+    assert {*states, new["pressure"]["state"]} == {"none"}
+    job = rows.running()
+    rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED)
+    row = next(row for row in listing.job_list(listing.page())["jobs"] if row["id"] == job.pk)
+    states = [row[name] for name in ("attempt_state", "spark_state", "failures_state")]
+    assert {*states, row["uptime"]["state"]} == {"some"}
+
+
+def test_what_does_not_run_has_no_back_pressure() -> None:
+    job = rows.running()
+    Subtask.objects.update(rates={"back_pressured": 0.9})
+    Subtask.objects.filter(job=job).update(status="finished")
+    assert pressure(job)["text"] == "–"
+    Subtask.objects.filter(job=job).update(status="running")
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.RESTARTING)
+    assert pressure(job)["text"] == "–"

@@ -1,0 +1,379 @@
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from checkpoints.models import Checkpoint
+from checkpoints.operations import savepoints
+from controlplane.base import clock
+from controlplane.base.formatting import iso
+from frontend.base import verdict_cache
+from frontend.job import queries, snapshot
+from jobs.models import Attempt, Driver, Job, Subtask
+from tests.database.frontend import rows, rows_graph
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
+
+pytestmark = pytest.mark.django_db
+QUERIES = 11
+QUERIES_OF_A_VERDICT = 12  # At the most.
+
+
+def shot(job: Job) -> dict:
+    value = snapshot.snapshot(job.pk)
+    assert value is not None
+    return json.loads(json.dumps(value))  # As it arrives.
+
+
+def chains(value: dict) -> dict[str, dict]:
+    return {item["uid"]: item for item in value["graph"]["chains"]}
+
+
+@pytest.fixture(autouse=True)
+def no_verdict_is_kept() -> None:
+    verdict_cache.forget()  # Rows of tests that were rolled back have been given their ids again.
+
+
+def test_no_job_has_no_snapshot() -> None:
+    assert snapshot.snapshot("nothing") is None
+    assert snapshot.revisions("nothing") is None
+
+
+def test_a_job_that_was_just_submitted_says_what_it_waits_for() -> None:
+    job = rows.job("orders", status=JobStatus.CREATED)
+    rows.driver(job, status="requested", heard_at=None, created_at=clock.now())
+    value = shot(job)
+    assert value["status"]["text"] == "Starting"
+    assert value["progress"] is None
+    assert value["progress_empty"].startswith("No checkpoint yet: the pipeline is still building")
+    assert value["driver"]["status"]["text"] == "Waiting for a launcher"
+    assert value["attempt"]["restored"] == "nothing is deployed yet"
+    assert value["attention"] == []
+
+
+def test_barrier_progress_counts_acknowledgements_per_chain_in_the_order_of_the_stream() -> None:
+    job = rows.running()
+    savepoints.request_checkpoint(None, job.pk)
+    before = shot(job)["progress"]
+    assert (before["acknowledged"], before["expected"]) == (0, 18)
+    assert before["is_under_way"]
+
+    rows.drive(
+        job,
+        rows.chain_acknowledged(1, "flights", 0),
+        rows.chain_acknowledged(1, "flights", 1),
+        rows.chain_acknowledged(1, "hourly", 1),
+    )
+    value = shot(job)
+    assert value["progress"]["text"] == "10 of 18 subtasks acknowledged"
+    found = chains(value)
+    assert list(found) == ["flights", "hourly", "totals"]
+    assert (found["flights"]["count"], found["flights"]["state"]) == ("2/2", "done")
+    assert (found["hourly"]["count"], found["hourly"]["missing"]) == ("1/2", "waiting for hourly-0")
+    assert (found["totals"]["count"], found["totals"]["missing"]) == ("0/2", "waiting for all 2")
+    assert [link["barrier"] for link in value["graph"]["links"]] == ["on-its-way", "on-its-way"]
+
+
+def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> None:
+    job = rows.running()
+    savepoints.request_checkpoint(None, job.pk)
+    revision = shot(job)["revisions"]
+    rows.complete(job, 1)
+    value = shot(job)
+    assert value["progress"]["status"]["text"] == "Completed"
+    assert not value["progress"]["is_under_way"]
+    assert {item["state"] for item in value["graph"]["chains"]} == {"done"}
+    assert {link["barrier"] for link in value["graph"]["links"]} == {"through"}
+    assert value["last_completed"]["number"] == "1"
+    assert value["last_completed"]["size"] == "720 kB"  # 18 subtasks of 40 kB.
+    assert value["revisions"]["checkpoints"] > revision["checkpoints"]
+    assert value["revisions"] == snapshot.revisions(job.pk)
+    operation = value["operations"][0]
+    assert (operation["kind"], operation["status"]["text"]) == ("Checkpoint", "Done")
+    assert (operation["result"], operation["deadline_at"]) == ("checkpoint 1", "")
+
+
+def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
+    job = rows.running()
+    failed = rows.checkpoint(
+        job, 1, status=CheckpointStatus.ABORTED, cause="slow", acknowledged_count=0
+    )
+    rows.acknowledge_chain(failed, "flights", 0)
+    value = shot(job)
+    assert value["progress"]["why"] == "timed out before all subtasks acknowledged: slow"
+    assert chains(value)["flights"]["missing"] == "never came: flights-1"
+    assert value["attention"][0]["text"].startswith("The last checkpoint failed")
+
+
+def test_finished_subtasks_are_not_waited_for() -> None:
+    job = rows.running()
+    Subtask.objects.filter(job=job, chain="flights", index=1).update(status=SubtaskStatus.FINISHED)
+    pending = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=15)
+    rows.acknowledge_chain(pending, "flights", 0)
+    found = chains(shot(job))
+    assert (found["flights"]["count"], found["flights"]["state"]) == ("1/1", "done")
+    assert found["hourly"]["count"] == "0/2"
+
+
+def test_the_oldest_checkpoint_under_way_is_shown() -> None:
+    job = rows.running()
+    rows.checkpoint(job, 1)
+    rows.checkpoint(job, 2, status=CheckpointStatus.FINALIZING, acknowledged_count=18)
+    rows.checkpoint(job, 3, status=CheckpointStatus.PENDING)
+    value = shot(job)
+    assert value["progress"]["number"] == "2"
+    assert value["progress"]["status"]["text"] == "Finalizing"
+
+
+def test_a_silent_driver_is_shown_as_silent() -> None:
+    job = rows.running()
+    Driver.objects.filter(job=job).update(heard_at=clock.now() - timedelta(seconds=20))
+    value = shot(job)
+    assert value["driver"]["status"]["text"] == "Silent"
+    assert value["driver"]["heard_ago"] == "20 s ago"
+    assert "exactly-once sinks commit nothing" in value["attention"][0]["text"]
+
+
+def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
+    job = rows.job("orders", status=JobStatus.FAILED, cause=rows.TRACEBACK, started_at=None)
+    value = shot(job)
+    assert value["cause"]["headline"].startswith("weir.errors.UserError: there is no column")
+    assert value["cause"]["text"] == rows.TRACEBACK
+    assert value["attention"] == []  # The cause says it.
+    assert value["actions"]["checkpoint"]
+    assert not value["actions"]["restart"]
+
+
+ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
+
+
+@pytest.mark.parametrize(
+    ("status", "allowed"),
+    [
+        (
+            JobStatus.RUNNING,
+            {"checkpoint", "cancel", "restart", "savepoint", "stop", "rollback", "rescale"},
+        ),
+        (JobStatus.INITIALIZING, {"cancel", "restart"}),
+        (JobStatus.RESTARTING, {"cancel", "restart", "rollback", "rescale"}),
+        (JobStatus.CANCELLING, set()),
+        (JobStatus.FAILED, {"restart", "rollback", "rescale"}),
+        (JobStatus.CANCELED, {"restart", "rollback", "rescale"}),
+        (JobStatus.FINISHED, {"rollback"}),
+    ],
+)
+def test_what_can_be_asked_depends_on_the_state(status: JobStatus, allowed: set[str]) -> None:
+    found = snapshot.actions(rows.job(status=status))
+    assert {name for name, why_not in found.items() if not why_not} == allowed | ALWAYS
+
+
+def test_an_operation_of_several_steps_shows_its_phase_and_keeps_others_waiting() -> None:
+    job = rows.running()
+    progress = {"kind": "stop", "phase": "ending", "saved": "/s/last"}
+    row = rows.operation(job, None, "stop", "running", progress=progress)
+    value = shot(job)
+    shown = value["operations"][0]
+    assert (shown["kind"], shown["phase"]) == ("Stop", "savepoint taken, the job is ending")
+    assert shown["url"] == f"/jobs/{job.pk}/operations/{row.pk}"
+    # A point in time, which the page shows in the viewer's zone.
+    assert (shown["result"], shown["deadline_at"]) == ("", iso(row.deadline_at))
+    assert value["actions"]["rescale"] == "Stop under way: wait for its end."
+    assert value["actions"]["cancel"] == value["actions"]["preview"] == ""
+    for where in ("why_not_act", "why_not_go_back"):  # Beside the buttons, once.
+        assert value["actions"][where] == "Stop under way: wait for its end."
+
+
+def test_what_is_under_way_is_not_hidden_by_what_was_asked_since() -> None:
+    job = rows.running()
+    started = clock.now() - timedelta(minutes=2)
+    rows.operation(
+        job, None, "rescale", "running", parameters={"parallelism": 4}, created_at=started
+    )
+    for _ in range(queries.RECENT_OPERATIONS):
+        rows.operation(job, None, "preview", parameters={"kind": "restore"})
+    value = shot(job)
+    assert value["operations"][0]["kind"] == "Rescale to parallelism 4"
+    assert value["operations"][1]["kind"] == "Preview of a restore"
+    assert value["actions"]["stop"] == "Rescale under way: wait for its end."
+
+
+def test_only_time_passing_is_no_change() -> None:
+    job = rows.running()
+    rows.history(job, 3)
+    first, second = shot(job), shot(job)
+    assert first["now"] != second["now"]
+    assert snapshot.changes(first) == snapshot.changes(second)
+    rows.exception(job)
+    assert snapshot.changes(shot(job)) != snapshot.changes(first)
+
+
+def test_a_recovery_moves_the_revision_on() -> None:
+    job = rows.running()
+    first = snapshot.revisions(job.pk)
+    rows.attempt(job.drivers.get(), 2, running_at=None)
+    second = snapshot.revisions(job.pk)
+    Attempt.objects.filter(job=job, number=2).update(running_at=clock.now())
+    third = snapshot.revisions(job.pk)
+    assert len({str(revision) for revision in (first, second, third)}) == 3
+
+
+def settled_twice(job: Job) -> None:
+    for number, late in ((1, 30.0), (2, 900.0)):
+        savepoints.request_checkpoint(None, job.pk)
+        rows.complete(job, number, arrived_ms=(late, 0.0))
+
+
+def test_the_verdict_is_about_what_is_shown_or_what_settled_last() -> None:
+    job = rows.running(interval_ms=None)
+    assert shot(job)["verdict"] is None
+    settled_twice(job)
+    value = shot(job)
+    assert value["judged"]["name"] == "Checkpoint 2"
+    assert value["judged"]["url"] == f"/jobs/{job.pk}/checkpoints/2/"
+    assert value["verdict"]["channel"]["sender"] == "flights-0"
+
+    savepoints.request_checkpoint(None, job.pk)  # Of a young one there is nothing to say yet.
+    value = shot(job)
+    assert value["progress"]["number"] == "3"
+    assert (value["judged"]["name"], value["judged"]["state"]) == ("Checkpoint 2", "")
+    long_ago = clock.now() - timedelta(seconds=30)
+    Checkpoint.objects.filter(job=job, number=3).update(triggered_at=long_ago)
+    value = shot(job)
+    assert (value["judged"]["name"], value["judged"]["state"]) == ("Checkpoint 3", "under way")
+
+
+def test_a_settled_checkpoint_leaves_its_slow_channel_marked() -> None:
+    job = rows.running(interval_ms=None)
+    settled_twice(job)
+    found = shot(job)["graph"]
+    (marked,) = [link for link in found["links"] if link["slow"]]
+    assert marked["slow"] == "▲ flights-0"
+    assert marked["took_ago"] == "900 ms"
+    assert found["slow"].startswith("Slowest channel: flights-0 → ")
+
+
+def test_a_settled_verdict_is_made_once() -> None:
+    job = rows.running(interval_ms=None)
+    settled_twice(job)
+    first = shot(job)
+    with CaptureQueriesContext(connection) as captured:
+        assert shot(job)["verdict"] == first["verdict"]
+    assert len(captured) == QUERIES
+
+
+def test_a_verdict_under_way_that_takes_long_is_not_made_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = rows.running()
+    row = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING)
+    clock_s = [0.0]
+    made = []
+
+    def slow(checkpoint: Checkpoint) -> dict:
+        clock_s[0] += 0.5
+        made.append(checkpoint.acknowledged_count)
+        return {"made": len(made)}
+
+    monkeypatch.setattr(verdict_cache.time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(verdict_cache.verdicts, "of", slow)
+    seen = []
+    for seconds in range(8):
+        clock_s[0] = max(clock_s[0], float(seconds))
+        row.acknowledged_count = seconds
+        seen.append(verdict_cache.cached_verdict(row)["made"])
+    assert seen == [1, 1, 1, 1, 1, 1, 2, 2]  # 0.5 s for the first one, then rest for 5 s.
+    row.status, row.settled_at = CheckpointStatus.COMPLETED, row.triggered_at
+    assert verdict_cache.cached_verdict(row) == {"made": 3}  # What it came to is told at once.
+    clock_s[0] += 1_000
+    assert verdict_cache.cached_verdict(row) == {"made": 3}
+
+
+def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
+    job = rows.running()
+    savepoints.request_checkpoint(None, job.pk)
+    rows.drive(job, rows.chain_acknowledged(1, "flights", 1))
+    rows_graph.aligning(job, "hourly", 0, 1, [None, 0.0], waited_ms=4_000)
+    rows_graph.aligning(job, "totals", 0, 7, [None, 0.0])  # Of another checkpoint: of the past.
+    hourly, totals = shot(job)["graph"]["links"]
+    assert (hourly["barrier"], hourly["text"]) == ("aligning", "◐ 1/2 aligning")
+    assert hourly["slow"] == "▲ flights-0"
+    assert hourly["since"].endswith("Z")
+    assert (totals["barrier"], totals["slow"]) == ("on-its-way", "")
+    first = snapshot.changes(shot(job))
+    assert first == snapshot.changes(shot(job))  # That it grows is no change.
+
+    rows.drive(job, rows.chain_acknowledged(1, "hourly", 0, arrived_ms=(4_100.0, 0.0)))
+    hourly, _ = shot(job)["graph"]["links"]
+    assert (hourly["barrier"], hourly["slow"]) == ("on-its-way", "")
+
+
+def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
+    job = rows.running(parallelism=4)
+    rows_graph.measured(job, "hourly", busy=0.2, records_per_s=2_500)
+    rows_graph.measured(job, "hourly", busy=0.9, records_per_s=500, index=3)
+    rows_graph.measured(job, "flights", busy=0.4, back_pressured=0.5)
+    found = chains(shot(job))
+    assert found["hourly"]["records"] == "in 8.0k/s"  # Nobody reads from it.
+    assert found["hourly"]["load"] == "busy 38% · hourly-3 90%"
+    assert found["flights"]["records"] == "in 40.0k/s · out 4.0k/s"
+    assert found["flights"]["load"] == "busy 40% · back-pressured 50%"
+    assert found["totals"]["records"] == "no recent measurement"
+    Subtask.objects.update(updated_at=clock.now() - timedelta(minutes=1))
+    assert chains(shot(job))["flights"]["records"] == "no recent measurement"
+
+
+def test_a_stalled_call_is_shown_while_the_job_runs() -> None:
+    job = rows.running()
+    rows_graph.stalled(job, "hourly", 1)
+    hourly = chains(shot(job))["hourly"]
+    assert hourly["stalled"].startswith("hourly-1 stuck in one call since ")
+    assert hourly["records"] == ""  # It measures nothing meanwhile; being stuck says as much.
+    Job.objects.update(status=JobStatus.RESTARTING)
+    assert chains(shot(job))["hourly"]["stalled"] == ""
+
+
+def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
+    small, large = rows.running(), rows.running("large", parallelism=50)
+    rows.history(large, 40)
+    pending = rows.checkpoint(large, 41, status=CheckpointStatus.PENDING, subtask_count=450)
+    for index in range(30):
+        rows.acknowledge(pending, "flights", index)
+        rows.exception(large)
+        rows.operation(large, None)
+    for job in (small, large):
+        with CaptureQueriesContext(connection) as first:
+            snapshot.snapshot(job.pk)
+        assert len(first) <= QUERIES + QUERIES_OF_A_VERDICT
+        with CaptureQueriesContext(connection) as again:
+            snapshot.snapshot(job.pk)
+        assert len(again) == QUERIES
+
+
+def test_a_snapshot_of_a_thousand_subtasks_is_small() -> None:
+    job = rows.running("large", parallelism=1_000)
+    rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
+    assert len(json.dumps(snapshot.snapshot(job.pk))) < 8_000
+
+
+def test_a_snapshot_of_a_thousand_waiting_subtasks_is_small_and_reads_few_of_them() -> None:
+    job = rows.running("large", parallelism=1_000)
+    rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
+    arrived = [0.0] * 999 + [None]
+    rows_graph.aligning(job, "hourly", 0, 1, arrived)
+    example = Subtask.objects.get(chain="hourly", index=0)
+    Subtask.objects.filter(job=job, chain="hourly").update(aligning=example.aligning)
+    waiting, _ = queries.held_up(job.pk, 1)
+    assert len(waiting) == queries.WAITING_READ
+    value = shot(job)
+    assert len(json.dumps(value)) < 8_000
+    assert value["graph"]["slow"] == "Waiting for flights-999 → hourly-0"
+
+
+def test_acknowledgements_that_are_not_kept_leave_no_empty_bars() -> None:
+    job = rows.running()
+    rows.checkpoint(job, 1, has_details=False)
+    found = shot(job)["graph"]
+    assert {(chain["state"], chain["count"]) for chain in found["chains"]} == {("done", "")}
+    assert {link["barrier"] for link in found["links"]} == {"through"}
+    assert Checkpoint.objects.get().status == CheckpointStatus.COMPLETED

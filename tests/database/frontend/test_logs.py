@@ -1,0 +1,169 @@
+"""The page of what a job's drivers wrote."""
+
+import re
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from pytest_django.fixtures import Settings
+
+from controlplane.accounts.models import Role
+from frontend.about.log_tail import PART_BYTES
+from jobs.drivers import driver_files
+from jobs.models import Driver, Job
+from tests.database.frontend import rows
+
+pytestmark = pytest.mark.django_db
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def job(settings: Settings, tmp_path: Path) -> Job:
+    settings.WEIR_DRIVERS = tmp_path / "drivers"
+    job = rows.job()
+    rows.driver(job, 1, status="lost", cause="it fell silent", launched_by="node-7")
+    rows.driver(job, 2)
+    return job
+
+
+def write(driver: Driver, data: bytes) -> Path:
+    path = driver_files.log_path(driver)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def lines(page: str) -> list[str]:
+    """The log as it is read."""
+    found = re.search(r"<pre[^>]*id=\"log\".*?</pre>", page, re.DOTALL)
+    return re.sub(r"<[^>]+>", "", found[0]).splitlines() if found else []
+
+
+def test_only_operators_and_admins_read_logs(client: Client, viewer: Client, job: Job) -> None:
+    driver = job.drivers.get(number=2)
+    write(driver, b"a secret\n")
+    page = f"/jobs/{job.pk}/logs/"
+    for address in (page, f"{page}2/data", f"{page}2/download"):
+        assert client.get(address)["Location"].startswith("/login/?next=")
+        assert viewer.get(address).status_code == 403
+        for role in (Role.OPERATOR, Role.ADMIN):
+            somebody = Client()
+            somebody.force_login(rows.user(role, f"{role}-{len(address)}"))
+            response = somebody.get(address)
+            assert response.status_code == 200
+            list(response)  # Which closes the file.
+    assert f'href="{page}"' not in viewer.get(f"/jobs/{job.pk}/").content.decode()
+
+
+def test_the_newest_driver_s_end_is_shown_with_the_others_beside_it(
+    operator: Client, job: Job
+) -> None:
+    write(job.drivers.get(number=1), b"first\n")
+    write(job.drivers.get(number=2), b"second\nERROR no\nhalf a li")
+    page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    assert lines(page) == ["second", "ERROR no", "half a li"]
+    assert '<span class="line" data-tone="bad">ERROR no' in page
+    assert "all of it: 25 B" in page
+    for words in ("it fell silent", 'href="?driver=2" aria-current="page"', 'href="?driver=1">'):
+        assert words in page
+    assert lines(operator.get(f"/jobs/{job.pk}/logs/?driver=1").content.decode()) == ["first"]
+
+
+def test_without_a_script_somebody_goes_back_and_forth_in_a_long_log(
+    operator: Client, job: Job
+) -> None:
+    data = b"".join(b"line %06d\n" % n for n in range(20_000))
+    write(job.drivers.get(number=2), data)
+    seen, address = [], f"/jobs/{job.pk}/logs/"
+    while True:
+        page = operator.get(address).content.decode()
+        assert len(page) < 10 * PART_BYTES
+        seen = lines(page) + seen
+        earlier = re.search(r'rel="prev" href="([^"]+)"', page)
+        if earlier is None:
+            break
+        address = f"/jobs/{job.pk}/logs/" + earlier[1].replace("&amp;", "&")
+    assert seen == [f"line {n:06}" for n in range(20_000)]
+    later = re.search(r'rel="next" href="([^"]+)"', page)
+    assert later is not None
+    assert "The beginning of the log" in page
+    assert "Follow" not in page  # Only the end of a log grows.
+    page = operator.get(f"/jobs/{job.pk}/logs/" + later[1].replace("&amp;", "&")).content.decode()
+    assert lines(page)[0] == f"line {len(lines(operator.get(address).content.decode())):06}"
+
+
+def test_following_gives_whole_lines_and_where_to_go_on(operator: Client, job: Job) -> None:
+    driver = job.drivers.get(number=2)
+    log = write(driver, b"a\nb")
+    page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    assert 'data-next="2"' in page
+    with log.open("ab") as file:
+        file.write(b"c\nERROR d\n")
+    found = operator.get(f"/jobs/{job.pk}/logs/2/data?from=2").json()
+    assert found["lines"] == [{"text": "bc", "tone": ""}, {"text": "ERROR d", "tone": "bad"}]
+    assert (found["next"], found["unfinished"], found["has_later"]) == (13, "", False)
+    assert (found["status"]["text"], found["newest"]) == ("Running", 2)
+    log.write_bytes(b"anew\n")
+    found = operator.get(f"/jobs/{job.pk}/logs/2/data?from=13").json()
+    assert (found["is_rotated"], found["next"]) == (True, 5)
+    log.unlink()
+    assert operator.get(f"/jobs/{job.pk}/logs/2/data?from=5").status_code == 404
+
+
+def test_the_download_is_the_log_as_it_is(operator: Client, job: Job) -> None:
+    write(job.drivers.get(number=2), b"\x1b[1mraw\xff\r\n")
+    response = operator.get(f"/jobs/{job.pk}/logs/2/download")
+    assert b"".join(response) == b"\x1b[1mraw\xff\r\n"
+    assert response["Content-Disposition"] == f'attachment; filename="{job.pk}-driver-2.log"'
+    assert response["Content-Type"].startswith("text/plain")
+    assert operator.get(f"/jobs/{job.pk}/logs/1/download").status_code == 404
+
+
+def test_a_log_that_is_not_there_says_why(operator: Client, job: Job) -> None:
+    page = operator.get(f"/jobs/{job.pk}/logs/?driver=1").content.decode()
+    assert "Its launcher ran on node-7." in page
+    assert "rotated away" in page
+    job.drivers.filter(number=2).update(status="requested")
+    page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    assert "It has not been launched yet" in page
+    assert "No driver yet" in operator.get(f"/jobs/{rows.job('x').pk}/logs/").content.decode()
+    write(job.drivers.get(number=2), b"")
+    assert "written nothing so far" in operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+
+
+@pytest.mark.parametrize("query", ["driver=3", "driver=x", "driver=-1", f"driver={'9' * 12}"])
+def test_unknown_drivers_are_404(operator: Client, job: Job, query: str) -> None:
+    assert operator.get(f"/jobs/{job.pk}/logs/?{query}").status_code == 404
+    assert operator.get(f"/jobs/{job.pk}/logs/99999999999/data").status_code == 404
+    assert operator.get("/jobs/none/logs/").status_code == 404
+
+
+@pytest.mark.parametrize("query", ["end=x", "from=-1", f"from={'9' * 19}", "end=" + "9" * 40])
+def test_places_that_are_none_lead_to_the_end(operator: Client, job: Job, query: str) -> None:
+    write(job.drivers.get(number=2), b"a\n")
+    page = operator.get(f"/jobs/{job.pk}/logs/?{query}").content.decode()
+    assert lines(page) == ["a"]
+
+
+def test_text_of_others_is_escaped(operator: Client, job: Job) -> None:
+    job.drivers.update(cause=SCRIPT, launched_by=SCRIPT)
+    write(job.drivers.get(number=2), f"{SCRIPT}\n{SCRIPT}".encode())
+    for address in (f"/jobs/{job.pk}/logs/", f"/jobs/{job.pk}/logs/?driver=1"):
+        page = operator.get(address).content.decode()
+        assert SCRIPT not in page
+        assert "&lt;script&gt;" in page
+
+
+def test_the_number_of_queries_is_fixed(operator: Client, job: Job) -> None:
+    asked = []
+    for more in range(2):
+        for number in range(3, 30):
+            rows.driver(job, 30 * more + number, status="lost")
+        with CaptureQueriesContext(connection) as queries:
+            operator.get(f"/jobs/{job.pk}/logs/")
+        asked.append(len(queries))
+    assert asked[0] == asked[1]
+    page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    assert "Those before are at addresses like this" in page

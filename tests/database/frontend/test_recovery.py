@@ -1,0 +1,185 @@
+"""The page of a job's attempts."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.base import clock
+from frontend.attempts.rows import percent
+from jobs.models import Attempt, Job
+from tests.database.frontend import rows, rows_recovery
+from tests.database.frontend.reading import words
+from weir.protocol.lifecycle import JobStatus
+
+pytestmark = pytest.mark.django_db
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def job(db: None) -> Job:
+    return rows.job()
+
+
+def address(job: Job, more: str = "") -> str:
+    return f"/jobs/{job.pk}/recovery/{more}"
+
+
+def attempts(client: Client, job: Job, more: str = "") -> list[dict[str, Any]]:
+    return client.get(address(job, f"data{more}")).json()["attempts"]
+
+
+def test_whoever_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
+    for more in ("", "data", "figure"):
+        assert client.get(address(job, more)).status_code == 302
+    assert viewer.get(address(job)).status_code == 200
+    assert viewer.get("/jobs/none/recovery/").status_code == 404
+    assert viewer.get("/jobs/none/recovery/data").status_code == 404
+
+
+def test_before_the_first_attempt_it_says_what_will_be_here(viewer: Client, job: Job) -> None:
+    assert "Nothing has been deployed yet" in words(viewer.get(address(job)))
+    assert attempts(viewer, job) == []
+    assert viewer.get(address(job, "figure")).status_code == 404
+
+
+def test_each_attempt_says_what_it_replaced_and_how_it_ended(viewer: Client, job: Job) -> None:
+    rows_recovery.eventful(job)
+    for number in (3, 4, 6):
+        rows.checkpoint(job, number)
+    fourth, third, second, first = attempts(viewer, job)
+    assert (fourth["end"]["text"], fourth["why"]) == (
+        "Running",
+        f"Took over as asked: {rows_recovery.ROLLED_BACK}.",
+    )
+    assert fourth["down"] == "5.00 s"
+    assert fourth["driver_is_new"] == third["driver_is_new"] == "new driver"
+    assert (third["down"], third["delay"], third["redeploy"]) == ("14.0 s", "11.0 s", "2.00 s")
+    assert third["why"] == "Took over after attempt 2 failed."
+    assert second["down"] == "3.00 s"
+    assert (second["delay"], second["redeploy"], second["restore"]) == (
+        "1.80 s",
+        "800 ms",
+        "400 ms",
+    )
+    assert (second["replayed"], second["restored_bytes"]) == ("48,211", "1.24 MB")
+    assert second["restored_url"] == f"/jobs/{job.pk}/checkpoints/3/"
+    assert second["driver_is_new"] == ""
+    assert (first["down"], first["restored"], first["why"]) == (
+        "–",
+        "the beginning",
+        "The first attempt.",
+    )
+    assert first["cause"].startswith("weir.errors.UserError: there is no column 'amuont'")
+    assert first["has_more"]
+    assert "Traceback" in first["text"]
+
+
+def test_the_page_says_how_reliably_the_job_ran(viewer: Client, job: Job) -> None:
+    rows_recovery.eventful(job)
+    page = words(viewer.get(address(job)))
+    assert "Availability 99.4 %" in page
+    assert "Down in all 22.0 s 2 failures, 1 planned" in page
+    assert "Time to recover 8.50 s half took that or less, the longest 14.0 s" in page
+    assert "Mean time between failures 29 min" in page
+
+
+def test_the_page_knows_whether_there_was_a_takeover(viewer: Client, job: Job) -> None:
+    first = rows.attempt(rows.driver(job))
+    found = viewer.get(address(job, "data")).json()
+    assert found["takeovers"] == "none"
+    assert found["summary"][0]["at_text"]  # Of its "since", in the viewer's zone.
+    rows.attempt(first.driver, 2)
+    assert viewer.get(address(job, "data")).json()["takeovers"] == "shown"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (1.0, "100 %"),
+        (0.994, "99.4 %"),
+        (0.9998, "99.98 %"),
+        (0.999_999, "99.9999 %"),
+        (1 - 1e-9, ">99.9999 %"),
+    ],
+)
+def test_availability_is_never_rounded_up_to_all(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_a_fork_links_to_the_checkpoint_of_its_origin(viewer: Client, job: Job) -> None:
+    fork = rows.job("fork", origin=job, origin_uri="/s/chk-7")
+    rows.attempt(rows.driver(fork), restored_checkpoint=7)
+    (only,) = attempts(viewer, fork)
+    assert only["restored_url"] == f"/jobs/{job.pk}/checkpoints/7/"
+    assert only["restored_of"] == f"of {job.pk}"
+
+
+def test_a_restored_checkpoint_of_which_nothing_is_known_is_no_link(
+    viewer: Client, job: Job
+) -> None:
+    rows.attempt(rows.driver(job), restored_checkpoint=7)
+    assert attempts(viewer, job)[0]["restored_url"] == ""
+
+
+def test_causes_are_text(viewer: Client, job: Job) -> None:
+    rows.attempt(rows.driver(job), ended_at=clock.now(), end="failed", cause=SCRIPT)
+    assert SCRIPT not in viewer.get(address(job)).content.decode()
+    assert SCRIPT in words(viewer.get(address(job)))
+
+
+def test_many_attempts_come_page_by_page(viewer: Client, job: Job) -> None:
+    rows_recovery.many(job, 60)
+    assert [row["number"] for row in attempts(viewer, job)[:2]] == ["60", "59"]
+    assert [len(attempts(viewer, job, f"?page={page}")) for page in (1, 2, 3)] == [25, 25, 10]
+    oldest = attempts(viewer, job, "?page=3")[-1]
+    assert (oldest["number"], oldest["why"]) == ("1", "The first attempt.")
+    # The oldest of a page is held against the one before it, on the next page.
+    assert attempts(viewer, job, "?page=1")[-1]["down"] == "1.40 s"
+    for beyond in ("?page=9", "?page=x", "?page=0", f"?page={'9' * 30}"):
+        assert attempts(viewer, job, beyond)
+    page = viewer.get(address(job, "?attempt=12"))
+    assert "Page 2 of 3" in words(page)
+    assert 'id="attempt-12" data-is-wanted' in page.content.decode()
+
+
+def test_the_figure_shows_the_attempts_of_its_page(viewer: Client, job: Job) -> None:
+    rows_recovery.many(job, 60)
+    found = viewer.get(address(job, "figure?page=2")).json()
+    (redeploy,) = [trace for trace in found["data"] if trace["name"] == "Redeploy"]
+    assert (redeploy["x"][0], redeploy["x"][-1]) == ("11", "35")
+
+
+def test_what_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -> None:
+    rows_recovery.eventful(job)
+    for more in ("data", "figure", "data?page=1"):
+        etag = viewer.get(address(job, more))["ETag"]
+        again = viewer.get(address(job, more), headers={"If-None-Match": etag})
+        assert again.status_code == 304
+        Attempt.objects.filter(number=4).update(replayed_records=7)
+        assert viewer.get(address(job, more), headers={"If-None-Match": etag}).status_code == 200
+        Attempt.objects.filter(number=4).update(replayed_records=None)
+    Job.objects.update(status=JobStatus.FAILING)
+    assert viewer.get(address(job, "data"), headers={"If-None-Match": etag}).status_code == 200
+
+
+def test_queries_do_not_grow_with_the_attempts(
+    viewer: Client, job: Job, django_assert_max_num_queries: Any
+) -> None:
+    rows_recovery.many(job, 60)
+    counts = []
+    for page in ("", "?page=3"):
+        with django_assert_max_num_queries(9) as captured:
+            viewer.get(address(job, page))
+        counts.append(len(captured))
+    assert counts[0] == counts[1]
+
+
+def test_an_exception_leads_to_its_attempt(viewer: Client, job: Job) -> None:
+    rows_recovery.many(job, 30)
+    rows.exception(job, attempt_number=3)
+    rows.exception(job, "a driver was lost", "driver", driver_number=1)
+    of_driver, of_attempt = viewer.get(f"/jobs/{job.pk}/details").json()["exceptions"]
+    assert of_driver["attempt_url"] == ""
+    page, _, anchor = of_attempt["attempt_url"].partition("#")
+    assert f'id="{anchor}" data-is-wanted' in viewer.get(page).content.decode()

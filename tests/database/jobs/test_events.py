@@ -1,0 +1,346 @@
+from dataclasses import replace
+
+import pytest
+
+from controlplane.base.errors import DriverFenced, Unauthorized
+from jobs import due_jobs, job_status, services
+from jobs.drivers import drivers
+from jobs.models import (
+    Attempt,
+    DriverStatus,
+    Edge,
+    Job,
+    JobException,
+    Operator,
+    Subtask,
+    Worker,
+)
+from tests.database.jobs.builders import (
+    ALWAYS_AT_ONCE,
+    apply,
+    attempt_started,
+    changed,
+    coming_up,
+    driver_of,
+    lose,
+    pass_time,
+    planned,
+    reload,
+    running,
+    speaking,
+    started,
+    submitted,
+    subtask,
+    subtask_changed,
+    worker_started,
+)
+from weir.config import RestartConfig
+from weir.ids import AttemptNumber, CheckpointId
+from weir.protocol.driver_messages import DriverLost, JobPlanned, PipelineFailed
+from weir.protocol.events import CaughtUp, CheckpointsDiscarded, Notice, Recovered, SlotChanged
+from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
+from weir.protocol.messages import JobEnded, SubtaskMetrics
+
+pytestmark = pytest.mark.django_db
+
+
+def metrics(name: str, records: int, attempt: int = 1) -> SubtaskMetrics:
+    return SubtaskMetrics(
+        AttemptNumber(attempt), subtask(name), records, records, 0, 0, 1.0, 2.0, 3.0, None
+    )
+
+
+def standing(job: Job) -> dict[str, str]:
+    return {f"{row.chain}-{row.index}": row.status for row in Subtask.objects.filter(job=job)}
+
+
+def test_plan_becomes_rows_in_topological_order() -> None:
+    job = submitted()
+    speaking(job)
+    job = apply(job, planned())
+    assert [o.uid for o in Operator.objects.filter(job=job)] == ["source", "parse", "sink"]
+    assert Operator.objects.get(job=job, uid="parse").chain == "source"
+    assert [(e.source, e.target) for e in Edge.objects.filter(job=job)] == [
+        ("source", "parse"),
+        ("parse", "sink"),
+    ]
+    assert standing(job) == dict.fromkeys(("source-0", "source-1", "sink-0", "sink-1"), "deploying")
+    assert (job.planned_name, job.slot_count) == ("flights of a day", 2)
+    assert job.checkpoint_config["interval_ms"] == 1_000
+    assert job.restart_config["kind"] is None
+    assert driver_of(job).spark_application == "local-1"
+
+
+def test_plan_of_a_later_driver_replaces_the_earlier_one() -> None:
+    job = running()
+    lose(job)
+    speaking(job)
+    job = apply(job, planned(parallelism=3, restart=RestartConfig(attempts_max=7)))
+    assert Operator.objects.filter(job=job).count() == 3
+    assert len(standing(job)) == 6
+    assert job.slot_count == 3
+    assert job.restart_config["attempts_max"] == 7
+
+
+def test_life_of_a_job_that_finishes() -> None:
+    job = running()
+    began = job.started_at
+    assert began is not None
+    job = apply(job, changed(JobStatus.FINISHED))
+    assert (job.status, job.started_at) == ("finished", began)
+    assert job.ended_at is not None
+    attempt = Attempt.objects.get(job=job)
+    assert (attempt.end, attempt.restored_checkpoint) == ("finished", None)
+    assert None not in (attempt.running_at, attempt.ended_at)
+    assert driver_of(job).status == DriverStatus.ENDED
+
+
+def test_restart_within_a_driver() -> None:
+    """As the job master tells it: a worker process is killed, its slot brings up another."""
+    job = running()
+    apply(
+        job,
+        subtask_changed("source-0", SubtaskStatus.RUNNING),
+        subtask_changed("sink-1", SubtaskStatus.RUNNING),
+    )
+    job = apply(job, changed(JobStatus.FAILING, "sink-1 failed\nTraceback\nValueError: 7"))
+    assert (job.status, job.cause.splitlines()[-1]) == ("failing", "ValueError: 7")
+    assert standing(job)["source-0"] == "canceled"
+    job = apply(
+        job,
+        changed(JobStatus.RESTARTING),
+        changed(JobStatus.INITIALIZING),
+        SlotChanged(0, 1, "worker-7", 99, True),
+        worker_started(2, slot=1, pid=100),
+        attempt_started(2, checkpoint=5),
+        changed(JobStatus.RUNNING),
+        Recovered(0, AttemptNumber(2), "sink-1 failed", CheckpointId(5), 0.0, 12.0, 34.0, 56, 78),
+        CaughtUp(0, AttemptNumber(2), 90.0),
+    )
+    assert (job.status, job.cause) == ("running", "")
+    first, second = Attempt.objects.filter(job=job).order_by("number")
+    assert (first.end, first.cause.splitlines()[0]) == ("failed", "sink-1 failed")
+    assert (second.restored_checkpoint, second.restore_ms, second.catch_up_ms) == (5, 34.0, 90.0)
+    assert (second.replayed_records, second.restored_bytes) == (78, 56)
+    worker = Worker.objects.get(attempt=second)
+    assert (worker.slot_index, worker.host, worker.pid) == (1, "worker-7", 100)
+    exception = JobException.objects.get(job=job)
+    assert (exception.kind, exception.attempt_number, exception.subtask) == (
+        "attempt",
+        1,
+        "sink-1",
+    )
+    assert "ValueError: 7" in exception.text
+    assert driver_of(job).status == DriverStatus.RUNNING
+    assert {row.attempt for row in Subtask.objects.filter(job=job)} == {2}
+
+
+def test_job_that_gives_up_names_its_cause_once() -> None:
+    job = running()
+    job = apply(job, changed(JobStatus.FAILING, "boom"), changed(JobStatus.FAILED, "boom"))
+    assert (job.status, job.cause) == ("failed", "boom")
+    assert [e.text for e in JobException.objects.filter(job=job)] == ["boom"]
+
+
+def test_second_failing_subtask_is_kept_with_its_traceback() -> None:
+    job = running()
+    apply(
+        job,
+        subtask_changed("sink-0", SubtaskStatus.FAILED, cause="first"),
+        changed(JobStatus.FAILING, "sink-0 failed\nfirst"),
+        changed(JobStatus.RESTARTING),
+        subtask_changed("sink-1", SubtaskStatus.FAILED, cause="second"),
+        subtask_changed("source-0", SubtaskStatus.FAILED, details={"lost_peer": "sink-0"}),
+    )
+    found = JobException.objects.filter(job=job).order_by("id")
+    assert [(e.kind, e.subtask, e.text) for e in found] == [
+        ("attempt", "sink-0", "sink-0 failed\nfirst"),
+        ("subtask", "sink-1", "sink-1 failed\nsecond"),
+    ]
+
+
+def test_counters_of_a_batch_are_written_once(
+    django_assert_max_num_queries: pytest.FixtureRequest,
+) -> None:
+    job = running()
+    driver = driver_of(job)
+    many = [metrics(name, count) for count in range(200) for name in standing(job)]
+    from jobs.events import driver_events
+
+    with django_assert_max_num_queries(4):  # The clock, the rows, one write, no exceptions.
+        driver_events.apply(job, driver, many)
+    assert {row.metrics["records_in"] for row in Subtask.objects.filter(job=job)} == {199}
+    assert "chain" not in Subtask.objects.filter(job=job)[0].metrics
+
+
+def test_new_attempt_begins_its_counters_afresh() -> None:
+    job = running()
+    apply(job, metrics("sink-0", 5), attempt_started(2), metrics("sink-1", 1, attempt=2))
+    counters = {f"{s.chain}-{s.index}": s.metrics for s in Subtask.objects.filter(job=job)}
+    assert counters["sink-0"] == {}
+    assert counters["sink-1"]["records_in"] == 1
+
+
+def test_worker_may_be_heard_of_before_its_attempt() -> None:
+    job = submitted()
+    speaking(job)
+    apply(job, planned(), changed(JobStatus.INITIALIZING), worker_started(1), attempt_started(1, 3))
+    attempt = Attempt.objects.get(job=job)
+    assert (attempt.number, attempt.restored_checkpoint, attempt.workers.count()) == (1, 3, 1)
+
+
+def test_attempt_number_of_a_driver_that_never_claimed_it_is_taken_over() -> None:
+    """A driver dies after it named an attempt and before the storage knew: its successor does."""
+    job = running()
+    lose(job)
+    second = speaking(job)
+    apply(job, planned(), *coming_up(attempt=1))
+    assert Attempt.objects.get(job=job).driver == second
+
+
+def test_notices_are_kept() -> None:
+    job = running()
+    apply(job, Notice(0, "checkpoint 4 is damaged"))
+    exception = JobException.objects.get(job=job)
+    assert (exception.kind, exception.text) == ("notice", "checkpoint 4 is damaged")
+
+
+def test_pipeline_that_fails_shows_its_traceback() -> None:
+    job = submitted()
+    driver = speaking(job)
+    job = apply(job, PipelineFailed(0, "Traceback …\nGraphError: no sink"))
+    assert (job.status, job.cause) == ("failed", "Traceback …\nGraphError: no sink")
+    assert JobException.objects.get(job=job).kind == "pipeline"
+    assert reload(driver).status == DriverStatus.ENDED
+
+
+def test_pipeline_that_fails_while_cancelled_is_cancelled() -> None:
+    job = submitted()
+    speaking(job)
+    services.cancel(None, job.pk)
+    assert apply(job, PipelineFailed(0, "boom")).status == "canceled"
+
+
+def test_driver_that_says_it_ends_is_lost() -> None:
+    job = running(plan=planned(restart=ALWAYS_AT_ONCE))
+    driver = driver_of(job)
+    job = apply(job, metrics("sink-0", 7), DriverLost(0, "all executors are gone"))
+    assert reload(driver).status == DriverStatus.LOST
+    assert job.status == "restarting"
+    assert driver_of(job).number == 2
+    assert standing(job)["sink-0"] == "canceled"
+
+
+def test_coordinator_events_are_passed_over() -> None:
+    job = running()
+    before = job.status
+    job = apply(job, CheckpointsDiscarded(0, (CheckpointId(1),)), JobEnded(JobStatus.FAILED))
+    assert job.status == before
+
+
+def test_final_status_is_never_left_by_a_driver() -> None:
+    job = running()
+    job = apply(job, changed(JobStatus.FINISHED))
+    ended = job.ended_at
+    job = apply(job, changed(JobStatus.FAILING, "late"), changed(JobStatus.RUNNING))
+    assert (job.status, job.ended_at, job.cause) == ("finished", ended, "")
+
+
+def test_status_that_cannot_follow_is_taken_and_noted() -> None:
+    """The rows show what the driver is in, or every later report would be refused as well."""
+    job = submitted()
+    speaking(job)
+    job = apply(job, changed(JobStatus.RUNNING))
+    assert job.status == "running"
+    assert JobException.objects.get(job=job).kind == "internal"
+
+
+def test_a_driver_begins_wherever_its_predecessor_was_lost() -> None:
+    for status in JobStatus:
+        begins = job_status.may_follow(status, JobStatus.INITIALIZING)
+        assert begins == (status in job_status.BEGINNINGS)
+    for status, following in JOB_TRANSITIONS.items():
+        for after in JobStatus:
+            if after is not JobStatus.INITIALIZING:
+                assert job_status.may_follow(status, after) == (after in following)
+
+
+def test_only_the_newest_driver_may_speak() -> None:
+    job = submitted()
+    started(job, token="first")
+    assert drivers.authenticate(job, "first").number == 1
+    lose(job)
+    job = reload(job)
+    with pytest.raises(DriverFenced, match="lost"):
+        drivers.authenticate(job, "first")
+    drivers.relaunch(job, "test")
+    with pytest.raises(DriverFenced, match="driver 2 runs"):
+        drivers.authenticate(job, "first")
+    started(job, token="second")
+    assert drivers.authenticate(job, "second").number == 2
+
+
+def test_tokens_of_nobody_and_of_other_jobs_are_refused() -> None:
+    job, other = submitted(), submitted()
+    started(other, token="theirs")
+    for token in ("", "made up", "theirs"):
+        with pytest.raises(Unauthorized):
+            drivers.authenticate(job, token)
+
+
+def test_driver_delivers_the_rest_after_its_job_ended_but_not_after_it_was_told_to_go() -> None:
+    job = running()
+    apply(job, changed(JobStatus.FINISHED))
+    token = f"token-{job.pk}-1"
+    assert drivers.authenticate(job, token).number == 1
+    other = running()
+    services.restart(None, other.pk)
+    with pytest.raises(DriverFenced):
+        drivers.authenticate(other, f"token-{other.pk}-1")
+
+
+def test_text_that_no_database_takes_is_kept_as_far_as_it_can_be() -> None:
+    """A traceback may quote whatever the data held; the batch must not be refused for ever."""
+    job = running()
+    awkward = "sink-0 failed\nValueError: \0 \ud800 é"
+    job = apply(job, Notice(0, awkward), changed(JobStatus.FAILING, awkward))
+    assert job.cause == "sink-0 failed\nValueError: \ufffd ? é"
+    job = lose(job, "\0")
+    assert driver_of(job).number == 2
+
+
+# Output directories -----------------------------------------------------------------------------
+
+
+def writing_to(directory: str | None) -> JobPlanned:
+    plan = planned()
+    sink, *others = plan.operators
+    return replace(plan, operators=(replace(sink, files=directory), *others))
+
+
+def test_output_directory_of_another_job_is_refused_and_the_driver_ended() -> None:
+    first = running(plan=writing_to("/data/out"))
+    second = submitted()
+    driver = speaking(second)
+    job = apply(second, writing_to("/data/./out/"), *coming_up())
+    assert job.status == JobStatus.FAILED
+    assert job.cause.startswith(f"{first.pk} (flights) is running and commits files to /data/out")
+    driver = reload(driver)
+    assert (driver.status, driver.stop_requested_at is None) == ("ended", False)
+    assert [o.status for o in job.operations.all()] == ["failed"]
+    assert reload(first).status == JobStatus.RUNNING
+
+
+def test_output_directory_is_free_again_after_a_jobs_end() -> None:
+    first = running(plan=writing_to("/data/out"))
+    apply(first, changed(JobStatus.FINISHED))
+    assert running(plan=writing_to("/data/out")).status == JobStatus.RUNNING
+
+
+def test_jobs_next_driver_keeps_its_own_output_directory() -> None:
+    job = running(plan=writing_to("/data/out"))
+    assert [o.files for o in job.operators.filter(is_sink=True)] == ["/data/out"]
+    pass_time(lose(job), 10, "restart_at")
+    due_jobs.relaunch_due()
+    speaking(job)
+    assert apply(job, writing_to("/data/out"), *coming_up(2)).status == JobStatus.RUNNING

@@ -1,0 +1,92 @@
+"""A real Celery worker: its log, and what the control plane learns of its ticks."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis as Client
+
+from controlplane.base import logs, ticks
+from controlplane.celery import app
+from controlplane.embedded.redis import Redis
+from tests.process.controlplane.said import say
+from tests.process.controlplane.web import DEADLINE_S, until
+from tests.services import database_url
+
+
+@contextmanager
+def worker(log: Path, redis_url: str) -> Iterator[None]:
+    """A worker on all queues but the launcher's."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "celery", "-A", "controlplane", "worker"),
+                *(
+                    "-P",
+                    "solo",
+                    "-Q",
+                    "coordination,storage",
+                    "-I",
+                    "tests.process.controlplane.said",
+                ),
+                *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+            ],
+            env=os.environ
+            | {
+                "DJANGO_SETTINGS_MODULE": "controlplane.settings.test",
+                "DATABASE_URL": database_url(),
+                "REDIS_URL": redis_url,
+                "WEIR_HOME": str(log.parent),
+            },
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(DEADLINE_S)
+            finally:
+                process.kill()
+                process.wait()
+
+
+def lines(log: Path) -> list[dict[str, Any]]:
+    """The log's lines; the banner, which is for a terminal, is no JSON."""
+    text = log.read_text().splitlines()
+    return [json.loads(line) for line in text if line.startswith("{")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_task_logs_says_on_whose_behalf_and_ticks_are_noted(
+    redis: Redis, tmp_path: Path
+) -> None:
+    log = tmp_path / "worker.log"
+    with worker(log, redis.url), Client.from_url(redis.url) as client:
+        with logs.about(request_id="the-request"):
+            say.delay("this")
+        app.send_task("checkpoints.tasks.storage_tick")
+        until(lambda: "said this" in log.read_text(), f"the task has run; see {log}")
+        until(
+            lambda: ticks.ages_s(client)["checkpoints.tasks.storage_tick"] is not None,
+            f"the tick is noted; see {log}",
+        )
+        assert ticks.ages_s(client)["jobs.tasks.tick"] is None
+    (line,) = [line for line in lines(log) if line["logger"] == "tests.said"]
+    expected = {
+        "level": "INFO",
+        "message": "said this",
+        "request_id": "the-request",
+        "celery_task": "tests.say",
+        "job": "orders-1",
+        "checkpoint": 7,
+    }
+    assert line | expected == line
+    assert any(line["logger"].startswith("celery.") for line in lines(log))  # Celery's own too.

@@ -1,0 +1,86 @@
+"""Probes: alive is not ready, and what is wrong is named."""
+
+from collections.abc import Callable
+
+import pytest
+from django.db.migrations.recorder import MigrationRecorder
+from redis import Redis as Client
+
+from controlplane.base import ticks
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.redis import Redis
+from tests.process.controlplane.web import Web
+
+OK = {"database": "ok", "migrations": "ok", "redis": "ok", "ticks": "ok"}
+
+
+@pytest.fixture
+def ticked(redis: Redis) -> None:
+    """All of beat's ticks have just run."""
+    for task in ticks.TASKS:
+        ticks.note(task)
+
+
+def test_alive_asks_nothing_of_anybody(start_web: Callable[..., Web]) -> None:
+    web = start_web("redis://127.0.0.1:1/0", DATABASE_URL="postgres://weir@127.0.0.1:1/weir")
+    assert web.request("GET", "/healthz").status == 200
+    answer = web.request("GET", "/readyz")
+    assert answer.status == 503
+    assert answer.json["checks"] == {
+        "database": "cannot be reached",
+        "migrations": "unknown",
+        "redis": "cannot be reached",
+        "ticks": "unknown",
+    }
+
+
+@pytest.mark.usefixtures("ticked")
+def test_ready_with_everything_there(web: Web) -> None:
+    answer = web.request("GET", "/readyz")
+    assert (answer.status, answer.json) == (200, {"status": "ok", "checks": OK})
+
+
+def test_a_tick_that_never_ran_is_named(web: Web, redis: Redis) -> None:
+    for task in ticks.TASKS[1:]:
+        ticks.note(task)
+    answer = web.request("GET", "/readyz")
+    assert answer.status == 503
+    assert answer.json["checks"] == OK | {"ticks": "jobs.tasks.tick: never ran"}
+
+
+@pytest.mark.usefixtures("ticked")
+def test_an_old_tick_is_named_with_its_age(web: Web, redis: Redis) -> None:
+    with Client.from_url(redis.url) as client:
+        client.pexpire("weir:ticked:checkpoints.tasks.tick", ticks._KEPT_MS - 60_000)
+    answer = web.request("GET", "/readyz")
+    assert answer.status == 503
+    assert answer.json["checks"] == OK | {"ticks": "checkpoints.tasks.tick: 60 s ago"}
+
+
+@pytest.mark.usefixtures("ticked")
+@pytest.mark.django_db(transaction=True)
+def test_a_missing_migration_is_named(web: Web) -> None:
+    applied = MigrationRecorder.Migration.objects.filter(app="jobs")
+    rows = list(applied)
+    applied.delete()
+    try:
+        answer = web.request("GET", "/readyz")
+    finally:
+        for row in rows:
+            row.save(force_insert=True)
+    assert answer.status == 503
+    assert answer.json["checks"]["migrations"].startswith(f"{len(rows)} to be applied")
+    assert web.request("GET", "/readyz").status == 200
+
+
+def test_the_database_being_away_is_named(
+    start_web: Callable[..., Web], redis: Redis, away_postgres: Postgres, ticked: None
+) -> None:
+    web = start_web(redis.url, DATABASE_URL=away_postgres.url)
+    assert web.request("GET", "/readyz").status == 200
+    away_postgres.kill()
+    answer = web.request("GET", "/readyz")
+    assert answer.status == 503
+    assert answer.json["checks"]["database"] == "cannot be reached"
+    away_postgres.start()
+    assert web.request("GET", "/readyz").status == 200

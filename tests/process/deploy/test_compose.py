@@ -1,0 +1,294 @@
+"""The compose file, the images it builds and the settings it needs fit together and hold no secret.
+
+Nothing is built here: what can be known from the files is checked against the code they start.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from fnmatch import fnmatch
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import get_commands
+
+from controlplane.celery import app
+
+ROOT = Path(__file__).resolve().parents[3]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+OURS = sorted(name for name, service in SERVICES.items() if "build" in service)
+ONE_SHOT = {"migrate"}
+SECRETS = {"SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "SPARK_SECRET"}
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?:(:[?-])([^}]*))?\}")
+
+
+def example() -> dict[str, str]:
+    """What ``.env.example`` sets."""
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def filled_in(text: str, values: dict[str, str]) -> str:
+    """``text`` with its variables replaced as compose does."""
+
+    def value(found: re.Match[str]) -> str:
+        name, rule, word = found.groups()
+        if given := values.get(name):
+            return given
+        assert rule == ":-", f"{name} is required"
+        return str(word)
+
+    return _VARIABLE.sub(value, text)
+
+
+def test_every_part_of_the_control_plane_is_a_service() -> None:
+    assert set(SERVICES) == {
+        *("postgres", "redis", "migrate", "web", "worker", "beat", "launcher"),
+        *("spark-master", "spark-worker-1", "spark-worker-2"),
+    }
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_command_starts_something_that_exists(name: str) -> None:
+    service = SERVICES[name]
+    command = service.get("command") or image_command(service["build"]["target"])
+    match command:
+        case ["uvicorn", target, *_]:
+            module, _, attribute = target.partition(":")
+            assert callable(getattr(import_module(module), attribute))
+        case ["python", "manage.py", subcommand, *_]:
+            assert (ROOT / "manage.py").exists()
+            assert subcommand in get_commands()
+        case ["celery", application, subcommand, *_]:
+            package = application.removeprefix("--app=")
+            assert import_module(package).celery_app is app
+            assert subcommand in {"worker", "beat"}
+        case [program, main_class, *_]:
+            pyspark = find_spec("pyspark")
+            assert pyspark is not None
+            assert pyspark.origin is not None
+            inside = program.partition("/site-packages/pyspark/")[2]
+            assert os.access(Path(pyspark.origin).parent / inside, os.X_OK)
+            assert re.fullmatch(
+                r"org\.apache\.spark\.deploy\.(master\.Master|worker\.Worker)", main_class
+            )
+        case _:
+            pytest.fail(f"nobody knows what {command} starts")
+
+
+def image_command(target: str) -> list[str]:
+    found = re.findall(r"^CMD (\[.*\])$", stage(target), re.MULTILINE)
+    command: list[str] = yaml.safe_load(found[-1])
+    return command
+
+
+def stage(target: str) -> str:
+    """The lines of one stage of the Dockerfile."""
+    _, _, rest = DOCKERFILE.partition(f" AS {target}\n")
+    assert rest, f"the Dockerfile has no stage {target}"
+    return re.split(r"^FROM ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_every_queue_has_a_worker_and_no_worker_an_unknown_queue() -> None:
+    consumed = [
+        queue
+        for service in SERVICES.values()
+        for word in service.get("command", [])
+        if word.startswith("--queues=")
+        for queue in word.removeprefix("--queues=").split(",")
+    ]
+    assert sorted(consumed) == sorted(queue.name for queue in app.conf.task_queues)
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - ONE_SHOT))
+def test_a_service_says_whether_it_is_healthy(name: str) -> None:
+    check = SERVICES[name]["healthcheck"]
+    assert check["test"][0] in {"CMD", "CMD-SHELL"}
+    assert check["interval"]
+    assert check["timeout"]
+    if check["test"][0] == "CMD" and "--destination" in check["test"][-1]:
+        destination = check["test"][-1].removeprefix("--destination=")
+        assert f"--hostname={destination}" in SERVICES[name]["command"]
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_a_service_waits_for_what_it_needs(name: str) -> None:
+    for needed, how in SERVICES[name].get("depends_on", {}).items():
+        expected = "completed_successfully" if needed in ONE_SHOT else "healthy"
+        assert how["condition"] == f"service_{expected}", needed
+        assert needed in SERVICES
+
+
+def test_whoever_works_on_the_database_waits_for_the_migrations() -> None:
+    for name in ("web", "worker", "beat", "launcher"):
+        assert {"postgres", "redis", "migrate"} <= set(SERVICES[name]["depends_on"])
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_secret_is_written_down(name: str) -> None:
+    for key, value in SERVICES[name].get("environment", {}).items():
+        text = _VARIABLE.sub("", str(value))
+        if re.search(r"PASSWORD|SECRET|TOKEN|AUTH$|KEY", key):
+            assert text == "", f"{key} holds a literal"
+        assert not re.search(r"://[^/@]*:[^/@]+@", text), f"{key} holds a password"
+
+
+def test_every_secret_is_required_and_the_example_has_none() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    given = example()
+    for secret in SECRETS:
+        uses = [found for found in _VARIABLE.finditer(text) if found[1] == secret]
+        assert uses
+        assert all(found[2] == ":?" for found in uses), secret
+        assert given[secret] == ""
+
+
+def test_every_variable_is_explained_in_the_example() -> None:
+    used = {found[1] for found in _VARIABLE.finditer((ROOT / "docker-compose.yml").read_text())}
+    assert used == set(example())
+
+
+def test_the_filled_in_file_is_not_committed() -> None:
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_data_lies_in_named_volumes(name: str) -> None:
+    for volume in SERVICES[name].get("volumes", []):
+        source, target, *_ = volume.split(":")
+        assert source in COMPOSE["volumes"], volume
+        assert target.startswith("/")
+
+
+def test_what_several_services_read_lies_in_one_volume() -> None:
+    def mounted(volume: str) -> set[str]:
+        return {
+            name
+            for name, service in SERVICES.items()
+            for mount in service.get("volumes", [])
+            if mount.split(":")[0] == volume
+        }
+
+    spark = {"spark-worker-1", "spark-worker-2"}
+    assert mounted("checkpoints") == {"worker", "launcher", *spark}
+    assert mounted("uploads") == mounted("drivers") == {"web", "launcher"}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_nothing_runs_as_root(name: str) -> None:
+    service = SERVICES[name]
+    if "build" in service:
+        users = re.findall(r"^USER (\S+)$", stage(service["build"]["target"]), re.MULTILINE)
+        assert users[-1:] == ["weir"]
+        assert "user" not in service
+        assert service["cap_drop"] == ["ALL"]
+    else:
+        assert service["user"] not in {"root", "0"}
+    assert "no-new-privileges:true" in service["security_opt"]
+
+
+def test_only_the_web_service_is_published_and_only_where_told() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published == {"web": ["${WEIR_PUBLISH:-127.0.0.1:8000}:8000"]}
+
+
+def test_what_the_images_copy_exists_and_reaches_the_build() -> None:
+    rules = [
+        line
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert rules[0] == "*"
+    allowed = [rule.removeprefix("!") for rule in rules if rule.startswith("!")]
+    copied = [
+        source
+        for words in re.findall(r"^COPY ((?!--).*)$", DOCKERFILE, re.MULTILINE)
+        for source in words.split()[:-1]
+    ]
+    assert {"manage.py", "weir", "controlplane", "jobs", "checkpoints", "frontend"} <= set(copied)
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert any(fnmatch(source, rule) for rule in allowed), source
+
+
+def test_the_image_has_every_app_and_what_the_apps_import() -> None:
+    from django.conf import settings
+
+    copied = set(re.findall(r"^COPY (\w+) \w+$", stage("source"), re.MULTILINE))
+    local = {name.partition(".")[0] for name in settings.INSTALLED_APPS} & {
+        path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()
+    }
+    assert local | {"weir"} <= copied
+
+
+def environment_of(name: str, values: dict[str, str]) -> dict[str, str]:
+    service = SERVICES[name]["environment"]
+    return {key: filled_in(str(value), values) for key, value in service.items()}
+
+
+def check_settings(environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_production_starts_with_the_example_once_its_secrets_are_filled_in() -> None:
+    values = example() | dict.fromkeys(SECRETS, "a0b1c2d3" * 8)
+    done = check_settings(environment_of("web", values))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_spark_secret_gets_into_a_private_file(tmp_path: Path) -> None:
+    """Run as the image runs it: the script in the Dockerfile, before the service's command."""
+    script = (ROOT / "Dockerfile").read_text().partition("<<'SCRIPT'")[2]
+    script = script.partition("\n")[2].partition("\nSCRIPT\n")[0]
+    directory = tmp_path / "conf"
+
+    def run(**environment: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["sh", "-c", script, "with-spark-secret", "env"],
+            env={"PATH": os.environ["PATH"], "SPARK_CONF_DIR": str(directory), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert run().returncode != 0
+    assert not directory.exists()
+    done = run(SPARK_SECRET="abc")
+    assert done.returncode == 0, done.stderr
+    assert "SPARK_SECRET" not in done.stdout
+    written = directory / "spark-defaults.conf"
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert written.read_text().split() == [
+        *("spark.authenticate", "true"),
+        *("spark.authenticate.secret", "abc"),
+    ]
+
+
+def test_production_refuses_a_short_secret_key() -> None:
+    values = example() | dict.fromkeys(SECRETS, "a0b1c2d3" * 8) | {"SECRET_KEY": "short"}
+    done = check_settings(environment_of("web", values))
+    assert done.returncode != 0
+    assert "SECRET_KEY is too short" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["web", "worker", "beat", "launcher", "migrate"])
+def test_every_setting_of_ours_is_one_that_the_settings_read(name: str) -> None:
+    text = "".join(path.read_text() for path in (ROOT / "controlplane" / "settings").glob("*.py"))
+    for key in SERVICES[name]["environment"]:
+        if key.startswith("WEIR_"):
+            assert f'"{key}"' in text, key

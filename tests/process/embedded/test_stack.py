@@ -1,0 +1,169 @@
+"""The whole control plane on one machine: it comes up, heals, and leaves nothing behind."""
+
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.cookiejar import CookieJar
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from controlplane.embedded.process import ServiceError, is_alive
+from controlplane.embedded.server import free_port
+from controlplane.embedded.stack import ALL, HomeInUseError, Stack
+from tests.process.embedded.weir_up import DEADLINE_S, WeirUp, processes_of, wait_until
+from tests.services import reachable_directory
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return int(error.code)
+    except OSError:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    """What the stack of this module had to say."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def stack(said: list[str]) -> Iterator[Stack]:
+    """One stack for several tests, since each start takes seconds."""
+    with reachable_directory() as directory:
+        with Stack(directory / "home", fast=True, say=said.append) as started:
+            yield started
+        assert processes_of(directory) == []
+
+
+def test_all_services_do_their_work(stack: Stack) -> None:
+    assert status(f"{stack.url}/healthz") == 200
+    assert status(f"{stack.url}/login/") == 200
+    pids = {name: stack.process(name).pid for name in ALL}
+    assert len(set(pids.values())) == len(ALL)
+    # The ticks go all the way round: beat, Redis, worker, PostgreSQL.
+    wait_until(lambda: status(f"{stack.url}/readyz") == 200, "the control plane to be ready")
+
+
+def test_another_stack_on_the_same_home_is_refused(stack: Stack) -> None:
+    with pytest.raises(HomeInUseError, match=f"already runs on {stack.home}, as process"):
+        Stack(stack.home).start()
+    assert all(stack.process(name).running for name in ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_service_that_is_killed_comes_back(stack: Stack, said: list[str], name: str) -> None:
+    service, url = stack.process(name), stack.url
+    before, told = service.pid, len(said)
+    service.kill()
+    wait_until(lambda: f"{name} is back" in said[told:], f"{name} to come back")
+    assert service.pid != before
+    assert said[told].startswith(f"{name} ended unexpectedly; starting it again in")
+    assert stack.url == url
+    wait_until(lambda: status(f"{url}/readyz") == 200, "the control plane to be ready")
+
+
+def test_a_service_that_was_stopped_stays_down(stack: Stack, said: list[str]) -> None:
+    beat, worker = stack.process("beat"), stack.process("worker")
+    beat.stop()
+    told = len(said)
+    worker.kill()
+    wait_until(lambda: "worker is back" in said[told:], "the worker to come back")
+    assert not beat.running
+    beat.start()
+    assert beat.running
+
+
+def test_secrets_are_private_and_on_no_command_line(stack: Stack) -> None:
+    secrets = [stack.postgres.password, stack.redis.password]
+    secrets.append(stack.environment["SECRET_KEY"])
+    for name in ("secret-key", "postgres/password", "redis/password"):
+        assert (stack.home / name).stat().st_mode & 0o777 == 0o600
+    words = [word for process in processes_of(stack.home) for word in process.cmdline()]
+    assert words
+    assert not [word for word in words if any(secret in word for secret in secrets)]
+
+
+def test_a_taken_port_is_said_and_what_was_started_ends() -> None:
+    with reachable_directory() as directory, socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        stack = Stack(directory / "home", port=port, fast=True)
+        with pytest.raises(ServiceError, match=f"port {port} is taken by another program"):
+            stack.start()
+        assert processes_of(directory) == []
+
+
+def logs_in(page: str, password: str) -> bool:
+    """Whether the account that was printed opens the page of jobs."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar := CookieJar()))
+    with browser.open(f"{page}/login/", timeout=10):
+        token = next(cookie.value for cookie in jar if cookie.name == "csrftoken")
+    form = {"username": "operator", "password": password, "csrfmiddlewaretoken": token}
+    with browser.open(f"{page}/login/", urlencode(form).encode(), timeout=10) as response:
+        return str(response.url) == f"{page}/jobs/"
+
+
+def test_weir_up_prints_a_login_that_works_and_ends_everything_on_ctrl_c(home: Path) -> None:
+    first = WeirUp(home, "--port", "0")
+    page, password = first.login()
+    assert logs_in(page, password)
+    assert not logs_in(page, "wrong")
+    assert len(processes_of(home)) > len(ALL)
+    refused = WeirUp(home, "--port", "0")
+    refused.await_line("already runs on")
+    refused.process.communicate(timeout=DEADLINE_S)
+    assert refused.process.returncode == 1
+    assert first.end(signal.SIGINT) == 0, first.output
+    assert "Everything has ended." in first.output
+    assert processes_of(home) == []
+    assert (home / "operator").stat().st_mode & 0o777 == 0o600
+
+
+def test_weir_up_after_a_kill_ends_what_was_left_and_shows_the_same_login(home: Path) -> None:
+    """The supervisor dies with everything running; the next one must not run beside the rest."""
+    first = WeirUp(home, "--port", str(free_port()))
+    login = first.login()
+    left = processes_of(home)
+    assert first.end(signal.SIGKILL) == -signal.SIGKILL
+    orphans = [process for process in left if is_alive(process)]
+    assert len(orphans) >= len(ALL)
+    second = WeirUp(home, "--port", login[0].rpartition(":")[2])
+    assert second.login() == login
+    assert "ended the process that an earlier run left behind" in second.output
+    assert [process for process in orphans if is_alive(process)] == []
+    assert second.end(signal.SIGTERM) == 0, second.output
+    assert processes_of(home) == []
+
+
+def test_ctrl_c_during_the_start_leaves_nothing(home: Path) -> None:
+    early = WeirUp(home, "--port", "0")
+    wait_until((home / "postgres" / "postgresql.log").exists, "PostgreSQL to be started")
+    assert early.end(signal.SIGINT) == 0, early.output
+    assert processes_of(home) == []
+
+
+def test_the_servers_alone_can_be_started() -> None:
+    with reachable_directory() as directory:
+        stack = Stack(directory / "home", fast=True, auto_restart=False)
+        stack.start(only=["postgres", "redis"])
+        try:
+            assert stack.postgres.running
+            assert stack.redis.running
+            assert not stack.process("web").running
+            stack.postgres.kill()
+            assert not stack.postgres.running
+            stack.postgres.start()
+        finally:
+            stack.stop()
+        with pytest.raises(ValueError, match="no such service: mail"):
+            stack.start(only=["mail"])

@@ -1,0 +1,129 @@
+"""A stand-in for the worker: what runs in the worker processes of these tests.
+
+What it does is said by the job's parameter ``behaviour``; it reports what reached it, so that the
+test sees it at the other end of the control connection.
+"""
+
+import ctypes
+import os
+import subprocess
+import threading
+import time
+from typing import Any
+
+from weir.common.clock import Clock
+from weir.config import JobConfig
+from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
+from weir.graph.physical import ExecutionGraph
+from weir.ids import AttemptNumber, JobId, OperatorId, SubtaskId
+from weir.protocol.deployment import Deploy, StopProcess
+from weir.protocol.elements import Watermark
+from weir.protocol.lifecycle import SubtaskStatus
+from weir.protocol.messages import SubtaskChanged
+from weir.worker.ports import (
+    CommandArrived,
+    ConnectionBroken,
+    ElementArrived,
+    Inbox,
+    InboxItem,
+    Reporter,
+    SnapshotThread,
+    Transport,
+)
+
+STAND_IN = "tests.process.worker.standin:StandInWorker"
+
+
+def exchange_graph(parallelism: int = 2) -> JobGraph:
+    """A source and a sink, every subtask joined to every other."""
+    a, b = OperatorId("a"), OperatorId("b")
+    return JobGraph(
+        "exchange",
+        (
+            Operator(a, "a", parallelism, factory=None, is_source=True),
+            Operator(b, "b", parallelism, factory=None),
+        ),
+        (Edge(a, b, Partitioning.HASH),),
+    )
+
+
+class StandInWorker:
+    """Sends a watermark over every outgoing channel once deployed; reports what arrives."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        attempt: AttemptNumber,
+        job_id: JobId,
+        slot_index: int,
+        *,
+        inbox: Inbox,
+        transport: Transport,
+        reporter: Reporter,
+        snapshot_thread: SnapshotThread,
+        clock: Clock,
+    ) -> None:
+        self.finished = False
+        self.calling_since_ns = 0
+        self.calling: SubtaskId | None = None
+        self._plan = ExecutionGraph(graph)
+        self._behaviour = config.parameters.get("behaviour", "")
+        self._attempt = attempt
+        self._slot_index = slot_index
+        self._transport = transport
+        self._reporter = reporter
+        self._clock = clock
+
+    def handle(self, item: InboxItem) -> None:
+        match item:
+            case CommandArrived(Deploy()):
+                self._deploy()
+            case CommandArrived(StopProcess()):
+                self.finished = self._behaviour != "deaf"
+            case ElementArrived(channel, Watermark(timestamp_ms)):
+                self._tell({"channel": channel, "watermark": timestamp_ms})
+            case ConnectionBroken(peer, _):
+                self._tell({"broken": peer})
+            case _:
+                raise AssertionError(f"nobody sends {item} here")
+
+    def _deploy(self) -> None:
+        match self._behaviour:
+            case "tell_the_time":
+                self._tell({"now_ms": self._clock.now_ms()})
+            case "raise":
+                raise RuntimeError("the stand-in was told to raise")
+            case "hold_the_interpreter":
+                pow(3, 10**10)  # Takes hours, in one call into C.
+            case "wait_for_ever":
+                self._tell({"waits": True})
+                wait_for_ever()
+            case "start_a_process":
+                self._tell({"child": subprocess.Popen(["sleep", "600"]).pid})
+        for channel in self._plan.channels:
+            if channel.sender.index == self._slot_index:
+                self._transport.send(channel.id, Watermark(100 + self._slot_index))
+
+    def run_once(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self._tell({"closed": True})
+
+    def _tell(self, details: dict[str, Any]) -> None:
+        chain = SubtaskId(OperatorId("a"), self._slot_index)
+        self._reporter.report(
+            SubtaskChanged(self._attempt, chain, SubtaskStatus.RUNNING, details=details)
+        )
+
+
+def wait_for_ever() -> None:
+    """In C, with the interpreter lock released, and never interrupted by a signal's handler."""
+    read_end, _ = os.pipe()
+    ctypes.CDLL(None).read(read_end, ctypes.create_string_buffer(1), 1)
+
+
+def start_a_thread() -> None:
+    """For programs that start a thread while they are loaded."""
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()

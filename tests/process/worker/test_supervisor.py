@@ -1,0 +1,279 @@
+"""Supervisors in processes of their own, with templates and workers, against a fake job master."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.process.worker.fake_master import (
+    DEADLINE_S,
+    JOB_SECRET,
+    FakeMaster,
+    await_gone,
+    await_true,
+    fake_master,
+    is_running,
+    program,
+    supervisor,
+)
+from tests.process.worker.standin import exchange_graph, start_a_thread
+from weir.ids import AttemptNumber
+from weir.protocol.deployment import (
+    SlotFailed,
+    SlotHeartbeat,
+    SlotRegistered,
+    StopWorker,
+    WorkerExited,
+    WorkerReady,
+)
+from weir.protocol.messages import SubtaskChanged
+from weir.worker.versions import installed_versions
+
+
+@pytest.fixture
+def master() -> Iterator[FakeMaster]:
+    with fake_master() as master:
+        yield master
+
+
+def descendants(process: "subprocess.Popen[bytes]") -> list[int]:
+    return [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+
+
+def test_a_supervisor_says_who_and_what_it_is(master: FakeMaster) -> None:
+    with supervisor(master, slot_index=3) as process:
+        slot, registered = master.expect(SlotRegistered)
+        assert slot.peer_identity == "slot-3"
+        assert registered == SlotRegistered(3, 7, "127.0.0.1", process.pid, installed_versions())
+        for _ in range(2):
+            master.expect(SlotHeartbeat, slot_index=3)
+
+
+def test_a_supervisor_with_another_secret_is_refused(master: FakeMaster) -> None:
+    with supervisor(master, secret=b"x" * 32) as process:
+        while not master.refusals:
+            master.pump(DEADLINE_S)
+        assert process.wait(DEADLINE_S) == 1
+    assert master.refusals == ["the peer does not know this attempt's secret"]
+    assert master.unseen == []
+
+
+def test_the_worker_of_a_warm_slot_is_ready_at_once(master: FakeMaster) -> None:
+    with supervisor(master):
+        slot = master.accept_slot(program())
+        took_ms = []
+        for attempt in range(1, 8):
+            began = time.perf_counter()
+            _, ready = master.start_worker(slot, attempt)
+            took_ms.append((time.perf_counter() - began) * 1000)
+            assert is_running(ready.pid)
+        print(f"order to WorkerReady: {' '.join(f'{ms:.1f}' for ms in took_ms)} ms")
+        first, *others = took_ms  # The first one waits for the template, which imports everything.
+        assert min(others) < first / 3  # The least: what else the machine does is not measured.
+
+
+def test_a_killed_worker_is_reported_at_once(master: FakeMaster) -> None:
+    with supervisor(master):
+        slot = master.accept_slot(program())
+        took_ms = []
+        for attempt in range(1, 4):
+            _, ready = master.start_worker(slot, attempt)
+            began = time.perf_counter()
+            os.kill(ready.pid, signal.SIGKILL)
+            _, exited = master.expect(WorkerExited)
+            took_ms.append((time.perf_counter() - began) * 1000)
+            assert exited == WorkerExited(0, AttemptNumber(attempt), ready.pid, -signal.SIGKILL)
+    print(f"kill to WorkerExited: {' '.join(f'{ms:.1f}' for ms in took_ms)} ms")
+    assert min(took_ms) < 1_000  # At once, and not by a heartbeat that is missing.
+
+
+def test_a_newer_attempt_kills_the_older_worker(master: FakeMaster) -> None:
+    with supervisor(master):
+        slot = master.accept_slot(program(behaviour="deaf"))
+        _, old = master.start_worker(slot, 1)
+        _, new = master.start_worker(slot, 2)
+        _, exited = master.expect(WorkerExited)
+        assert (exited.attempt, exited.pid, exited.exit_code) == (1, old.pid, -signal.SIGKILL)
+        assert is_running(new.pid)
+
+
+def test_a_worker_told_to_stop_closes_and_exits_with_zero(master: FakeMaster) -> None:
+    with supervisor(master):
+        slot = master.accept_slot(program())
+        master.start_worker(slot)
+        master.send(slot, StopWorker(AttemptNumber(1)))
+        master.expect_details(closed=True)
+        _, exited = master.expect(WorkerExited)
+        assert (exited.exit_code, exited.stderr_tail) == (0, "")
+
+
+def test_a_worker_that_does_not_stop_is_killed_after_the_grace(master: FakeMaster) -> None:
+    with supervisor(master):
+        slot = master.accept_slot(program(behaviour="deaf"))
+        master.start_worker(slot)
+        began = time.monotonic()
+        master.send(slot, StopWorker(AttemptNumber(1), grace_ms=300))
+        _, exited = master.expect(WorkerExited)
+        assert exited.exit_code == -signal.SIGKILL
+        assert 0.3 <= time.monotonic() - began < 5.0
+
+
+def test_a_worker_stopped_before_it_started_never_runs_on(master: FakeMaster) -> None:
+    """The order is taken back while the template still loads, or while it forks."""
+    with supervisor(master):
+        slot = master.accept_slot(program())
+        master.order_worker(slot, 1)
+        master.send(slot, StopWorker(AttemptNumber(1)))
+        master.start_worker(slot, 2)
+        master.order_worker(slot, 3)
+        master.send(slot, StopWorker(AttemptNumber(3)))
+        master.expect(WorkerExited, attempt=2)
+        master.expect(WorkerExited, attempt=3)
+        assert [m for _, m in master.unseen if getattr(m, "attempt", 0) == 1] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("behaviour", ["", "hold_the_interpreter"])
+def test_no_process_outlives_its_supervisor(
+    master: FakeMaster, number: signal.Signals, behaviour: str
+) -> None:
+    """Also when the worker is inside a C call that keeps the interpreter lock."""
+    with supervisor(master) as process:
+        slot = master.accept_slot(program(behaviour=behaviour))
+        worker, ready = master.start_worker(slot)
+        master.deploy(worker, 1, ready.address)
+        pids = descendants(process)
+        assert len(pids) == 2
+        process.send_signal(number)
+        process.wait(DEADLINE_S)
+        print(f"gone after {await_gone(*pids) * 1000:.0f} ms")
+
+
+def test_what_user_code_started_goes_with_its_worker(master: FakeMaster) -> None:
+    with supervisor(master):
+        slot = master.accept_slot(program(behaviour="start_a_process"))
+        worker, ready = master.start_worker(slot)
+        master.deploy(worker, 1, ready.address)
+        child = child_of(master)
+        assert is_running(child)
+        os.kill(ready.pid, signal.SIGKILL)
+        master.expect(WorkerExited)
+        await_gone(child)
+
+
+def child_of(master: FakeMaster) -> int:
+    while True:
+        _, told = master.expect(SubtaskChanged)
+        if "child" in told.details:
+            return int(told.details["child"])
+
+
+def test_the_supervisor_leaves_with_its_job_master(master: FakeMaster) -> None:
+    with supervisor(master) as process:
+        slot = master.accept_slot(program())
+        master.start_worker(slot)
+        pids = descendants(process)
+        for peer in master.peers:
+            peer.close()
+        master.peers.clear()
+        assert process.wait(DEADLINE_S) == 0
+        await_gone(*pids)
+
+
+def test_a_program_that_cannot_be_loaded_fails_the_slot_with_the_traceback(
+    master: FakeMaster,
+) -> None:
+    with supervisor(master):
+        slot = master.accept_slot(b"cno_such_module\nname\n.")
+        _, failed = master.expect(SlotFailed)
+        assert "No module named 'no_such_module'" in failed.cause
+        assert "Traceback" in failed.cause
+        master.order_worker(slot, 1)
+        assert master.expect(SlotFailed)[1] == failed
+
+
+def test_a_program_that_crashes_the_interpreter_fails_the_slot(master: FakeMaster) -> None:
+    with supervisor(master):
+        master.accept_slot(b"cos\nabort\n(tR.")
+        _, failed = master.expect(SlotFailed)
+        assert "exit code -6" in failed.cause
+
+
+class Loads:
+    """Calls a function when the program is loaded."""
+
+    def __init__(self, function: Any, result: Any) -> None:
+        self.function = function
+        self.result = result
+
+    def __reduce__(self) -> Any:
+        return _call_then_give, (self.function, self.result)
+
+
+def _call_then_give(function: Any, result: Any) -> Any:
+    function()
+    return result
+
+
+def test_a_program_that_starts_threads_runs_in_the_template_itself(master: FakeMaster) -> None:
+    """Forking it would copy locks that other threads hold; a new template takes its place."""
+    loaded = program(Loads(start_a_thread, exchange_graph(1)))
+    with supervisor(master) as process:
+        slot = master.accept_slot(loaded)
+        for attempt in (1, 2):
+            _, ready = master.start_worker(slot, attempt)
+            assert psutil.Process(ready.pid).ppid() == process.pid
+        _, exited = master.expect(WorkerExited, attempt=1)
+        assert exited.exit_code == -signal.SIGKILL
+        master.send(slot, StopWorker(AttemptNumber(2)))
+        assert master.expect(WorkerExited, attempt=2)[1].exit_code == 0
+
+
+def test_a_template_that_dies_takes_its_worker_along_and_is_replaced(master: FakeMaster) -> None:
+    with supervisor(master) as process:
+        slot = master.accept_slot(program())
+        _, ready = master.start_worker(slot, 1)
+        [template] = psutil.Process(process.pid).children()
+        template.kill()
+        _, exited = master.expect(WorkerExited, attempt=1)
+        assert exited.pid == ready.pid
+        assert "template process" in exited.stderr_tail
+        await_gone(ready.pid)
+        master.start_worker(slot, 2)
+
+
+def test_restarts_leave_no_process_descriptor_or_thread(master: FakeMaster, tmp_path: Path) -> None:
+    def footprint(process: psutil.Process) -> tuple[int, int, int]:
+        return process.num_fds(), process.num_threads(), len(process.children())
+
+    with supervisor(master) as process:
+        slot = master.accept_slot(program())
+        master.start_worker(slot, 1)
+        this = psutil.Process(process.pid)
+        [template] = this.children()
+        before = [footprint(this), footprint(template)]
+        worker_before = footprint(template.children()[0])
+        seen: list[WorkerReady] = []
+        for attempt in range(2, 32):
+            seen.append(master.start_worker(slot, attempt)[1])
+            master.expect(WorkerExited, attempt=attempt - 1)
+        await_true(lambda: [footprint(this), footprint(template)] == before)
+        assert footprint(template.children()[0]) == worker_before
+        assert [is_running(ready.pid) for ready in seen] == [False] * 29 + [True]
+
+
+def test_the_secret_shows_in_no_command_line_or_environment(master: FakeMaster) -> None:
+    with supervisor(master) as process:
+        slot = master.accept_slot(program())
+        master.start_worker(slot)
+        for pid in [process.pid, *descendants(process)]:
+            for name in ("cmdline", "environ"):
+                shown = Path(f"/proc/{pid}/{name}").read_bytes()
+                assert JOB_SECRET not in shown
+                assert b"\x01" * 32 not in shown

@@ -1,0 +1,332 @@
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import frontend
+from checkpoints.models import Checkpoint
+from checkpoints.verdict.facts import Gate
+from frontend.base import alignment
+from frontend.base.alignment import Aligned
+from frontend.job import figures
+from frontend.job import history as past
+from jobs.models import Attempt, JobException
+from tests.browser.plotly_figures import is_valid
+from weir.protocol.lifecycle import CheckpointStatus
+
+CSS = (Path(frontend.__file__).parent / "static/frontend/weir.css").read_text()
+
+
+def checkpoint(number: int, **columns: Any) -> Checkpoint:
+    """A row that is in no database."""
+    return Checkpoint(
+        **{
+            "number": number,
+            "status": CheckpointStatus.COMPLETED,
+            "triggered_at": datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=number),
+            "duration_ms": 200,
+            "start_delay_ms": 5,
+            "alignment_ms": 100,
+            "sync_ms": 2.5,
+            "async_ms": 80,
+            "state_bytes": 1_000,
+            "written_bytes": 400,
+            "subtask_count": 18,
+            "acknowledged_count": 18,
+            **columns,
+        }
+    )
+
+
+def gate(
+    operator: str = "hourly",
+    index: int = 0,
+    arrived_ms: Sequence[float | None] = (0, 30),
+    **kw: Any,
+) -> Gate:
+    last = max((ms for ms in arrived_ms if ms is not None), default=0)
+    return Gate(
+        **{
+            "operator": operator,
+            "index": index,
+            "gate": 0,
+            "upstream": [f"flights-{n}" for n in range(len(arrived_ms))],
+            "arrived_ms": list(arrived_ms),
+            "blocked_ms": [0 if ms is None else last - ms for ms in arrived_ms],
+            "bytes_during": [0 if ms is None else int(ms) * 100 for ms in arrived_ms],
+            **kw,
+        }
+    )
+
+
+def aligned(gates: Sequence[Gate]) -> Aligned:
+    """What is known of a checkpoint of these gates, with as many of the slowest as are shown."""
+    found = sorted(range(len(gates)), key=lambda at: -gates[at].slowest_ms)[: figures.GATES_SHOWN]
+    return Aligned(
+        [gates[at] for at in sorted(found)],
+        alignment.gate_counts(gates),
+        len(gates),
+        sum(len(one.upstream) for one in gates),
+        max((len(one.upstream) for one in gates), default=0),
+        max((max(one.blocked_ms, default=0.0) for one in gates), default=0.0),
+    )
+
+
+def traces(figure: figures.Figure) -> dict[str, dict[str, Any]]:
+    return {trace["name"]: trace for trace in figure["data"]}
+
+
+NOW = datetime(2026, 3, 1, 1, tzinfo=UTC)
+
+
+def history(checkpoints: Sequence[Checkpoint], **about: Any) -> figures.Figure:
+    return figures.history(checkpoints, address=lambda number: f"/c/{number}/", now=NOW, **about)
+
+
+def second(number: float) -> str:
+    return f"2026-03-01T00:00:{number:06.3f}Z"
+
+
+def test_history_stacks_the_phases_in_their_order_in_seconds_over_time() -> None:
+    figure = history([checkpoint(2, async_ms=90), checkpoint(1)])
+    bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
+    times = [second(1), second(2)]
+    assert [(bar["name"], bar["x"], bar["y"]) for bar in bars] == [
+        ("Start delay", times, [0.005, 0.005]),
+        ("Alignment", times, [0.1, 0.1]),
+        ("Synchronous part", times, [0.0025, 0.0025]),
+        ("Asynchronous part", times, [0.08, 0.09]),
+    ]
+    assert figure["layout"]["barmode"] == "stack"
+    assert figure["layout"]["xaxis"]["type"] == "date"
+    assert traces(figure)["End to end"]["y"] == [0.2, 0.2]
+    assert traces(figure)["State size"]["y"] == [1_000, 1_000]
+    assert is_valid(figure)
+
+
+def test_every_mark_of_a_checkpoint_leads_to_its_page() -> None:
+    failed = checkpoint(3, status=CheckpointStatus.ABORTED, reason="checkpoint_expired")
+    figure = history([checkpoint(1), checkpoint(2), failed])
+    for trace in figure["data"]:
+        numbers = [3] if trace["name"] == "Failed" else [1, 2]
+        if trace["type"] == "bar":
+            numbers = [1, 2, 3]
+        assert [about[-1] for about in trace["customdata"]] == [f"/c/{n}/" for n in numbers]
+
+
+def test_history_marks_what_failed_with_its_reason_and_leaves_its_size_out() -> None:
+    failed = checkpoint(
+        2,
+        status=CheckpointStatus.ABORTED,
+        reason="checkpoint_expired",
+        duration_ms=600,
+        acknowledged_count=11,
+        state_bytes=0,
+    )
+    found = traces(history([failed, checkpoint(1)]))
+    assert found["Failed"]["x"] == [second(2)]
+    because = "timed out before all subtasks acknowledged"
+    assert found["Failed"]["customdata"] == [
+        ["2", second(2), "600 ms", because, "11 of 18", "/c/2/"]
+    ]
+    assert found["End to end"]["x"] == found["State size"]["x"] == [second(1)]
+    assert "Failed" not in traces(history([checkpoint(1)]))
+
+
+def attempt(number: int, begun: float, running: float | None, ended: float | None = None) -> Any:
+    def at(seconds: float | None) -> datetime | None:
+        return None if seconds is None else datetime.fromisoformat(second(seconds))
+
+    return Attempt(
+        number=number,
+        started_at=at(begun),
+        running_at=at(running),
+        ended_at=at(ended),
+        restored_checkpoint=7,
+        recovery_cause="slot 1: <b>killed</b>",
+    )
+
+
+def test_the_time_in_which_the_job_was_down_is_shaded_and_marked() -> None:
+    downs = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)])
+    figure = history([checkpoint(1), checkpoint(20)], downs=downs)
+    (shape,) = figure["layout"]["shapes"]
+    assert (shape["x0"], shape["x1"]) == (second(10), second(14))
+    found = traces(figure)["Recovery"]
+    assert found["x"] == [second(12)]
+    assert found["customdata"] == [
+        ["2", second(10), "4.00 s", "slot 1: &lt;b&gt;killed&lt;/b&gt;", "checkpoint 7"]
+    ]
+    assert is_valid(figure)
+
+
+def test_a_job_that_is_not_back_is_shaded_until_now() -> None:
+    (down,) = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, None)])
+    figure = history([checkpoint(1)], downs=[down])
+    assert figure["layout"]["shapes"][0]["x1"] == "2026-03-01T01:00:00.000Z"
+    assert "so far" in traces(figure)["Recovery"]["customdata"][0][2]
+
+
+def test_exceptions_are_marked_on_the_same_axis_with_their_headline() -> None:
+    row = JobException(at=datetime.fromisoformat(second(5)), kind="attempt", text="<i>x</i>\nmore")
+    figure = history([checkpoint(1)], exceptions=[row])
+    found = traces(figure)["Exception"]
+    assert found["x"] == [second(5)]
+    assert found["customdata"] == [[second(5), "Attempt failed", "&lt;i&gt;x&lt;/i&gt;"]]
+    assert is_valid(figure)
+
+
+def test_bars_keep_apart_and_can_be_seen_beside_a_long_gap() -> None:
+    def width_s(numbers: Sequence[int]) -> float:
+        return history([checkpoint(n) for n in numbers])["data"][0]["width"] / 1_000
+
+    assert width_s(range(10)) == pytest.approx(0.7)
+    assert width_s([*range(10), 40_000]) == pytest.approx(100)  # A part of all that is shown.
+    assert width_s([1]) == 1
+
+
+def test_of_very_many_checkpoints_the_longest_and_the_failed_are_drawn() -> None:
+    rows = [checkpoint(n) for n in range(1, 5_001)]
+    rows[2_502].duration_ms = 9_000
+    rows[4_000].status = CheckpointStatus.ABORTED
+    drawn = past.drawn(rows)
+    assert len(drawn) <= past.BARS_MAX + 1
+    assert rows[2_502] in drawn
+    assert rows[4_000] in drawn
+    assert drawn == sorted(drawn, key=lambda row: row.number)
+    assert past.drawn(rows[:1_000]) == rows[:1_000]
+    assert len(json.dumps(history(rows))) < 1_500_000
+
+
+def axes_of(figure: figures.Figure) -> set[str]:
+    found = {key.replace("axis", "") for key in figure["layout"] if re.match(r"[xy]axis", key)}
+    assert figure["layout"]["xaxis"]["anchor"] in found
+    return found
+
+
+def test_no_axis_is_left_without_values() -> None:
+    """Plotly draws the line of such an axis at NaN, and the browser complains."""
+    failed = checkpoint(1, status=CheckpointStatus.ABORTED, reason="checkpoint_expired")
+    exceptions = [JobException(at=NOW, kind="attempt", text="x")]
+    for rows, about, axes in (
+        ([failed], {}, {"x", "y"}),
+        ([failed], {"exceptions": exceptions}, {"x", "y", "y3"}),
+        ([failed, checkpoint(2)], {}, {"x", "y", "y2"}),
+    ):
+        figure = history(rows, **about)
+        assert axes_of(figure) == axes
+        assert all(trace["x"] for trace in figure["data"])
+        assert {trace.get("yaxis", "y") for trace in figure["data"]} | {"x"} == axes
+
+
+def test_history_of_nothing_is_a_figure() -> None:
+    assert is_valid(history([]))
+
+
+def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
+    figure = figures.alignment(
+        aligned([gate(arrived_ms=[0, 30]), gate(index=1, arrived_ms=[12, 0])])
+    )
+    labels = ["flights-0 → hourly-0", "flights-1 → hourly-0", "flights-0 → hourly-1",
+              "flights-1 → hourly-1"]  # fmt: skip
+    found = traces(figure)
+    assert found["Until its barrier came"]["y"] == labels
+    assert found["Until its barrier came"]["x"] == [0, 0.03, 0.012, 0]
+    assert found["Blocked"]["x"] == [0.03, 0, 0, 0.012]
+    assert is_valid(figure)
+
+
+def test_a_subtask_with_two_inputs_names_them() -> None:
+    found = figures.alignment(aligned([gate("join"), gate("join", gate=1)]))["data"][0]["y"]
+    assert found == [
+        "flights-0 → join-0 input 1",
+        "flights-1 → join-0 input 1",
+        "flights-0 → join-0 input 2",
+        "flights-1 → join-0 input 2",
+    ]
+
+
+def test_many_channels_are_a_heat_map_with_the_first_subtask_on_top() -> None:
+    gates = [gate(index=n, arrived_ms=[float(n), 0, None, 5]) for n in range(8)]
+    figure = figures.alignment(aligned(gates))
+    (heat,) = figure["data"]
+    assert heat["y"] == [f"hourly-{n}" for n in reversed(range(8))]  # Drawn from the bottom.
+    assert heat["x"] == [0, 1, 2, 3]
+    assert heat["z"][0] == [0.007, 0, None, 0.005]
+    assert heat["customdata"][0][0] == ["flights-0", "7 ms", "0 ms", "700 B"]
+    assert is_valid(figure)
+
+
+def test_a_heat_map_stays_small_and_keeps_the_slowest() -> None:
+    gates = [gate("wide", n, [0.0] * 199 + [500.0 if n == 777 else 10.0]) for n in range(1_000)]
+    figure = figures.alignment(aligned(gates))
+    (heat,) = figure["data"]
+    assert "wide-777" in heat["y"]
+    assert len(heat["y"]) * 200 == figures.HEAT_CELLS_MAX
+    assert "15 slowest of 1,000" in figure["layout"]["xaxis"]["title"]["text"]
+    assert len(json.dumps(figure)) < 220_000
+    narrow = [gate("narrow", n, [0.0, 5.0]) for n in range(100)]
+    rows = figures.alignment(aligned(narrow))["data"][0]["y"]
+    assert rows == [f"narrow-{n}" for n in reversed(range(figures.HEAT_ROWS_MAX))]
+
+
+def test_gates_of_different_width_fill_up_with_gaps() -> None:
+    gates = [gate("a", n, [0.0, 1.0]) for n in range(5)] + [
+        gate("b", n, [0.0] * 6) for n in range(5)
+    ]
+    (heat,) = figures.alignment(aligned(gates))["data"]
+    assert {len(row) for row in heat["z"]} == {6} == {len(row) for row in heat["customdata"]}
+
+
+def test_names_with_markup_are_shown_and_not_obeyed() -> None:
+    name = '<a href="javascript:alert(1)">x</a>'
+    for count in (1, 20):
+        text = json.dumps(figures.alignment(aligned([gate(name, n) for n in range(count)])))
+        assert "<a" not in text
+        assert "&lt;a" in text
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_every_colour_of_a_figure_is_in_the_style_sheet(count: int) -> None:
+    figure = [
+        history(
+            [checkpoint(1)],
+            downs=past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)]),
+            exceptions=[JobException(at=NOW, kind="driver", text="x")],
+        ),
+        figures.alignment(aligned([gate(index=n) for n in range(count)])),
+    ]
+    names = set(re.findall(r"var\((--[\w-]+)\)", json.dumps(figure)))
+    light, dark = CSS.split("@media (prefers-color-scheme: dark)", 1)
+    assert names
+    assert {name for name in names if f"{name}:" not in light or f"{name}:" not in dark} == set()
+
+
+def test_the_slowest_channel_is_named_with_what_it_cost() -> None:
+    gates = [gate(arrived_ms=[0, 30]), gate("totals", 1, [412.0, 0])]
+    assert alignment.sentence(aligned(gates)) == (
+        "Slowest channel: flights-0 → totals-1. Its barrier came 412 ms after the first one, "
+        "behind 41.2 kB; meanwhile other channels were blocked for up to 412 ms."
+    )
+
+
+def test_an_unaligned_checkpoint_blocked_nothing() -> None:
+    sentence = alignment.sentence(aligned([gate(arrived_ms=[0, 30], blocked_ms=[0, 0])]))
+    assert sentence.endswith("; no channel was blocked meanwhile.")
+
+
+def test_barriers_that_came_together_hold_nobody() -> None:
+    assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
+    assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
+    assert alignment.sentence(aligned([])) == (
+        "No subtask reported a channel with this checkpoint: there was nothing to align."
+    )
+
+
+def test_the_slowest_come_first_and_ended_channels_last() -> None:
+    found = alignment.slowest(aligned([gate(arrived_ms=[None, 3, 9, 0])]), 4)
+    assert [channel.arrived_ms for channel in found] == [9, 3, 0, None]

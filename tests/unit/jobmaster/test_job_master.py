@@ -1,0 +1,1017 @@
+"""The job master over a world that does what the test says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import decline, line, subtask
+from tests.unit.jobmaster.job_harness import (
+    JOB,
+    VERSIONS,
+    JobHarness,
+    acknowledgement,
+    state_file,
+    stored_checkpoint,
+)
+from weir.config import RestartConfig, RestartStrategyKind, Retention
+from weir.errors import StorageError
+from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.jobmaster.coordination import LocalCoordination
+from weir.jobmaster.job_master import EXIT_REPORT_MS
+from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
+from weir.jobmaster.savepoint_requests import POLL_MS
+from weir.protocol.deployment import (
+    Delivered,
+    ReleaseSlot,
+    SlotAccepted,
+    SlotFailed,
+    StopProcess,
+    StopWorker,
+    Versions,
+    WorkerExited,
+    WorkerHeartbeat,
+)
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.events import AttemptStarted, CaughtUp, Recovered, SlotChanged
+from weir.protocol.lifecycle import JobStatus, SubtaskStatus
+from weir.protocol.messages import SubtaskChanged, SubtaskMetrics, TriggerCheckpoint
+from weir.storage.catalog import RestoreRequest
+from weir.storage.layout import JobLayout
+from weir.storage.local import LocalStore
+from weir.storage.memory import MemoryStore
+from weir.storage.store import WriteRefusedError
+
+LAYOUT = JobLayout(JOB)
+
+
+def exited(slot: int, *, attempt: int = 1, code: int = -9, stderr: str = "") -> WorkerExited:
+    return WorkerExited(slot, AttemptNumber(attempt), 100 + slot, code, stderr)
+
+
+def delayed(delay_ms: int = 5_000) -> RestartConfig:
+    return RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=100, delay_ms=delay_ms)
+
+
+# Bringing a job up.
+
+
+def test_a_job_comes_up_in_order() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.cluster.run()
+    job.register(0)
+    assert job.started == []
+    job.register(1)
+    assert job.started == [(0, 1, 0), (1, 1, 1)]
+    assert [slot for slot, _ in job.asked(SlotAccepted)] == [0, 1]
+    job.cluster.run()
+    job.ready(0)
+    assert job.deploys == []
+    job.ready(1)
+    (deploy,) = job.deploys
+    assert [address.port for address in deploy.slot_addresses] == [0, 1]
+    assert deploy.restored_checkpoint is None
+    job.subtasks(SubtaskStatus.RUNNING, "source-0", "source-1", "sink-0")
+    assert job.status is JobStatus.INITIALIZING
+    job.subtasks(SubtaskStatus.RUNNING, "sink-1")
+    assert job.statuses == ["initializing", "running"]
+
+
+def test_slots_may_be_there_before_the_storage_has_answered() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.register(0, 1)
+    assert job.started == []
+    job.cluster.run(1)
+    assert len(job.started) == 2
+    job.ready(0, 1)
+    assert job.deploys == []  # The attempt is not claimed yet.
+    job.cluster.run()
+    assert len(job.deploys) == 1
+
+
+def test_an_attempt_is_numbered_after_every_earlier_one() -> None:
+    job = JobHarness()
+    for number in (1, 2, 10):
+        job.store.put(LAYOUT.attempt(AttemptNumber(number)), b"")
+    job.running()
+    assert job.attempt == 11
+    assert job.store.exists(LAYOUT.attempt(AttemptNumber(11)))
+
+
+def test_too_few_slots_say_how_many_came_and_what_to_do() -> None:
+    job = JobHarness(slots_timeout_ms=60_000)
+    job.master.start()
+    job.cluster.run()
+    job.register(0)
+    assert job.master.next_due_ms() is not None
+    for _ in range(6):
+        job.alive()
+        job.wait(10_000)
+    assert job.status is JobStatus.FAILED
+    assert "1 of 2 slots registered within 60000 ms; the cluster has 4 cores" in job.master.cause
+    assert "local[2]" in job.master.cause
+    assert job.asked(ReleaseSlot) == [(0, ReleaseSlot("failed"))]
+
+
+def test_other_versions_on_an_executor_are_refused_by_name_and_released() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.cluster.run()
+    job.register(0, versions=Versions("1", "3.11", "19"))
+    assert job.status is JobStatus.FAILED
+    assert "slot 0 on host-0 runs" in job.master.cause
+    assert "pyarrow 19" in job.master.cause
+    assert [slot for slot, _ in job.asked(ReleaseSlot)] == [0]
+
+
+def test_a_pipeline_that_cannot_be_loaded_fails_the_job_at_once() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.cluster.run()
+    job.register(0)
+    job.master.on_slot(SlotFailed(0, "No module named 'x'"))
+    assert "slot 0 cannot run the pipeline: No module named 'x'" in job.master.cause
+
+
+def test_a_slot_lost_while_others_are_awaited_may_simply_come_again() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.cluster.run()
+    job.register(0)
+    job.master.on_slot_lost(0, 0)
+    job.register(0, 1, spark_attempt=5)
+    assert job.statuses == ["initializing"]
+    assert len(job.started) == 2
+    changes = [(e.slot_index, e.registered) for e in job.happened(SlotChanged)]
+    assert changes == [(0, True), (0, False), (0, True), (1, True)]
+
+
+def test_workers_that_never_come_up_fail_the_attempt() -> None:
+    job = JobHarness(slots_timeout_ms=50_000)
+    job.master.start()
+    job.cluster.run()
+    job.register(0, 1)
+    job.ready(0)
+    for _ in range(5):
+        job.alive()
+        job.wait(10_000)
+    assert "restarting" in job.statuses
+    assert job.attempt == 2
+
+
+def test_a_worker_that_dies_before_it_is_deployed_fails_the_attempt() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.cluster.run()
+    job.register(0, 1)
+    job.master.on_slot(exited(0, code=1, stderr="out of memory"))
+    assert job.statuses[-1] == "restarting"
+
+
+# Failing and coming back.
+
+
+def test_a_killed_worker_is_replaced_at_once_and_the_cause_is_kept() -> None:
+    job = JobHarness().running()
+    job.master.on_slot(exited(1, stderr="Traceback ...\n"))
+    assert job.statuses[-2:] == ["failing", "restarting"]
+    job.restarted()
+    assert job.status is JobStatus.RUNNING
+    assert job.started[2:] == [(0, 2, 0), (1, 2, 1)]
+    (recovered,) = job.happened(Recovered)
+    assert "worker process of slot 1 (pid 101) ended: killed by signal 9" in recovered.cause
+    assert "Traceback" in recovered.cause
+    assert (recovered.attempt, recovered.backoff_ms) == (2, 0)
+
+
+def test_one_failure_that_brings_others_is_one_failure() -> None:
+    job = JobHarness().running()
+    job.master.on_slot(exited(0))
+    job.master.on_slot_lost(1, 0)
+    job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="lost", lost_peer="slot 1")
+    job.master.on_slot(exited(1))
+    assert job.statuses.count("failing") == 1
+
+
+def test_a_subtask_that_raises_fails_the_attempt_with_its_traceback() -> None:
+    job = JobHarness().running()
+    job.subtasks(SubtaskStatus.FAILED, "sink-1", cause="ValueError: boom\n")
+    job.restarted()
+    assert job.happened(Recovered)[0].cause == "sink-1 failed\nValueError: boom"
+
+
+def test_a_lost_peer_waits_for_the_one_who_knows_why() -> None:
+    job = JobHarness().running()
+    job.subtasks(SubtaskStatus.FAILED, "sink-1", cause="lost slot 0", lost_peer="slot 0")
+    assert job.status is JobStatus.RUNNING
+    job.master.on_slot(exited(0))
+    job.restarted()
+    assert "killed by signal 9" in job.happened(Recovered)[0].cause
+
+
+def test_a_lost_peer_that_nobody_explains_fails_the_attempt_all_the_same() -> None:
+    job = JobHarness().running()
+    job.subtasks(SubtaskStatus.FAILED, "sink-1", cause="lost slot 0", lost_peer="slot 0")
+    job.alive()
+    job.wait(EXIT_REPORT_MS)
+    assert "sink-1 failed\nlost slot 0" in [e.cause for e in job.events if hasattr(e, "cause")]
+
+
+def test_a_worker_whose_connection_is_lost_waits_for_its_supervisors_word() -> None:
+    job = JobHarness().running()
+    job.master.on_worker_lost(0, AttemptNumber(1))
+    assert job.status is JobStatus.RUNNING
+    job.alive()
+    job.wait(EXIT_REPORT_MS)
+    job.restarted()
+    assert job.happened(Recovered)[0].cause == "the worker process of slot 0 is gone"
+
+
+def test_a_worker_whose_loop_stands_still_is_replaced() -> None:
+    job = JobHarness(heartbeat_timeout_ms=3_000).running()
+    for _ in range(2):
+        job.alive(rounds=7)
+        job.wait(1_000)
+    assert job.status is JobStatus.RUNNING
+    job.alive(rounds=7)
+    job.wait(1_000)
+    job.restarted()
+    assert "made no progress for 3000 ms" in job.happened(Recovered)[0].cause
+    assert job.cluster.replaced == []
+
+
+def test_a_slot_that_is_silent_is_replaced_by_the_cluster() -> None:
+    job = JobHarness(heartbeat_timeout_ms=3_000, slots_timeout_ms=60_000).running()
+    for _ in range(3):
+        job.clock.ms += 1_000
+        for slot in (0, 1):
+            beat = WorkerHeartbeat(job.attempt, slot, job.clock.ms)
+            job.master.on_worker(slot, beat)
+    job.master.tick()
+    assert job.cluster.replaced == [0, 1]
+    assert "silent for 3000 ms" in "".join(e.cause for e in job.events if hasattr(e, "cause"))
+    job.wait(0)
+    job.cluster.run()
+    assert job.started[2:] == []  # They have to register again first.
+    job.register(0, 1, spark_attempt=9)
+    assert job.started[2:] == [(0, 2, 0), (1, 2, 1)]
+
+
+def test_a_spare_slot_takes_the_place_of_a_lost_one() -> None:
+    job = JobHarness(spare_slots=1)
+    job.master.start()
+    job.cluster.run()
+    job.register(2, 1, 0)
+    assert {slot for slot, *_ in job.started} == {1, 2}  # The first two to come.
+    job.cluster.run()
+    job.ready(0, 1)
+    job.subtasks(SubtaskStatus.RUNNING)
+    job.master.on_slot_lost(2, 0)
+    job.restarted()
+    assert job.started[2:] == [(0, 2, 0), (1, 2, 1)]
+    assert job.status is JobStatus.RUNNING
+
+
+def test_an_idle_spare_may_go_unnoticed() -> None:
+    job = JobHarness(spare_slots=1).running()
+    job.register(2)
+    job.master.on_slot_lost(2, 0)
+    assert job.status is JobStatus.RUNNING
+
+
+def test_a_task_that_spark_restarted_ends_the_attempt_and_serves_the_next() -> None:
+    job = JobHarness().running()
+    job.register(1, spark_attempt=4)
+    assert job.statuses[-1] == "restarting"
+    job.restarted()
+    assert job.status is JobStatus.RUNNING
+
+
+def test_an_older_task_of_a_slot_changes_nothing() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.cluster.run()
+    job.register(0, 1, spark_attempt=5)
+    job.register(0, spark_attempt=3)
+    job.master.on_slot_lost(0, 3)
+    assert job.statuses == ["initializing"]
+    assert len(job.started) == 2
+
+
+def test_reports_of_an_older_attempt_are_refused() -> None:
+    job = JobHarness().running()
+    old = job.attempt
+    job.master.on_slot(exited(0))
+    job.restarted()
+    before = list(job.events)
+    failed = SubtaskChanged(old, subtask("sink-0"), SubtaskStatus.FAILED, "zombie")
+    job.master.on_worker(0, failed)
+    job.master.on_worker(0, acknowledgement(subtask("sink-0"), 1, old))
+    job.master.on_worker(0, Delivered(old, subtask("sink-0"), CheckpointId(1), b"zombie"))
+    job.master.on_worker_lost(0, old)
+    job.master.on_slot(exited(0, attempt=old))
+    assert job.events == before
+    assert job.delivered == []
+    assert job.master.secret_of(old) is None
+    assert job.master.secret_of(job.attempt) is not None
+
+
+def test_the_dataflow_is_stopped_while_a_delay_or_a_slot_is_awaited() -> None:
+    waiting = JobHarness(restart=delayed()).running()
+    waiting.master.on_slot(exited(0))
+    assert [slot for slot, _ in waiting.asked(StopWorker)] == [0, 1]
+    lacking = JobHarness().running()
+    lacking.master.on_slot_lost(1, 0)
+    assert [slot for slot, _ in lacking.asked(StopWorker)] == [0]
+    quick = JobHarness().running()
+    quick.master.on_slot(exited(0))
+    assert quick.asked(StopWorker) == []  # The next attempt's worker takes its place at once.
+
+
+def test_a_restart_waits_for_its_delay() -> None:
+    job = JobHarness(restart=delayed(5_000)).running()
+    job.master.on_slot(exited(0))
+    job.wait(4_999)
+    assert job.status is JobStatus.RESTARTING
+    job.wait(1)
+    assert (job.status, job.attempt) == (JobStatus.INITIALIZING, 2)
+
+
+def test_a_strategy_that_gives_up_fails_the_job_with_the_last_cause() -> None:
+    once = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1, delay_ms=0)
+    job = JobHarness(restart=once).running()
+    job.master.on_slot(exited(0))
+    job.restarted()
+    job.master.on_slot(exited(1, attempt=2))
+    assert job.status is JobStatus.FAILED
+    assert "slot 1" in job.master.cause
+    assert len(job.asked(ReleaseSlot)) == 2
+
+
+def test_without_checkpoints_a_failure_is_final_unless_a_strategy_is_set() -> None:
+    job = JobHarness(checkpoints={"interval_ms": None}).running()
+    job.master.on_slot(exited(0))
+    assert job.status is JobStatus.FAILED
+    asked = JobHarness(checkpoints={"interval_ms": None}, restart=delayed(0)).running()
+    asked.master.on_slot(exited(0))
+    asked.restarted()
+    assert asked.status is JobStatus.RUNNING
+    assert asked.deploys[-1].restored_checkpoint is None
+
+
+# Checkpoints and what is restored.
+
+
+def test_a_failed_job_comes_back_from_its_last_checkpoint() -> None:
+    job = JobHarness().running()
+    assert [job.checkpointed(), job.checkpointed()] == [1, 2]
+    assert job.completions == [(1, False), (2, False)]
+    job.master.on_slot(exited(0))
+    job.restarted()
+    assert job.deploys[-1].restored_checkpoint == 2
+    assert [e.restored_checkpoint for e in job.happened(AttemptStarted)] == [None, 2]
+    assert job.checkpointed() == 3
+
+
+def test_a_failure_while_the_manifest_is_written_restores_that_checkpoint() -> None:
+    """Whoever reads the storage must find what the manifest's writer leaves there."""
+    job = JobHarness().running()
+    job.wait(1_000)
+    job.acknowledge(1)
+    job.master.on_slot(exited(0))  # The manifest is still to be written.
+    job.wait(0)
+    job.ready(0, 1)
+    job.cluster.run()
+    assert job.completions == []  # The old attempt commits nothing any more.
+    assert job.deploys[-1].restored_checkpoint == 1
+
+
+def test_replayed_records_and_catching_up_are_reported() -> None:
+    def emitted(attempt: int, records: int) -> SubtaskMetrics:
+        return SubtaskMetrics(
+            AttemptNumber(attempt), subtask("source-0"), records, records, 0, 0, 0.0, 0.0, 0.0, None
+        )
+
+    job = JobHarness().running()
+    job.checkpointed()  # At 20 records.
+    job.master.on_worker(0, emitted(1, 50))
+    job.master.on_slot(exited(0))
+    job.restarted()
+    assert job.happened(Recovered)[0].replayed_records == 30
+    job.clock.ms += 40
+    job.master.on_worker(0, emitted(2, 29))
+    assert job.happened(CaughtUp) == []
+    job.master.on_worker(0, emitted(2, 30))
+    assert job.happened(CaughtUp)[0].catch_up_ms == 40
+
+
+def test_a_driver_that_comes_later_goes_on_from_the_storage(tmp_path: Path) -> None:
+    first = JobHarness(store=LocalStore(tmp_path)).running()
+    first.checkpointed()
+    second = JobHarness(store=LocalStore(tmp_path)).running()
+    assert second.attempt == 2
+    assert second.deploys[-1].restored_checkpoint == 1
+    assert second.checkpointed() == 2
+
+
+def test_of_two_drivers_the_older_one_stops_and_deletes_nothing(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"retention": Retention.NO_EXTERNALIZED_CHECKPOINTS}
+    first = JobHarness(store=LocalStore(tmp_path), checkpoints=settings).running()
+    first.checkpointed()
+    second = JobHarness(store=LocalStore(tmp_path), checkpoints=settings).running()
+    first.checkpointed()
+    assert first.status is JobStatus.FAILED
+    assert "another driver runs job now" in first.master.cause
+    assert first.completions == [(1, False)]
+    assert first.statuses[-2:] == ["failing", "failed"]
+    assert LocalStore(tmp_path).exists(LAYOUT.manifest(CheckpointId(1)))
+    assert second.checkpointed() == 2
+    assert second.completions == [(2, False)]
+
+
+def test_a_driver_that_lost_the_race_for_an_attempt_stops(tmp_path: Path) -> None:
+    first, second = (JobHarness(store=LocalStore(tmp_path)) for _ in range(2))
+    for job in (first, second):
+        job.master.start()
+        job.cluster.run(1)  # Both see no attempt.
+    for job in (first, second):
+        job.cluster.run()
+    assert first.status is JobStatus.INITIALIZING
+    assert second.status is JobStatus.FAILED
+
+
+def test_a_driver_that_was_replaced_while_it_looked_for_a_checkpoint_deploys_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its sinks would take back what those of its successor have committed meanwhile."""
+    first = JobHarness(store=LocalStore(tmp_path))
+    first.master.start()
+    first.register(0, 1)
+    first.ready(0, 1)
+    first.cluster.run(2)  # It has seen no attempt, and claimed the first.
+    second = JobHarness(store=LocalStore(tmp_path)).running()
+    assert second.checkpointed() == 1
+    first.cluster.run()
+    assert "another driver runs job now" in first.master.cause
+    assert first.deploys == []
+    assert second.checkpointed() == 2
+
+
+def test_a_fork_that_fails_before_its_own_checkpoint_starts_from_the_fork_again(
+    tmp_path: Path,
+) -> None:
+    other = JobId("other")
+    handle = state_file(MemoryStore())
+    LocalStore(tmp_path).put("other/chk-1/1/sink-0-x", b"state")
+    stored_checkpoint(LocalStore(tmp_path), 7, handle, job=other)
+    request = RestoreRequest(str(tmp_path), other, CheckpointId(7))
+    job = JobHarness(restore_from=request, restart=delayed(0)).running()
+    assert (job.deploys[-1].restored_directory, job.deploys[-1].restored_checkpoint) == ("other", 7)
+    job.master.on_slot(exited(0))
+    job.restarted()
+    assert (job.deploys[-1].restored_directory, job.deploys[-1].restored_checkpoint) == ("other", 7)
+    assert job.checkpointed() == 8, "output is named by numbers, and 7 is the fork's"
+    job.master.on_slot(exited(0, attempt=2))
+    job.restarted()
+    assert (job.deploys[-1].restored_directory, job.deploys[-1].restored_checkpoint) == (JOB, 8)
+
+
+def test_a_first_checkpoint_written_during_the_failure_replaces_the_one_asked_for(
+    tmp_path: Path,
+) -> None:
+    stored_checkpoint(LocalStore(tmp_path), 7, job=JobId("other"))
+    request = RestoreRequest(str(tmp_path), JobId("other"), CheckpointId(7))
+    job = JobHarness(restore_from=request).running()
+    job.wait(1_000)
+    job.acknowledge(8)
+    job.master.on_slot(exited(0))
+    job.wait(0)
+    job.ready(0, 1)
+    job.cluster.run()
+    assert job.deploys[-1].restored_directory == JOB
+
+
+def test_a_damaged_checkpoint_is_told_of_once_however_often_the_job_restarts() -> None:
+    job = JobHarness(restart=delayed(0))
+    stored_checkpoint(job.store, 1)
+    job.store.put(LAYOUT.manifest(CheckpointId(2)), b"half")
+    job.running()
+    for attempt in (1, 2):
+        job.master.on_slot(exited(0, attempt=attempt))
+        job.restarted()
+    assert len([note for note in job.notices if "checkpoint 2 is passed over" in note]) == 1
+    assert job.deploys[-1].restored_checkpoint == 1
+    assert job.checkpointed() == 3
+
+
+def test_nothing_whole_to_restore_fails_the_job() -> None:
+    job = JobHarness()
+    job.store.put(LAYOUT.manifest(CheckpointId(1)), b"half")
+    job.deployed()
+    assert job.status is JobStatus.FAILED
+    assert job.master.cause.startswith("cannot restore: ")
+
+
+class AwayStore(MemoryStore):
+    """Raises ``error`` instead of claiming an attempt, while there is one."""
+
+    error: Exception | None = None
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        if self.error is not None and "/attempts/" in path:
+            raise self.error
+        return super().create_if_absent(path, data)
+
+
+def test_a_storage_that_is_away_for_a_while_delays_the_job() -> None:
+    store = AwayStore()
+    job = JobHarness(store=store).running()
+    store.error = StorageError("stale handle")
+    job.master.on_slot(exited(0))
+    job.wait(0)
+    job.cluster.run()
+    assert job.statuses[-1] == "restarting"
+    store.error = None
+    job.alive()
+    job.wait(2_000)
+    job.cluster.run()
+    job.ready(0, 1)
+    job.cluster.run()
+    job.subtasks(SubtaskStatus.RUNNING)
+    assert job.status is JobStatus.RUNNING
+
+
+def test_a_storage_that_refuses_ends_the_job_with_its_advice() -> None:
+    store = AwayStore()
+    store.error = WriteRefusedError(
+        "cannot write /x: Permission denied; give that user write access"
+    )
+    job = JobHarness(store=store)
+    job.master.start()
+    job.cluster.run()
+    assert job.status is JobStatus.FAILED
+    assert "give that user write access" in job.master.cause
+
+
+# Output.
+
+
+def test_what_a_restore_delivers_again_is_dropped() -> None:
+    job = JobHarness().running()
+
+    def deliver(attempt: int, name: str, checkpoint_id: int, payload: bytes) -> None:
+        delivered = Delivered(
+            AttemptNumber(attempt), subtask(name), CheckpointId(checkpoint_id), payload
+        )
+        job.master.on_worker(0, delivered)
+
+    deliver(1, "sink-0", 1, b"a")
+    deliver(1, "sink-1", 1, b"b")
+    job.master.on_slot(exited(0))
+    deliver(1, "sink-0", 2, b"c")  # Committed before it died, still on its way.
+    job.restarted()
+    for checkpoint_id, payload in ((1, b"a"), (2, b"c"), (3, b"d")):
+        deliver(2, "sink-0", checkpoint_id, payload)
+    expected = [("sink-0", b"a"), ("sink-1", b"b"), ("sink-0", b"c"), ("sink-0", b"d")]
+    assert job.delivered == expected
+
+
+def test_without_checkpoints_everything_is_delivered_at_once() -> None:
+    job = JobHarness(checkpoints={"interval_ms": None}).running()
+    for payload in (b"a", b"b"):
+        job.master.on_worker(0, Delivered(job.attempt, subtask("sink-0"), CheckpointId(0), payload))
+    assert [payload for _, payload in job.delivered] == [b"a", b"b"]
+
+
+# The end.
+
+
+def test_ended_subtasks_take_a_final_checkpoint_and_then_the_job_is_finished() -> None:
+    job = JobHarness().running()
+    job.subtasks(SubtaskStatus.ENDED, "source-0", "source-1", "sink-0")
+    assert job.told(TriggerCheckpoint) == []
+    job.subtasks(SubtaskStatus.ENDED, "sink-1")
+    assert len(job.told(TriggerCheckpoint)) == 1
+    job.acknowledge(1)
+    job.cluster.run()
+    assert job.completions == [(1, True)]
+    job.subtasks(SubtaskStatus.FINISHED)
+    assert job.status is JobStatus.FINISHED
+    assert job.told(StopProcess, slot=1) != []
+    assert [slot for slot, _ in job.asked(ReleaseSlot)] == [0, 1]
+    job.cluster.run()
+    assert job.master.is_over
+
+
+def test_a_final_checkpoint_waits_for_the_one_under_way() -> None:
+    job = JobHarness().running()
+    job.wait(1_000)
+    job.subtasks(SubtaskStatus.ENDED)
+    assert len(job.told(TriggerCheckpoint)) == 1
+    job.acknowledge(1)
+    job.cluster.run()
+    assert job.completions == [(1, False)]
+    job.acknowledge(2)
+    job.cluster.run()
+    assert job.completions == [(1, False), (2, True)]
+
+
+def test_a_failure_after_the_final_checkpoint_restores_it_and_ends_again() -> None:
+    job = JobHarness().running()
+    job.subtasks(SubtaskStatus.ENDED)
+    job.acknowledge(1)
+    job.cluster.run()
+    job.subtasks(SubtaskStatus.FINISHED, "source-0")
+    job.master.on_slot(exited(1))
+    job.restarted()
+    assert job.deploys[-1].restored_checkpoint == 1
+    job.subtasks(SubtaskStatus.ENDED)
+    job.acknowledge(2)
+    job.cluster.run()
+    job.subtasks(SubtaskStatus.FINISHED)
+    assert job.status is JobStatus.FINISHED
+
+
+def test_a_job_is_not_over_while_its_checkpoints_are_being_deleted() -> None:
+    job = JobHarness().running()
+    job.subtasks(SubtaskStatus.ENDED)
+    job.acknowledge(1)
+    job.cluster.run()
+    job.subtasks(SubtaskStatus.FINISHED)
+    assert not job.master.is_over
+    assert job.master.next_due_ms() is None  # Nothing to tick for meanwhile.
+    job.cluster.run()
+    assert job.master.is_over
+    assert not [path for path in job.store.list() if "chk-" in path]
+
+
+def test_a_checkpoint_in_flight_at_the_end_settles_before_the_job_is_over() -> None:
+    job = JobHarness().running()
+    job.wait(1_000)
+    job.acknowledge(1)
+    job.master.cancel()
+    assert job.status is JobStatus.CANCELED
+    assert not job.master.is_over
+    job.cluster.run()
+    assert job.master.is_over
+    assert job.store.exists(LAYOUT.manifest(CheckpointId(1)))
+
+
+def test_without_checkpoints_the_job_is_finished_when_all_subtasks_are() -> None:
+    job = JobHarness(checkpoints={"interval_ms": None}).running()
+    job.subtasks(SubtaskStatus.FINISHED)
+    assert job.status is JobStatus.FINISHED
+
+
+def test_workers_that_lose_each_other_at_the_end_fail_nothing() -> None:
+    job = JobHarness(checkpoints={"interval_ms": None}).running()
+    job.subtasks(SubtaskStatus.FINISHED)
+    before = list(job.events)
+    job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="lost", lost_peer="slot 1")
+    job.master.on_slot(exited(1, code=0))
+    job.master.on_slot_lost(0, 0)
+    job.wait(100_000)
+    assert [e for e in job.events if e not in before and not isinstance(e, SlotChanged)] == []
+    assert job.status is JobStatus.FINISHED
+
+
+def test_a_slot_that_registers_after_the_end_is_released() -> None:
+    job = JobHarness(spare_slots=1).running()
+    job.master.cancel()
+    job.register(2)
+    assert job.asked(ReleaseSlot, 2) == [(2, ReleaseSlot("canceled"))]
+
+
+@pytest.mark.parametrize("moment", ["created", "initializing", "running", "restarting"])
+def test_a_job_can_be_cancelled_at_any_time(moment: str) -> None:
+    job = JobHarness(restart=delayed())
+    if moment == "initializing":
+        job.master.start()
+    elif moment != "created":
+        job.running()
+    if moment == "restarting":
+        job.master.on_slot(exited(0))
+    assert job.status.value == moment
+    job.master.cancel()
+    job.cluster.run()
+    assert job.status is JobStatus.CANCELED
+    assert job.attempt == (0 if moment in ("created", "initializing") else 1)
+    job.master.cancel()
+    assert job.statuses.count("canceled") == 1
+
+
+@pytest.mark.parametrize("moment", ["initializing", "running", "restarting"])
+def test_a_cluster_that_ends_its_slots_fails_the_job_at_any_time(moment: str) -> None:
+    job = JobHarness(restart=delayed())
+    if moment == "initializing":
+        job.master.start()
+    else:
+        job.running()
+    if moment == "restarting":
+        job.master.on_slot(exited(0))
+    job.master.slots_ended("Job aborted")
+    assert job.status is JobStatus.FAILED
+    assert job.master.cause == "the cluster ended all slots: Job aborted"
+
+
+@pytest.mark.parametrize("moment", ["initializing", "running", "restarting", "failed"])
+def test_a_slot_may_be_lost_in_every_status(moment: str) -> None:
+    job = JobHarness(restart=delayed())
+    if moment == "initializing":
+        job.deployed()
+    else:
+        job.running()
+    if moment == "restarting":
+        job.master.on_slot(exited(0))
+    elif moment == "failed":
+        job.master.slots_ended("gone")
+    job.master.on_slot_lost(1, 0)
+    job.master.on_slot_lost(1, 0)
+    assert job.status is (JobStatus.FAILED if moment == "failed" else JobStatus.RESTARTING)
+
+
+def test_versions_are_compared_whole() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.cluster.run()
+    job.register(0, versions=VERSIONS)
+    assert job.status is JobStatus.INITIALIZING
+
+
+# Savepoints and stops.
+
+SAVEPOINT, STOP = CheckpointKind.SAVEPOINT, CheckpointKind.STOP_SUSPEND
+
+
+class Saving(JobHarness):
+    """A running job whose storage is a directory, and what those who ask for savepoints hear."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        storage = str(root / "storage")
+        settings["checkpoints"] = {"storage": storage, **settings.get("checkpoints", {})}
+        super().__init__(store=LocalStore(storage), **settings)
+        self.root = root
+        self.target = str(root / "one")
+        self.heard: list[str] = []
+
+    def ask(self, kind: CheckpointKind = SAVEPOINT, target: str | None = None) -> None:
+        self.master.savepoint(
+            f"r{len(self.heard)}", kind, target or self.target,
+            done=lambda uri: self.heard.append(f"done: {uri}"),
+            failed=lambda error: self.heard.append(f"failed: {error}"),
+        )  # fmt: skip
+        self.cluster.run()
+
+    def save(self, kind: CheckpointKind = SAVEPOINT) -> None:
+        """Ask, and everybody acknowledges."""
+        self.ask(kind)
+        self.acknowledge(self.told(TriggerCheckpoint)[-1].barrier.checkpoint_id)
+        self.cluster.run()
+
+    def exists(self, checkpoint_id: int) -> bool:
+        return self.store.exists(LAYOUT.manifest(CheckpointId(checkpoint_id)))
+
+    @property
+    def abandoned(self) -> list[int]:
+        coordination = self.master._checkpoints.coordination
+        assert isinstance(coordination, LocalCoordination)
+        completed = coordination.state.completed
+        return [c.checkpoint_id for c in completed if c.abandoned_at_ms is not None]
+
+    def next_attempt(self) -> None:
+        self.wait(0)
+        self.cluster.run()
+        self.ready(0, 1)
+        self.cluster.run()
+
+
+def test_a_savepoint_is_taken_and_the_job_goes_on(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    job.save()
+    assert job.heard == [f"done: {job.target}"]
+    assert job.status is JobStatus.RUNNING
+    assert job.checkpointed() == 2
+
+
+def test_savepoints_and_stops_are_taken_though_nothing_is_checkpointed_by_the_clock(
+    tmp_path: Path,
+) -> None:
+    job = Saving(tmp_path, checkpoints={"interval_ms": None})
+    job.running()
+    job.save()
+    assert job.heard == [f"done: {job.target}"]
+    job.target = str(tmp_path / "two")
+    job.save(STOP)
+    assert job.completions == [(2, True)]
+    job.subtasks(SubtaskStatus.FINISHED)
+    job.cluster.run()
+    assert job.heard[1:] == [f"done: {job.target}"]
+    assert job.status is JobStatus.FINISHED
+
+
+def test_a_savepoint_needs_a_place_that_is_free_and_can_be_written(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    job.save()
+    job.ask(CheckpointKind.STOP_DRAIN)
+    (tmp_path / "file").touch()
+    job.ask(target=str(tmp_path / "file"))
+    assert "holds a savepoint already" in job.heard[1]
+    assert "a file stands where a directory is needed" in job.heard[2]
+    assert len(job.told(TriggerCheckpoint)) == 1, "the job has noticed nothing of it"
+
+
+def test_where_checkpoints_are_kept_in_memory_a_savepoint_needs_a_directory(
+    tmp_path: Path,
+) -> None:
+    job = JobHarness().running()
+    heard: list[str] = []
+    job.master.savepoint("r", SAVEPOINT, None, done=heard.append, failed=heard.append)
+    assert "keeps its checkpoints in memory, so a savepoint needs a directory" in heard[0]
+    target = str(tmp_path / "one")
+    job.master.savepoint("s", SAVEPOINT, target, done=heard.append, failed=heard.append)
+    job.cluster.run()
+    job.acknowledge(1)
+    job.cluster.run()
+    assert heard[1:] == [target]
+
+
+def test_a_savepoint_without_a_name_is_named_after_its_request(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    job.master.savepoint("r", SAVEPOINT, None, done=job.heard.append, failed=job.heard.append)
+    job.cluster.run()
+    job.acknowledge(1)
+    job.cluster.run()
+    assert job.heard == [f"{tmp_path}/storage/savepoints/{JOB}/r"]
+
+
+def test_a_savepoint_that_is_declined_leaves_the_job_running(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    job.ask(STOP)
+    job.master.on_worker(0, decline("sink-0", 1, cause="disk full"))
+    job.cluster.run()
+    assert "disk full" in job.heard[0]
+    assert job.status is JobStatus.RUNNING
+
+
+def test_a_stop_ends_the_job_once_everybody_committed(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    job.save(STOP)
+    assert job.completions == [(1, True)]
+    assert job.heard == [], "the job has not ended"
+    job.subtasks(SubtaskStatus.FINISHED)
+    job.cluster.run()
+    assert job.heard == [f"done: {job.target}"]
+    assert job.status is JobStatus.FINISHED
+    assert job.store.exists(LAYOUT.finished)
+    assert job.store.exists(LAYOUT.manifest(CheckpointId(1))), "a savepoint is not the job's"
+
+
+def test_a_stop_whose_attempt_failed_is_completed_by_the_next_one(tmp_path: Path) -> None:
+    job = Saving(tmp_path, restart=delayed(0))
+    job.running()
+    job.checkpointed()
+    job.save(STOP)
+    job.master.on_slot(exited(0))
+    job.next_attempt()
+    deploy = job.deploys[-1]
+    assert (deploy.restored_checkpoint, deploy.completes_stop) == (2, True)
+    assert (deploy.restored_storage, deploy.restored_directory) == (job.target, "")
+    job.subtasks(SubtaskStatus.RUNNING)
+    job.wait(5_000)
+    assert len(job.told(TriggerCheckpoint)) == 2, "there is nothing left to take a checkpoint of"
+    job.subtasks(SubtaskStatus.FINISHED)
+    job.cluster.run()
+    assert job.heard == [f"done: {job.target}"]
+    assert job.statuses[-1] == "finished"
+
+
+def test_a_stop_whose_job_failed_names_the_savepoint_that_is_kept(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    job.save(STOP)
+    job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="boom", restarts_help=False)
+    job.cluster.run()
+    (heard,) = job.heard
+    assert heard.startswith("failed: the job is failed: sink-0 failed")
+    assert heard.endswith(f"the savepoint was taken and is kept: {job.target}")
+
+
+def test_a_drain_that_fails_brings_the_job_back_from_its_newest_checkpoint(
+    tmp_path: Path,
+) -> None:
+    job = Saving(tmp_path, restart=delayed(0))
+    job.running()
+    job.checkpointed()
+    job.ask(CheckpointKind.STOP_DRAIN)
+    job.master.on_worker(0, decline("sink-0", 2, cause="disk full"))
+    job.next_attempt()
+    assert "disk full" in job.heard[0]
+    deploy = job.deploys[-1]
+    assert (deploy.restored_checkpoint, deploy.completes_stop) == (1, False)
+
+
+def test_going_back_tells_workers_and_coordinator_the_line(tmp_path: Path) -> None:
+    first = Saving(tmp_path)
+    first.running()
+    for _ in range(3):
+        first.checkpointed()
+    request = RestoreRequest(f"{tmp_path}/storage", JOB, CheckpointId(1), rewinds_output=False)
+    job = Saving(tmp_path, restore_from=request, restart=delayed(0))
+    job.running()
+    assert (job.deploys[-1].lineage, job.deploys[-1].rewinds_output) == (line((1, 1, 1)), False)
+    assert job.abandoned == [2, 3]
+    assert job.checkpointed() == 4
+    job.master.on_slot(exited(0, attempt=2))
+    job.restarted()
+    deploy = job.deploys[-1]
+    assert (deploy.lineage, deploy.rewinds_output) == (line((2, 4, 4), (1, 1, 1)), True)
+    forward = RestoreRequest(f"{tmp_path}/storage", JOB, CheckpointId(3))
+    back = Saving(tmp_path, restore_from=forward)
+    back.running()
+    assert back.abandoned == [4]
+    assert back.checkpointed() == 5
+
+
+def test_what_was_abandoned_goes_when_its_time_is_over(tmp_path: Path) -> None:
+    first = Saving(tmp_path)
+    first.running()
+    for _ in range(3):
+        first.checkpointed()
+    request = RestoreRequest(f"{tmp_path}/storage", JOB, CheckpointId(1))
+    settings = {"abandoned_ttl_ms": 1_500, "retained_max": 1}
+    job = Saving(tmp_path, restore_from=request, checkpoints=settings)
+    job.running()
+    job.checkpointed()
+    assert [n for n in (1, 2, 3, 4) if job.exists(n)] == [2, 3, 4]
+    job.wait(500)
+    job.cluster.run()
+    assert [n for n in (1, 2, 3, 4) if job.exists(n)] == [4]
+
+
+def posted(job: Saving, kind: CheckpointKind = SAVEPOINT, *, name: str = "m") -> Mailbox:
+    mailbox = Mailbox(job.store, JOB)
+    mailbox.post(SavepointRequest(name, kind, job.target, job.clock.ms + 60_000))
+    return mailbox
+
+
+def test_a_request_in_the_mailbox_is_carried_out_and_answered(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    mailbox = posted(job)
+    due = job.master.next_due_ms()
+    assert due is not None
+    assert due <= job.clock.ms + POLL_MS
+    job.alive()
+    job.wait(POLL_MS)
+    job.cluster.run()
+    assert mailbox.await_answer("m") is None
+    for trigger in job.told(TriggerCheckpoint):
+        job.acknowledge(trigger.barrier.checkpoint_id)
+        job.cluster.run()
+    assert mailbox.await_answer("m") == Answer("m", ok=True, uri=job.target)
+
+
+def test_requests_wait_while_the_job_does_not_run(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.deployed()
+    mailbox = posted(job)
+    job.alive()
+    job.wait(POLL_MS)
+    job.cluster.run()
+    assert not mailbox.was_taken("m")
+    job.subtasks(SubtaskStatus.RUNNING)
+    job.wait(0)
+    job.cluster.run()
+    assert mailbox.was_taken("m")
+
+
+def test_whoever_asks_a_job_that_ends_is_told_so_before_the_driver_goes(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    job.wait(0)
+    job.cluster.run()
+    early = posted(job)
+    job.master.cancel()
+    assert not job.master.is_over
+    job.cluster.run()
+    assert job.master.is_over
+    assert early.await_answer("m") == Answer("m", ok=False, error="the job is canceled")
+
+
+def test_a_driver_that_was_replaced_leaves_the_mailbox_to_its_successor(tmp_path: Path) -> None:
+    job = Saving(tmp_path)
+    job.running()
+    mailbox = posted(job)
+    job.store.create_if_absent(LAYOUT.attempt(AttemptNumber(2)), b"")
+    job.wait(1_000)
+    job.acknowledge(1)
+    job.cluster.run()
+    assert job.status is JobStatus.FAILED
+    assert mailbox.await_answer("m") is None

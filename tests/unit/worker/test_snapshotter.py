@@ -1,0 +1,148 @@
+"""The asynchronous part: what is acknowledged, declined, or neither, and what stays behind."""
+
+from collections.abc import Sequence
+
+from tests.builders import subtask
+from tests.unit.operators.operator_harness import ManualClock
+from tests.unit.worker.subtask_harness import JOB, Reports, SnapshotQueue
+from weir.config import CheckpointConfig
+from weir.errors import StorageError
+from weir.ids import AttemptNumber, CheckpointId, StateHandle
+from weir.protocol.messages import GateAlignment, SnapshotMetrics
+from weir.storage.memory import MemoryStore
+from weir.storage.writer import StoredSnapshotWriter, writer_factory
+from weir.worker.snapshotter import OperatorFreeze, Snapshotter
+
+ONE = CheckpointId(1)
+HEAD = subtask("head-0")
+GATE = GateAlignment(0, ("up-0",), (0.0,), (1.0,), (10,))
+
+
+class Part:
+    """State of one byte per name; may fail, and may do something while it is written."""
+
+    def __init__(self, name: str, *, fails: bool = False) -> None:
+        self.name = name
+        self.fails = fails
+        self.released = 0
+
+    def write(self, writer: StoredSnapshotWriter) -> Sequence[StateHandle]:
+        if self.fails:
+            raise StorageError("disk full")
+        return [writer.put("operator", self.name, b"x", mode="split")]
+
+    def release(self) -> None:
+        self.released += 1
+
+
+class BrokenStore(MemoryStore):
+    """Cannot delete."""
+
+    def delete(self, path: str) -> None:
+        raise StorageError("away")
+
+
+class Harness:
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.savepoints = {"/s/one": MemoryStore()}
+        self.thread = SnapshotQueue()
+        self.reports = Reports()
+        attempt = AttemptNumber(1)
+        config = CheckpointConfig(inline_max_bytes=0)  # Everything becomes a file.
+        self.snapshotter = Snapshotter(
+            attempt,
+            writer_factory(
+                self.store,
+                JOB,
+                attempt,
+                config,
+                durable=True,
+                open_store=lambda uri: self.savepoints[uri or ""],
+            ),
+            self.thread,
+            inbox=self.thread,
+            reporter=self.reports,
+            clock=ManualClock(),
+        )
+
+    def write(self, *parts: Part, tail: Sequence[Part] = ()) -> None:
+        frozen = [OperatorFreeze(HEAD, parts), OperatorFreeze(subtask("tail-0"), tail)]
+        self.snapshotter.write(HEAD, ONE, frozen, SnapshotMetrics(gates=(GATE,)), sync_ns=2_000_000)
+
+
+def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_heads() -> None:
+    harness = Harness()
+    harness.write(Part("a"), Part("b"), tail=[Part("c")])
+    assert harness.reports == []
+    harness.thread.run()
+    (ack,) = harness.reports
+    head, tail = ack.operators
+    assert [handle.name for handle in head.handles] == ["a", "b"]
+    assert (head.metrics.state_size, tail.metrics.state_size) == (2, 1)
+    assert (head.metrics.gates, tail.metrics.gates) == ((GATE,), ())
+    assert head.metrics.sync_ms == 2
+    assert len(harness.store.list()) == 3
+
+
+def test_a_savepoint_goes_where_its_barrier_says() -> None:
+    harness = Harness()
+    frozen = [OperatorFreeze(HEAD, [Part("a")])]
+    harness.snapshotter.write(HEAD, ONE, frozen, SnapshotMetrics(), 0, "/s/one")
+    harness.thread.run()
+    assert harness.store.list() == []
+    assert harness.savepoints["/s/one"].list() == ["1-1/head-0-a"]
+
+
+def test_a_write_that_fails_declines_releases_and_leaves_nothing() -> None:
+    harness = Harness()
+    parts = [Part("a"), Part("b", fails=True)]
+    harness.write(*parts)
+    harness.thread.run()
+    assert harness.reports.declined == [(1, "checkpoint_async_exception")]
+    assert "disk full" in harness.reports[0].cause
+    assert [part.released for part in parts] == [1, 1]
+    assert harness.store.list() == []
+
+
+def test_a_storage_that_cannot_even_delete_still_lets_the_subtask_decline() -> None:
+    harness = Harness(BrokenStore())
+    harness.write(Part("a"), Part("b", fails=True))
+    harness.thread.run()
+    assert harness.reports.declined == [(1, "checkpoint_async_exception")]
+
+
+def test_cancelled_before_it_is_written_it_is_neither_written_nor_reported() -> None:
+    harness = Harness()
+    part = Part("a")
+    harness.write(part)
+    harness.snapshotter.cancel(HEAD, ONE)
+    harness.thread.run()
+    assert harness.reports == []
+    assert harness.store.list() == []
+    assert part.released == 1
+
+
+def test_cancelled_after_it_was_written_it_is_deleted_on_the_snapshot_thread() -> None:
+    harness = Harness()
+    harness.write(Part("a"))
+    write = harness.thread.waiting.popleft()
+    handed_back = harness.thread.put
+    settled: list[object] = []
+    harness.thread.put = settled.append  # type: ignore[method-assign, assignment]
+    write()
+    harness.snapshotter.cancel(HEAD, ONE)
+    for item in settled:
+        handed_back(item)  # type: ignore[arg-type]
+    assert len(harness.store.list()) == 1  # The loop itself deletes nothing.
+    harness.thread.run()
+    assert harness.store.list() == []
+    assert harness.reports == []
+
+
+def test_cancelling_what_is_not_being_written_does_nothing() -> None:
+    harness = Harness()
+    harness.snapshotter.cancel(HEAD, ONE)
+    harness.write(Part("a"))
+    harness.thread.run()
+    assert harness.reports.acknowledged == [1]

@@ -1,0 +1,367 @@
+"""A loop that stays in one call: what the thread beside it notices, and what real workers say."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+
+from tests.builders import barrier, subtask
+from tests.process.worker.fake_master import DEADLINE_S, FakeMaster, fake_master, supervisor
+from tests.process.worker.fake_master import program as dumped
+from tests.unit.operators.operator_harness import ManualClock
+from tests.unit.worker.subtask_harness import ATTEMPT, Reports
+from weir.channels.control_connection import ControlConnection
+from weir.common import WatermarkStrategy
+from weir.common.tracebacks import STACK_FRAMES_MAX, users_stack
+from weir.datastream import StreamExecutionEnvironment
+from weir.datastream.execution import capturing
+from weir.graph.logical import JobGraph
+from weir.ids import AttemptNumber, OperatorId, SubtaskId
+from weir.operators.sources import DataGeneratorSource
+from weir.protocol.deployment import StopProcess, WorkerExited
+from weir.protocol.messages import (
+    AlignmentProgress,
+    SubtaskMetrics,
+    SubtaskStalled,
+    TriggerCheckpoint,
+)
+from weir.worker.inbox import ThreadInbox
+from weir.worker.process import SnapshotWorker
+from weir.worker.stacks import frames_of, write_stderr
+from weir.worker.stalls import StallWatch
+from weir.worker.template import WORKER
+
+STALL_S = 4.0
+
+
+class Loop:
+    """What a loop notes, and a thread of its own that stands in a function of the user's."""
+
+    def __init__(self) -> None:
+        self.calling: SubtaskId | None = None
+        self.calling_since_ns = 0
+        self.clock = ManualClock()
+        self.reports = Reports()
+        self._let_go = threading.Event()
+        self._stands = threading.Event()
+        self._thread = threading.Thread(target=self._stand_still)
+
+    def _stand_still(self) -> None:
+        self._stands.set()
+        self._let_go.wait()
+
+    @contextmanager
+    def watched(self) -> Iterator[StallWatch]:
+        self._thread.start()
+        self._stands.wait()
+        assert self._thread.ident is not None
+        try:
+            yield StallWatch(
+                self, self._thread.ident, ATTEMPT, clock=self.clock, reporter=self.reports
+            )
+        finally:
+            self._let_go.set()
+            self._thread.join()
+
+    def call(self, name: str) -> None:
+        self.calling_since_ns, self.calling = self.clock.monotonic_ns(), subtask(name)
+
+    @property
+    def stalls(self) -> list[tuple[str, float]]:
+        return [(str(r.chain), r.stalled_ms) for r in self.reports]
+
+
+def test_a_call_that_lasts_is_reported_after_a_second_and_every_second() -> None:
+    loop = Loop()
+    with loop.watched() as watch:
+        loop.call("map-0")
+        for _ in range(13):
+            loop.clock.ms += 250
+            watch.look()
+    assert loop.stalls == [("map-0", 1_000), ("map-0", 2_000), ("map-0", 3_000)]
+    report = loop.reports[0]
+    assert report.since_ms == loop.clock.now_ms() - 13 * 250
+    assert "in _stand_still" in report.stack
+
+
+def test_a_loop_that_comes_round_or_calls_nothing_is_not_reported() -> None:
+    loop = Loop()
+    with loop.watched() as watch:
+        for _ in range(10):
+            loop.call("map-0")
+            loop.clock.ms += 900
+            watch.look()
+        loop.calling = None  # It sleeps; the time of the last call stands.
+        loop.clock.ms += 5_000
+        watch.look()
+    assert loop.stalls == []
+
+
+def test_each_call_that_lasts_is_reported_on_its_own() -> None:
+    loop = Loop()
+    with loop.watched() as watch:
+        for name in ("map-0", "sink-0"):
+            loop.call(name)
+            loop.clock.ms += 1_100
+            watch.look()
+    assert loop.stalls == [("map-0", 1_100), ("sink-0", 1_100)]
+
+
+def test_a_loop_that_came_round_while_it_was_looked_at_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the frames of the next call would be told of the one before."""
+    loop = Loop()
+
+    def meanwhile(frame: object) -> object:
+        loop.call("sink-0")
+        return frames_of(frame)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("weir.worker.stalls.frames_of", meanwhile)
+    with loop.watched() as watch:
+        loop.call("map-0")
+        loop.clock.ms += 1_100
+        watch.look()
+    assert loop.stalls == []
+
+
+def test_a_loop_that_went_to_sleep_while_it_was_looked_at_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the frames of its sleep would be told as the call's."""
+    loop = Loop()
+
+    def meanwhile(frame: object) -> object:
+        loop.calling = None
+        return frames_of(frame)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("weir.worker.stalls.frames_of", meanwhile)
+    with loop.watched() as watch:
+        loop.call("map-0")
+        loop.clock.ms += 1_100
+        watch.look()
+    assert loop.stalls == []
+
+
+def test_a_stack_whose_source_cannot_be_read_is_no_reason_to_keep_silent() -> None:
+    """The source of a zipped module in another encoding, for one, which ``zipimport`` refuses."""
+
+    class Zipped:
+        def get_source(self, name: str) -> str:
+            return b"caf\xe9".decode()
+
+    loop = Loop()
+    names = {"__name__": "zipped", "__loader__": Zipped(), "stand": loop._stand_still}
+    exec(compile("def call():\n    stand()\n", "/nowhere/jobs.zip/zipped.py", "exec"), names)
+    loop._thread = threading.Thread(target=names["call"])  # type: ignore[arg-type]
+    with loop.watched() as watch:
+        loop.call("map-0")
+        loop.clock.ms += 1_100
+        watch.look()
+    assert loop.stalls == [("map-0", 1_100)]
+    assert "cannot be shown: UnicodeDecodeError" in loop.reports[0].stack
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_stacks_that_nobody_takes_end_no_process(
+    is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    monkeypatch.setattr("weir.worker.stacks.STDERR", writer)
+    if not is_read:
+        os.close(reader)
+    try:
+        write_stderr("x" * (4 << 20))  # More than a pipe holds.
+        if is_read:
+            assert os.read(reader, 1) == b"x"
+    finally:
+        os.close(writer)
+        if is_read:
+            os.close(reader)
+
+
+def test_a_deep_stack_keeps_both_ends() -> None:
+    def there(depth: int) -> str:
+        return back(depth) if depth else innermost()
+
+    def back(depth: int) -> str:
+        return there(depth - 1)
+
+    def innermost() -> str:
+        return users_stack(frames_of(sys._getframe()))
+
+    stack = there(100)
+    assert stack.count("  File ") == STACK_FRAMES_MAX
+    assert "in innermost" in stack.splitlines()[-2]
+    assert "in test_a_deep_stack_keeps_both_ends" in stack.splitlines()[0]
+    assert "frames are left out" in stack
+
+
+def test_a_stack_without_a_frame_of_the_user_is_shown_whole() -> None:
+    snapshots = SnapshotWorker(ThreadInbox())
+    try:
+        while (frame := _frame_of("weir-snapshots")) is None:
+            time.sleep(0.001)
+        stack = users_stack(frames_of(frame))
+    finally:
+        snapshots.stop()
+    assert "weir/worker/process.py" in stack
+
+
+def _frame_of(thread_name: str) -> FrameType | None:
+    """Where that thread stands; None while it does not stand in Weir."""
+    (ident,) = [t.ident for t in threading.enumerate() if t.name == thread_name]
+    frame = sys._current_frames().get(ident or 0)
+    return frame if frame is not None and "process.py" in frame.f_code.co_filename else None
+
+
+# Worker processes.
+
+
+def look_up(value: int) -> int:
+    """A slow service: the fifth of the records of the second subtask takes it seconds."""
+    if value == 9:
+        wait_for_the_answer()
+    return value
+
+
+def wait_for_the_answer() -> None:
+    time.sleep(STALL_S)
+
+
+def pipeline(parallelism: int) -> JobGraph:
+    """Records of a source, looked up in its chain, summed by key."""
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(parallelism)
+    source = DataGeneratorSource(lambda index: index, rows_per_second=100)
+    (
+        env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+        .uid("numbers")
+        .map(look_up)
+        .uid("lookups")
+        .key_by(lambda value: value % 8)
+        .reduce(lambda one, other: one + other)
+        .uid("sums")
+        .print()
+        .uid("out")
+    )
+    with capturing() as capture:
+        env.execute("slow")
+    return capture.jobs[0].graph
+
+
+@contextmanager
+def running(parallelism: int) -> Iterator[tuple[FakeMaster, list[ControlConnection]]]:
+    """The pipeline in worker processes; in the end they are told to stop, and do."""
+    graph = pipeline(parallelism)
+    slots = range(parallelism)
+    with fake_master() as master, _supervisors(master, parallelism):
+        workers = []
+        for index in slots:
+            slot = master.accept_slot(dumped(graph), index)
+            workers.append(master.start_worker(slot, 1, index))
+        addresses = tuple(ready.address for _, ready in workers)
+        groups = tuple((operator.uid, 128) for operator in graph.operators)
+        for worker, _ in workers:
+            master.deploy(worker, 1, *addresses, max_parallelism=groups)
+        yield master, [worker for worker, _ in workers]
+        for worker, _ in workers:
+            master.send(worker, StopProcess(AttemptNumber(1)))
+        for _ in workers:
+            assert master.expect(WorkerExited)[1].exit_code == 0
+
+
+@contextmanager
+def _supervisors(master: FakeMaster, count: int) -> Iterator[None]:
+    if count == 0:
+        yield
+        return
+    with supervisor(master, count - 1, worker=WORKER), _supervisors(master, count - 1):
+        yield
+
+
+def heard_until(
+    master: FakeMaster, holds: Callable[[list[object]], bool], deadline_s: float = DEADLINE_S
+) -> list[object]:
+    """Everything that the workers reported, once that holds of it."""
+    deadline = time.monotonic() + deadline_s
+    heard: list[object] = []
+    while not holds(heard):
+        assert time.monotonic() < deadline, heard[-20:]
+        master.pump(0.05)
+        heard += [message for _, message in master.unseen]
+        master.unseen.clear()
+    return heard
+
+
+def test_a_map_that_sleeps_is_named_with_its_function_and_shows_as_busy_when_it_ends() -> None:
+    with running(2) as (master, _):
+        heard = heard_until(
+            master,
+            lambda heard: (
+                any(isinstance(m, SubtaskStalled) for m in heard)
+                and isinstance(heard[-1], SubtaskMetrics)
+                and _busy_ms(heard) > 1_000 * STALL_S
+            ),
+        )
+    stalls = [m for m in heard if isinstance(m, SubtaskStalled)]
+    assert {str(m.chain) for m in stalls} == {"numbers-1"}
+    assert [m.stalled_ms // 1_000 for m in stalls[:2]] == [1, 2]
+    assert len({m.since_ms for m in stalls}) == 1
+    for stall in stalls:
+        frames = [line for line in stall.stack.splitlines() if line.startswith("  File ")]
+        assert [frame.rpartition(" in ")[2] for frame in frames] == [
+            "look_up",
+            "wait_for_the_answer",
+        ]
+    assert "time.sleep(STALL_S)" in stalls[0].stack.splitlines()[-1]
+    assert _idle_never_shrinks(heard)
+
+
+def test_a_barrier_held_back_is_reported_with_the_sender_it_is_awaited_from() -> None:
+    """The trigger finds the second source in a call, so that its barrier is late at both sums."""
+    with running(2) as (master, workers):
+        heard = heard_until(master, lambda heard: any(isinstance(m, SubtaskStalled) for m in heard))
+        sources = (SubtaskId(OperatorId("numbers"), 0), SubtaskId(OperatorId("numbers"), 1))
+        now_ms = time.time_ns() // 1_000_000
+        command = TriggerCheckpoint(ATTEMPT, barrier(1, triggered_at_ms=now_ms), sources)
+        for worker in workers:
+            master.send(worker, command)
+        heard += heard_until(
+            master,
+            lambda heard: sum(isinstance(m, AlignmentProgress) for m in heard) >= 2,
+        )
+    progress = [m for m in heard if isinstance(m, AlignmentProgress)]
+    first, second = progress[:2]
+    assert str(first.chain) == "sums-0"  # The loop of the other is the one that stands still.
+    assert first.checkpoint_id == second.checkpoint_id == 1
+    assert first.waited_ms >= 250
+    assert second.waited_ms - first.waited_ms > 400
+    (gate,) = first.gates
+    assert gate.upstream == ("numbers-0", "numbers-1")
+    came_ms, awaited = gate.arrived_ms
+    assert came_ms is not None
+    assert came_ms < 1
+    assert awaited is None
+    assert gate.blocked_ms[0] > 200
+    assert gate.ended == (False, False)
+
+
+def _busy_ms(heard: list[object]) -> float:
+    return max(
+        (m.busy_ms for m in heard if isinstance(m, SubtaskMetrics) and m.chain.index == 1),
+        default=0.0,
+    )
+
+
+def _idle_never_shrinks(heard: list[object]) -> bool:
+    by_chain: dict[SubtaskId, list[float]] = {}
+    for message in heard:
+        if isinstance(message, SubtaskMetrics):
+            by_chain.setdefault(message.chain, []).append(message.idle_ms)
+    return all(idle == sorted(idle) for idle in by_chain.values())
