@@ -1,6 +1,7 @@
 """Sources that make their records themselves: a collection, a range of numbers, a generator."""
 
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pyarrow as pa
 
 from weir.common.batch import Batch
 from weir.common.column_types import fit_columns
-from weir.common.ownership import own
+from weir.common.ownership import IMMUTABLE, own
 from weir.common.typeinfo import TypeInformation, Types
 from weir.errors import ConfigError, SchemaError, SourceChangedError, SubtaskError, WeirError
+from weir.operators.hand_over import keeps_nothing
 from weir.operators.sources.split_source import Source, SplitReader
 
 
@@ -146,6 +148,7 @@ class _GeneratorReader(SplitReader):
         self._stride: int = split["stride"]
         self._count: int | None = split["count"]
         self._index = index
+        self._keeps_nothing = keeps_nothing(source.function)
 
     @property
     def position(self) -> int:
@@ -181,19 +184,38 @@ class _GeneratorReader(SplitReader):
         )
 
     def _rows(self, function: Callable[[Any], Any], indices: range) -> list[Any]:
-        kind = self._source.type_info
-        fit = own if kind is None else kind.normaliser()
-        rows: list[Any] = []
+        kind, left = self._source.type_info, iter(indices)
         try:
-            for index in indices:
-                rows.append(fit(function(index)))
+            if self._keeps_nothing:
+                rows = [function(index) for index in left]
+            else:  # Copied before it is called again: it may return the same object each time.
+                rows = [v if type(v := function(i)) in IMMUTABLE else own(v) for i in left]
         except SchemaError as error:
-            raise SchemaError(f"the generator's record {indices[len(rows)]}: {error}") from error
+            raise SchemaError(f"the generator's record {_last(indices, left)}: {error}") from error
         except WeirError:
             raise
         except Exception as error:
             raise SubtaskError(
-                f"the generator function failed on the index {indices[len(rows)]}: "
+                f"the generator function failed on the index {_last(indices, left)}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return rows
+        return rows if kind is None else _fitted(rows, indices, kind)
+
+
+def _fitted(rows: list[Any], indices: range, kind: TypeInformation) -> list[Any]:
+    """The records as what is declared."""
+    try:
+        return kind.normalise_all(rows)
+    except SchemaError:
+        normalise = kind.normaliser()
+        for index, row in zip(indices, rows, strict=True):
+            try:
+                normalise(row)
+            except SchemaError as error:
+                raise SchemaError(f"the generator's record {index}: {error}") from error
+        raise
+
+
+def _last(indices: range, left: Iterator[int]) -> int:
+    """The index that was taken last."""
+    return indices[len(indices) - operator.length_hint(left) - 1]
