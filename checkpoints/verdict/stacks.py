@@ -3,13 +3,12 @@
 import re
 from dataclasses import dataclass
 
+from weir.own_frames import OWN_FRAME
+
 # Python's own form of a frame, in a traceback and in a sampled stack alike.
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 # Below these a frame is not the user's: the interpreter's library and installed packages.
-_FOREIGN = re.compile(
-    r"/(site-packages|dist-packages|lib/python3[^/]*)/|<frozen "
-    r"|/weir/(channels|common|datastream|operators|runtime|spark|state|storage|testing)/"
-)
+_LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|<frozen ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,13 @@ def where(stack: str) -> Frame | None:
     frames = list(_FRAME.finditer(stack))
     if not frames:
         return None
-    own = [frame for frame in frames if not _FOREIGN.search(frame["file"])]
+    own = [frame for frame in frames if not _is_foreign(frame["file"])]
     found = (own or frames)[-1]
     return Frame(found["function"], found["file"].rpartition("/")[2], int(found["line"]))
+
+
+def _is_foreign(file: str) -> bool:
+    return bool(_LIBRARY.search(file) or OWN_FRAME.search(file))
 
 
 def error(text: str) -> str:

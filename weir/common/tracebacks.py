@@ -1,8 +1,7 @@
 """Tracebacks with the user's frames only.
 
 A frame of the standard library or of another package belongs to whoever called it: kept below the
-user's code, left out below Weir's. Paths decide, because a traceback of a slot comes as text, from
-a machine where Weir may lie elsewhere.
+user's code, left out below Weir's (``weir.own_frames``).
 """
 
 import re
@@ -10,10 +9,8 @@ import traceback
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-_WEIR = re.compile(
-    r"[/\\]weir[/\\](?:(?:channels|cli|common|datastream|graph|operators|protocol|runtime|spark|state|"
-    r"storage|testing)[/\\]|(?:__init__|__main__|config|errors|ids)\.py$)"
-)
+from weir.own_frames import OWN_FRAME
+
 _EXAMPLES = re.compile(r"[/\\]weir[/\\]examples[/\\]")
 _LIBRARY = re.compile(r"^<|[/\\]lib[/\\]python3|[/\\](?:site|dist)-packages[/\\]")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line \d+, in ')
@@ -77,7 +74,7 @@ def _users(frames: Iterable[tuple[str | None, T]]) -> Iterator[T]:
             continue
         if _EXAMPLES.search(file):
             is_users = True
-        elif _WEIR.search(file):
+        elif OWN_FRAME.search(file):
             is_users = False
         elif not _LIBRARY.search(file):
             is_users = True

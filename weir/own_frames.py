@@ -1,0 +1,18 @@
+"""The frames of a stack that are Weir's own, by their file.
+
+A path decides and not a module: a traceback of a slot comes as text, from a machine where Weir may
+lie elsewhere. Examples count as the user's code.
+"""
+
+import re
+from typing import Final
+
+ROOMS: Final = (
+    *("channels", "cli", "common", "datastream", "graph", "jobmaster", "local", "managed"),
+    *("operators", "output", "protocol", "spark", "state", "storage", "tools", "worker"),
+    "runtime",  # Of drivers and slots before 0.2.
+)
+MODULES: Final = ("__init__", "__main__", "config", "errors", "fault_points", "ids", "own_frames")
+OWN_FRAME: Final = re.compile(
+    rf"[/\\]weir[/\\](?:(?:{'|'.join(ROOMS)})[/\\]|(?:{'|'.join(MODULES)})\.py$)"
+)
