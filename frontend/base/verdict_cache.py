@@ -40,7 +40,7 @@ def cached_verdict(checkpoint: Checkpoint) -> Json:
             _kept.move_to_end(checkpoint.pk)
             return found.verdict
     begun_s = time.monotonic()
-    made = shown(queries.of_checkpoint(checkpoint))
+    made = verdict_json(checkpoint)
     now_s = time.monotonic()
     is_final = checkpoint.settled_at is not None
     due_s = float("inf") if is_final else now_s + REST_SHARE * (now_s - begun_s)
@@ -50,6 +50,11 @@ def cached_verdict(checkpoint: Checkpoint) -> Json:
         while len(_kept) > KEPT_MAX:
             _kept.popitem(last=False)
     return made
+
+
+def verdict_json(checkpoint: Checkpoint) -> Json:
+    """Why a checkpoint took as long as it did, as JSON for ``frontend/_verdict.html``."""
+    return shown(queries.of_checkpoint(checkpoint))
 
 
 def shown(verdict: queries.Verdict) -> Json:

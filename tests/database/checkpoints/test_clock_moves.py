@@ -165,12 +165,12 @@ def test_two_workers_tick_and_the_clock_is_corrected_once(
 
 
 def test_a_countdown_counts_by_the_clock_that_goes_on(
-    database: MovedClock, countdowns: list[Any]
+    database: MovedClock, scheduled: list[Any]
 ) -> None:
     line = Line.running(interval_ms=60_000)
     due(line, seconds_ago=-1.0)
-    countdowns.clear()
+    scheduled.clear()
     database.move(-HOUR_S)
     line.post()
     ticks.tick_due()
-    assert [delay_s <= 1.0 for _, delay_s in countdowns] == [True]
+    assert [delay_s <= 1.0 for _, delay_s in scheduled] == [True]

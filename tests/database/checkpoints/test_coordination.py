@@ -207,7 +207,7 @@ def test_an_event_of_a_bug_is_passed_over_and_those_behind_it_count(line: Line) 
     check_invariants(line.state)
 
 
-def test_due_times_are_those_of_the_coordinator(db: None, countdowns: list[Any]) -> None:
+def test_due_times_are_those_of_the_coordinator(db: None, scheduled: list[Any]) -> None:
     line = Line.running(interval_ms=60_000, timeout_ms=5_000)
     row = CoordinatorRow.objects.get(job=line.job_id)
     assert row.due_at == row.next_trigger_at
@@ -220,20 +220,20 @@ def test_due_times_are_those_of_the_coordinator(db: None, countdowns: list[Any])
 
 
 def test_a_due_time_in_a_moment_is_counted_down_for_once(
-    db: None, countdowns: list[Any], django_capture_on_commit_callbacks: Any
+    db: None, scheduled: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:
     line = Line.running(interval_ms=60_000)
     due_ms = clock.to_ms(CoordinatorRow.objects.get(job=line.job_id).due_at)
-    assert countdowns == []
+    assert scheduled == []
     with django_capture_on_commit_callbacks(execute=True):
         pump(line, Tick(), now_ms=due_ms - 70_000)  # A clock set back changes no due time.
-        assert countdowns == []
+        assert scheduled == []
     line = Line.running(interval_ms=1_000)
     row = CoordinatorRow.objects.get(job=line.job_id)
     with django_capture_on_commit_callbacks(execute=True):
         pump(line, Tick(), now_ms=clock.to_ms(row.due_at))
         pump(line, TimeLost(1), now_ms=clock.to_ms(row.due_at))
-    assert countdowns == [(line.job_id, 1.0)]
+    assert scheduled == [(line.job_id, 1.0)]
 
 
 def test_no_command_is_left_for_a_driver_that_is_gone(line: Line) -> None:
