@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test fuzz up demo bench lock clean
+.PHONY: help check setup lint format test test-fast fuzz up demo bench lock clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: ## Say whether this machine has the Python and the Java that Weir needs
 	@command -v $(PYTHON) >/dev/null || { \
@@ -56,6 +56,7 @@ lint: setup ## Format check, lint, types, import direction
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python .ci/check_voice.py
 
 format: setup ## Rewrite the code into its format
 	$(BIN)/ruff check --fix-only --quiet .
@@ -63,6 +64,9 @@ format: setup ## Rewrite the code into its format
 
 test: lint ## Lint, then the whole test suite
 	$(BIN)/python -m tests $(PYTEST_ARGS)
+
+test-fast: setup ## Unit and database tests, 200 seeded jobs: what three minutes show
+	$(BIN)/python -m tests --fast
 
 SECONDS ?= 60
 fuzz: setup ## Draw random programs for SECONDS=60, compare each with what it means

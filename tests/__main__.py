@@ -1,49 +1,187 @@
-"""``python -m tests [pytest options]``: the whole suite, in two processes side by side.
+"""``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
-What is about no time (the pure machines, rows in a database of their own, pages, also in a browser
-that waits as long as it takes) can run beside anything: niced, so that what runs against real time
-has the machine whenever it wants it. Its report follows when both have ended. With options, one
-ordinary run of what they ask for.
+A lane is one pytest run. ``timeless`` holds what waits for no clock (unit, database, simulation,
+programs), on two niced workers; the other lanes run against real time and have the machine
+whenever they want it. ``--fast`` runs what is timeless alone, with fewer seeds. With pytest options
+there is one ordinary run of what they ask for.
+
+Every process of a run carries its mark in the environment, and every temporary file lies below one
+directory. Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C,
+what still carries the mark is killed and the directory removed.
 """
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 
-TIMELESS = tuple(
-    f"tests/{name}"
-    for name in (
-        *("graph", "protocol", "simulation", "programs", "api", "jobs", "checkpoints", "frontend"),
-        *("controlplane", "deploy"),
-    )
-)
+import psutil
+
+MARK = "WEIR_TEST_RUN"
 NICENESS = 10
-TIMEOUT_S = 900  # Of one test: it gets what time the others leave.
-PYTEST = (sys.executable, "-m", "pytest")
+FAST_SEEDS = 200
+PATIENCE_S = 60.0  # After Ctrl-C, for the lanes to stop their servers.
+POLL_S = 0.1
+SLOWEST = 10
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+INTERRUPTED = 128 + signal.SIGINT
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One pytest run: its options, beside those of all."""
+
+    name: str
+    options: tuple[str, ...]
+    nice: int = 0
+
+
+# Of one test: a niced one gets what time the others leave.
+TIMELESS_OPTIONS = ("--timeout=900", "-n", "2", "--dist", "loadgroup")
+TIMELESS = Lane(
+    "timeless",
+    ("tests/unit", "tests/database", "tests/simulation", "tests/programs", *TIMELESS_OPTIONS),
+    NICENESS,
+)
+FAST = Lane(
+    "fast",
+    (
+        *("tests/unit", "tests/database", "tests/simulation", "-m", "not whole"),
+        *TIMELESS_OPTIONS,
+    ),
+)
+LANES = (
+    Lane("jobs", ("tests/e2e", "tests/process/embedded", "-p", "no:schemathesis")),
+    Lane("spark", ("tests/spark", "-p", "no:schemathesis", "-p", "no:django")),
+    Lane("processes", ("tests/process", "tests/browser", "--ignore=tests/process/embedded")),
+    TIMELESS,
+)
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or a request to end."""
+
+
+class Run:
+    """The lanes of one run, their processes and reports."""
+
+    def __init__(
+        self, lanes: Sequence[Lane], scratch: Path, environment: Mapping[str, str]
+    ) -> None:
+        self._reports = {lane: scratch / f"{lane.name}.txt" for lane in lanes}
+        self._environment = environment
+        self._running: dict[Lane, subprocess.Popen[bytes]] = {}
+        self._signals = 0
+
+    def start(self) -> None:
+        """Begin every lane, apart from the terminal's signals."""
+        for lane, report in self._reports.items():
+            with report.open("wb") as output:
+                self._running[lane] = subprocess.Popen(
+                    [*PYTEST, *lane.options, f"--durations={SLOWEST}"],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=self._environment,
+                )
+            if lane.nice:
+                psutil.Process(self._running[lane].pid).nice(lane.nice)
+
+    def wait(self) -> bool:
+        """Report each lane when it ends; whether all passed.
+
+        Raises:
+            Interrupted: The lanes were told to end, and have, or had their time.
+        """
+        passed = True
+        deadline = float("inf")
+        while self._running:
+            for lane, process in list(self._running.items()):
+                if (code := process.poll()) is not None:
+                    del self._running[lane]
+                    passed &= code == 0
+                    if not self._signals:
+                        self._show(lane, code)
+            if self._signals and deadline == float("inf"):
+                deadline = time.monotonic() + PATIENCE_S
+            if self._signals > 1 or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        if self._signals:
+            raise Interrupted
+        return passed
+
+    def interrupt(self, signal_number: int, frame: FrameType | None) -> None:
+        """Pass the first signal on as Ctrl-C; the second ends the waiting."""
+        self._signals += 1
+        if self._signals == 1:
+            print("\nEnding the tests and their servers; Ctrl-C again kills them.", flush=True)
+            for process in self._running.values():
+                process.send_signal(signal.SIGINT)
+
+    def _show(self, lane: Lane, code: int) -> None:
+        report = self._reports[lane].read_text(errors="replace").strip()
+        lines = report.splitlines()
+        if code == 0:  # Its slowest tests and its last line; else all of it.
+            begins = [i for i, line in enumerate(lines) if "slowest" in line and "=" in line]
+            report = "\n".join(lines[begins[-1] if begins else -1 :])
+        print(f"\n{lane.name}: {' '.join(lane.options)}\n{report}", flush=True)
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """The directory of all temporary files; other users' servers may pass through it."""
+    directory = Path(tempfile.mkdtemp(prefix="weir-tests-"))
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def sweep(mark: str) -> int:
+    """Kill the processes that carry the mark; their number."""
+    count = 0
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                process.kill()
+                count += 1
+        except psutil.Error:
+            continue  # It has ended, or belongs to another user and so is none of these.
+    return count
 
 
 def main(options: list[str]) -> int:
-    """Run; 1 where anything failed."""
-    if options:
+    """Run; 1 where anything failed, 130 after Ctrl-C."""
+    is_fast = options == ["--fast"]
+    if options and not is_fast:
         return subprocess.call([*PYTEST, *options])
-    timeless = [*PYTEST, *TIMELESS, f"--timeout={TIMEOUT_S}", "-p", "no:cacheprovider"]
-    rest = [*PYTEST, *(f"--ignore={path}" for path in TIMELESS)]
-    with tempfile.TemporaryFile("w+") as told:
-        with subprocess.Popen(
-            timeless, stdout=told, stderr=subprocess.STDOUT, preexec_fn=lambda: os.nice(NICENESS)
-        ) as beside:
-            try:
-                codes = subprocess.call(rest), beside.wait()
-            except BaseException:  # Interrupted: nobody waits for its report any more.
-                beside.kill()
-                raise
-        told.seek(0)
-        report = told.read().strip()
-    # What went well is one line; behind the rest's report, so that neither hides the other.
-    print(f"\n{' '.join(TIMELESS)}, beside it:")
-    print(report if codes[1] else report.rpartition("\n")[2], flush=True)
-    return int(any(codes))
+    with scratch_directory() as scratch:
+        mark = scratch.name
+        environment = os.environ | {MARK: mark, "TMPDIR": str(scratch)}
+        if is_fast:
+            environment |= {"WEIR_TEST_SEEDS": str(FAST_SEEDS)}
+        run = Run([FAST] if is_fast else LANES, scratch, environment)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signal_number, run.interrupt)
+        try:
+            run.start()
+            return int(not run.wait())
+        except Interrupted:
+            return INTERRUPTED
+        finally:
+            if left := sweep(mark):
+                print(f"{left} processes of the tests had to be killed", flush=True)
+                time.sleep(POLL_S)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,16 @@
-"""Servers for the tests that need them. Nothing starts for a test that does not ask."""
+"""Marks by directory, and servers for the tests that need them.
+
+A test is marked with its tier, the directory below ``tests``: it says what the test may touch.
+Tests of one group run in one worker, in their order: those that share a server or a sum. Nothing
+starts for a test that does not ask.
+"""
 
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:  # Tests of the runtime alone need neither Django nor a server.
     from pytest_django.fixtures import SettingsWrapper
@@ -17,6 +23,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts in the background so, and every process under test would inherit
     # it: those that are to be interrupted would not notice.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TIERS = ("unit", "database", "process", "browser", "spark", "e2e", "simulation", "programs")
+GROUPED_BY_FILE = {"process", "browser", "simulation", "programs"}
+
+# What one example takes depends on the machine's other work.
+settings.register_profile("weir", deadline=None)
+settings.load_profile("weir")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier and, where it shares something, its group."""
+    root = config.rootpath / "tests"
+    for item in items:
+        if not item.path.is_relative_to(root):
+            continue  # Of a package, a base class of the tests here.
+        tier, *_ = path = item.path.relative_to(root).parts
+        if tier in TIERS:
+            item.add_marker(tier)
+        if tier in GROUPED_BY_FILE:
+            item.add_marker(pytest.mark.xdist_group("/".join(path)))
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,6 @@ from tests.browser.browser_pages import Shown
 from tests.database.frontend import rows
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.django_db(transaction=True),
     pytest.mark.timeout(300),
 ]

@@ -18,7 +18,7 @@ from tests.database.frontend.logging_in import log_in
 from tests.unit.frontend.test_formatting import ROUGH
 from weir.protocol.lifecycle import JobStatus
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.django_db(transaction=True)]
 
 
 def open_job(window: Window, job: Job) -> None:

@@ -14,7 +14,7 @@ from tests.browser.server import wait_for
 from tests.database.frontend import rows, rows_checkpoint
 from tests.database.frontend.logging_in import log_in
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.django_db(transaction=True)]
 
 
 def drawn(window: Window, section: str) -> None:

@@ -13,7 +13,6 @@ from tests.database.api import rows
 from tests.services import database_url
 
 
-@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_the_page_shows_every_operation_and_calls_one(redis: Redis, tmp_path: Path) -> None:
     needs_chromium()

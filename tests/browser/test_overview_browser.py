@@ -13,7 +13,7 @@ from tests.database.frontend import rows
 from tests.database.frontend.logging_in import log_in
 from weir.protocol.lifecycle import JobStatus
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.django_db(transaction=True)]
 POLLED_S = 60.0  # Some looks at the server, also where the machine is busy.
 
 

@@ -10,7 +10,7 @@ from tests.browser.browser import Window
 from tests.database.frontend import rows, rows_recovery
 from tests.database.frontend.logging_in import log_in
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.django_db(transaction=True)]
 
 
 def acknowledge(job: Job, *which: tuple[str, int]) -> None:

@@ -22,7 +22,7 @@ from tests.e2e.test_pages import Visitor
 from tests.spark.harness import count, rows_of, wrong_numbers
 from weir.examples.control_plane import RequestRefusedError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.timeout(420)]
 
 
 def kill_under_way(plane: Plane, operation: str, victim: Callable[[], int]) -> None:

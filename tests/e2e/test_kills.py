@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.plane import Plane, PlaneJob, wait_for
 from tests.spark.harness import Count, count, rows_of, wrong_numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.timeout(420)]
 
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 RECORDS = 80_000  # More than any of these tests lets pass before it hurries.

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.plane import Plane, PlaneJob
 from weir.own_frames import OWN_FRAME
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 
 
 class Visitor:

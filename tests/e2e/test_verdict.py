@@ -15,7 +15,7 @@ import pytest
 from tests.e2e import trouble
 from tests.e2e.plane import Plane, PlaneJob, wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 LONG_MS = 1_000  # What a checkpoint takes that a trouble has hit.
 RATES_S = 2.5  # Shares of time are of the last two seconds; after that they are the trouble's.

@@ -14,9 +14,10 @@ from tests.programs.generate import programs, variations
 from tests.programs.model import Program
 from tests.programs.run import Variation
 from tests.programs.source_text import body_of, script_of
+from tests.seeds import share
 
 BLOCK = 50
-BLOCKS = 10
+BLOCKS = share(500, block=BLOCK) // BLOCK
 CALM = Variation()
 
 happened: Counter[str] = Counter()

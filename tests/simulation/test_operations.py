@@ -7,13 +7,14 @@ from collections import Counter
 
 import pytest
 
+from tests.seeds import share
 from tests.simulation.operations import STEP_FAULTS
 from tests.simulation.simulation import OPERATION_POINTS, Outcome, simulate
 from weir.config import CheckpointingMode
 from weir.protocol.operations import OperationKind, Phase
 
 BLOCK = 50
-BLOCKS = 10
+BLOCKS = share(500, block=BLOCK) // BLOCK
 
 # Where an operation may stand: what each kind goes through.
 STEPS = {
@@ -43,6 +44,7 @@ def total() -> Outcome:
     return whole
 
 
+@pytest.mark.whole
 def test_operations_of_every_kind_succeeded_and_failed(capsys: pytest.CaptureFixture[str]) -> None:
     happened = total().operations
     with capsys.disabled():
@@ -52,6 +54,7 @@ def test_operations_of_every_kind_succeeded_and_failed(capsys: pytest.CaptureFix
         assert happened[f"{kind} failed"] > 0
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "what",
     [
@@ -70,6 +73,7 @@ def test_it_happened(what: str) -> None:
     assert total().operations[what] > 0
 
 
+@pytest.mark.whole
 def test_a_fault_of_every_kind_fired_after_every_step() -> None:
     happened = total().operations
     wanted = {
@@ -81,6 +85,7 @@ def test_a_fault_of_every_kind_fired_after_every_step() -> None:
     assert not {what for what in wanted if not happened[what]}
 
 
+@pytest.mark.whole
 def test_a_fault_fired_at_every_point_of_a_savepoint_and_a_rewind() -> None:
     fired = total().fired
     wanted = {

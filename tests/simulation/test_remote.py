@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
+from tests.seeds import share
 from tests.simulation.simulation import Outcome, Simulation
 
 BLOCK = 50
-BLOCKS = 4
+BLOCKS = share(200, block=BLOCK) // BLOCK
 
 seen: Counter[str] = Counter()
 
@@ -32,6 +33,7 @@ def test_every_record_counts_whatever_dies_and_whoever_is_away(first: int) -> No
     assert fired.total() >= BLOCK / 2, "hardly any fault fired, so nothing was shown"
 
 
+@pytest.mark.whole
 def test_what_is_special_about_a_distant_coordinator_happened(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

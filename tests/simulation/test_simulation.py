@@ -11,11 +11,12 @@ from collections import Counter
 
 import pytest
 
+from tests.seeds import share
 from tests.simulation.simulation import LATER, POINTS, Outcome, Simulation, simulate
 from weir.config import CheckpointingMode
 
 BLOCK = 50
-BLOCKS = 20
+BLOCKS = share(1_000, block=BLOCK) // BLOCK
 
 outcomes: list[Outcome] = []
 
@@ -28,6 +29,7 @@ def test_every_record_counts_whatever_dies(first: int) -> None:
     assert fired.total() >= BLOCK / 2, "hardly any fault fired, so nothing was shown"
 
 
+@pytest.mark.whole
 def test_faults_of_every_kind_fired(capsys: pytest.CaptureFixture[str]) -> None:
     if len(outcomes) < BLOCK * BLOCKS:
         pytest.skip("only together with all blocks")
@@ -49,6 +51,7 @@ def told(counts: Counter[str]) -> str:
     return "; ".join(f"{what} {count}" for what, count in counts.most_common())
 
 
+@pytest.mark.whole
 def test_at_least_once_repeats_but_loses_nothing() -> None:
     if len(outcomes) < BLOCK * BLOCKS:
         pytest.skip("only together with all blocks")

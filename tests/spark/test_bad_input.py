@@ -45,7 +45,7 @@ from weir.spark import submit
 from weir.storage.local import LocalStore
 from weir.storage.manifest import find_jobs
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 NEVER = {"restart-strategy.type": "none"}

@@ -16,7 +16,7 @@ from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, find_jobs, load, read_handle
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 
 def items(data: bytes) -> list[Any]:

@@ -34,8 +34,6 @@ from weir.fault_points import VARIABLE, Fault, to_environment
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, find_jobs, list_checkpoints
 
-pytestmark = pytest.mark.spark
-
 N = 2_500
 RATE = 500.0
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)

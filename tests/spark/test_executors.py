@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.spark.conftest import Contexts
 from tests.spark.functions import ReadIn, WrittenIn, key_of
@@ -25,8 +24,6 @@ from tests.spark.harness import (
     wrong_numbers,
 )
 from weir.protocol.events import JobEvent, SlotChanged, WorkerStarted
-
-pytestmark = pytest.mark.spark
 
 N = 1_500
 RATE = 1_000.0

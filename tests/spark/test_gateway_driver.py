@@ -43,8 +43,6 @@ from weir.protocol.messages import (
 )
 from weir.spark import driver as production
 
-pytestmark = pytest.mark.spark
-
 START_S = 90.0  # A JVM, Spark, the slots, the first checkpoint; on a busy machine.
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 SPARK_HOME = _find_spark_home()

@@ -45,7 +45,7 @@ from weir.fault_points import Fault
 from weir.protocol.events import Recovered
 from weir.protocol.messages import Acknowledged
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 N = 1_500  # Records of each of both sources,
 RATE = 1_000.0  # a second: some ten checkpoints.

@@ -31,7 +31,7 @@ from weir.ids import SubtaskId
 from weir.jobmaster.collected_output import Deliveries
 from weir.protocol.lifecycle import JobStatus
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 JOBS = 4
 PROGRAMS = 5  # In each of them.

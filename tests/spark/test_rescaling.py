@@ -40,7 +40,7 @@ from weir.spark import submit
 from weir.storage.layout import savepoint_location
 from weir.storage.store import store_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 N = 4_000  # Records of each numbered source.
 EVENTS = 8_000

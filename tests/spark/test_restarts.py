@@ -22,7 +22,7 @@ from weir.datastream import RestartConfig, RestartStrategyKind
 from weir.protocol.events import JobEvent, Recovered, SlotChanged
 from weir.spark.cluster import IO_THREAD_NAME, IO_THREADS
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 RESTARTS = 200
 N = 2_000  # Records of each source: one failure in ten records of the left one.

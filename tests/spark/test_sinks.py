@@ -19,7 +19,7 @@ from tests.spark.harness import (
     wrong_numbers,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("local")]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 N = 1_500
 RATE = 1_000.0

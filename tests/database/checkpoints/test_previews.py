@@ -58,7 +58,6 @@ def answered(operation: Operation) -> Operation:
 # Restores --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_preview_of_a_restore_runs_the_pipeline_beside_the_job(
     line: Line, operator: User, storage: Path
 ) -> None:
@@ -174,7 +173,6 @@ def output(line: Line, directory: Path, rows: list[dict[str, Any]], uid: str = "
     Operator.objects.filter(job=line.job_id, uid="sink").update(uid=uid, files=str(directory))
 
 
-@pytest.mark.slow
 def test_comparison_holds_outputs_and_jobs_side_by_side(line: Line, tmp_path: Path) -> None:
     other = Line.running()
     output(line, tmp_path / "a", [{"key": "x", "n": 1}, {"key": "y", "n": 2}])

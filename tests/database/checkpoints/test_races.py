@@ -39,13 +39,14 @@ from jobs.models import (
 from tests import builders as protocol
 from tests.database.checkpoints.line import Line
 from tests.database.jobs import builders as jobs
+from tests.seeds import share
 from weir.protocol.coordinator import check_invariants
 from weir.protocol.driver_messages import EventBatch
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 from weir.protocol.messages import CheckpointRequested, JobEnded, Tick
 
-SEEDS = 200
 RUNS_AT_ONCE = 20  # Seeds of one test: a fresh database for each would take most of the time.
+SEEDS = share(200, block=RUNS_AT_ONCE)
 ROUNDS = 4
 JUMP_MS = 240_000
 THREADS = 4

@@ -279,7 +279,6 @@ def test_openmetrics_is_spoken_to_who_asks_for_it(client: Client, settings: Sett
     assert answer.content.endswith(b"# EOF\n")
 
 
-@pytest.mark.slow
 def test_a_scrape_is_quick_with_very_many_checkpoints(
     client: Client, settings: Settings, job: Job
 ) -> None:

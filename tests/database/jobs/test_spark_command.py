@@ -123,7 +123,8 @@ def test_launching_imports_neither_pyspark_nor_the_runtime() -> None:
     code = (
         "import django, sys; django.setup(); from jobs.drivers import launcher, spark_command; "
         "spark_command._entry_script(); spark_command._spark_submit(); "
-        "bad = {'pyspark', 'weir.spark', 'weir.worker', 'weir.jobmaster', 'numpy'} & set(sys.modules); "
+        "bad = {'pyspark', 'weir.spark', 'weir.worker', 'weir.jobmaster', 'numpy'}"
+        " & set(sys.modules); "
         "sys.exit(f'imported: {bad}' if bad else 0)"
     )
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.test"}

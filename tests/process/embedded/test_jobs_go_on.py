@@ -11,7 +11,7 @@ from controlplane.embedded.drivers import driver_processes
 from controlplane.embedded.process import is_alive
 from tests.process.embedded.weir_up import WeirUp, processes_of, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.timeout(400)]
 
 
 def value(home: Path, query: str) -> object:

@@ -17,7 +17,7 @@ from controlplane.embedded.stack import ALL, HomeInUseError, Stack
 from tests.process.embedded.weir_up import DEADLINE_S, WeirUp, processes_of, wait_until
 from tests.services import reachable_directory
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 
 
 def status(url: str) -> int:
