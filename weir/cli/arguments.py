@@ -202,7 +202,7 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
     run.add_argument(
         "--mode",
         choices=("exactly-once", "at-least-once"),
-        help="what a restore does: each record counts once, or may count again",
+        help="after a restore each record counts exactly once, or at least once",
     )
     run.add_argument(
         "--storage",
@@ -330,7 +330,7 @@ def _add_preview(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
     preview.add_argument(
         "--origin-is-over",
         action="store_true",
-        help="assume that the checkpoint's job has ended; by default its storage tells",
+        help="assume that the checkpoint's job has ended; by default the job's storage decides",
     )
     _add_arguments_of_pipeline(preview)
     preview.add_argument("--json", action="store_true", help="print one JSON document")
@@ -354,7 +354,7 @@ def _add_compare(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
         action="append",
         default=[],
         metavar="COLUMN",
-        help="a window column; the first one tells how far each output is; may be repeated",
+        help="a window column; the first one is each output's progress; may be repeated",
     )
     compare.add_argument(
         "--limit",

@@ -52,7 +52,7 @@ class ListedJob:
 
 
 def list_jobs(place: Place, *, read_files: bool) -> list[ListedJob]:
-    """The jobs at a place, the one with the newest checkpoint last.
+    """The jobs at ``place``, the one with the newest checkpoint last.
 
     Raises:
         RestoreError: The storage holds no job.

@@ -299,7 +299,7 @@ def _print_channels(screen: Console, acks: list[OperatorAck]) -> None:
     ]
     if not channels:
         return
-    columns = ("gate", "barrier after", "blocked", "bytes meanwhile")
+    columns = ("gate", "barrier after", "blocked", "bytes in alignment")
     grid = table("subtask", "channel from", *columns, right=columns)
     for subtask, gate, index in channels:
         arrived = gate.arrived_ms[index]

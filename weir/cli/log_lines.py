@@ -140,7 +140,7 @@ def _stop(view: JobView) -> str:
         return ""
     stops = [c for c in view.history.checkpoints.values() if c.kind in STOP_KINDS]
     return "".join(
-        f"; stopped with savepoint {stop.checkpoint_id}, from which it can go on"
+        f"; stopped with savepoint {stop.checkpoint_id}, from which the job can be restored"
         for stop in stops[-1:]
         if stop.is_completed
     )

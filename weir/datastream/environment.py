@@ -232,7 +232,7 @@ class StreamExecutionEnvironment:
         Raises:
             GraphError: The pipeline cannot run; its author can repair it.
             ConfigError: Settings and options contradict each other.
-            RestoreError: The checkpoint to restore cannot be found, or does not fit the pipeline.
+            RestoreError: The checkpoint or savepoint to restore cannot be found.
             JobFailedError: The job failed for good; the message is the cause.
         """
         options = replace(self._options(), collect_limit=collect_limit)
@@ -242,7 +242,7 @@ class StreamExecutionEnvironment:
         return execution.execute(graph, config, options)
 
     def get_job_graph(self, job_name: str | None = None) -> JobGraph:
-        """The job graph that ``execute`` would run.
+        """The job graph that ``execute`` would run; not in PyFlink.
 
         Raises:
             GraphError: The pipeline cannot run; its author can repair it.

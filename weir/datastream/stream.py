@@ -229,7 +229,7 @@ class DataStream:
     ) -> "KeyedStream":
         """Partition by key, given by a function or by one or several column names.
 
-        PyFlink takes a function only. ``key_type`` is for functions: columns have types already.
+        PyFlink takes no column names. ``key_type`` is for functions: columns have types already.
         """
         ends = tuple(End(end.of, side_tag=end.side_tag) for end in self._ends)
         return KeyedStream(self._environment, ends, selector_of(key_selector, key_type))

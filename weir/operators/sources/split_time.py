@@ -141,7 +141,7 @@ class SourceWatermarkOperator(Operator):
         self.ctx.output.emit(batch)
 
     def on_watermark(self, timestamp_ms: int) -> None:
-        """Pass the watermark on; a lower one still tells that the stream is not idle."""
+        """Pass the watermark on; a lower one still shows that the stream is not idle."""
         self._silent = False
         self._reached_ms = max(self._reached_ms, timestamp_ms)
         self.ctx.output.emit_watermark(self._reached_ms)

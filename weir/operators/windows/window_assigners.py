@@ -95,7 +95,7 @@ def old_layout(operator: str) -> RestoreError:
     """
     return RestoreError(
         f"operator {operator!r}: the checkpoint holds open windows of an older version of Weir, "
-        "which stored their starts without their ends, so it cannot be told when they end. "
+        "which stored their starts without their ends, so their ends are not known. "
         "Restore with the version that wrote the checkpoint and stop the job with drain, which "
         "leaves no window open; or give the operator another uid and set "
         "allow_non_restored_state (--allow-non-restored-state) to lose those windows"
