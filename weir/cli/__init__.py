@@ -1,22 +1,22 @@
-"""Weir's command line: run a pipeline and watch it, stop it and go back, look into checkpoints.
+"""Weir's command line: run a pipeline, take savepoints, restore from them, inspect checkpoints.
 
 ::
 
-    arguments     what may be given, checked before anything heavy is imported
-    run           a script as Python would run it, under the options that were given
-    job_view      the fold of a job's events into what a reader wants to see (pure)
-    plain         the same as lines of text, for logs (pure)
-    table         the same as a table, for a terminal (pure)
-    progress      the thread that shows either, so that the job never waits for a terminal
-    event_log     every event as a line of JSON
-    tracebacks    errors in terms of the user's code
-    place         what a URI of checkpoint storage names
-    savepoint     ask a running job for a savepoint, or to stop with one, and wait for it
-    deletion      delete a savepoint that no job needs
-    preview       what a restore into a pipeline would do
-    compare       whether the outputs of two jobs are the same
-    checkpoints   the jobs, checkpoints and savepoints in a storage
-    inspect       one of them: who saved what, how long it took, what is in it
+    arguments          the parser, which checks arguments before anything heavy is imported
+    run                runs a script as Python would, under the options that were given
+    job_view           the fold of a job's events into figures for display (pure)
+    log_lines          those figures and events as lines of text, for logs (pure)
+    table              those figures as a table, for a terminal (pure)
+    progress           the thread that shows either, so that the job never waits for a terminal
+    event_log          every event as a line of JSON
+    uri                the storage, job, checkpoint or savepoint that a URI names
+    savepoint          requests a savepoint of a running job, or a stop with one, and waits for it
+    delete_savepoint   deletes a savepoint that no job needs
+    preview            the effect of a restore into a pipeline
+    compare            the differences between the outputs of two jobs
+    checkpoints        the jobs, checkpoints and savepoints in a storage
+    inspect            one checkpoint or savepoint: subtasks, timings, pieces of state
+    output, formats    tables and JSON; sizes, durations and times in words
 
 Results go to standard output, progress and errors to standard error.
 """

@@ -1,4 +1,4 @@
-"""What may be given on the command line. Imports nothing heavy, so that --help is immediate."""
+"""Arguments of the command line. Imports nothing heavy, so that --help is immediate."""
 
 import argparse
 import re
@@ -19,21 +19,21 @@ examples:
   weir run pipeline.py --restore /shared/checkpoints/my-job-1a2b3c4d/chk-7
   weir run weir.examples.flights --master spark://host:7077 --arg output=/shared/flights
 
-stop, and go on later, perhaps with a changed script or another parallelism:
+stop with a savepoint and resume later, here with another parallelism:
   uri=$(weir stop /shared/checkpoints/my-job-1a2b3c4d)
   weir preview pipeline.py --restore "$uri" --parallelism 8
   weir run pipeline.py --storage /shared/checkpoints --restore "$uri" --parallelism 8
 
-a second version beside the first, which goes on unaware (a fork):
+fork: a second version beside the first job, which keeps running:
   uri=$(weir savepoint /shared/checkpoints/my-job-1a2b3c4d)
   weir run new.py --storage /shared/checkpoints --restore "$uri" --as-new-job --arg output=/b
 
-back to an older checkpoint: what its file sinks committed since is taken back, reversibly:
+roll back to an older checkpoint; later output of file sinks is withdrawn and can be brought back:
   weir run pipeline.py --storage /shared/checkpoints --restore .../my-job-1a2b3c4d/chk-4
 
-What is given here goes over what the script sets. A job that restores a checkpoint out of its own
---storage goes on under its id; out of another one it is a new job. Progress goes to standard error:
-a live table in a terminal, else a line per change and checkpoint. Ctrl-C cancels the job.
+Options given here override the script's settings. A job that restores a checkpoint from its own
+--storage keeps its id; restored from another storage it is a new job. Progress goes to standard
+error: a live table in a terminal, else a line per change and checkpoint. Ctrl-C cancels the job.
 
 exit codes:
   0    the job finished
@@ -51,36 +51,38 @@ examples:
   weir savepoint --delete /shared/checkpoints/savepoints/my-job-1a2b3c4d/before-upgrade
 
 A savepoint is a checkpoint with a name and a directory of its own, which may be moved and never
-expires. The job is asked through its checkpoint storage and goes on meanwhile. The savepoint's URI
-goes to standard output, everything else to standard error. A job that a control plane runs is asked
-there, and its savepoints are deleted there.
+expires. The request reaches the job through its checkpoint storage, and the job keeps running. The
+savepoint's URI goes to standard output, everything else to standard error. If a control plane runs
+the job, take and delete its savepoints there.
 
 exit codes:
   0    the savepoint was taken (or deleted)
-  1    it failed, and the job goes on; or the storage failed; or it was not to be deleted after all
-  2    the arguments are wrong; nothing was asked or deleted
-  3    it was not there in time; what that means is printed
-  130  Ctrl-C; the request was withdrawn
+  1    the savepoint failed and the job keeps running; or the storage failed; or the deletion was
+       not confirmed
+  2    the arguments are wrong, or a job needs the savepoint; nothing was requested or deleted
+  3    the savepoint did not complete in time; the message says whether it still may
+  130  Ctrl-C; the request was withdrawn, unless the driver had taken it
 """
 
 _STOP_EPILOG = """\
 examples:
-  weir stop /shared/checkpoints/my-job-1a2b3c4d                      to go on later
-  weir stop /shared/checkpoints/my-job-1a2b3c4d --drain              for good: windows close
+  weir stop /shared/checkpoints/my-job-1a2b3c4d                      to resume later
+  weir stop /shared/checkpoints/my-job-1a2b3c4d --drain              for good; windows close
   uri=$(weir stop /shared/checkpoints/my-job-1a2b3c4d) &&
     weir run pipeline.py --storage /shared/checkpoints --restore "$uri" --parallelism 8
 
-The job takes a savepoint, commits the output up to it and ends, with nothing processed after it.
-With --drain its sources end first, as if their input had: event time goes to its end, timers fire
-and windows close, so going on from that savepoint counts what comes late as late. If the savepoint
-fails the job goes on (a drain: from its newest checkpoint). The URI goes to standard output.
+The job takes a savepoint, commits the output up to it and ends; it processes no record after it.
+With --drain its sources end first, as at the end of their input: event time advances to its end,
+timers fire and windows close. A job restored from that savepoint starts event time anew, so a
+record of a closed window opens that window again. If the savepoint fails, the job keeps running
+(with --drain: from its newest checkpoint). The savepoint's URI goes to standard output.
 
 exit codes:
   0    the savepoint was taken and the job has ended
-  1    the savepoint or the stop failed, or the storage did; a savepoint that was taken is named
-  2    the arguments are wrong; nothing was asked
-  3    the savepoint was not there in time; what that means is printed
-  130  Ctrl-C; the request was withdrawn
+  1    the savepoint, the stop or the storage failed; a savepoint that was taken is named
+  2    the arguments are wrong; nothing was requested
+  3    the savepoint did not complete in time; the message says whether it still may
+  130  Ctrl-C; the request was withdrawn, unless the driver had taken it
 """
 
 _PREVIEW_EPILOG = """\
@@ -105,12 +107,12 @@ examples:
 
 LEFT and RIGHT are directories of Parquet sinks. Rows are matched by --key and --window together;
 without --key by all columns that hold no floating point numbers, so that a wrong count shows as two
-rows, one on each side. With --window only windows that both sides have come to are compared: what
-one side has from before the other began, or beyond its last window, is counted apart.
+rows, one on each side. With --window only windows that both sides have reached are compared: rows
+before the other side's first window or after its last one are counted separately.
 
 exit codes:
-  0  both hold the same
-  1  they differ, or a file cannot be read
+  0  the outputs are equal
+  1  the outputs differ, or a file cannot be read
   2  the arguments are wrong
 """
 
@@ -120,12 +122,12 @@ examples:
   weir checkpoints /shared/checkpoints/my-job-1a2b3c4d      one job
   weir checkpoints /shared/checkpoints --json | jq '.jobs[].checkpoints[0]'
 
-Savepoints are listed with their names and places. A checkpoint is abandoned once the job went back
-behind it: it can be restored by its path until it is deleted.
+Savepoints are listed with their names and directories. A checkpoint is abandoned once its job was
+restored from an older one; it can be restored by its path until it is deleted.
 
 exit codes:
-  0  everything is whole (or was not verified)
-  1  something is damaged, or the storage cannot be read
+  0  no checkpoint is damaged (with --no-verify: no manifest)
+  1  a checkpoint is damaged, or the storage cannot be read
   2  there is no checkpoint storage at URI
 """
 
@@ -135,12 +137,12 @@ examples:
   weir inspect .../chk-7 --state sum-1                      all state of an operator
   weir inspect .../chk-7 --state sum-1/totals --limit 100   one state
   weir inspect .../chk-7 --json
-  weir inspect /backup/savepoints/before-upgrade            a savepoint, wherever it was moved
+  weir inspect /backup/savepoints/before-upgrade            a savepoint, also after it was moved
 
 exit codes:
-  0  everything is whole (or was not verified)
-  1  something is damaged, or the storage cannot be read
-  2  there is no completed checkpoint at URI, or it has no such state
+  0  no piece of state is damaged (or --no-verify was given)
+  1  a piece of state is damaged, or the storage cannot be read
+  2  there is no completed checkpoint or savepoint at URI, or it has no such state
 """
 
 
@@ -148,8 +150,8 @@ def parser() -> ArgumentParser:
     """The parser of the whole command line."""
     whole = ArgumentParser(
         prog="weir",
-        description="Stateful streaming on Spark: run pipelines, stop them and go back, look at "
-        "their checkpoints.",
+        description="Stateful streaming on Spark: run pipelines, take savepoints and restore "
+        "them, inspect checkpoints.",
     )
     whole.add_argument("--version", action="version", version=f"weir {version('weir-streaming')}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -165,10 +167,10 @@ def parser() -> ArgumentParser:
 
 def duration_ms(text: str) -> int:
     """Milliseconds from ``1s``, ``500ms``, ``2min`` or a plain number of milliseconds."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
         raise ArgumentTypeError(f"{text!r} is no duration; give for example 500ms, 1s or 2min")
-    return round(float(found[1]) * _UNIT_MS[found[2] or "ms"])
+    return round(float(match[1]) * _UNIT_MS[match[2] or "ms"])
 
 
 def positive(text: str) -> int:
@@ -179,7 +181,7 @@ def positive(text: str) -> int:
 
 
 def key_value(text: str) -> tuple[str, str]:
-    """The two sides of ``key=value``."""
+    """Key and value of ``key=value``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise ArgumentTypeError(f"{text!r} is not of the form key=value")
@@ -188,53 +190,60 @@ def key_value(text: str) -> tuple[str, str]:
 
 def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
     run = _command(commands, "run", "run a pipeline and show its progress", _RUN_EPILOG)
-    run.add_argument("pipeline", help="a script, or the name of a module that can be imported")
-    run.add_argument("--master", help="Spark's: local[2], spark://host:7077, yarn ...")
+    run.add_argument("pipeline", help="a script, or the name of an importable module")
+    run.add_argument("--master", help="Spark's master: local[2], spark://host:7077, yarn ...")
     run.add_argument("--parallelism", type=positive, metavar="N", help="subtasks per operator")
     run.add_argument(
-        "--interval", type=duration_ms, metavar="TIME", help="between checkpoints: 1s, 500ms, 1000"
+        "--interval",
+        type=duration_ms,
+        metavar="TIME",
+        help="time between checkpoints: 1s, 500ms or 1000 (in milliseconds)",
     )
     run.add_argument(
         "--mode",
         choices=("exactly-once", "at-least-once"),
-        help="what a restore may do to a record",
+        help="after a restore each record counts exactly once, or at least once",
     )
     run.add_argument(
-        "--storage", metavar="DIR", help="where checkpoints are kept; all machines must reach it"
+        "--storage",
+        metavar="DIR",
+        help="directory of the checkpoints; all machines of the job must reach it",
     )
     run.add_argument(
         "--restore",
         metavar="latest|URI",
-        help="begin with the job's newest checkpoint; or with this checkpoint (.../<job>/chk-7) or "
-        "savepoint (its directory, wherever that was moved)",
+        help="start from the job's newest checkpoint (latest), or from the checkpoint "
+        "(.../<job>/chk-7) or savepoint (its directory, also after a move) at URI",
     )
     run.add_argument(
         "--as-new-job",
         action="store_true",
-        help="with --restore URI: a job of its own, under a new id (a fork); give it another "
-        "output",
+        help="with --restore URI: run as a job of its own under a new id (a fork); give it "
+        "another output",
     )
     run.add_argument(
         "--keep-output",
         action="store_true",
-        help="with --restore: leave what file sinks committed after that checkpoint. The job "
-        "writes those rows again, so they are there twice; by default they are taken back",
+        help="with --restore: keep output that file sinks committed after that checkpoint. The "
+        "job writes those rows again, so they are there twice; by default they are withdrawn",
     )
     run.add_argument(
         "--claim",
         action="store_true",
-        help="with --restore URI of a savepoint: it is the job's own from now on, and is deleted "
-        "once the job does not need it; output of its former job that still waits is committed",
+        help="with --restore URI of a savepoint: the job owns the savepoint from now on and "
+        "deletes it once it no longer needs it; pending output of the savepoint's former job is "
+        "committed",
     )
     run.add_argument(
         "--allow-non-restored-state",
         action="store_true",
-        help="restore although the checkpoint has state of operators that are gone",
+        help="restore even if the checkpoint holds state of operators that the pipeline lacks; "
+        "that state is dropped",
     )
     run.add_argument(
         "--allow-pickled-state",
         action="store_true",
-        help="let state be declared as pickles; restoring those runs code",
+        help="let the pipeline declare pickled state; restoring it runs code from the checkpoint",
     )
     run.add_argument("--events", metavar="FILE", help="write every event to FILE as JSON lines")
     _add_arguments_of_pipeline(run)
@@ -248,7 +257,7 @@ def _add_arguments_of_pipeline(command: ArgumentParser) -> None:
         default=[],
         dest="args",
         metavar="KEY=VALUE",
-        help="an argument of the pipeline (env.get_job_parameter); may be repeated",
+        help="an argument of the pipeline, read by env.get_job_parameter; may be repeated",
     )
 
 
@@ -261,7 +270,7 @@ def _add_savepoint(commands: "argparse._SubParsersAction[ArgumentParser]") -> No
     savepoint.add_argument(
         "--delete",
         metavar="URI",
-        help="delete this savepoint instead, after showing what it is and asking",
+        help="delete this savepoint instead, after showing it and asking for confirmation",
     )
     savepoint.add_argument("--yes", action="store_true", help="with --delete: do not ask")
 
@@ -272,27 +281,28 @@ def _add_stop(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
     stop.add_argument(
         "--drain",
         action="store_true",
-        help="end the sources first: timers fire, windows close, all output is there",
+        help="end the sources first, so that timers fire and windows close",
     )
     _add_asking(stop)
 
 
 def _add_asking(command: ArgumentParser) -> None:
     command.add_argument(
-        "--name", help="the savepoint's; by default the job, the time and something random"
+        "--name",
+        help="the savepoint's name; by default the job's id, the time in UTC and a random suffix",
     )
     command.add_argument(
         "--to",
         metavar="DIR",
-        help="put it into DIR/NAME instead of <storage>/savepoints/<job>/NAME; all machines of "
-        "the job must reach it",
+        help="write it to DIR/NAME instead of <storage>/savepoints/<job>/NAME; all machines of "
+        "the job must reach DIR",
     )
     command.add_argument(
         "--timeout",
         type=duration_ms,
         default=_SAVEPOINT_TIMEOUT,
         metavar="TIME",
-        help=f"wait this long for it (default {_SAVEPOINT_TIMEOUT})",
+        help=f"wait this long for the savepoint (default {_SAVEPOINT_TIMEOUT})",
     )
 
 
@@ -300,7 +310,7 @@ def _add_preview(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
     preview = _command(
         commands, "preview", "show what a restore into a pipeline would do", _PREVIEW_EPILOG
     )
-    preview.add_argument("pipeline", help="a script, or the name of a module that can be imported")
+    preview.add_argument("pipeline", help="a script, or the name of an importable module")
     preview.add_argument(
         "--restore", required=True, metavar="URI", help="the checkpoint or savepoint"
     )
@@ -310,17 +320,17 @@ def _add_preview(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
     preview.add_argument(
         "--allow-non-restored-state",
         action="store_true",
-        help="as in weir run: state of operators that are gone is dropped",
+        help="as in weir run: drop state of operators that the pipeline lacks",
     )
     preview.add_argument(
         "--allow-pickled-state",
         action="store_true",
-        help="as in weir run: state may be declared as pickles; none is read here",
+        help="as in weir run: let the pipeline declare pickled state; the preview loads none",
     )
     preview.add_argument(
         "--origin-is-over",
         action="store_true",
-        help="nothing runs of the job that took it; else only what that job's storage says counts",
+        help="assume that the checkpoint's job has ended; by default the job's storage decides",
     )
     _add_arguments_of_pipeline(preview)
     preview.add_argument("--json", action="store_true", help="print one JSON document")
@@ -330,21 +340,21 @@ def _add_compare(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
     compare = _command(commands, "compare", "compare the output of two jobs", _COMPARE_EPILOG)
     for name in ("left", "right"):
         compare.add_argument(
-            name, metavar=name.upper(), help="the directory that a file sink writes to"
+            name, metavar=name.upper(), help="the output directory of a Parquet sink"
         )
     compare.add_argument(
         "--key",
         action="append",
         default=[],
         metavar="COLUMN",
-        help="a column of the key by which rows are matched; may be repeated",
+        help="a key column by which rows are matched; may be repeated",
     )
     compare.add_argument(
         "--window",
         action="append",
         default=[],
         metavar="COLUMN",
-        help="a column of the window; may be repeated",
+        help="a window column; the first one is each output's progress; may be repeated",
     )
     compare.add_argument(
         "--limit",
@@ -363,7 +373,9 @@ def _add_checkpoints(commands: "argparse._SubParsersAction[ArgumentParser]") -> 
         "list jobs, checkpoints and savepoints of a storage",
         _CHECKPOINTS_EPILOG,
     )
-    listing.add_argument("uri", metavar="URI", help="a checkpoint storage, or a job's directory")
+    listing.add_argument(
+        "uri", metavar="URI", help="a checkpoint storage, or a job's directory in it"
+    )
     _add_reading(listing)
 
 
@@ -377,7 +389,9 @@ def _add_inspect(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
         help="the directory of a checkpoint (.../<job>/chk-7) or of a savepoint",
     )
     look.add_argument(
-        "--state", metavar="OPERATOR[/NAME]", help="print the state of an operator, by its uid"
+        "--state",
+        metavar="OPERATOR[/NAME]",
+        help="print the state of the operator with this uid, or its state NAME alone",
     )
     look.add_argument(
         "--limit",
@@ -391,7 +405,7 @@ def _add_inspect(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
 
 def _add_reading(command: ArgumentParser) -> None:
     command.add_argument(
-        "--no-verify", action="store_true", help="do not read the state files; fast"
+        "--no-verify", action="store_true", help="do not read the state files (faster)"
     )
     command.add_argument("--json", action="store_true", help="print one JSON document")
 

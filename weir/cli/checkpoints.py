@@ -1,4 +1,4 @@
-"""``weir checkpoints``: which jobs, checkpoints and savepoints a storage holds, and their state."""
+"""``weir checkpoints``: the jobs, checkpoints and savepoints in a storage, and their condition."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,10 +22,10 @@ class Condition(StrEnum):
     """Whether a checkpoint can be restored from."""
 
     WHOLE = "whole"
-    UNREAD = "not verified"  # Its manifest is good; nobody looked at its files.
+    UNREAD = "not verified"  # Its manifest is good; its state files were not read.
     DAMAGED = "damaged"
     MOVED = "not at its place"  # A savepoint whose directory was moved, or deleted by hand.
-    GIVEN_UP = "given up"  # A tombstone: it never completed and never will.
+    GIVEN_UP = "given up"  # A tombstone: the checkpoint never completed and never will.
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Listed:
     manifest: Manifest | None
     reason: str = ""  # Why it is damaged or was given up.
     given_up_ms: int | None = None
-    # The job went back behind it: it goes on from it only if somebody asks for that.
+    # The job was restored from an older checkpoint: only a restore request comes back to this one.
     is_abandoned: bool = False
 
 
@@ -46,29 +46,29 @@ class ListedJob:
     """A job and its checkpoints and savepoints, newest first."""
 
     job_id: JobId
-    name: str | None  # None: no manifest that could be read says it.
+    name: str | None  # None: no manifest could be read.
     checkpoints: tuple[Listed, ...]
-    notes: tuple[str, ...] = ()  # What could not be found out.
+    notes: tuple[str, ...] = ()  # Questions that a damaged file leaves open.
 
 
 def list_jobs(place: Place, *, read_files: bool) -> list[ListedJob]:
-    """The jobs at a place, the one with the newest checkpoint last.
+    """The jobs at ``place``, the one with the newest checkpoint last.
 
     Raises:
-        RestoreError: There is none.
+        RestoreError: The storage holds no job.
         StorageError: The storage cannot be listed.
     """
     wanted = jobs_in(place.store) if place.job is None else {place.job}
     jobs = [_job(place.store, job, read_files=read_files) for job in wanted]
     if not jobs:
         raise RestoreError(
-            f"{place.storage} holds no job; give the directory that the job got as --storage"
+            f"{place.storage} holds no job; give the directory that the job has as --storage"
         )
     return sorted(jobs, key=lambda job: (_completed_ms(job), job.job_id))
 
 
 def run(uri: str, *, read_files: bool, as_json: bool, out: IO[str]) -> int:
-    """Print what ``uri`` holds; 1 if something in it is damaged, else 0."""
+    """Print the jobs and checkpoints at ``uri``; 1 if a checkpoint is damaged, else 0."""
     place = find_place(uri)
     jobs = list_jobs(place, read_files=read_files)
     if as_json:
@@ -98,10 +98,10 @@ def _job(store: CheckpointStore, job: JobId, *, read_files: bool) -> ListedJob:
 
 
 def newest_line(store: CheckpointStore, job: JobId) -> Lineage:
-    """The line of a job's newest attempt; ``UNKNOWN`` where no attempt noted its base.
+    """The lineage of a job's newest attempt; ``UNKNOWN`` where no attempt noted its base.
 
     Raises:
-        CorruptStateError: A note is damaged.
+        CorruptStateError: The note of an attempt's base is damaged.
         StorageError: The storage failed.
     """
     bases = bases_of(store, job)
@@ -156,7 +156,7 @@ def _print_job(screen: Console, place: Place, job: ListedJob) -> None:
     directory = f"{place.storage}/{JobLayout(job.job_id).directory}"
     screen.print(f"{job.name or '(name unknown)'}  {directory}", style="bold", soft_wrap=True)
     if not job.checkpoints:
-        screen.print("no checkpoint; those of a job that finished are deleted")
+        screen.print("no checkpoint; a job that finishes deletes its checkpoints")
     savepoints = [listed for listed in job.checkpoints if _is_savepoint(listed)]
     checkpoints = [listed for listed in job.checkpoints if not _is_savepoint(listed)]
     if checkpoints:
@@ -185,8 +185,8 @@ def _print_job(screen: Console, place: Place, job: ListedJob) -> None:
             screen.print(said, soft_wrap=True)
     if any(listed.is_abandoned for listed in job.checkpoints):
         screen.print(
-            "abandoned: the job went back behind it; `weir run --restore` goes on from it all the "
-            "same, until it is deleted",
+            "abandoned: the job was restored from an older checkpoint; `weir run --restore` can "
+            "still restore an abandoned one until it is deleted",
             soft_wrap=True,
         )
     for note in job.notes:
@@ -267,7 +267,7 @@ def _as_json(listed: Listed) -> dict[str, Any]:
 
 
 def manifest_as_json(manifest: Manifest) -> dict[str, Any]:
-    """What a manifest says of its checkpoint as a whole."""
+    """A manifest's figures of its checkpoint as a whole."""
     return {
         "kind": manifest.kind.value,
         "savepoint": None if manifest.location is None else name_of(manifest.location),

@@ -1,4 +1,4 @@
-"""``weir compare``: whether the outputs of two jobs hold the same rows."""
+"""``weir compare``: the differences between the rows of two jobs' outputs."""
 
 import sys
 from argparse import Namespace
@@ -14,8 +14,8 @@ from weir.tools.output_comparison import Comparison, Side, compare
 
 
 def run(arguments: Namespace) -> int:
-    """Print how two outputs differ; 1 if they do, else 0."""
-    found = compare(
+    """Print the differences between two outputs; 1 if there are any, else 0."""
+    comparison = compare(
         arguments.left,
         arguments.right,
         key=arguments.key or (),
@@ -23,60 +23,64 @@ def run(arguments: Namespace) -> int:
         limit=arguments.limit,
     )
     if arguments.json:
-        print_json(document(found), sys.stdout)
+        print_json(document(comparison), sys.stdout)
     else:
-        _print(found, sys.stdout)
-    return 0 if found.is_equal else 1
+        _print(comparison, sys.stdout)
+    return 0 if comparison.is_equal else 1
 
 
-def document(found: Comparison) -> dict[str, Any]:
-    """A comparison as JSON has it."""
-    return {"is_equal": found.is_equal, **asdict(found)}
+def document(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as a JSON document."""
+    return {"is_equal": comparison.is_equal, **asdict(comparison)}
 
 
-def _print(found: Comparison, out: IO[str]) -> None:
+def _print(comparison: Comparison, out: IO[str]) -> None:
     screen = console(out)
-    for line in _head(found):
+    for line in _head(comparison):
         screen.print(line, soft_wrap=True)
     grid = table("rows", "left", "right", right=("left", "right"))
     figures = ["rows", "earlier", "later", "only", "duplicates"]
-    names = ["all", "from before the other began", "not there yet on the other side"]
-    names += ["only on this side", "again with the same key"]
+    names = ["all", "before the other's first window", "not there yet on the other side"]
+    names += ["only on this side", "further rows of the same key"]
     for name, figure in zip(names, figures, strict=True):
-        left, right = (getattr(side, figure) for side in (found.left, found.right))
+        left, right = (getattr(side, figure) for side in (comparison.left, comparison.right))
         grid.add_row(name, f"{left:,}", f"{right:,}")
-    grid.add_row("equal", f"{found.equal:,}", f"{found.equal:,}")
-    grid.add_row("different", f"{found.different:,}", f"{found.different:,}")
+    grid.add_row("equal", f"{comparison.equal:,}", f"{comparison.equal:,}")
+    grid.add_row("different", f"{comparison.different:,}", f"{comparison.different:,}")
     screen.print(grid)
-    if found.different:
-        columns = table("column", "different", "largest", right=("different", "largest"))
-        for column in found.columns:
+    if comparison.different:
+        columns = table(
+            *("column", "different", "largest difference"),
+            right=("different", "largest difference"),
+        )
+        for column in comparison.columns:
             if column.count:
                 largest = "-" if column.largest is None else f"{column.largest:g}"
                 columns.add_row(column.name, f"{column.count:,}", largest)
         screen.print()
         screen.print(columns)
-    _print_samples(found, screen)
+    _print_samples(comparison, screen)
     screen.print()
-    screen.print("the outputs are equal" if found.is_equal else "the outputs differ", style="bold")
+    verdict = "the outputs are equal" if comparison.is_equal else "the outputs differ"
+    screen.print(verdict, style="bold")
 
 
-def _head(found: Comparison) -> Iterator[str]:
-    for name, side in (("left ", found.left), ("right", found.right)):
+def _head(comparison: Comparison) -> Iterator[str]:
+    for name, side in (("left ", comparison.left), ("right", comparison.right)):
         windows = f", windows {side.first} to {side.last}" if side.first is not None else ""
         files = formats.counted(side.files, "file")
         yield f"{name}  {side.path}: {files}, {formats.counted(side.rows, 'row')}{windows}"
-    by = ", ".join(dict.fromkeys([*found.key, *found.window]))
+    by = ", ".join(dict.fromkeys([*comparison.key, *comparison.window]))
     yield f"matched by {by or 'nothing: there are no columns'}"
-    if found.complete_to is not None:
-        yield f"compared: windows {found.complete_from} to {found.complete_to}"
-    for name, side in (("left", found.left), ("right", found.right)):
+    if comparison.complete_to is not None:
+        yield f"compared: windows {comparison.complete_from} to {comparison.complete_to}"
+    for name, side in (("left", comparison.left), ("right", comparison.right)):
         if side.columns:
             yield f"columns only {name}, not compared: {', '.join(side.columns)}"
     yield ""
 
 
-def _print_samples(found: Comparison, screen: Console) -> None:
+def _print_samples(comparison: Comparison, screen: Console) -> None:
     def show(title: str, lines: list[str], count: int) -> None:
         if not lines:
             return
@@ -89,16 +93,16 @@ def _print_samples(found: Comparison, screen: Console) -> None:
     pairs = [
         f"{_row(pair['key'])}: "
         + ", ".join(f"{name} {ours} | {theirs}" for name, (ours, theirs) in pair["columns"].items())
-        for pair in found.differing
+        for pair in comparison.differing
     ]
-    show("different (left | right)", pairs, found.different)
+    show("different (left | right)", pairs, comparison.different)
     sides: tuple[tuple[str, Side, list[dict[str, Any]], list[dict[str, Any]]], ...] = (
-        ("left", found.left, found.only_left, found.twice_left),
-        ("right", found.right, found.only_right, found.twice_right),
+        ("left", comparison.left, comparison.only_left, comparison.twice_left),
+        ("right", comparison.right, comparison.only_right, comparison.twice_right),
     )
     for name, side, only, twice in sides:
         show(f"only {name}", [_row(row) for row in only], side.only)
-        show(f"keys of several rows {name}", [_repeated(one) for one in twice], len(twice))
+        show(f"keys with several rows, {name}", [_repeated(one) for one in twice], len(twice))
 
 
 def _repeated(one: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""``weir savepoint --delete``: nobody else deletes a savepoint of a job that no control plane runs.
+"""``weir savepoint --delete``: the only way to delete a savepoint that no control plane manages.
 
-What goes is what its manifest names, and nothing that lies beside it. The number stays used, with a
-note in its place: the files of a sink are known by the number of their checkpoint, and a job that
-used it twice would take the second for the first.
+Deleted are the files that the savepoint's manifest names, and none that lie beside them. Its
+checkpoint number stays used, with a tombstone in place of the manifest: a sink's files carry the
+number of their checkpoint, and a job that used a number twice would confuse the two.
 """
 
 import os
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from weir.cli import formats
 from weir.cli.uri import (
-    Found,
+    LocatedCheckpoint,
     absolute,
     find_checkpoint,
     jobs_in,
@@ -41,13 +41,13 @@ _REASON = "it was a savepoint, which was deleted on request"
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """The file of a savepoint's number in its job's directory."""
+    """The manifest of a savepoint in its job's directory, under its checkpoint number."""
 
     store: CheckpointStore
     path: str
 
     def read(self) -> Manifest | None:
-        """What it says; None: there is none, or the number was given up."""
+        """The manifest; None: there is none, or a tombstone is in its place."""
         try:
             manifest = load(self.store.read(self.path), self.path)
         except PathNotFoundError:
@@ -56,32 +56,33 @@ class _Key:
 
 
 def run(uri: str, *, is_sure: bool) -> int:
-    """Show the savepoint at ``uri`` and delete it, once somebody is sure of that.
+    """Show the savepoint at ``uri`` and delete it, after confirmation unless ``is_sure``.
 
     Raises:
-        RestoreError: There is no savepoint there, or its job needs it.
-        CorruptStateError: It cannot be told what it is.
+        RestoreError: There is no savepoint there, a job needs it, or no terminal can confirm.
+        CorruptStateError: Its manifest is damaged.
         StorageError: The storage failed.
     """
-    found, key = _find(uri)
-    manifest = found.manifest
+    savepoint, key = _find(uri)
+    manifest = savepoint.manifest
     if manifest.kind not in SAVEPOINT_KINDS or manifest.location is None:
         raise RestoreError(
-            f"{uri} is no savepoint but a checkpoint, which the job deletes by itself"
+            f"{uri} is no savepoint but a checkpoint; the job deletes its checkpoints by itself"
         )
-    storages = _storages(found, key)
+    storages = _storages(savepoint, key)
     for storage in storages:
         _check_unneeded(storage, manifest)
-    is_here = found.store.exists(SAVEPOINT_MANIFEST)
-    _show(found, has_key=key is not None, is_here=is_here)
+    is_here = savepoint.store.exists(SAVEPOINT_MANIFEST)
+    _show(savepoint, has_key=key is not None, is_here=is_here)
     if not is_sure and not _confirmed():
         _say("nothing was deleted")
         return KEPT
     if key is not None:
-        _leave_note(key, manifest)
+        _write_tombstone(key, manifest)
     try:
-        # Again: a job may have gone on from it meanwhile, or while the answer was waited for. One
-        # that looks from now on sees the note, and one that looked before has said so by now.
+        # Again: a job may have restored it since the first check, as while the prompt waited. A job
+        # that reads the number from now on sees the tombstone; one that read it before has noted
+        # its base by now.
         for storage in storages:
             _check_unneeded(storage, manifest)
     except RestoreError:
@@ -89,16 +90,16 @@ def run(uri: str, *, is_sure: bool) -> int:
             key.store.put(key.path, dump(manifest))
         raise
     if is_here:
-        _delete_files(found)
+        _delete_files(savepoint)
     _say("the savepoint is deleted")
     return DELETED
 
 
-def _find(uri: str) -> tuple[Found, _Key | None]:
+def _find(uri: str) -> tuple[LocatedCheckpoint, _Key | None]:
     """The savepoint, and the job's own manifest of it where that can be reached.
 
-    By its number a savepoint is found as well if it was moved away: the number can still be given
-    up.
+    A URI with the checkpoint number also names a savepoint whose directory was moved away: its
+    number can still be given up.
     """
     place = RestoreRequest.parse(absolute(uri))
     if place.job_id is not None and place.checkpoint_id is not None:
@@ -106,33 +107,33 @@ def _find(uri: str) -> tuple[Found, _Key | None]:
         manifest = key.read()
         if manifest is not None and manifest.location is not None and not_there(manifest):
             nothing = MemoryStore()
-            return Found(manifest, manifest.location, nothing, ""), key
-    found = find_checkpoint(uri)
-    return found, _key_of(found)
+            return LocatedCheckpoint(manifest, manifest.location, nothing, ""), key
+    savepoint = find_checkpoint(uri)
+    return savepoint, _key_of(savepoint)
 
 
-def _key_of(found: Found) -> _Key | None:
-    """The manifest in the job's directory, where a place of the savepoint tells the storage.
+def _key_of(savepoint: LocatedCheckpoint) -> _Key | None:
+    """The manifest in the job's directory, if the savepoint's location tells the storage.
 
-    None also for a copy: as long as the savepoint is where it was taken, its number is that one's.
+    None also for a copy: while the original is where it was taken, the number is the original's.
     """
-    layout = JobLayout(found.manifest.job_id)
-    for store in _storages(found, None):
-        key = _Key(store, layout.manifest(found.manifest.checkpoint_id))
+    layout = JobLayout(savepoint.manifest.job_id)
+    for store in _storages(savepoint, None):
+        key = _Key(store, layout.manifest(savepoint.manifest.checkpoint_id))
         manifest = key.read()
-        if manifest is None or manifest.identity != found.manifest.identity:
+        if manifest is None or manifest.identity != savepoint.manifest.identity:
             continue
-        if _is_same(manifest.location, found.uri) or not_there(manifest) is not None:
+        if _is_same(manifest.location, savepoint.uri) or not_there(manifest) is not None:
             return key
     return None
 
 
-def _storages(found: Found, key: _Key | None) -> list[CheckpointStore]:
-    """The storages that are known to have jobs which may need the savepoint."""
+def _storages(savepoint: LocatedCheckpoint, key: _Key | None) -> list[CheckpointStore]:
+    """The known storages whose jobs may need the savepoint."""
     if key is not None:
         return [key.store]
-    roots = {}  # Of where it is and where it was taken, should it lie as it does by default.
-    for place in (found.uri, found.manifest.location or ""):
+    roots = {}  # Of its location now and when taken, where these follow the default layout.
+    for place in (savepoint.uri, savepoint.manifest.location or ""):
         if (root := storage_of_savepoint(place)) is not None:
             roots[root] = store_for(root)
     return list(roots.values())
@@ -143,31 +144,30 @@ def _is_same(location: str | None, uri: str) -> bool:
 
 
 def _check_unneeded(store: CheckpointStore, manifest: Manifest) -> None:
-    """Refuse while a job of the same storage has nothing else to recover from.
+    """Check that no job of the storage has this savepoint as its only restore point.
 
     Raises:
-        RestoreError: It is so.
+        RestoreError: A job has no other, or its notes are damaged.
     """
     for job in sorted(jobs_in(store)):
         user = None if store.exists(JobLayout(job).finished) else _user(store, job, manifest)
         if user is not None:
             directory = JobLayout(job).directory
             raise RestoreError(
-                f"attempt {user} of job {job} went on from savepoint {manifest.checkpoint_id} of "
-                f"job {manifest.job_id} and has completed no checkpoint since: it would have "
-                "nothing to recover from. Delete the savepoint once it has; or first the job's "
-                f"directory {directory} in the storage, if that job is over"
+                f"attempt {user} of job {job} restored savepoint {manifest.checkpoint_id} of "
+                f"job {manifest.job_id} and has completed no checkpoint since: without the "
+                "savepoint it could not be restored. Delete the savepoint after that job's next "
+                f"checkpoint; or, if that job is over, delete its directory {directory} in the "
+                "storage first"
             )
 
 
 def _user(store: CheckpointStore, job: JobId, manifest: Manifest) -> int | None:
-    """The newest attempt of a job, if this savepoint is all that it can recover from."""
+    """The newest attempt of a job, if this savepoint is its only restore point."""
     try:
         bases = bases_of(store, job)
     except CorruptStateError as error:
-        raise RestoreError(
-            f"whether job {job} needs the savepoint cannot be told: {error}"
-        ) from error
+        raise RestoreError(f"cannot tell whether job {job} needs the savepoint: {error}") from error
     if not bases:
         return None
     newest = bases[max(bases)]
@@ -187,49 +187,52 @@ def _has_completed(store: CheckpointStore, job: JobId, first: CheckpointId) -> b
     )
 
 
-def _show(found: Found, *, has_key: bool, is_here: bool) -> None:
-    manifest = found.manifest
+def _show(savepoint: LocatedCheckpoint, *, has_key: bool, is_here: bool) -> None:
+    manifest = savepoint.manifest
     _say(
-        f"savepoint {name_of(found.uri)} of {manifest.job_name} ({manifest.job_id}), checkpoint "
-        f"{manifest.checkpoint_id}, {manifest.kind}: taken {formats.moment(manifest.completed_ms)},"
-        f" {formats.size(manifest.state_size)}, in {found.uri}"
+        f"savepoint {name_of(savepoint.uri)} of {manifest.job_name} ({manifest.job_id}), "
+        f"checkpoint {manifest.checkpoint_id}, {manifest.kind}: taken "
+        f"{formats.moment(manifest.completed_ms)}, {formats.size(manifest.state_size)}, in "
+        f"{savepoint.uri}"
     )
     if not is_here:
-        _say("it is not there any more: only the job's note of it is deleted")
+        _say("its directory is not there any more: only the job's note of it is deleted")
     if not has_key:
-        _say("it is a copy, or its job's directory cannot be found: only this directory is deleted")
+        _say("it is a copy, or its job's directory is not known: only this directory is deleted")
     if manifest.kind is not CheckpointKind.SAVEPOINT:
-        _say("a job was stopped with it: without it, that job cannot go on from where it stopped")
+        _say("a job was stopped with it: without it, the job cannot resume from where it stopped")
 
 
 def _confirmed() -> bool:
     if not sys.stdin.isatty():
-        raise RestoreError("deleting has to be confirmed: there is no terminal to ask; give --yes")
-    print("delete it? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise RestoreError(
+            "deleting a savepoint needs confirmation, and standard input is no terminal; give --yes"
+        )
+    print("delete the savepoint? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _leave_note(key: _Key, manifest: Manifest) -> None:
-    # First: a job whose note of a savepoint leads nowhere would look damaged.
-    note = Tombstone(
+def _write_tombstone(key: _Key, manifest: Manifest) -> None:
+    # Before the files go: a manifest of a savepoint whose files are gone would look damaged.
+    tombstone = Tombstone(
         job_id=manifest.job_id,
         checkpoint_id=manifest.checkpoint_id,
         attempt=manifest.attempt,
         given_up_ms=time.time_ns() // 1_000_000,
         reason=_REASON,
     )
-    key.store.put(key.path, dump(note))
+    key.store.put(key.path, dump(tombstone))
 
 
-def _delete_files(found: Found) -> None:
-    own, manifest = found.store, found.manifest
+def _delete_files(savepoint: LocatedCheckpoint) -> None:
+    own, manifest = savepoint.store, savepoint.manifest
     own.delete_prefix(savepoint_state(manifest.checkpoint_id, manifest.attempt))
-    own.delete(SAVEPOINT_MANIFEST)  # Last: until then the same command goes on where it stopped.
+    own.delete(SAVEPOINT_MANIFEST)  # Last: until then a repeated command finishes the deletion.
     if foreign := own.list():
         others = formats.counted(len(foreign), "other file")
-        _say(f"left in {found.uri}: {others}, such as {foreign[0]}")
+        _say(f"left in {savepoint.uri}: {others}, such as {foreign[0]}")
     else:
-        own.delete_if_empty()  # Where another savepoint was put since it was listed, that stays.
+        own.delete_if_empty()  # Another savepoint written there since the listing stays.
 
 
 def _say(text: str) -> None:

@@ -1,6 +1,6 @@
-"""Every event of the jobs of a run, as JSON lines in a file.
+"""The event log: every event of a run's jobs, as JSON lines in a file.
 
-A file that cannot be written any more costs the rest of the log, never the job.
+When the file cannot be written any more, the log ends there; the job goes on.
 """
 
 import json
@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 
 class EventLog:
-    """Appends a line per event; each is on its way to the disk when the next one happens."""
+    """Appends a line per event; each is handed to the operating system before the next event."""
 
     def __init__(self, path: str) -> None:
         """Begin the file anew.
 
         Raises:
-            ConfigError: It cannot be written.
+            ConfigError: The file cannot be written.
         """
         self.path = path
         try:
@@ -39,7 +39,7 @@ class EventLog:
         try:
             self._file.write(json.dumps(encode_message(event), separators=(",", ":")) + "\n")
         except OSError as error:
-            logger.warning("%s: %s; it holds no events from here on", self.path, error)
+            logger.warning("%s: %s; the event log ends here", self.path, error)
             self._abandon()
 
     def close(self) -> None:
@@ -51,5 +51,5 @@ class EventLog:
     def _abandon(self) -> None:
         assert self._file is not None
         file, self._file = self._file, None
-        with suppress(OSError):  # It tries to write once more; that it cannot is known.
+        with suppress(OSError):  # Closing tries to write once more, which fails again.
             file.close()

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from weir.protocol.elements import MAX_WATERMARK_MS
 
-_NEAR_MS = 24 * 3_600_000  # An event time this close to now is told as a lag.
+_NEAR_MS = 24 * 3_600_000  # A watermark this close to the clock is shown as a lag.
 
 
 def size(count: int) -> str:
@@ -64,7 +64,7 @@ def moment(ms: int, precision: str = "seconds") -> str:
 
 
 def watermark(ms: int | None, now_ms: float) -> str:
-    """How far event time has come: behind the clock where it is near it, else the time itself."""
+    """A watermark: its lag behind the clock if that is less than a day, else its time."""
     if ms is None:
         return "-"
     if ms >= MAX_WATERMARK_MS:

@@ -1,7 +1,7 @@
-"""``weir inspect``: one checkpoint or savepoint from the inside.
+"""``weir inspect``: the subtasks, timings and state of one checkpoint or savepoint.
 
 Reading the state needs nothing but the files: keyed state is Arrow IPC, operator state a list of
-JSON. Pickled values stay bytes here: looking at a checkpoint runs no code out of it.
+JSON. Pickled values stay bytes here: inspecting a checkpoint runs no code from it.
 """
 
 import base64
@@ -16,7 +16,7 @@ from rich.console import Console
 from weir.cli import formats
 from weir.cli.checkpoints import manifest_as_json
 from weir.cli.output import console, print_json, table
-from weir.cli.uri import Found, find_checkpoint, name_of
+from weir.cli.uri import LocatedCheckpoint, find_checkpoint, name_of
 from weir.errors import CorruptStateError, RestoreError, WeirError
 from weir.graph.key_groups import TAG_ENUM, TAG_TUPLE, decode_key
 from weir.ids import OperatorId, StateHandle, SubtaskId
@@ -31,11 +31,11 @@ _KEY_COLUMN, _NAMESPACE_COLUMN = "key", "namespace"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A state handle and what was found behind it."""
+    """A state handle, and the result of reading its piece of state."""
 
     handle: StateHandle
-    rows: int | None = None  # None: not read, or rows mean nothing for it.
-    problem: str | None = None  # Why it cannot be used; None where it is whole or was not read.
+    rows: int | None = None  # None: not read, or a piece without rows.
+    problem: str | None = None  # Why the piece cannot be used; None: whole, or not read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +48,31 @@ class StateRow:
 
 
 def run(uri: str, *, read_files: bool, as_json: bool, out: IO[str]) -> int:
-    """Print what the checkpoint at ``uri`` consists of; 1 if a piece is damaged, else 0."""
-    found = find_checkpoint(uri)
-    manifest = found.manifest
+    """Print the parts of the checkpoint at ``uri``; 1 if a piece of state is damaged, else 0."""
+    checkpoint = find_checkpoint(uri)
+    manifest = checkpoint.manifest
     pieces = {
         ack.subtask: tuple(
-            examine(found.store, found.directory, handle) if read_files else Piece(handle)
+            examine(checkpoint.store, checkpoint.directory, handle) if read_files else Piece(handle)
             for handle in ack.handles
         )
         for ack in manifest.acks
     }
     if as_json:
-        print_json(_as_json(found, pieces, read_files=read_files), out)
+        print_json(_as_json(checkpoint, pieces, read_files=read_files), out)
     else:
-        _print(console(out), found, pieces, read_files=read_files)
+        _print(console(out), checkpoint, pieces, read_files=read_files)
     return 1 if any(piece.problem for of_one in pieces.values() for piece in of_one) else 0
 
 
 def run_state(uri: str, wanted: str, *, limit: int, as_json: bool, out: IO[str]) -> int:
     """Print the first rows of the state that ``wanted`` names, as OPERATOR or OPERATOR/NAME."""
-    found = find_checkpoint(uri)
-    chosen = select(found.manifest, wanted)
+    checkpoint = find_checkpoint(uri)
+    chosen = select(checkpoint.manifest, wanted)
     all_rows = (
         row
         for subtask, handle in chosen
-        for row in state_rows(found.store, found.directory, subtask, handle)
+        for row in state_rows(checkpoint.store, checkpoint.directory, subtask, handle)
     )
     shown = list(islice(all_rows, limit))
     is_more = next(all_rows, None) is not None
@@ -97,7 +97,7 @@ def run_state(uri: str, wanted: str, *, limit: int, as_json: bool, out: IO[str])
 
 
 def examine(store: CheckpointStore, directory: str, handle: StateHandle) -> Piece:
-    """Read a piece of state, compare it with its handle and count what is in it."""
+    """Read a piece of state, check it against its handle and count its rows."""
     try:
         data = read_handle(store, directory, handle)
         return Piece(handle, _count(handle, data))
@@ -109,7 +109,7 @@ def select(manifest: Manifest, wanted: str) -> list[tuple[SubtaskId, StateHandle
     """The pieces of state that OPERATOR or OPERATOR/NAME names, subtask by subtask.
 
     Raises:
-        RestoreError: There is no such operator, or it has no such state; says which there are.
+        RestoreError: There is no such operator or state; the message names those there are.
     """
     operators = {op.uid for op in manifest.operators}
     uid, _, name = wanted.rpartition("/")
@@ -136,10 +136,10 @@ def select(manifest: Manifest, wanted: str) -> list[tuple[SubtaskId, StateHandle
 def state_rows(
     store: CheckpointStore, directory: str, subtask: SubtaskId, handle: StateHandle
 ) -> Iterator[StateRow]:
-    """What a piece of state holds, one by one.
+    """The rows of a piece of keyed state, or the items of operator state, one by one.
 
     Raises:
-        CorruptStateError: It is damaged or missing.
+        CorruptStateError: The piece is damaged or missing.
         StorageError: The storage failed.
     """
     data = read_handle(store, directory, handle)
@@ -185,7 +185,7 @@ def _keyed_rows(handle: StateHandle, data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _key(encoded: bytes) -> Any:
-    if encoded[:1] == bytes([TAG_ENUM]):  # As module, class and member: the program is not here.
+    if encoded[:1] == bytes([TAG_ENUM]):  # As module, class, member: its class is not here.
         encoded = bytes([TAG_TUPLE]) + encoded[1:]
     try:
         return decode_key(encoded)
@@ -194,16 +194,16 @@ def _key(encoded: bytes) -> Any:
 
 
 def _own_name(handle: StateHandle) -> str:
-    """The name the program gave the state."""
+    """The name that the program gave the state."""
     prefix, dot, name = handle.name.partition(".")
     return name if dot and handle.kind == "keyed" and prefix in ("state", "table") else handle.name
 
 
 def _by_state(rows: list[StateRow]) -> dict[str, list[StateRow]]:
-    found: dict[str, list[StateRow]] = {}
+    by_state: dict[str, list[StateRow]] = {}
     for row in rows:
-        found.setdefault(row.state, []).append(row)
-    return found
+        by_state.setdefault(row.state, []).append(row)
+    return by_state
 
 
 def _text(value: Any) -> str:
@@ -219,19 +219,21 @@ def _is_number(value: Any) -> bool:
 
 def _print(
     screen: Console,
-    found: Found,
+    checkpoint: LocatedCheckpoint,
     pieces: dict[SubtaskId, tuple[Piece, ...]],
     *,
     read_files: bool,
 ) -> None:
-    manifest = found.manifest
+    manifest = checkpoint.manifest
     took = formats.duration(manifest.completed_ms - manifest.triggered_ms)
     parent = "none" if manifest.parent_id is None else str(manifest.parent_id)
     screen.print(
-        f"{_title(found)} of {manifest.job_name} ({manifest.job_id})", style="bold", soft_wrap=True
+        f"{_title(checkpoint)} of {manifest.job_name} ({manifest.job_id})",
+        style="bold",
+        soft_wrap=True,
     )
     if manifest.location is not None:
-        screen.print(_whereabouts(found), soft_wrap=True)
+        screen.print(_whereabouts(checkpoint), soft_wrap=True)
     screen.print(
         f"{manifest.kind}, attempt {manifest.attempt}, parent {parent}; completed "
         f"{formats.moment(manifest.completed_ms)} in {took}; {formats.size(manifest.state_size)}",
@@ -257,18 +259,18 @@ def _print(
         _print_pieces(screen, [(a.subtask, p) for a in mine for p in pieces[a.subtask]], read_files)
 
 
-def _title(found: Found) -> str:
-    number = f"checkpoint {found.manifest.checkpoint_id}"
-    if found.manifest.location is None:
+def _title(checkpoint: LocatedCheckpoint) -> str:
+    number = f"checkpoint {checkpoint.manifest.checkpoint_id}"
+    if checkpoint.manifest.location is None:
         return number
-    return f"savepoint {name_of(found.uri)}, {number}"
+    return f"savepoint {name_of(checkpoint.uri)}, {number}"
 
 
-def _whereabouts(found: Found) -> str:
-    taken_in = found.manifest.location
-    if taken_in is None or taken_in == found.uri:
-        return f"in {found.uri}"
-    return f"in {found.uri}; it was taken in {taken_in}"
+def _whereabouts(checkpoint: LocatedCheckpoint) -> str:
+    taken_in = checkpoint.manifest.location
+    if taken_in is None or taken_in == checkpoint.uri:
+        return f"in {checkpoint.uri}"
+    return f"in {checkpoint.uri}; it was taken in {taken_in}"
 
 
 def _print_timings(screen: Console, acks: list[OperatorAck]) -> None:
@@ -297,7 +299,7 @@ def _print_channels(screen: Console, acks: list[OperatorAck]) -> None:
     ]
     if not channels:
         return
-    columns = ("gate", "barrier after", "blocked", "bytes meanwhile")
+    columns = ("gate", "barrier after", "blocked", "bytes in alignment")
     grid = table("subtask", "channel from", *columns, right=columns)
     for subtask, gate, index in channels:
         arrived = gate.arrived_ms[index]
@@ -341,11 +343,11 @@ def _print_pieces(screen: Console, pieces: list[tuple[SubtaskId, Piece]], read_f
 
 
 def _as_json(
-    found: Found, pieces: dict[SubtaskId, tuple[Piece, ...]], *, read_files: bool
+    checkpoint: LocatedCheckpoint, pieces: dict[SubtaskId, tuple[Piece, ...]], *, read_files: bool
 ) -> dict[str, Any]:
-    manifest = found.manifest
+    manifest = checkpoint.manifest
     return {
-        "uri": found.uri,
+        "uri": checkpoint.uri,
         "job_id": manifest.job_id,
         "job_name": manifest.job_name,
         "checkpoint_id": manifest.checkpoint_id,

@@ -1,7 +1,7 @@
-"""What a reader wants to see of a running job: a fold over its events, and a picture of the fold.
+"""The view of a running job: a fold over its events, and pictures of that fold for display.
 
-The fold is cheap and happens where the events happen; the picture is made a few times a second by
-whoever shows it. Both take the time as an argument.
+The fold is cheap and runs on the thread that emits the events; the display makes a picture a few
+times a second. Both take the time as an argument.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ class SlowestChannel:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPicture:
-    """One checkpoint: who acknowledged, and where its time went; maxima over the subtasks.
+    """One checkpoint: its acknowledgements, its times and its slowest channel.
 
     Units: ``elapsed_ms`` since the trigger, up to its end once it is settled.
     """
@@ -54,8 +54,8 @@ class CheckpointPicture:
 class ChainPicture:
     """One chain of operators: its subtasks, its part of a checkpoint, its throughput.
 
-    The counts of acknowledgements belong to the checkpoint under way, the times and the state to
-    the last completed one.
+    The counts of acknowledgements belong to the checkpoint under way, or else to the last completed
+    one; the times (maxima over the subtasks) and the state size to the last completed one.
     """
 
     name: str
@@ -207,7 +207,7 @@ class JobView:
 
 
 def checkpoint_picture(record: CheckpointRecord, now_ms: float) -> CheckpointPicture:
-    """What is known of a checkpoint."""
+    """The picture of a checkpoint."""
     settled = record.settled
     return CheckpointPicture(
         checkpoint_id=record.checkpoint_id,
@@ -221,17 +221,17 @@ def checkpoint_picture(record: CheckpointRecord, now_ms: float) -> CheckpointPic
 
 
 def slowest_channel(acks: Iterable[OperatorAck]) -> SlowestChannel | None:
-    """The channel whose barrier came last; None where no subtask has to wait for several."""
-    found: SlowestChannel | None = None
+    """The channel whose barrier came last; None where no subtask aligns several channels."""
+    slowest: SlowestChannel | None = None
     for ack in acks:
         if sum(len(gate.upstream) for gate in ack.metrics.gates) < 2:
             continue
         blocked = max(ms for gate in ack.metrics.gates for ms in gate.blocked_ms)
         for gate in ack.metrics.gates:
             for upstream, arrived in zip(gate.upstream, gate.arrived_ms, strict=True):
-                if arrived is not None and (found is None or arrived > found.arrived_ms):
-                    found = SlowestChannel(ack.subtask, upstream, arrived, blocked)
-    return found
+                if arrived is not None and (slowest is None or arrived > slowest.arrived_ms):
+                    slowest = SlowestChannel(ack.subtask, upstream, arrived, blocked)
+    return slowest
 
 
 def _of_chain(chain: Chain, acks: Iterable[OperatorAck]) -> list[OperatorAck]:

@@ -21,20 +21,20 @@ from weir.protocol.messages import SubtaskMetrics, SubtaskStalled
 from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS
 
 METRICS_EVERY_MS = 10_000
-STALLS_EVERY_MS = 10_000  # Of one subtask: a function that is slow for every record stalls often.
+STALLS_EVERY_MS = 10_000  # Of one subtask: a function slow for every record stalls often.
 _MISSING_NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line; one that is not ``lasting`` tells what a table shows better."""
+    """A line; the live table shows the content of one that is not ``lasting``."""
 
     text: str
     lasting: bool = True
 
 
 class PlainLog:
-    """Turns events that ``view`` has taken in into lines."""
+    """Turns events into lines, once ``view`` has folded them in."""
 
     def __init__(self, view: JobView) -> None:
         self._view = view
@@ -63,7 +63,7 @@ class PlainLog:
             case SubtaskStalled():
                 return self._stalled(event, now_ms)
             case _:
-                return []  # Acknowledgements and the like are told with their checkpoint.
+                return []  # Acknowledgements and the like: in the line of their checkpoint.
 
     def _changed(self, event: JobChanged) -> Line:
         text = f"job {event.status}"
@@ -105,7 +105,7 @@ class PlainLog:
 
 
 def introduction(view: JobView) -> str:
-    """What is about to run."""
+    """The line about a job that starts: name, id, slots and checkpointing."""
     return (
         f"{view.name} ({view.job_id}): {formats.counted(view.graph.slot_count, 'slot')}, "
         f"{_checkpointing(view.config)}"
@@ -113,17 +113,17 @@ def introduction(view: JobView) -> str:
 
 
 def memory_warning(config: JobConfig) -> str | None:
-    """The one thing to know about checkpoints in memory."""
+    """The warning for checkpoints in memory; None: they are in a storage, or off."""
     if config.checkpoints.interval_ms is None or config.checkpoints.storage is not None:
         return None
     return (
         "warning: checkpoints are kept in the driver's memory and are lost with it; "
-        "give --storage DIR to restore after that"
+        "give --storage DIR to keep them"
     )
 
 
 def summary(view: JobView, now_ms: float) -> str:
-    """What there is to say once the job is over."""
+    """The line about a job that is over: its end, its checkpoints and recoveries."""
     picture = view.picture(now_ms)
     history = view.history
     aborted = f", {history.failed_count:,} aborted" if history.failed_count else ""
@@ -140,14 +140,14 @@ def _stop(view: JobView) -> str:
         return ""
     stops = [c for c in view.history.checkpoints.values() if c.kind in STOP_KINDS]
     return "".join(
-        f"; stopped with savepoint {stop.checkpoint_id}, from which it can go on"
+        f"; stopped with savepoint {stop.checkpoint_id}, from which the job can be restored"
         for stop in stops[-1:]
         if stop.is_completed
     )
 
 
 def gist(cause: str) -> str:
-    """What a cause with a traceback comes to: its first line and its last."""
+    """The gist of a cause with a traceback: its first line and its last."""
     lines = [line.strip() for line in cause.strip().splitlines() if line.strip()]
     if not lines:
         return "no cause was given"
@@ -185,7 +185,7 @@ def _settled(event: CheckpointSettled, record: CheckpointRecord | None) -> Line:
             f"{noun} {event.checkpoint_id} aborted after {took}: {event.failure}{cause}{counts}"
         )
     text = f"{noun} {event.checkpoint_id} completed in {took}"
-    lasts = noun != "checkpoint"  # Somebody asked for it.
+    lasts = noun != "checkpoint"  # A savepoint was requested: its line stays.
     if record is None:
         return Line(f"{text}: state {formats.size(event.state_size)}", lasts)
     longest = max((ack.metrics.alignment_ms for ack in record.acks.values()), default=0.0)

@@ -1,4 +1,4 @@
-"""Where results are written: a terminal gets colours and its own width, a file plain text."""
+"""Output of results: a terminal gets colours and its own width, a file plain text."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-_UNBOUNDED = 10_000  # Columns: a file has no width that lines would have to be cut to.
+_UNBOUNDED = 10_000  # Columns: in a file no line is cut or wrapped.
 
 
 def console(file: IO[str]) -> Console:
@@ -20,7 +20,7 @@ def console(file: IO[str]) -> Console:
 
 
 def table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """An empty table; numbers belong to the ``right``."""
+    """An empty table; the columns named in ``right`` are aligned to the right, as for numbers."""
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -28,6 +28,6 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def print_json(value: Any, file: IO[str]) -> None:
-    """One JSON document."""
+    """Write ``value`` as one JSON document."""
     json.dump(value, file, indent=2, default=str, ensure_ascii=False)
     file.write("\n")

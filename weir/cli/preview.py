@@ -1,7 +1,7 @@
-"""``weir preview``: what restoring a pipeline from a checkpoint or savepoint would do.
+"""``weir preview``: the effect of restoring a pipeline from a checkpoint or savepoint.
 
-The pipeline's script runs up to its ``env.execute()``, which only notes what would run. Standard
-output is the preview's alone: what the script prints goes to standard error.
+The pipeline's script runs; its ``env.execute()`` only captures the job graph. Standard output
+belongs to the preview alone: the script's own output goes to standard error.
 """
 
 import os
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
     """Print the preview and return the exit code.
 
     Raises:
-        UserError: The pipeline runs no job, or one cannot be told from the others.
+        UserError: The pipeline runs no job, or several that may be meant.
         StorageError: The storage cannot be read.
     """
     script = find_script(arguments.pipeline)
@@ -71,28 +71,29 @@ def run(arguments: Namespace) -> int:
             )
         except UserError:
             raise
-        except Exception as error:  # Whatever the user's script raises.
+        except Exception as error:  # The user's script may raise anything.
             _say(explained(error))
             _say("weir: the pipeline raised this before its job started\n")
             return WRONG_USE
-        found = preview(jobs, arguments.restore, origin_is_over=bool(given.get("origin_is_over")))
+        outcome = preview(jobs, arguments.restore, origin_is_over=bool(given.get("origin_is_over")))
         if arguments.json:
-            print_json(to_wire(found), out)
+            print_json(to_wire(outcome), out)
         else:
-            _print(console(out), found)
+            _print(console(out), outcome)
         out.flush()
-    return WOULD_RESTORE if found.would_restore else WOULD_BE_REFUSED
+    return WOULD_RESTORE if outcome.would_restore else WOULD_BE_REFUSED
 
 
 def preview(
     jobs: list[CapturedJob], uri: str, *, origin_is_over: bool = False
 ) -> CompatibilityPreview:
-    """What restoring one of the jobs from what lies at ``uri`` would do.
+    """The effect of restoring one of ``jobs`` from the checkpoint or savepoint at ``uri``.
 
-    ``origin_is_over``: the job that took it is known not to run, whatever its storage says.
+    ``origin_is_over``: the job that took it is known to have ended, although its storage does not
+    say so.
 
     Raises:
-        UserError: ``uri`` names nothing, or which job is meant cannot be told.
+        UserError: ``uri`` is malformed, or several of ``jobs`` may be meant.
         StorageError: The storage cannot be read.
     """
     request = RestoreRequest.parse(absolute(uri), origin_is_over=origin_is_over)
@@ -120,12 +121,12 @@ def preview(
 
 @contextmanager
 def own_output() -> Iterator[IO[str]]:
-    """Standard output for Weir alone; whatever else is printed goes to standard error.
+    """Standard output for Weir alone; other output goes to standard error.
 
-    Also what is printed after it, such as by something that the script left to be called at exit.
+    This holds after the context as well, for what the script's exit handlers print.
     """
     whole = sys.__stdout__
-    if whole is None or sys.stdout is not whole:  # Somebody replaced it within this process.
+    if whole is None or sys.stdout is not whole:  # Replaced within this process, as by a test.
         given = sys.stdout
         with redirect_stdout(sys.stderr):
             yield given
@@ -143,13 +144,13 @@ def _say(text: str) -> None:
 # As text.
 
 
-def _print(screen: Console, found: CompatibilityPreview) -> None:
-    if found.checkpoint_id is not None:
-        title = f"{found.kind} {found.checkpoint_id} of {found.job_name} ({found.job_id})"
+def _print(screen: Console, outcome: CompatibilityPreview) -> None:
+    if outcome.checkpoint_id is not None:
+        title = f"{outcome.kind} {outcome.checkpoint_id} of {outcome.job_name} ({outcome.job_id})"
         screen.print(title, style="bold", soft_wrap=True)
-    if found.operators:
-        grid = table("operator", "state", "", "what", "size", right=("size",))
-        for operator in found.operators:
+    if outcome.operators:
+        grid = table("operator", "state", "verdict", "details", "size", right=("size",))
+        for operator in outcome.operators:
             verdict = operator.verdict.value
             grid.add_row(
                 operator.uid, "", Text(verdict, _STYLES.get(verdict, "")), _about(operator), ""
@@ -164,17 +165,17 @@ def _print(screen: Console, found: CompatibilityPreview) -> None:
                     formats.size(state.size) if state.size else "-",
                 )
         screen.print(grid)
-    for problem in found.problems:
+    for problem in outcome.problems:
         screen.print(f"refused: {problem}", style="bold red", soft_wrap=True)
-    for note in found.notes:
+    for note in outcome.notes:
         screen.print(note, style="yellow", soft_wrap=True)
-    screen.print(verdict_line(found), style="bold", soft_wrap=True)
+    screen.print(verdict_line(outcome), style="bold", soft_wrap=True)
 
 
-def verdict_line(found: CompatibilityPreview) -> str:
-    """All of it in one line."""
-    operators = Counter(operator.verdict.value for operator in found.operators)
-    states = Counter(s.verdict.value for operator in found.operators for s in operator.states)
+def verdict_line(outcome: CompatibilityPreview) -> str:
+    """The preview in one line."""
+    operators = Counter(operator.verdict.value for operator in outcome.operators)
+    states = Counter(s.verdict.value for operator in outcome.operators for s in operator.states)
     parts = [
         f"{formats.counted(sum(counts.values()), noun)}: "
         + ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
@@ -182,8 +183,8 @@ def verdict_line(found: CompatibilityPreview) -> str:
         if counts
     ]
     lead = "a restore would work"
-    if not found.would_restore:
-        lead = f"a restore would be refused: {formats.counted(len(found.problems), 'problem')}"
+    if not outcome.would_restore:
+        lead = f"a restore would be refused: {formats.counted(len(outcome.problems), 'problem')}"
     return f"{lead}; {'; '.join(parts)}" if parts else lead
 
 

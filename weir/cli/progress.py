@@ -1,7 +1,7 @@
-"""Shows a job while it runs; the job never waits for the terminal.
+"""The display of a running job; the job never waits for the terminal.
 
-The job's thread only folds events into the view and leaves lines behind. A thread of its own shows
-what there is, at most four times a second: in a terminal a live table with the lasting lines and
+The job's thread only folds events into the view and queues lines. A thread of the display's own
+shows both, at most four times a second: in a terminal a live table with the lasting lines and
 the pipeline's output above it, elsewhere the lines alone. It ends with the job.
 """
 
@@ -22,7 +22,9 @@ from weir.common.clock import SystemClock
 from weir.protocol.events import JobEvent
 
 PERIOD_S = 0.25
-_LINES_WAITING_MAX = 1_000  # A terminal that stands still costs the oldest lines, not memory.
+_LINES_WAITING_MAX = (
+    1_000  # Beyond it a stalled terminal loses the oldest lines; memory is bounded.
+)
 _PIECES_WAITING_MAX = 100_000  # Of the pipeline's own output, none of which may be lost.
 
 
@@ -69,7 +71,7 @@ class Progress:
                     self._lines.append(line.text)
 
     def close(self) -> None:
-        """Show what is left and end the thread. Harmless when repeated."""
+        """Show the remaining lines and end the thread. Harmless when repeated."""
         self._stop.set()
         self._thread.join()
 
@@ -79,7 +81,7 @@ class Progress:
             while not is_over:
                 is_over = self._stop.wait(PERIOD_S) or self._view.is_over
                 self._turn()
-            self._turn()  # What came between the last look and the end.
+            self._turn()  # Events that came between the last turn and the end.
         finally:
             self._end()
         if self._view.first_ms is not None:
@@ -99,7 +101,7 @@ class Progress:
             self._live.update(render(picture, self._console.width), refresh=True)
 
     def _begin_live(self) -> None:
-        """From the first event on: before it, Spark starts and says what it has to say."""
+        """Start the live table, at the job's first event: until then Spark prints its own lines."""
         with self._lock:
             picture = self._view.picture(self._now_ms())
         self._live = Live(
@@ -133,7 +135,7 @@ class Progress:
 
 
 class PrintedLines(io.TextIOBase):
-    """Standard output while a table is shown below it: lines wait for the next look."""
+    """Standard output while a table is shown below it: lines wait for the display's next turn."""
 
     def __init__(self, under: TextIO) -> None:
         self.under = under
@@ -149,14 +151,14 @@ class PrintedLines(io.TextIOBase):
     def write(self, text: str) -> int:
         with self._changed:
             while len(self._pieces) >= _PIECES_WAITING_MAX and not self._ended:
-                self._changed.wait()  # As a terminal that does not keep up would have it wait.
-            if self._ended:  # Somebody kept the stream.
+                self._changed.wait()  # The writer blocks, as on a slow terminal.
+            if self._ended:  # The script kept a reference to this stream.
                 return self.under.write(text)
             self._pieces.append(text)
         return len(text)
 
     def take(self) -> str | None:
-        """The whole lines since the last time, without the last line end; None: there are none."""
+        """The complete lines since the last call, without the last line end; None without any."""
         with self._changed:
             lines, end, rest = "".join(self._pieces).rpartition("\n")
             self._pieces.clear()
@@ -166,7 +168,7 @@ class PrintedLines(io.TextIOBase):
         return lines if end else None
 
     def end(self) -> None:
-        """Hand on everything from now on, and what is left of a line."""
+        """Write the rest of an incomplete line; later writes go straight to the terminal."""
         with self._changed:
             self._ended = True
             self.under.write("".join(self._pieces))

@@ -1,7 +1,7 @@
-"""``weir run``: a pipeline as ``python pipeline.py`` would run it, under options and watched.
+"""``weir run``: a pipeline run as by ``python pipeline.py``, with options and a progress display.
 
 The script stays in charge: it may run no job or several, and go on when one has ended. Weir only
-lays the options over what it sets, shows what happens and turns the outcome into an exit code.
+overrides its settings with the options, shows progress and turns the outcome into an exit code.
 """
 
 import sys
@@ -35,18 +35,18 @@ class Watch:
         self._progress: Progress | None = None
         self._view: JobView | None = None
         self._is_limited = False
-        self.has_run = False  # A job came as far as an event of its own.
+        self.has_run = False  # A job has emitted its first event.
         self.was_canceled = False
 
     def on_start(self, job: "JobStarting") -> None:
-        """Another job is about to run."""
+        """Begin to show the job that is about to run."""
         self.close()
         self._is_limited = job.options.collect_limit is not None
         self._view = JobView(job.job_id, job.graph, job.config)
         self._progress = Progress(self._view)
 
     def on_event(self, event: JobEvent) -> None:
-        """Something happened to the current job."""
+        """Show and log an event of the current job."""
         self.has_run = True
         if self._progress is not None:
             self._progress.on_event(event)
@@ -57,7 +57,7 @@ class Watch:
         """Show the end of the current job."""
         if self._progress is not None and self._view is not None:
             self._progress.close()
-            # A job whose output is limited is cancelled once there is enough of it.
+            # A job with a collect limit is cancelled when the limit is reached.
             status = self._view.history.status
             self.was_canceled |= status is JobStatus.CANCELED and not self._is_limited
         self._progress = self._view = None
@@ -115,7 +115,7 @@ def _run_script(name: str, script: Path | None, watch: Watch) -> int:
 
 
 def _explain(error: Exception, *, has_run: bool) -> int:
-    """Say what a script raised, in terms of the script."""
+    """Print the script's error with its own frames, and return the exit code."""
     print(explained(error), end="", file=sys.stderr)
     if has_run:
         print("weir: the pipeline's script raised this after its job had run", file=sys.stderr)
@@ -147,23 +147,23 @@ def _options(arguments: Namespace) -> ExecutionOptions:
 
 
 def _check_going_back(arguments: Namespace) -> None:
-    """Refuse what means nothing without, or beside, what is restored."""
+    """Check the options that need ``--restore``, or exclude each other."""
     restore = arguments.restore
     if arguments.keep_output and restore is None:
-        raise ConfigError("--keep-output needs --restore: without it no output is taken back")
+        raise ConfigError("--keep-output needs --restore: without a restore no output is withdrawn")
     for option, is_given in (("--as-new-job", arguments.as_new_job), ("--claim", arguments.claim)):
         if is_given and restore in (None, "latest"):
             raise ConfigError(f"{option} needs --restore with the URI of a checkpoint or savepoint")
     if arguments.as_new_job and arguments.claim:
         raise ConfigError(
-            "--claim with --as-new-job would take the savepoint from the job that it is of; leave "
-            "one of them out"
+            "--claim with --as-new-job would take the savepoint away from its former job, which "
+            "goes on beside the new one; leave one of them out"
         )
 
 
 def _restore(given: str | None) -> str | None:
     if given is None or given == "latest":
         return given
-    # Spark takes a while to start: what is wrong with the checkpoint is said before.
+    # Before Spark starts, which takes a while: refuse a checkpoint that cannot be restored.
     find_checkpoint(given)
     return absolute(given).removesuffix("/manifest")

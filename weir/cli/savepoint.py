@@ -1,4 +1,4 @@
-"""``weir savepoint`` and ``weir stop``: ask a running job for a savepoint, and wait for it.
+"""``weir savepoint`` and ``weir stop``: request a savepoint of a running job, and wait for it.
 
 The job is another process, perhaps on another machine; the two meet in the checkpoint storage
 (``weir.jobmaster.savepoint_mailbox``). Standard output gets the savepoint's URI and nothing else;
@@ -30,8 +30,8 @@ from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 TAKEN, FAILED, UNANSWERED = 0, 1, 3
 
 LOOK_S = 0.2
-NOBODY_S = 10.0  # A driver looks every second or so; it may be starting Spark.
-END_WAIT_S = 60.0  # For the job's end after its savepoint, if less is left of the time.
+UNTAKEN_WARNING_S = 10.0  # A driver looks every second or so; it may be starting Spark.
+END_WAIT_S = 60.0  # For the job's end after its savepoint, at least.
 _JOBS_NAMED_MAX = 10
 _NAME_MAX = 80
 _NAME = re.compile(rf"(?!\.)[A-Za-z0-9._-]{{1,{_NAME_MAX}}}")
@@ -40,7 +40,7 @@ _CHECKPOINT_NAME = re.compile(r"chk-\d+")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A job that runs, and the savepoint that is wanted of it."""
+    """A running job, and the savepoint requested of it."""
 
     storage: str
     store: CheckpointStore
@@ -50,7 +50,7 @@ class Asked:
 
 
 class Telling:
-    """What happens, on standard error: a line per change, and in a terminal a clock besides."""
+    """Progress on standard error: a line per change, and in a terminal the seconds waited."""
 
     def __init__(self) -> None:
         self._screen = console(sys.stderr)
@@ -59,15 +59,15 @@ class Telling:
         self._waits_for = ""
 
     def say(self, text: str) -> None:
-        """Something changed."""
+        """Print a line."""
         self._screen.print(f"weir: {text}", soft_wrap=True)
 
     def wait_for(self, what: str) -> None:
-        """This is what is waited for from now on."""
+        """Count the seconds of waiting for ``what``, from now."""
         self._waits_for, self._since = what, time.monotonic()
 
     def tick(self) -> None:
-        """Time passes."""
+        """Show the seconds waited so far."""
         if self._status is not None:
             waited_s = int(time.monotonic() - self._since)
             self._status.update(f"waiting for {self._waits_for} ({waited_s} s)")
@@ -93,7 +93,7 @@ def run(arguments: Namespace, kind: CheckpointKind) -> int:
     """Take a savepoint of the job, or stop it with one, and return the exit code.
 
     Raises:
-        UserError: The arguments are wrong; nothing was asked.
+        UserError: The arguments are wrong; nothing was requested.
         StorageError: The storage failed.
     """
     asked = _asked(arguments, kind)
@@ -114,7 +114,7 @@ def run(arguments: Namespace, kind: CheckpointKind) -> int:
             deadline = max(deadline, time.monotonic() + END_WAIT_S)
             try:
                 code = _wait_for_end(asked, answer.uri, deadline, telling)
-            except BaseException:  # Ctrl-C above all: the job ends without being watched.
+            except BaseException:  # Ctrl-C above all: the job ends all the same.
                 telling.say(f"the savepoint was taken and is kept: {answer.uri}")
                 raise
     print(answer.uri)
@@ -122,10 +122,10 @@ def run(arguments: Namespace, kind: CheckpointKind) -> int:
 
 
 def checked_name(name: str) -> str:
-    """``name``, once it is known to be one for a savepoint.
+    """``name``, checked to be a valid savepoint name.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The name is invalid.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -133,12 +133,14 @@ def checked_name(name: str) -> str:
             "dots, dashes and underscores, and does not begin with a dot"
         )
     if _CHECKPOINT_NAME.fullmatch(name):
-        raise ConfigError(f"a savepoint cannot be named {name!r}: checkpoints are called so")
+        raise ConfigError(
+            f"a savepoint cannot be named {name!r}: chk-<number> is the name of a checkpoint"
+        )
     return name
 
 
 def default_name(job: JobId) -> str:
-    """A name that nobody else has: the job, the time in UTC, and something random."""
+    """A unique name: the job's id, the time in UTC and a random suffix."""
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     own = f"-{when}-{secrets.token_hex(2)}"
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", job).strip("-") or "job"
@@ -173,12 +175,12 @@ def _asked(arguments: Namespace, kind: CheckpointKind) -> Asked:
 
 
 def _ask(asked: Asked, timeout_ms: int, deadline: float, telling: Telling) -> Answer | None:
-    """Post the request and wait for what becomes of it; None: nothing did in time."""
+    """Post the request and wait for its answer; None: none came in time."""
     mailbox = Mailbox(asked.store, asked.job)
     expires_ms = time.time_ns() // 1_000_000 + timeout_ms
     request_id = secrets.token_hex(8)
     mailbox.post(SavepointRequest(request_id, asked.kind, asked.target, expires_ms))
-    telling.say(f"job {asked.job} is asked for {_wanted(asked.kind)}")
+    telling.say(f"requested from job {asked.job}: {_wanted(asked.kind)}")
     telling.wait_for("the job's driver to take the request")
     try:
         return _await(asked, mailbox, request_id, deadline, telling)
@@ -189,7 +191,7 @@ def _ask(asked: Asked, timeout_ms: int, deadline: float, telling: Telling) -> An
         try:
             mailbox.withdraw(request_id)
         except StorageError as error:
-            telling.say(f"the request could not be withdrawn and ends by itself: {error}")
+            telling.say(f"the request could not be withdrawn; it expires by itself: {error}")
 
 
 def _await(
@@ -199,30 +201,30 @@ def _await(
     while True:
         if not was_taken and mailbox.was_taken(request_id):
             was_taken = True
-            telling.say("taken by the driver")
+            telling.say("the driver has taken the request")
             telling.wait_for("the savepoint")
         has_finished = asked.store.exists(JobLayout(asked.job).finished)
         now = time.monotonic()
-        # In this order: what the driver said before the job ended, or time ran out, is seen.
+        # In this order: an answer given before the job ended, or the time ran out, is read.
         if (answer := mailbox.await_answer(request_id)) is not None:
             return answer if answer.ok else _saved(asked) or answer
         if has_finished or now >= deadline:
-            # A driver that went in between has said nothing; the savepoint itself does.
+            # A driver that ended before it answered may have left the savepoint all the same.
             if (saved := _saved(asked)) is not None:
                 return saved
             if has_finished:
                 return Answer(request_id, ok=False, error="the job finished before its savepoint")
             telling.say(_nothing_came(asked, was_taken=was_taken))
             return None
-        if not was_taken and not is_warned and now - started >= NOBODY_S:
+        if not was_taken and not is_warned and now - started >= UNTAKEN_WARNING_S:
             is_warned = True
-            telling.say(_nobody(asked))
+            telling.say(_untaken(asked))
         telling.tick()
         time.sleep(LOOK_S)
 
 
 def _saved(asked: Asked) -> Answer | None:
-    """The savepoint that was asked for, if it is there although nobody said so.
+    """The requested savepoint, if it completed although no driver answered so.
 
     Its directory was free when the request was posted. The driver that wrote it may have ended
     before it could answer, and the next one found the directory in use.
@@ -233,7 +235,7 @@ def _saved(asked: Asked) -> Answer | None:
         if not isinstance(copy, Manifest) or (copy.job_id, copy.kind) != (asked.job, asked.kind):
             return None
         path = JobLayout(asked.job).manifest(copy.checkpoint_id)
-        decided = load(asked.store.read(path), path)  # Without it nobody completed it.
+        decided = load(asked.store.read(path), path)  # Without it the savepoint did not complete.
     except PathNotFoundError:
         return None
     if not isinstance(decided, Manifest) or decided.attempt != copy.attempt:
@@ -242,18 +244,19 @@ def _saved(asked: Asked) -> Answer | None:
 
 
 def _wait_for_end(asked: Asked, uri: str, deadline: float, telling: Telling) -> int:
-    """Wait until a job that has its stop's savepoint has ended."""
+    """Wait until the job, whose savepoint is taken, has ended."""
     layout = JobLayout(asked.job)
     telling.wait_for("the job to end")
     attempts = len(asked.store.list(layout.attempts))
     while not asked.store.exists(layout.finished):
         if len(asked.store.list(layout.attempts)) > attempts:
             attempts += 1
-            telling.say("the attempt that was to end failed; the next one completes the stop")
+            telling.say("the stopping attempt failed; the next attempt completes the stop")
         if time.monotonic() >= deadline:
             telling.say(
                 "the job has its savepoint but has not ended; its next attempt ends it, unless "
-                f"the job failed: look at its output. The savepoint was taken and is kept: {uri}"
+                "the job failed: see the driver's output. The savepoint was taken and is kept: "
+                f"{uri}"
             )
             return FAILED
         telling.tick()
@@ -265,26 +268,30 @@ def _wait_for_end(asked: Asked, uri: str, deadline: float, telling: Telling) -> 
 def _wanted(kind: CheckpointKind) -> str:
     match kind:
         case CheckpointKind.STOP_SUSPEND:
-            return "a savepoint, after which it ends"
+            return "a stop with a savepoint"
         case CheckpointKind.STOP_DRAIN:
-            return "a savepoint at the end of its input, after which it ends"
+            return "a stop with a savepoint after its sources are drained"
         case _:
             return "a savepoint"
 
 
-def _nobody(asked: Asked) -> str:
+def _untaken(asked: Asked) -> str:
     return (
-        f"nobody has taken the request for {NOBODY_S:g} s. Either the job does not run, or it "
-        f"keeps its checkpoints elsewhere than in {asked.storage}, or it is just starting, or a "
-        "control plane runs it: then use its page or API. Still waiting; Ctrl-C withdraws"
+        f"no driver has taken the request for {UNTAKEN_WARNING_S:g} s. Either the job does not "
+        f"run, or it keeps its checkpoints elsewhere than in {asked.storage}, or it is just "
+        "starting, or a control plane runs it: then use the control plane's page or API. Still "
+        "waiting; Ctrl-C withdraws the request"
     )
 
 
 def _nothing_came(asked: Asked, *, was_taken: bool) -> str:
     if not was_taken:
-        return f"nobody has taken the request in time, and it is withdrawn: job {asked.job} goes on"
+        return (
+            "no driver has taken the request in time, and it is withdrawn; job "
+            f"{asked.job} is not affected"
+        )
     return (
-        "the savepoint was not there in time. The driver has taken the request and may still "
+        "the savepoint did not complete in time. The driver has taken the request and may still "
         f"complete it: in {asked.target}"
     )
 
@@ -293,17 +300,17 @@ def _withdrawn(asked: Asked, *, was_taken: bool) -> str:
     if not was_taken:
         return "the request is withdrawn"
     return (
-        "the driver has taken the request and carries it out all the same: the savepoint comes to "
+        "the driver has taken the request and still executes it; the savepoint will be in "
         f"{asked.target}"
     )
 
 
 def _described(uri: str, job: JobId) -> str:
-    """The savepoint in a line; also tells whether it can be read from here."""
+    """The line about the savepoint; it says so if this machine cannot read the savepoint."""
     try:
         manifest = load(store_for(uri).read(SAVEPOINT_MANIFEST), f"{uri}/{SAVEPOINT_MANIFEST}")
     except WeirError as error:
-        return f"the savepoint is taken, but cannot be read from here: {error}"
+        return f"the savepoint is taken, but cannot be read from this machine: {error}"
     if not isinstance(manifest, Manifest):
         return "the savepoint is taken"
     took = formats.duration(manifest.completed_ms - manifest.triggered_ms)

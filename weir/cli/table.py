@@ -29,7 +29,7 @@ NAME_WIDTH_MIN = 10
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, and the width of terminal from which on there is room for it."""
+    """A column, shown in terminals of at least ``from_width`` columns."""
 
     title: str
     cell: Callable[[ChainPicture, float], str]
@@ -109,7 +109,7 @@ def chain_table(picture: Picture, width: int) -> Table:
     widths = [
         max([len(column.title), *(len(row[i]) for row in rows)]) for i, column in enumerate(columns)
     ]
-    # Figures keep their width; the names of the operators get what they leave.
+    # Figures keep their width; the operators' names get the rest.
     left = width - sum(widths) - COLUMN_GAP * len(columns)
     longest = max((len(chain.name) for chain in picture.chains), default=0)
     name_width = max(NAME_WIDTH_MIN, min(left, longest))

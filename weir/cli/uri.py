@@ -1,7 +1,7 @@
-"""What a URI of checkpoint storage names: the storage, a job in it, or one checkpoint of a job.
+"""URIs of checkpoint storage: a storage, a job in it, one checkpoint of a job, or a savepoint.
 
-A savepoint has two places: its number among its job's checkpoints, and the directory of its own,
-which somebody may have moved. What lies there is believed, not the name of the directory.
+A savepoint has two places: its number among its job's checkpoints, and a directory of its own,
+which may have been moved. The manifest in that directory identifies it, not the directory's name.
 """
 
 import os
@@ -16,13 +16,13 @@ from weir.storage.layout import SAVEPOINT_MANIFEST
 from weir.storage.manifest import Manifest, load
 from weir.storage.store import CheckpointStore, store_for
 
-# What lies in a job's directory; also of jobs that have no checkpoint yet.
+# Files in a job's directory; a job without a checkpoint has its attempts.
 _IN_JOB = re.compile(r"chk-\d+/.+|attempts/\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A checkpoint storage, and what of it is meant; None means all there is."""
+    """A checkpoint storage, or one job or checkpoint in it; None means all of them."""
 
     storage: str
     store: CheckpointStore
@@ -31,31 +31,31 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One completed checkpoint or savepoint, and where its state lies."""
+class LocatedCheckpoint:
+    """One completed checkpoint or savepoint, and the location of its state."""
 
     manifest: Manifest
-    uri: str  # The directory that is restored from.
+    uri: str  # The directory that a restore reads.
     store: CheckpointStore  # Of its state.
-    directory: str  # In that store: what the paths of its state are relative to.
+    directory: str  # In that store: the paths of its state are relative to it.
 
 
 def absolute(uri: str) -> str:
-    """A path as seen from anywhere; a URI with a scheme is that already."""
+    """The absolute path; a URI with a scheme is absolute already. Without trailing slashes."""
     return uri.rstrip("/") if urlsplit(uri).scheme else os.path.abspath(uri)
 
 
 def jobs_in(store: CheckpointStore) -> set[JobId]:
-    """Every job that ever ran on this storage and left something."""
+    """Every job that has files in this storage."""
     parts = (name.partition("/") for name in store.list())
     return {JobId(unquote(job)) for job, _, inside in parts if _IN_JOB.fullmatch(inside)}
 
 
 def find_place(uri: str) -> Place:
-    """What ``uri`` names, by what lies there.
+    """The storage, job or checkpoint at ``uri``, told by the files there.
 
     Raises:
-        RestoreError: Nothing lies there, or a savepoint.
+        RestoreError: There are no files, or those of a savepoint.
         ConfigError: The scheme is not supported.
         StorageError: The storage cannot be read.
     """
@@ -68,7 +68,7 @@ def find_place(uri: str) -> Place:
     names = store.list()
     if not names:
         raise RestoreError(
-            f"there is nothing at {uri}; give the directory that the job got as --storage, the "
+            f"there is nothing at {uri}; give the directory that the job has as --storage, the "
             "directory of a job in it, or that of a checkpoint (.../chk-7)"
         )
     if any(_IN_JOB.fullmatch(name) for name in names):
@@ -76,13 +76,13 @@ def find_place(uri: str) -> Place:
         return Place(root, store_for(root), JobId(unquote(job)))
     if SAVEPOINT_MANIFEST in names:
         raise RestoreError(
-            f"{uri} is a savepoint by itself; `weir inspect {uri}` shows it, "
-            f"`weir run PIPELINE --restore {uri}` goes on from it"
+            f"{uri} is a savepoint, not a storage or a job; `weir inspect {uri}` shows it, "
+            f"`weir run PIPELINE --restore {uri}` restores it"
         )
     return Place(whole, store)
 
 
-def find_checkpoint(uri: str) -> Found:
+def find_checkpoint(uri: str) -> LocatedCheckpoint:
     """The checkpoint or savepoint that ``uri`` names.
 
     Raises:
@@ -95,16 +95,16 @@ def find_checkpoint(uri: str) -> Found:
     state = find_state(request)
     # A checkpoint lies in its job's directory, a savepoint in one of its own.
     named = state.storage if state.manifest.location is not None else request.uri
-    return Found(state.manifest, named, state.store, state.directory)
+    return LocatedCheckpoint(state.manifest, named, state.store, state.directory)
 
 
 def not_there(manifest: Manifest) -> str | None:
-    """Why a savepoint is not where it was taken; None: it is, or the manifest is none of one.
+    """The reason why a savepoint is not where it was taken; None: it is, or it is a checkpoint.
 
     Raises:
         CorruptStateError: The manifest there is damaged.
         RestoreError: A newer version of Weir wrote it.
-        ConfigError: The scheme of its place is not supported.
+        ConfigError: The scheme of its location is not supported.
         StorageError: The storage cannot be read.
     """
     location = manifest.location
@@ -115,9 +115,9 @@ def not_there(manifest: Manifest) -> str | None:
     if not store.exists(SAVEPOINT_MANIFEST):
         return f"savepoint {manifest.checkpoint_id} is not in {location} any more; {moved}"
     path = f"{location}/{SAVEPOINT_MANIFEST}"
-    found = load(store.read(SAVEPOINT_MANIFEST), path)
-    if not isinstance(found, Manifest) or found.identity != manifest.identity:
-        return f"savepoint {manifest.checkpoint_id} is not in {location}: another is; {moved}"
+    stored = load(store.read(SAVEPOINT_MANIFEST), path)
+    if not isinstance(stored, Manifest) or stored.identity != manifest.identity:
+        return f"savepoint {manifest.checkpoint_id} is not in {location}, but another one; {moved}"
     return None
 
 

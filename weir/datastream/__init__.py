@@ -1,7 +1,8 @@
-"""The user's API: a pipeline is built here and handed to whatever runs it.
+"""The user's API: a pipeline is built here; ``env.execute()`` hands its graph to a runner.
 
-Names and meaning are PyFlink's ``pyflink.datastream``; beside every per-record operator stands one
-over ``pyarrow.RecordBatch``. Building a pipeline runs nothing of it.
+Names and meaning are those of ``pyflink.datastream``; docstrings say where they differ. Beside
+every per-record operator stands one over ``pyarrow.RecordBatch``, which PyFlink does not have.
+Building a pipeline runs nothing of it.
 """
 
 from weir.config import RestartConfig, RestartStrategyKind

@@ -1,4 +1,4 @@
-"""Checks of the functions that a pipeline is written with, when its graph is built."""
+"""Checks of a pipeline's user functions while its graph is built."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from weir.operators.functions import Function
 
 
 def check_function(func: Any, kind: type, method: str) -> None:
-    """Refuse what is neither a function nor a whole object of its class.
+    """Check that ``func`` is a function, or an object of ``kind`` without abstract methods.
 
     Raises:
-        GraphError: It is neither; ``method`` is named.
+        GraphError: It is neither; the message names ``method``.
     """
     if not isinstance(func, kind) and not callable(func):
         raise GraphError(f"{method} takes a function or a {kind.__name__}, not {func!r}")

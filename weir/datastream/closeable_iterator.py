@@ -1,11 +1,11 @@
-"""The iterator of ``execute_and_collect``."""
+"""``CloseableIterator``: the iterator that ``execute_and_collect`` returns."""
 
 from collections.abc import Iterator
 from typing import Any, Self
 
 
 class CloseableIterator:
-    """The records of ``execute_and_collect``."""
+    """The records of ``execute_and_collect``, in order; also a context manager."""
 
     def __init__(self, records: Iterator[Any]) -> None:
         self._records = records
@@ -26,10 +26,10 @@ class CloseableIterator:
         """The next record.
 
         Raises:
-            StopIteration: There is none.
+            StopIteration: All records were read, or the iterator is closed.
         """
         return next(self._records)
 
     def close(self) -> None:
-        """Give up what was not read."""
+        """Drop the records that were not read."""
         self._records = iter(())

@@ -1,8 +1,8 @@
-"""``StreamExecutionEnvironment``: where a pipeline starts and is run.
+"""``StreamExecutionEnvironment``: the settings, sources and execution of a pipeline.
 
 The environment collects the operators as streams are built from it. ``execute`` turns them into a
-job graph, lays the options of whoever started the script over the settings, and runs it; after
-that the environment is empty again, as in Flink.
+job graph, overrides the settings with the options that the script was started with, and runs it;
+after that the environment is empty again, as in Flink.
 """
 
 import json
@@ -34,7 +34,7 @@ DEFAULT_JOB_NAME = "Weir Streaming Job"
 
 
 class StreamExecutionEnvironment:
-    """Builds and runs one pipeline after another."""
+    """The environment of one pipeline after another: settings, sources, ``execute``."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         self._job = JobConfig(name=DEFAULT_JOB_NAME)
@@ -49,26 +49,34 @@ class StreamExecutionEnvironment:
 
     @classmethod
     def get_execution_environment(cls, configuration: Configuration | None = None) -> Self:
-        """A new environment; whoever started the script decides where it will run."""
+        """A new environment; the command that starts the script decides where its job runs."""
         return cls(configuration)
 
     # Settings ---------------------------------------------------------------------------------
 
     def get_config(self) -> ExecutionConfig:
-        """The execution settings, to change."""
+        """The execution settings, which the caller may change."""
         return self._execution
 
     def set_parallelism(self, parallelism: int) -> Self:
-        """How many subtasks an operator has that sets none itself."""
+        """Set the number of subtasks of operators without a parallelism of their own.
+
+        Raises:
+            ConfigError: It is less than 1, or more than the max parallelism.
+        """
         self._job = replace(self._job, parallelism=parallelism)
         return self
 
     def get_parallelism(self) -> int:
-        """The parallelism set here."""
+        """The parallelism of operators that set none themselves."""
         return self._job.parallelism
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
-        """How many key groups there are: the highest parallelism the state can ever have."""
+        """Set the number of key groups: the highest parallelism the state can ever have.
+
+        Raises:
+            ConfigError: It is less than the parallelism, or more than 32768.
+        """
         self._job = replace(self._job, max_parallelism=max_parallelism)
         return self
 
@@ -79,41 +87,49 @@ class StreamExecutionEnvironment:
     def enable_checkpointing(
         self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
     ) -> Self:
-        """Take a checkpoint every ``interval`` milliseconds."""
+        """Take a checkpoint every ``interval`` milliseconds.
+
+        Raises:
+            ConfigError: The interval is less than 10 ms.
+        """
         self._checkpoints.change(interval_ms=interval, mode=mode)
         return self
 
     def get_checkpoint_config(self) -> CheckpointConfig:
-        """The checkpoint settings, to change."""
+        """The checkpoint settings, which the caller may change."""
         return self._checkpoints
 
     def get_checkpoint_interval(self) -> int:
-        """Milliseconds between checkpoints; -1 while checkpointing is off."""
+        """Milliseconds between triggers; -1 while checkpointing is off."""
         return self._checkpoints.get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """What a restore may do to a record."""
+        """The guarantee after a restore: exactly once or at least once."""
         return self._checkpoints.get_checkpointing_mode()
 
     def set_restart_strategy(self, restart: RestartConfig) -> Self:
-        """How a failed job comes back."""
+        """Set when and how often a failed job is restarted.
+
+        PyFlink takes a ``RestartStrategies`` configuration here, Weir a ``RestartConfig``.
+        """
         self._restart = restart
         return self
 
     def disable_operator_chaining(self) -> Self:
-        """Give every operator subtasks of its own."""
+        """Give every operator subtasks of its own, instead of chaining operators."""
         self._chaining = False
         return self
 
     def is_chaining_enabled(self) -> bool:
-        """Whether operators may share subtasks."""
+        """Whether operators may be chained, that is, share subtasks."""
         return self._chaining
 
     def configure(self, configuration: Configuration) -> Self:
         """Apply settings by Flink's keys.
 
         Raises:
-            ConfigError: A key that Weir does not have, or a value that does not fit.
+            ConfigError: Weir does not have a key (the message names the nearest one), or a value
+                does not fit.
         """
         read = read_options(configuration.to_dict())
         self._job = replace(self._job, **read.get("job", {}))
@@ -137,7 +153,10 @@ class StreamExecutionEnvironment:
         return self
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """The pipeline's argument ``key``, as given with ``--arg key=value``."""
+        """The pipeline's argument ``key``, as given with ``--arg key=value``, or the default.
+
+        PyFlink has this method on ``RuntimeContext`` only.
+        """
         return execution.current_options().parameters.get(key, default_value)
 
     # Sources ----------------------------------------------------------------------------------
@@ -145,7 +164,7 @@ class StreamExecutionEnvironment:
     def from_collection(
         self, collection: Iterable[Any], type_info: TypeInformation | None = None
     ) -> DataStream:
-        """A stream of the elements, by one subtask, in order."""
+        """A stream of the elements, which one subtask emits in order."""
         source = CollectionSource(list(collection), type_info)
         stream = self.from_source(source, WatermarkStrategy.no_watermarks(), "Collection Source")
         return stream.set_parallelism(1)
@@ -160,8 +179,11 @@ class StreamExecutionEnvironment:
         """A stream of a source's records, with event time by ``watermark_strategy``.
 
         ``source`` is an object with ``create_operator_factory(parallelism)``, such as those of
-        ``weir.datastream.connectors``; it knows its own types. Where it is made of splits, the
-        strategy is applied to each of them, and event time is that of the split furthest behind.
+        ``weir.datastream.connectors``; it knows its own types. A source made of splits applies the
+        strategy to each split, and its event time is that of the split furthest behind.
+
+        Raises:
+            GraphError: ``source`` is no source, or ``type_info`` is given.
         """
         if not hasattr(source, "create_operator_factory"):
             raise GraphError(
@@ -203,11 +225,15 @@ class StreamExecutionEnvironment:
     def execute(
         self, job_name: str | None = None, *, collect_limit: int | None = None
     ) -> JobExecutionResult:
-        """Run what was built, until it ends; or until ``collect_limit`` records were collected.
+        """Run the pipeline until its job ends, or until ``collect_limit`` records were collected.
+
+        PyFlink has no ``collect_limit``.
 
         Raises:
             GraphError: The pipeline cannot run; its author can repair it.
-            WeirError: The job failed for good; carries the cause.
+            ConfigError: Settings and options contradict each other.
+            RestoreError: The checkpoint or savepoint to restore cannot be found.
+            JobFailedError: The job failed for good; the message is the cause.
         """
         options = replace(self._options(), collect_limit=collect_limit)
         config = options.over(self._config(job_name))
@@ -216,12 +242,16 @@ class StreamExecutionEnvironment:
         return execution.execute(graph, config, options)
 
     def get_job_graph(self, job_name: str | None = None) -> JobGraph:
-        """What ``execute`` would run."""
+        """The job graph that ``execute`` would run; not in PyFlink.
+
+        Raises:
+            GraphError: The pipeline cannot run; its author can repair it.
+        """
         config = self._options().over(self._config(job_name))
         return build_graph(self._transformations, config, chaining=self._chaining)
 
     def get_execution_plan(self) -> str:
-        """The graph as JSON, in the form of Flink's plans."""
+        """The job graph as JSON, in the form of Flink's execution plans."""
         graph = self.get_job_graph()
         nodes = [
             _node(op, [e for e in graph.edges if e.target == op.uid]) for op in graph.operators
@@ -229,7 +259,7 @@ class StreamExecutionEnvironment:
         return json.dumps({"name": graph.name, "nodes": nodes}, indent=2)
 
     def add(self, transformation: Transformation) -> Transformation:
-        """Make an operator part of the pipeline; for the stream classes."""
+        """Add an operator to the pipeline; for the stream classes, not for users."""
         self._transformations.append(transformation)
         return transformation
 

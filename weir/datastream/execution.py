@@ -1,8 +1,8 @@
-"""How ``env.execute()`` finds the one that runs its graph.
+"""The link between ``env.execute()`` and the runner of its graph.
 
-A script only says ``env.execute()``. What starts the script (a plain ``python``, ``weir run``, a
-test) may lay *options* over what the script set, or ask for the graph instead of a run. Both are
-context variables, so nothing has to be passed through the user's code.
+A script only says ``env.execute()``. The program that starts the script (a plain ``python``, ``weir
+run``, a test) may override the script's settings with *options*, or capture the graph instead of
+running it. Both are context variables, so nothing has to be passed through the user's code.
 """
 
 import importlib
@@ -17,12 +17,12 @@ from weir.errors import UserError
 from weir.graph.logical import JobGraph
 from weir.ids import JobId
 
-_RUNNER = "weir.spark.submit"  # Found by name: this floor lies below it.
+_RUNNER = "weir.spark.submit"  # Imported by name: this package lies below it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
-    """What the one who starts a script decides; None leaves it to the script."""
+    """The options that a script is started with; None leaves the setting to the script."""
 
     master: str | None = None  # Spark's: local[2], spark://host:7077, yarn …
     parallelism: int | None = None
@@ -30,11 +30,11 @@ class ExecutionOptions:
     mode: CheckpointingMode | None = None
     storage: str | None = None
     restore: str | None = None  # The URI of a checkpoint or savepoint, or "latest".
-    as_new_job: bool = False  # Restoring begins another job: a fork, whose origin goes on.
-    # Whether the job that goes back takes back what its file sinks committed since.
+    as_new_job: bool = False  # The restore begins another job: a fork, whose origin goes on.
+    # Whether the restored job withdraws output that its file sinks committed after the checkpoint.
     rewinds_output: bool = True
-    claims: bool = False  # The restored savepoint is the job's own from now on, to delete.
-    origin_is_over: bool = False  # It is known that the job which took it does not run any more.
+    claims: bool = False  # The job owns the restored savepoint from now on, and deletes it.
+    origin_is_over: bool = False  # The job that took the checkpoint is known to have ended.
     parameters: Mapping[str, str] = field(default_factory=dict)
     allow_non_restored_state: bool | None = None
     allow_pickled_state: bool | None = None
@@ -42,10 +42,10 @@ class ExecutionOptions:
     collect_limit: int | None = None
 
     def over(self, config: JobConfig) -> JobConfig:
-        """The script's settings with these laid over them.
+        """The script's settings, overridden by these options.
 
         Raises:
-            ConfigError: The two together contradict each other.
+            ConfigError: Settings and options contradict each other.
         """
         given: dict[str, Any] = {
             "interval_ms": self.interval_ms,
@@ -70,7 +70,7 @@ class ExecutionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobExecutionResult:
-    """What a finished job leaves.
+    """The result of a job that has finished.
 
     Units: ``net_runtime_ms`` from deployment to the end.
     """
@@ -86,13 +86,13 @@ class JobExecutionResult:
         return self.job_id
 
     def get_net_runtime(self) -> int:
-        """How long the job ran, in milliseconds."""
+        """The time from deployment to the end, in milliseconds."""
         return self.net_runtime_ms
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedJob:
-    """What would have run."""
+    """A job that ``env.execute()`` captured instead of running it."""
 
     graph: JobGraph
     config: JobConfig
@@ -100,7 +100,7 @@ class CapturedJob:
 
 @dataclass(slots=True)
 class Capture:
-    """The jobs of a script that ran under ``capturing``."""
+    """The jobs of a script that ran under ``capturing``, in order."""
 
     jobs: list[CapturedJob] = field(default_factory=list)
 
@@ -111,7 +111,7 @@ _capture: ContextVar[Capture | None] = ContextVar("weir_capture", default=None)
 
 @contextmanager
 def overriding(options: ExecutionOptions) -> Iterator[None]:
-    """Within it, ``env.execute()`` lays ``options`` over what the script set."""
+    """Within it, ``env.execute()`` overrides the script's settings with ``options``."""
     token = _options.set(options)
     try:
         yield
@@ -121,7 +121,7 @@ def overriding(options: ExecutionOptions) -> Iterator[None]:
 
 @contextmanager
 def capturing() -> Iterator[Capture]:
-    """Within it, ``env.execute()`` keeps graph and settings instead of running them."""
+    """Within it, ``env.execute()`` captures graph and settings instead of running them."""
     capture = Capture()
     token = _capture.set(capture)
     try:
@@ -131,12 +131,17 @@ def capturing() -> Iterator[Capture]:
 
 
 def current_options() -> ExecutionOptions:
-    """What lies over the script's settings now."""
+    """The options that override the script's settings now."""
     return _options.get()
 
 
 def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> JobExecutionResult:
-    """Run a graph until it ends, or keep it where that was asked for."""
+    """Run a graph until its job ends; under ``capturing`` only capture it.
+
+    Raises:
+        UserError: pyspark is not installed, or the job cannot be started as it is.
+        JobFailedError: The job failed for good; the message is the cause.
+    """
     capture = _capture.get()
     if capture is not None:
         capture.jobs.append(CapturedJob(graph, config))

@@ -1,10 +1,10 @@
-"""``ExecutionConfig``: settings of the environment that concern how operators work."""
+"""``ExecutionConfig``: the environment's settings for the work of operators."""
 
 from typing import Self
 
 
 class ExecutionConfig:
-    """What ``env.get_config()`` gives."""
+    """The execution settings that ``env.get_config()`` returns."""
 
     def __init__(self) -> None:
         self._object_reuse = False

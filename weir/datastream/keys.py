@@ -1,4 +1,4 @@
-"""What ``key_by`` and ``partition_custom`` were given, as the selector objects on the edges."""
+"""Key selectors and partitioners: the arguments of ``key_by`` and ``partition_custom`` on edges."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ def selector_of(key: KeyArgument, key_type: TypeInformation | None = None) -> Se
     """The selector for a function, a ``KeySelector``, a column name or several.
 
     Raises:
-        GraphError: It is none of these, or columns come with a ``key_type`` of their own.
+        GraphError: ``key`` is none of these, or columns are given together with a ``key_type``.
     """
     if isinstance(key, KeySelector):
         check_complete(key)
@@ -40,13 +40,13 @@ def selector_of(key: KeyArgument, key_type: TypeInformation | None = None) -> Se
 
 @dataclass(frozen=True, slots=True)
 class RowPartitioner:
-    """A custom partitioner with the key it goes by: one call per record."""
+    """A custom partitioner with its key function: one call of each per record."""
 
     choose: Callable[[Any, int], int]
     key_of: Callable[[Any], Any]
 
     def partition(self, row: Any, channel_count: int) -> int:
-        """The channel that ``row`` goes to."""
+        """The index of the channel that ``row`` goes to."""
         return self.choose(self.key_of(row), channel_count)
 
 
@@ -54,10 +54,10 @@ def row_partitioner(
     partitioner: Partitioner | Callable[[Any, int], int],
     key: KeySelector | Callable[[Any], Any],
 ) -> RowPartitioner:
-    """The partitioner for objects or plain functions.
+    """The row partitioner of two objects or plain functions.
 
     Raises:
-        GraphError: One of them cannot be called.
+        GraphError: One of the two cannot be called.
     """
     for given in (partitioner, key):
         if isinstance(given, Function):

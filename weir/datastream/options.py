@@ -27,7 +27,7 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Where a key's value goes and how it is read."""
+    """The setting behind a key, and the reader of its value."""
 
     section: str  # "checkpoints", "restart", "unaligned", "job" or "options".
     field: str
@@ -38,7 +38,7 @@ def read_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings of ``values`` by section and field.
 
     Raises:
-        ConfigError: A key that Weir does not have (the nearest one is named), or a value that
+        ConfigError: Weir does not have a key (the message names the nearest one), or a value
             cannot be read.
     """
     read: dict[str, dict[str, Any]] = {}
@@ -58,9 +58,9 @@ def duration_ms(value: Any) -> int:
     """Milliseconds of ``500``, ``"10 s"``, ``"2 min"`` or a Duration."""
     if not isinstance(value, str):
         return milliseconds_of(value)
-    found = _DURATION.fullmatch(value.strip())
-    if found is not None:
-        number, unit = int(found[1]), found[2].lower()
+    match = _DURATION.fullmatch(value.strip())
+    if match is not None:
+        number, unit = int(match[1]), match[2].lower()
         for scale, names in _UNITS_MS.items():
             if unit in names:
                 return number * scale
@@ -68,10 +68,10 @@ def duration_ms(value: Any) -> int:
 
 
 def _size(value: Any) -> int:
-    found = _SIZE.fullmatch(str(value).strip())
-    if found is None:
+    match = _SIZE.fullmatch(str(value).strip())
+    if match is None:
         raise ValueError("a size is a number with b, kb or mb")
-    return int(found[1]) * _SIZES[(found[2] or "")[:1].lower()]
+    return int(match[1]) * _SIZES[(match[2] or "")[:1].lower()]
 
 
 def _boolean(value: Any) -> bool:
@@ -82,7 +82,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _name(value: Any) -> str:
-    """``EXACTLY_ONCE``, ``exactly-once`` and the enum's own value are one."""
+    """The name in the enums' form: ``EXACTLY_ONCE`` and ``exactly-once`` are ``exactly_once``."""
     return str(getattr(value, "value", value)).strip().lower().replace("-", "_")
 
 

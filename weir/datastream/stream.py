@@ -1,8 +1,11 @@
-"""``DataStream`` and its kin: each method adds one operator and gives the stream it makes.
+"""``DataStream`` and its kin: each method adds one operator and returns the stream it makes.
 
-A stream is one or several *ends* (outputs of operators, each with the way it leaves). Only the
+A stream is one or several *ends* (outputs of operators, each with its partitioning). Only the
 stream that an operator method returned can name or tune that operator: after ``union``,
 ``rebalance`` or ``key_by`` there is no operator to tune.
+
+A method that is given an object of the wrong class raises ``GraphError``, as does one that tunes an
+operator where there is none.
 """
 
 from collections.abc import Callable
@@ -71,7 +74,7 @@ COLLECT_UID = OperatorId("execute-and-collect")
 
 
 class DataStream:
-    """Records on their way from one operator to the next."""
+    """A stream of records between operators."""
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class DataStream:
         self._owner = owner
 
     def get_execution_environment(self) -> "StreamExecutionEnvironment":
-        """Where the stream comes from."""
+        """The environment that the stream belongs to."""
         return self._environment
 
     # The operator that made this stream ---------------------------------------------------------
@@ -94,34 +97,37 @@ class DataStream:
         return self._operator("get_name").name
 
     def name(self, name: str) -> Self:
-        """Name the operator, for people."""
+        """Name the operator, for display only."""
         self._operator("name").name = name
         return self
 
     def uid(self, uid: str) -> Self:
-        """Name the operator for its state, so that it finds it again in another program."""
+        """Set the operator's id, under which a restore finds its state, in a changed program too.
+
+        Without it the id comes from the name and the order of operators in the program.
+        """
         self._operator("uid").uid = uid
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
-        """Give the operator a parallelism of its own."""
+        """Give the operator a parallelism of its own, at least 1."""
         if parallelism < 1:
-            raise GraphError(f"parallelism is {parallelism}; at least 1")
+            raise GraphError(f"parallelism is {parallelism}; it must be at least 1")
         self._operator("set_parallelism").parallelism = parallelism
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
-        """Give the operator a number of key groups of its own."""
+        """Give the operator its own number of key groups: the highest parallelism it can have."""
         self._operator("set_max_parallelism").max_parallelism = max_parallelism
         return self
 
     def start_new_chain(self) -> Self:
-        """Do not run the operator in one subtask with its input."""
+        """Begin a chain with the operator: it shares no subtask with its input."""
         self._operator("start_new_chain").chaining = Chaining.HEAD
         return self
 
     def disable_chaining(self) -> Self:
-        """Give the operator subtasks of its own."""
+        """Give the operator subtasks of its own, chained with neither input nor output."""
         self._operator("disable_chaining").chaining = Chaining.NEVER
         return self
 
@@ -141,19 +147,19 @@ class DataStream:
         func: FlatMapFunction | Callable[[Any], Any],
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
-        """Each record becomes all that ``func(record)`` gives; None is nothing."""
+        """Each record becomes the records of the iterable ``func(record)``; None: no records."""
         check_function(func, FlatMapFunction, "flat_map")
         return self._then("Flat Map", FlatMapFactory(func, output_type), output_type)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool]) -> "DataStream":
-        """The records for which ``func`` is true."""
+        """The records for which ``func(record)`` is true."""
         check_function(func, FilterFunction, "filter")
         return self._then("Filter", FilterFactory(func), self._type())
 
     def process(
         self, func: ProcessFunction, output_type: TypeInformation | None = None
     ) -> "DataStream":
-        """Any number of records from each, also for side outputs."""
+        """Any number of records from each record, to the main output and to side outputs."""
         if isinstance(func, KeyedProcessFunction):
             raise GraphError(
                 "a KeyedProcessFunction needs a key: call key_by before process, or derive from "
@@ -169,22 +175,29 @@ class DataStream:
     def map_batches(
         self, func: MapFunction | BatchFunction, output_type: TypeInformation | None = None
     ) -> "DataStream":
-        """Each ``pyarrow.RecordBatch`` becomes one with as many rows.
+        """Each ``pyarrow.RecordBatch`` becomes one with as many rows; not in PyFlink.
 
-        The ``map`` of a MapFunction gets the batch, as a function does; so in the next two.
+        ``func`` is a function of the batch, or a MapFunction, whose ``map`` gets the batch.
         """
         check_function(func, MapFunction, "map_batches")
         return self._then("Map Batches", MapBatchesFactory(func, output_type), output_type)
 
     def filter_batches(self, func: FilterFunction | BatchFunction) -> "DataStream":
-        """The rows for which the boolean array ``func(batch)`` is true."""
+        """The rows for which the boolean array ``func(batch)`` is true; not in PyFlink.
+
+        ``func`` is a function of the batch, or a FilterFunction, whose ``filter`` gets the batch.
+        """
         check_function(func, FilterFunction, "filter_batches")
         return self._then("Filter Batches", FilterBatchesFactory(func), self._type())
 
     def flat_map_batches(
         self, func: FlatMapFunction | BatchFunction, output_type: TypeInformation | None = None
     ) -> "DataStream":
-        """Each batch becomes any number of rows; event time is to be assigned anew."""
+        """Each batch becomes any number of rows, without event time; not in PyFlink.
+
+        ``func`` is a function of the batch, or a FlatMapFunction, whose ``flat_map`` gets it.
+        Event time has to be assigned anew with ``assign_timestamps_and_watermarks``.
+        """
         check_function(func, FlatMapFunction, "flat_map_batches")
         factory = FlatMapBatchesFactory(func, output_type)
         return self._then("Flat Map Batches", factory, output_type)
@@ -192,7 +205,10 @@ class DataStream:
     def process_batches(
         self, func: BatchProcessFunction, output_type: TypeInformation | None = None
     ) -> "DataStream":
-        """Any number of batches from each, also for side outputs."""
+        """Any number of batches from each batch, to the main output and to side outputs.
+
+        Not in PyFlink.
+        """
         if not isinstance(func, BatchProcessFunction):
             raise GraphError(f"process_batches takes a BatchProcessFunction, not {func!r}")
         check_complete(func)
@@ -204,19 +220,22 @@ class DataStream:
     def assign_timestamps_and_watermarks(
         self, watermark_strategy: WatermarkStrategy
     ) -> "DataStream":
-        """Give the records event time; replaces the watermarks that came before."""
+        """Give the records event time, and replace the watermarks from upstream."""
         factory = WatermarkFactory(watermark_strategy)
         return self._then("Timestamps/Watermarks", factory, self._type())
 
     def key_by(
         self, key_selector: KeyArgument, key_type: TypeInformation | None = None
     ) -> "KeyedStream":
-        """Bring equal keys together; by a function, or by one or several column names."""
+        """Partition by key, given by a function or by one or several column names.
+
+        PyFlink takes no column names. ``key_type`` is for functions: columns have types already.
+        """
         ends = tuple(End(end.of, side_tag=end.side_tag) for end in self._ends)
         return KeyedStream(self._environment, ends, selector_of(key_selector, key_type))
 
     def union(self, *streams: "DataStream") -> "DataStream":
-        """The records of all these streams, in no order between them."""
+        """The records of this stream and of ``streams``, in no order between streams."""
         ends = self._ends
         for stream in streams:
             if stream._environment is not self._environment:
@@ -234,27 +253,27 @@ class DataStream:
     # Where records go next ----------------------------------------------------------------------
 
     def forward(self) -> "DataStream":
-        """To the next operator's subtask of the same number."""
+        """Send records to the next operator's subtask of the same index."""
         return self._parted(Partitioning.FORWARD)
 
     def rebalance(self) -> "DataStream":
-        """Round robin over all subtasks."""
+        """Send records round robin to all subtasks of the next operator."""
         return self._parted(Partitioning.REBALANCE)
 
     def rescale(self) -> "DataStream":
-        """Round robin over a group of subtasks near by."""
+        """Send records round robin to a group of the next operator's subtasks."""
         return self._parted(Partitioning.RESCALE)
 
     def shuffle(self) -> "DataStream":
-        """To a subtask drawn at random."""
+        """Send each record to a subtask of the next operator drawn at random."""
         return self._parted(Partitioning.SHUFFLE)
 
     def broadcast(self) -> "DataStream":
-        """Every record to every subtask."""
+        """Send every record to every subtask of the next operator."""
         return self._parted(Partitioning.BROADCAST)
 
     def global_(self) -> "DataStream":
-        """Every record to the first subtask."""
+        """Send every record to the first subtask of the next operator."""
         return self._parted(Partitioning.GLOBAL)
 
     def partition_custom(
@@ -262,17 +281,21 @@ class DataStream:
         partitioner: Partitioner | Callable[[Any, int], int],
         key_selector: KeySelector | Callable[[Any], Any],
     ) -> "DataStream":
-        """To the subtask ``partitioner(key, count)``."""
+        """Send each record to the subtask ``partitioner(key, count)``, at least 0, below count."""
         return self._parted(Partitioning.CUSTOM, row_partitioner(partitioner, key_selector))
 
     # Ends ---------------------------------------------------------------------------------------
 
     def print(self, sink_identifier: str | None = None) -> "DataStreamSink":
-        """Show every record on the driver's standard output, once its checkpoint completed."""
+        """Print every record on the driver's standard output, once its checkpoint has completed."""
         return self._sink("Print to Std. Out", PrintSink(sink_identifier or ""))
 
     def sink_to(self, sink: Any) -> "DataStreamSink":
-        """Write the records to a sink, an object with ``create_operator_factory()``."""
+        """Write the records to a sink, an object with ``create_operator_factory()``.
+
+        Raises:
+            GraphError: ``sink`` is no sink.
+        """
         if not hasattr(sink, "create_operator_factory"):
             raise GraphError(
                 f"{sink!r} is not a sink; use one of weir.datastream.connectors or an object with "
@@ -283,9 +306,12 @@ class DataStream:
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> Any:
-        """Run the pipeline and give the records of this stream.
+        """Run the pipeline and return the records of this stream.
 
-        With ``limit`` a list of at most that many, otherwise an iterator to be closed.
+        With ``limit`` a list of at most that many, otherwise a ``CloseableIterator``.
+
+        Raises:
+            WeirError: As ``env.execute``.
         """
         self._sink("Collect", CollectSink()).uid(COLLECT_UID)
         result = self._environment.execute(job_execution_name, collect_limit=limit)
@@ -341,36 +367,36 @@ class DataStream:
 
 
 class DataStreamSink:
-    """The end of a stream."""
+    """A sink at the end of a stream, to be named and tuned."""
 
     def __init__(self, transformation: Transformation) -> None:
         self._transformation = transformation
 
     def name(self, name: str) -> Self:
-        """Name the sink, for people."""
+        """Name the sink, for display only."""
         self._transformation.name = name
         return self
 
     def uid(self, uid: str) -> Self:
-        """Name the sink for its state."""
+        """Set the sink's id, under which a restore finds its state."""
         self._transformation.uid = uid
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
-        """Give the sink a parallelism of its own."""
+        """Give the sink a parallelism of its own, at least 1."""
         if parallelism < 1:
-            raise GraphError(f"parallelism is {parallelism}; at least 1")
+            raise GraphError(f"parallelism is {parallelism}; it must be at least 1")
         self._transformation.parallelism = parallelism
         return self
 
     def disable_chaining(self) -> Self:
-        """Give the sink subtasks of its own."""
+        """Give the sink subtasks of its own, not chained with its input."""
         self._transformation.chaining = Chaining.NEVER
         return self
 
 
 class KeyedStream(DataStream):
-    """A stream whose equal keys meet in one subtask, so that operators can keep state per key."""
+    """A stream partitioned by key: equal keys meet in one subtask, which keeps state per key."""
 
     def __init__(
         self, environment: "StreamExecutionEnvironment", raw: tuple[End, ...], selector: Selector
@@ -382,7 +408,7 @@ class KeyedStream(DataStream):
     def key_by(
         self, key_selector: KeyArgument, key_type: TypeInformation | None = None
     ) -> "KeyedStream":
-        """Bring other keys together instead."""
+        """Partition by another key instead."""
         return DataStream(self._environment, self._raw).key_by(key_selector, key_type)
 
     def map(
@@ -419,7 +445,7 @@ class KeyedStream(DataStream):
     def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        """Any number of records from each, with state and timers per key."""
+        """Any number of records from each record, with state and timers per key."""
         if not isinstance(func, KeyedProcessFunction):
             raise GraphError(f"process after key_by takes a KeyedProcessFunction, not {func!r}")
         check_complete(func)
@@ -427,15 +453,15 @@ class KeyedStream(DataStream):
         return self._keyed("Keyed Process", factory, output_type)
 
     def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
-        """Per key, the reduction of all records so far, after every record."""
+        """Per key, the reduction of all records so far, emitted after every record."""
         check_function(func, ReduceFunction, "reduce")
         return self._reduce("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        """Per key, the running sum of a field.
+        """Per key, the running sum of a field, given by position or name.
 
-        Under key columns and with a column name: one row (key columns, sum) per key and slice.
-        Otherwise after every record, in that record's form, as in Flink.
+        With key columns and a column name: one row (key columns, sum) per key and slice of records.
+        Otherwise one record after every record, in that record's form, as in PyFlink.
         """
         return self._running("sum", position_to_sum)
 
@@ -448,18 +474,18 @@ class KeyedStream(DataStream):
         return self._running("max", position_to_max)
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """Per key, the record with the smallest value of a field so far, after every record."""
+        """Per key, the record with a field's smallest value so far, emitted after every record."""
         return self._reduce("Min By", field_reducer("min_by", position_to_min_by))
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        """Per key, the record with the largest value of a field so far, after every record."""
+        """Per key, the record with a field's largest value so far, emitted after every record."""
         return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
 
     def count(self) -> DataStream:
-        """Per key, the number of records so far.
+        """Per key, the number of records so far; not in PyFlink.
 
-        Under key columns: one row (key columns, ``count``) per key and slice. Otherwise a pair
-        (key, count) after every record.
+        With key columns: one row (key columns, ``count``) per key and slice of records. Otherwise a
+        pair (key, count) after every record.
         """
         if isinstance(self._selector, ColumnKeySelector):
             return self._aggregate("Count", parse_aggregates({"count": ("*", "count")}))
@@ -468,20 +494,23 @@ class KeyedStream(DataStream):
     def aggregate_batches(self, **aggregates: tuple[str, str]) -> DataStream:
         """Per key, running aggregates over columns: ``total=("amount", "sum"), n=("*", "count")``.
 
-        One row per key and slice: the key columns, then one column per aggregate. The functions
-        are sum, count, min, max and mean. Needs ``key_by`` with column names.
+        One row per key and slice of records: the key columns, then one column per aggregate. The
+        functions are sum, count, min, max and mean. Not in PyFlink.
+
+        Raises:
+            GraphError: ``key_by`` was not given column names, or an aggregate is malformed.
         """
         return self._aggregate("Aggregate", parse_aggregates(aggregates))
 
     def window(self, window_assigner: TumblingWindows) -> WindowedStream:
-        """Group the records of each key by time.
+        """Group the records of each key into windows of time.
 
-        Windows of another size may be restored: those that are open keep their bounds.
+        The size may change with a restore: windows that are open keep their bounds.
         """
         if not isinstance(window_assigner, TumblingWindows):
             raise GraphError(
-                f"window takes TumblingEventTimeWindows.of(...) or TumblingProcessingTimeWindows.of"
-                f"(...), not {window_assigner!r}"
+                "window takes TumblingEventTimeWindows.of(...) or "
+                f"TumblingProcessingTimeWindows.of(...), not {window_assigner!r}"
             )
         return WindowedStream(self, window_assigner)
 
@@ -517,7 +546,7 @@ class KeyedStream(DataStream):
     def _combined(
         self, name: str, combine: OperatorFactory | None, merge: OperatorFactory
     ) -> DataStream:
-        """An aggregate whose input is combined before it crosses the exchange."""
+        """Add an aggregate whose input is combined before it crosses the exchange."""
         final = Transformation(name, _Always(merge), inputs=self._ends, keyed=True)
         if combine is not None:
             combiner = Transformation(

@@ -1,11 +1,11 @@
 """The pipeline while it is being written, and its translation into a ``JobGraph``.
 
-A *transformation* is one operator to be; its settings may still change, so uid, parallelism and the
-kind of its edges are settled only when the graph is asked for. What it needs from the settled
-parallelism its factory may ask for then.
+A *transformation* is an operator that is still being described: its settings may change, so uid,
+parallelism and the kind of its edges are settled only when the graph is built, and its operator
+factory is made then, from the settled parallelism.
 
-An operator without a uid is named after its kind and its rank among the operators of that name in
-the order they were written (``map-2``): the same program gives the same uids.
+An operator without a uid gets one from its name and its rank among the operators of that name, in
+the order of the program (``map-2``): the same program gives the same uids.
 """
 
 import os
@@ -27,7 +27,7 @@ OperatorFactory: TypeAlias = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a stream comes out: an operator's output, and how it leaves."""
+    """One end of a stream: an operator's output, and the partitioning with which it leaves."""
 
     of: "Transformation"
     partitioning: Partitioning | None = None  # None: forward where parallelism allows it.
@@ -35,35 +35,35 @@ class End:
     side_tag: str | None = None
 
     def parted(self, partitioning: Partitioning, selector: Any = None) -> "End":
-        """The same output, leaving in another way."""
+        """The same output with another partitioning."""
         return replace(self, partitioning=partitioning, selector=selector)
 
 
 @dataclass(eq=False, slots=True)
 class Transformation:
-    """One operator to be."""
+    """An operator that is still being described."""
 
     name: str
     make_factory: Callable[[int], OperatorFactory]  # From the parallelism.
     inputs: tuple[End, ...] = ()
     uid: str | None = None
     parallelism: int | None = None
-    parallelism_max: int | None = None  # More than this it cannot have (1 for a global one).
+    parallelism_max: int | None = None  # An upper bound (1 for a global operator).
     max_parallelism: int | None = None
     chaining: Chaining = Chaining.ALWAYS
     is_sink: bool = False
     files: str | None = None  # The directory that a file sink commits its output to.
     keyed: bool = False
     output_type: TypeInformation | None = None  # Of the main output, where it is declared.
-    # An operator that another one brings along: it takes its uid from that one ("sum-1-combine")
-    # and its parallelism from its input, so that the two are chained.
+    # The operator that brings this one along, which takes its uid from it ("sum-1-combine") and
+    # its parallelism from its own input, so that input and companion are chained.
     companion_of: "Transformation | None" = None
     role: str = ""
     location: str = field(default_factory=lambda: caller_location())  # For messages.
 
     @property
     def is_source(self) -> bool:
-        """Whether nothing feeds it."""
+        """Whether the operator has no inputs."""
         return not self.inputs
 
 
@@ -85,8 +85,8 @@ def build_graph(
     """The checked graph of all transformations.
 
     Raises:
-        GraphError: As ``JobGraph``, which names what does not fit; or an operator's parallelism
-            lies above its max parallelism.
+        GraphError: There is no source, an operator's parallelism lies above its max parallelism,
+            or ``JobGraph`` refuses the graph.
     """
     members = list(transformations)
     if not members:

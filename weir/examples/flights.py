@@ -1,9 +1,9 @@
 """A year of flights replayed: departures and delays per carrier and hour, totals per aircraft.
 
-The flights come in the order in which they left, but their event time is when they should have
-left. The watermark follows two hours behind the latest schedule seen; a flight whose hour is closed
-by then is late and goes to a side output instead of being lost; 5,546 are. Three Parquet outputs,
-each record in them exactly once:
+The flights come in the order in which they left, but their event time is their scheduled departure.
+The watermark follows two hours behind the latest schedule seen; a flight whose hour is closed by
+then is late and goes to a side output instead of being lost; 5,546 are. Three Parquet outputs, each
+record in them exactly once:
 
 - ``hourly``: per carrier and hour the flights scheduled, those that departed, their delay in
   minutes, sum and mean;
@@ -11,7 +11,7 @@ each record in them exactly once:
 - ``totals``: per aircraft the flights and miles so far, a row whenever they grew.
 
 Run it: ``weir run weir/examples/flights.py --parallelism 2 --arg output=/tmp/flights``. Arguments:
-``output`` (directory), ``input`` (where the Parquet file is or will be written),
+``output`` (directory), ``input`` (the Parquet file, written if it does not exist),
 ``rows_per_second`` (20000; 0 for no limit) and ``rounds`` (1: the year once; 2: and once more, a
 year later; 0: for ever). ``weir.examples.flights_check`` checks the result of one round.
 """
@@ -32,7 +32,7 @@ LATE = OutputTag("late")
 
 
 def with_mean_delay(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The hourly figures and the mean delay of the flights that did depart."""
+    """The hourly figures with the mean delay of the flights that departed."""
     departures = pc.if_else(pc.greater(batch["departures"], 0), batch["departures"], None)
     mean = pc.divide(batch["delay_min"].cast(pa.float64()), departures.cast(pa.float64()))
     return batch.append_column("mean_delay_min", mean)

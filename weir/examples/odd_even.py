@@ -3,7 +3,7 @@
 At parallelism 2 the key "even" belongs to subtask 1 and "odd" to subtask 0, so both sources feed
 both sums, and a barrier has to be aligned at each. A checkpoint is six acknowledgements: one from
 each source, whose state is the next number; one from each sum, whose state is the sum; one from
-each sink, whose state is what was printed since the checkpoint before.
+each sink, whose state is the lines since the checkpoint before.
 
 Run it: ``python -m weir.examples.odd_even``.
 """
@@ -43,7 +43,7 @@ def build(env: StreamExecutionEnvironment) -> None:
 
 
 def saved(ack: OperatorAck) -> Iterator[str]:
-    """What an acknowledgement says was saved; all of it is small enough to travel inside."""
+    """The saved state in an acknowledgement; all of it is small enough to travel inside."""
     for handle in ack.handles:
         assert handle.inline is not None
         if handle.kind == "keyed":

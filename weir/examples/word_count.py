@@ -1,6 +1,6 @@
 """Count words, record by record: the pipeline in ten lines.
 
-Every word prints with how often it has come so far.
+Every word is printed with the number of its occurrences so far.
 
 Run it: ``python -m weir.examples.word_count``.
 """

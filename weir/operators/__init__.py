@@ -1,9 +1,9 @@
-"""Operators: what one subtask does with the batches, watermarks and time it is given.
+"""Operators: the work of one subtask on batches, watermarks and time.
 
-``base`` holds the contract, ``batch`` the records. Every other module is one family: ``stateless``,
-``keyed`` (per record, with state and timers), ``aggregates`` (running, columnar), ``windows`` (per
-record) and ``window_aggregates`` (columnar), ``watermarks``, sources and sinks. ``functions`` has
-the classes a user derives from; ``keys`` finds the key of a record again.
+``base`` holds the contract. Other modules are one family each: ``stateless``, ``keyed`` (per
+record, with state and timers), ``aggregates`` (running, columnar), ``windows`` (both ways),
+``watermarks``, ``sources`` and ``sinks``. ``functions`` has the classes that users derive from;
+``keys`` computes the key of a record, where it is sent and where it is received.
 
 Operators are made by factories, small dataclasses that travel to the slots pickled; an operator
 lives in one subtask of one attempt.

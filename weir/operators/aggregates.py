@@ -5,13 +5,13 @@ value, and ``seen``, whether any value was not null; a mean is a sum and a count
 before the exchange turns each slice into one row of parts per key; the *final* operator merges
 parts into its table and emits one row per key and slice with the aggregates so far. Where a slice
 has hardly fewer keys than rows, the combiner passes every row on as parts of its own, and does not
-even try for the next few slices.
+try to combine the next few slices.
 
-Parts are int64, float64 or a flag whatever the column was; a column's own type (a timestamp, a
+Parts are int64, float64 or a flag, for every type of column; a column's own type (a timestamp, a
 narrow integer) travels as metadata of its field and comes back in the result. Nulls do not count:
-the sum of nothing is null, as in SQL. Integer sums are 64 bits wide; one that leaves them is
-refused rather than wrapped around. It is the sum after a slice that counts, not how the slice is
-added up: what a combiner cannot hold it passes on row by row.
+the sum of nothing is null, as in SQL. Integer sums are 64 bits wide; a sum beyond them is refused
+rather than wrapped around. Only the sum after a slice counts, not its steps: where the sum of a
+slice overflows, the combiner passes the rows on one by one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def parse_aggregates(aggregates: Mapping[str, tuple[str, str]]) -> tuple[Aggrega
     """The aggregates of ``total=("amount", "sum"), n=("*", "count")``.
 
     Raises:
-        GraphError: There are none, or one is not (column, function).
+        GraphError: There are none, or one is not a pair of a column and a known function.
     """
     if not aggregates:
         raise GraphError('name at least one aggregate, e.g. total=("amount", "sum")')
@@ -139,11 +139,11 @@ class CombineOperator(Operator):
         self.ctx.output.emit(Batch.of_columns(self.combined(batch)))
 
     def group_columns(self, batch: Batch) -> tuple[list[pa.Array], list[str]]:
-        """What rows are grouped by: the key columns."""
+        """The columns by which rows are grouped, and their names: the key columns."""
         return self._selector.columns_of(batch), list(self._selector.column_names)
 
     def combined(self, batch: Batch) -> pa.RecordBatch:
-        """The rows of parts that the slice becomes."""
+        """The slice as rows of parts."""
         records = self.columns_of(batch)
         columns, names = self.group_columns(batch)
         partial = raw_parts(records, self._parts, self.ctx.name)
@@ -174,7 +174,7 @@ class RunningAggregateOperator(Operator):
         self._table: PartTable | None = None
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
-        """Merge a slice and emit what changed."""
+        """Merge a slice and emit the aggregates of its keys."""
         columns = batch.columns
         keys = self._selector.columns_of(batch)
         parts = self._reader.read(columns)
@@ -190,7 +190,7 @@ class RunningAggregateOperator(Operator):
 
 
 class PartColumn(NamedTuple):
-    """The values of one part, one per row, and the type its column had."""
+    """The values of one part, one per row, and the original type of its column."""
 
     part: Part
     values: Values
@@ -198,7 +198,7 @@ class PartColumn(NamedTuple):
 
 
 class PartTable:
-    """Parts by key in the operator's state, and the aggregates they amount to."""
+    """Parts by key in the operator's state, and the aggregates computed from them."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class PartTable:
     ) -> "tuple[Slots, npt.NDArray[np.int64]]":
         """Merge rows of parts into the table.
 
-        Shape: n rows -> the k distinct slots they went to, and for each the first row that did.
+        Shape: n rows -> the k distinct slots they went to, and the first row of each.
 
         Raises:
             UserError: The sum of an integer column leaves 64 bits.
@@ -250,7 +250,7 @@ class PartTable:
             if part.kind == "sum" and merged.dtype == np.int64:
                 self._check_sums(row_part, groups, before, values, merged, keys)
             if part.kind in ("min", "max"):
-                # A new row of the table is zero, which is no smallest value of anything.
+                # A new row of the table is zero, which is not a smallest value yet.
                 merged = np.where(seen_before[part.column], merged, values)
             column.scatter(distinct, merged)
         return distinct, groups.first_rows
@@ -264,17 +264,17 @@ class PartTable:
         merged: Values,
         keys: Sequence[pa.Array],
     ) -> None:
-        """Refuse integer sums that are not what they should be.
+        """Check that no integer sum has left 64 bits.
 
         Raises:
-            UserError: There is one.
+            UserError: A sum has; the message names its key.
         """
         # The sign of a sum that wrapped around is that of neither of its terms.
         if not ((before ^ merged) & (values ^ merged) < 0).any() and _sums_fit(rows, groups):
             return
         outside = _outside(rows.values, groups, before)
         if not len(outside):
-            return  # Only part of the way was too far: modulo 2**64 the sum is right again.
+            return  # Only an intermediate sum overflowed: modulo 2**64 the end result is right.
         at = int(groups.first_rows[outside[0]])
         key = [column[at].as_py() for column in keys]
         raise UserError(
@@ -322,12 +322,12 @@ class PartTable:
 
 
 def raw_parts(columns: pa.RecordBatch, parts: Sequence[Part], operator: str) -> list[PartColumn]:
-    """Every row as parts of its own; ``operator`` is who wants them, for a message.
+    """Every row as parts of its own; ``operator`` is the aggregate's name, for messages.
 
     Shape: n rows -> per part n values.
 
     Raises:
-        SchemaError: A column is missing, or of a type that cannot be aggregated so.
+        SchemaError: A column is missing, or its type does not allow the aggregate.
     """
     count = columns.num_rows
     read: dict[str, tuple[Values, Values | None, pa.DataType]] = {}
@@ -367,7 +367,7 @@ def part_batch(
     )
 
 
-@lru_cache(maxsize=256)  # The same for slice after slice, and slow to make.
+@lru_cache(maxsize=256)  # The same for every slice, and slow to make.
 def _part_schema(
     names: tuple[str, ...],
     types: tuple[pa.DataType, ...],
@@ -381,15 +381,16 @@ def _part_schema(
 
 
 class PartReader:
-    """Finds the parts in batches that ``part_batch`` made."""
+    """Reads the parts out of batches that ``part_batch`` made."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
         self._schema: pa.Schema | None = None
-        self._found: list[tuple[Part, int, pa.DataType]] = []  # In batches of that schema.
+        # Part, index of its column and original type, in batches of that schema.
+        self._located: list[tuple[Part, int, pa.DataType]] = []
 
     def missing(self, schema: pa.Schema) -> list[str]:
-        """The columns that batches of a schema do not have and ``read`` needs."""
+        """The names of columns that ``read`` needs and a schema lacks."""
         names = [_name(part) for part in self._parts]
         return [name for name in names if name not in schema.names]
 
@@ -397,14 +398,14 @@ class PartReader:
         """The parts of a batch."""
         schema = columns.schema
         if self._schema is None or not schema.equals(self._schema, check_metadata=True):
-            self._found = [
+            self._located = [
                 (part, schema.get_field_index(_name(part)), _own_type(schema.field(_name(part))))
                 for part in self._parts
             ]
             self._schema = schema
         return [
             PartColumn(part, columns.column(index).to_numpy(), own_type)
-            for part, index, own_type in self._found
+            for part, index, own_type in self._located
         ]
 
 
@@ -417,7 +418,9 @@ def merge_rows(rows: PartColumn, groups: Groups) -> PartColumn:
     if groups.is_identity:
         return rows
     kind, values = rows.part.kind, rows.values
-    if kind == "seen" and values.all():  # Nearly always, and far cheaper to find out than to merge.
+    if (
+        kind == "seen" and values.all()
+    ):  # Nearly always true, and far cheaper to check than to merge.
         return PartColumn(rows.part, np.ones(len(groups.first_rows), values.dtype), rows.own_type)
     merged = np.full(len(groups.first_rows), _identity(kind, values.dtype), values.dtype)
     _MERGE[kind].at(merged, groups.codes, values)
@@ -425,7 +428,7 @@ def merge_rows(rows: PartColumn, groups: Groups) -> PartColumn:
 
 
 def _sums_fit(rows: PartColumn, groups: Groups) -> bool:
-    """Whether no sum of a group's rows can leave 64 bits; always so of other parts."""
+    """Whether no sum of a group's rows leaves 64 bits; always True for other parts."""
     values = rows.values
     if rows.part.kind != "sum" or values.dtype != np.int64 or groups.is_identity:
         return True
@@ -436,9 +439,9 @@ def _sums_fit(rows: PartColumn, groups: Groups) -> bool:
 
 
 def _outside(values: Values, groups: Groups, before: Values | None = None) -> npt.NDArray[np.int64]:
-    """The groups whose sum, added to what it was before, leaves 64 bits.
+    """The groups whose sum, added to the value ``before``, leaves 64 bits.
 
-    High and low halves are summed apart, each with room for as many rows as a slice may have.
+    High and low halves are summed separately, each with room for as many rows as a slice may have.
     """
     known = np.zeros(len(groups.first_rows), np.int64) if before is None else before
     high, low = known >> 32, known & 0xFFFF_FFFF
@@ -522,7 +525,7 @@ def _numbers(
 
 
 def _restored(array: pa.Array, own: pa.DataType) -> pa.Array:
-    """A smallest or largest value in the type its column had."""
+    """A smallest or largest value in the original type of its column."""
     if pa.types.is_temporal(own):
         narrow = pa.int32() if own.bit_width == 32 else pa.int64()
         return array.cast(narrow).view(own)

@@ -1,7 +1,7 @@
 """The contract between an operator and the subtask that runs it.
 
 An operator is called by one thread only and never blocks. It gets batches, watermarks and time, and
-emits through its context. It holds state only in what the context gives it, or in what its own
+emits through its context. Its state lies only in its context's store, or in the parts that its
 ``snapshot`` returns, so that the subtask can freeze all of it in one step at a barrier.
 
 The order of calls: ``open``, then any of the ``on_*`` and ``advance``; at a barrier
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Output(Protocol):
-    """Where an operator sends what it makes; order is kept within each target."""
+    """The outputs of an operator; order is kept within each target."""
 
     def emit(self, batch: Batch) -> None:
         """Send records to the main output. Empty batches are dropped."""
@@ -38,15 +38,15 @@ class Output(Protocol):
         """Send records to the side output with this tag."""
 
     def emit_watermark(self, timestamp_ms: int) -> None:
-        """Say that no record at or below this event time follows."""
+        """Emit the watermark: no record at or below this event time follows."""
 
     def emit_idle(self) -> None:
-        """Say that event time should not wait for this subtask until it emits again."""
+        """Emit idleness: event time need not wait for this subtask until it emits again."""
 
 
 @dataclass(slots=True)
 class OperatorContext:
-    """What an operator knows about its place in the job."""
+    """The operator's place in the job, its output, its state and its settings."""
 
     job_id: JobId
     attempt: AttemptNumber
@@ -59,16 +59,16 @@ class OperatorContext:
     state: "OperatorStateStore"
     clock: Clock
     parameters: dict[str, str]
-    # False: nothing needs to be confirmed, so commit at once, or when all input ended at the
-    # latest. It is set before ``finish`` where the end is that of a drain, which confirms the rest.
+    # False: no checkpoint will confirm output, so commit at once, or when all input ended at the
+    # latest. Set to True before ``finish`` of a drain, whose savepoint confirms the rest.
     checkpointing: bool
-    # Hands committed output to the driver: (checkpoint id, payload). What was delivered for a
-    # checkpoint is delivered again, equal, after a restore from it; the driver drops repetitions.
+    # Hands committed output to the driver: (checkpoint id, payload). The payload of a checkpoint is
+    # delivered again, equal, after a restore from it; the driver drops repetitions.
     deliver: Callable[[CheckpointId, Any], None]
-    # The line behind the restored checkpoint: output that was committed beside it comes again.
-    lineage: Lineage = UNKNOWN  # Nothing was restored, or nobody knows.
-    rewinds_output: bool = True  # Whether that output is to be taken back; else it stays.
-    # Another job, whose output that waits since the restored checkpoint is this one's to commit.
+    # The lineage of the restored checkpoint: output committed off this line is produced again.
+    lineage: Lineage = UNKNOWN  # Nothing was restored, or its lineage is not known.
+    rewinds_output: bool = True  # Whether output off the line is withdrawn; else it stays.
+    # Another job, whose output pending at the restored checkpoint this job commits in its stead.
     adopts: JobId | None = None
     late_records: int = 0  # Counted by operators that drop or divert late records.
     object_reuse: bool = False  # Whether operators may hand on the very objects they hold.
@@ -81,7 +81,7 @@ class OperatorContext:
 
 
 class ColumnReader:
-    """Reads batch after batch as columns; undeclared records are of one schema in all of them."""
+    """Reads batches as columns; records without a declared type have one schema in all batches."""
 
     def __init__(self, label: str) -> None:
         self._label = label  # Of the operator that needs columns.
@@ -91,7 +91,7 @@ class ColumnReader:
         """The records as columns.
 
         Raises:
-            SchemaError: The records do not fit; names the operator.
+            SchemaError: The records do not fit the schema; the message names the operator.
         """
         try:
             return batch.columns_of(self._inferred)
@@ -104,12 +104,12 @@ class Operator(ABC):
 
     ctx: OperatorContext
     columns_of: ColumnReader
-    # Names the operator's states in a store, with no effect beyond it: a preview restores states
-    # without opening what would touch an input or output. None: opening has no such effect.
+    # Declares the operator's states in a store, with no other effect: a preview restores states so,
+    # where opening would touch an input or output. None: opening has no such effect.
     declare: "Callable[[OperatorStateStore], None] | None" = None
 
     def open(self, ctx: OperatorContext) -> None:
-        """Get ready; ``ctx.state`` already holds what was restored."""
+        """Prepare for the first batch; ``ctx.state`` already holds the restored state."""
         self.ctx = ctx
         self.columns_of = ColumnReader(ctx.label)
 
@@ -118,7 +118,7 @@ class Operator(ABC):
         """Process one slice of records of one input."""
 
     def on_watermark(self, timestamp_ms: int) -> None:
-        """Event time advanced on all inputs. Fire what is due and pass the watermark on.
+        """Event time advanced on all inputs: fire timers and windows, and pass the watermark on.
 
         An operator that may have much to fire notes the watermark, fires in ``advance`` and
         passes the watermark on after the last firing.
@@ -127,54 +127,54 @@ class Operator(ABC):
 
     @property
     def own_watermark_ms(self) -> int | None:
-        """The watermark that the operator itself has made; None: it makes none, or none yet."""
+        """The last watermark of the operator's own making; None: it makes none, or none yet."""
         return None
 
     def on_idle(self) -> None:
-        """All inputs are idle."""
+        """All inputs are idle: pass that on."""
         self.ctx.output.emit_idle()
 
     @property
     def has_pending(self) -> bool:
-        """Whether ``advance`` has work left; the subtask takes no input until it has not."""
+        """Whether ``advance`` has work left; the subtask takes no input until it is done."""
         return False
 
     def advance(self, records_max: int) -> int:
-        """Do at most about ``records_max`` records' worth of the pending work; how much it was."""
+        """Do pending work worth about ``records_max`` records at most; returns the work done."""
         return 0
 
     def next_timer_ms(self) -> int | None:
-        """When ``on_processing_time`` is due next (by ``Clock.now_ms``), or None."""
+        """The time at which ``on_processing_time`` is due next (by ``Clock.now_ms``), or None."""
         return None
 
     def on_processing_time(self, now_ms: int) -> None:
-        """The clock passed ``next_timer_ms``."""
+        """The clock has reached ``next_timer_ms``."""
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        """Emit everything held back; it belongs before the barrier."""
+        """Emit everything held back: it belongs before the barrier."""
 
     def snapshot(self, checkpoint_id: CheckpointId) -> "Sequence[SnapshotPart]":
-        """Freeze state that lies outside ``ctx.state``; quick, the writing happens later."""
+        """Freeze state that lies outside ``ctx.state``; must be quick, writing happens later."""
         return ()
 
     def on_checkpoint_completed(self, checkpoint_id: CheckpointId) -> None:
         """The checkpoint and all before it are durable: commit everything up to it. Idempotent."""
 
     def on_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
-        """The checkpoint will never complete; what it would commit moves to the next one."""
+        """The checkpoint will never complete; the next one commits its output as well."""
 
     def finish(self) -> None:
-        """All input ended: emit what is left, or what may be much in ``advance``.
+        """All input ended: emit what is left, or do so in ``advance`` if it may be much.
 
         The operators of a chain finish from the head on, each after all pending work was done.
         """
 
     def close(self) -> None:
-        """Release what the operator holds; called once, whatever happened before."""
+        """Release what the operator holds; called once, also after a failure."""
 
 
 class Poll(Enum):
-    """What a source has to say after it was polled."""
+    """The answer of a source to ``poll``."""
 
     MORE = auto()  # Poll again as soon as possible.
     WAIT = auto()  # Nothing now; poll again at ``next_timer_ms`` or when woken.
@@ -186,7 +186,7 @@ class SourceOperator(Operator):
 
     @abstractmethod
     def poll(self, records_max: int) -> Poll:
-        """Emit up to ``records_max`` records that are at hand; never block."""
+        """Emit up to ``records_max`` records that are available now; never block."""
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Never called: a source has no inputs."""

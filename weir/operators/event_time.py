@@ -2,9 +2,9 @@
 
 Flink does not keep watermarks in checkpoints: after a restore event time stands at the beginning
 until the first watermark arrives, so a record that was late before the failure is on time when it
-is replayed, and a window that had fired fires once more. Here an operator that decides by event
-time goes on from where its snapshot was. But where that is the end of event time, it begins anew:
-the job was drained and goes on after all, and otherwise all that comes would be late.
+is replayed, and a window that had fired fires once more. In Weir an operator that decides by event
+time resumes from the watermark in its snapshot. If that is the end of event time, it begins anew:
+the job was drained and then restored, and every further record would be late.
 """
 
 from weir.operators.base import OperatorContext
@@ -16,7 +16,7 @@ class WatermarkState:
     """Saves and restores the watermark of one operator subtask."""
 
     def __init__(self, ctx: OperatorContext) -> None:
-        # Union: after rescaling a subtask starts from the least of all.
+        # Union: after rescaling every subtask starts from the least of all watermarks.
         self._state = ctx.state.list_state(WATERMARK_STATE, "union")
         self._subtask = ctx.subtask.index
         saved = {item["subtask"]: item["watermark_ms"] for item in self._state.get()}
@@ -28,5 +28,5 @@ class WatermarkState:
             self.restored_ms = MIN_WATERMARK_MS
 
     def save(self, watermark_ms: int) -> None:
-        """Keep the watermark for the snapshot that comes."""
+        """Keep the watermark for the snapshot that follows."""
         self._state.update([{"subtask": self._subtask, "watermark_ms": watermark_ms}])

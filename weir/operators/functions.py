@@ -1,4 +1,4 @@
-"""The classes a user derives from, and what they are given to work with.
+"""Function classes that users derive from, and the contexts that their methods receive.
 
 Names and meaning are PyFlink's. A function travels to the slots pickled; ``open`` is called once in
 each subtask before the first record, ``close`` once at the end.
@@ -33,14 +33,18 @@ ACC = TypeVar("ACC")
 
 
 class TimeDomain(Enum):
-    """Which time a timer goes by."""
+    """The time domain of a timer: event time or processing time."""
 
     EVENT_TIME = "event_time"
     PROCESSING_TIME = "processing_time"
 
 
 class RuntimeContext:
-    """What a function can learn about its subtask, and its keyed state."""
+    """The subtask of a function, the job's parameters and the function's keyed state.
+
+    Raises:
+        UserError: From every ``get_*_state``, on a stream without a key.
+    """
 
     def __init__(self, ctx: OperatorContext, *, keyed: bool) -> None:
         self._ctx = ctx
@@ -55,43 +59,43 @@ class RuntimeContext:
         return self._ctx.parallelism
 
     def get_max_number_of_parallel_subtasks(self) -> int:
-        """The number of key groups."""
+        """The number of key groups, which is the operator's max parallelism."""
         return self._ctx.max_parallelism
 
     def get_index_of_this_subtask(self) -> int:
-        """From 0 to the parallelism, excluded."""
+        """The index of this subtask, from 0 to the parallelism, excluded."""
         return self._ctx.subtask.index
 
     def get_attempt_number(self) -> int:
-        """How often the job was restarted before: 0 at first."""
+        """The number of restarts before this attempt: 0 in the first one."""
         return self._ctx.attempt - 1
 
     def get_task_name_with_subtasks(self) -> str:
-        """Like ``map (2/4)``: the second of four."""
+        """The operator's name and the subtask, such as ``map (2/4)``: the second of four."""
         return f"{self._ctx.name} ({self._ctx.subtask.index + 1}/{self._ctx.parallelism})"
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """The pipeline's argument ``key``, as given with ``--arg key=value``."""
+        """The pipeline's argument ``key``, as given with ``--arg key=value``, or the default."""
         return self._ctx.parameters.get(key, default_value)
 
     def get_state(self, state_descriptor: "ValueStateDescriptor") -> Any:
-        """One value per key."""
+        """The state of one value per key."""
         return self._backend().get_state(state_descriptor)
 
     def get_list_state(self, state_descriptor: "ListStateDescriptor") -> Any:
-        """A list per key."""
+        """The state of a list per key."""
         return self._backend().get_list_state(state_descriptor)
 
     def get_map_state(self, state_descriptor: "MapStateDescriptor") -> Any:
-        """A map per key."""
+        """The state of a map per key."""
         return self._backend().get_map_state(state_descriptor)
 
     def get_reducing_state(self, state_descriptor: "ReducingStateDescriptor") -> Any:
-        """A value per key that added values are reduced into."""
+        """The state of a value per key, into which added values are reduced."""
         return self._backend().get_reducing_state(state_descriptor)
 
     def get_aggregating_state(self, state_descriptor: "AggregatingStateDescriptor") -> Any:
-        """An accumulator per key."""
+        """The state of an accumulator per key."""
         return self._backend().get_aggregating_state(state_descriptor)
 
     def _backend(self) -> Any:
@@ -110,14 +114,14 @@ class Function:
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Get ready; state is asked for here."""
+        """Prepare for the first record; obtain state from ``runtime_context`` here."""
 
     def close(self) -> None:
-        """Release what ``open`` took."""
+        """Release what ``open`` acquired; also after a failure."""
 
 
 class MapFunction(Function):
-    """One record from each."""
+    """Makes one record from each record."""
 
     @abstractmethod
     def map(self, value: Any) -> Any:
@@ -125,7 +129,7 @@ class MapFunction(Function):
 
 
 class FlatMapFunction(Function):
-    """Any number of records from each."""
+    """Makes any number of records from each record."""
 
     @abstractmethod
     def flat_map(self, value: Any) -> Iterable[Any] | None:
@@ -141,35 +145,35 @@ class FilterFunction(Function):
 
 
 class ReduceFunction(Function):
-    """Two values into one, of the same type; must be associative."""
+    """Reduces two values to one of the same type; must be associative."""
 
     @abstractmethod
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Both values in one."""
+        """The reduction of both values."""
 
 
 class AggregateFunction(Function, Generic[IN, ACC, OUT]):
-    """Values into an accumulator, and the accumulator into a result."""
+    """Adds values to an accumulator, and makes a result of it."""
 
     @abstractmethod
     def create_accumulator(self) -> ACC:
-        """An accumulator of nothing."""
+        """A new accumulator, of no values."""
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
-        """The accumulator with ``value`` in it."""
+        """The accumulator with ``value`` added to it."""
 
     @abstractmethod
     def get_result(self, accumulator: ACC) -> OUT:
-        """What the accumulator amounts to."""
+        """The result of the accumulator."""
 
     def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
-        """Both accumulators in one; for windows that merge, of which there are none yet."""
+        """Both accumulators merged; for merging windows, which Weir does not have yet."""
         raise NotImplementedError(f"{type(self).__name__} does not define merge")
 
 
 class KeySelector(Function):
-    """The key of a record: the same record must always have the same key."""
+    """Computes the key of a record; the same record must always have the same key."""
 
     @abstractmethod
     def get_key(self, value: Any) -> Any:
@@ -177,40 +181,45 @@ class KeySelector(Function):
 
 
 class Partitioner(Function):
-    """Chooses the subtask a record goes to."""
+    """Chooses the subtask that a record is sent to."""
 
     @abstractmethod
     def partition(self, key: Any, num_partitions: int) -> int:
-        """From 0 to ``num_partitions``, excluded."""
+        """The index of the subtask, from 0 to ``num_partitions``, excluded."""
 
 
 class TimerService(ABC):
-    """Time as one keyed record sees it, and timers that come back under its key.
+    """Time, and timers that fire under the key of the record that registered them.
 
-    Timers fire one at a time, the earliest first: what ``on_timer`` registers or deletes counts at
-    once. A timestamp is an int of milliseconds that fits into 64 bits; any other is refused.
+    Timers fire one at a time, the earliest first: what ``on_timer`` registers or deletes takes
+    effect at once.
+
+    Units: a timestamp is an int of milliseconds since the epoch that fits into 64 bits.
+
+    Raises:
+        UserError: From the methods with a timestamp, for any other value.
     """
 
     @abstractmethod
     def current_processing_time(self) -> int:
         """The time of the job's clock, milliseconds since the epoch.
 
-        It is the wall clock of the driver when that started, and what has passed since: setting
-        a machine's clock moves it neither back nor ahead, so that a timer a minute from now is
-        due in a minute. Flink reads the wall clock itself, and there a timer would wait for as
-        long as it was set back. The next driver starts from the wall clock again.
+        The job's clock is the wall clock at the start of the driver, plus the time passed since:
+        setting a machine's clock moves it neither back nor ahead, so that a timer a minute from
+        now is due in a minute. Flink reads the wall clock itself, where a timer waits for as long
+        as the clock was set back. The next driver starts from the wall clock again.
         """
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """The event time reached, milliseconds; the smallest int64 at first.
+        """The watermark, that is, the event time reached, in milliseconds.
 
-        After a restore it goes on from the checkpoint's.
+        The smallest int64 at first; after a restore it resumes from the checkpoint's.
         """
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Call ``on_timer`` once the wall clock reaches ``timestamp``."""
+        """Call ``on_timer`` once the job's clock reaches ``timestamp``."""
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
@@ -218,26 +227,26 @@ class TimerService(ABC):
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Forget the timer, if there is one."""
+        """Delete the timer at ``timestamp``, if there is one."""
 
     @abstractmethod
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Forget the timer, if there is one."""
+        """Delete the timer at ``timestamp``, if there is one."""
 
 
 class ProcessFunction(Function):
-    """Any number of records from each, to the main output and to side outputs."""
+    """Makes any number of records from each, for the main output and side outputs."""
 
     class Context(ABC):
-        """What is known about the record at hand."""
+        """The context of the current record: its event time and the timer service."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """Time; timers need a key."""
+            """The current times; timers need a key (``KeyedProcessFunction``)."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The record's event time, None without one."""
+            """The record's event time in milliseconds; None: it has none."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: Any) -> Iterable[Any] | None:
@@ -248,45 +257,45 @@ class KeyedProcessFunction(Function):
     """A process function under a key, with state and timers."""
 
     class Context(ProcessFunction.Context):
-        """What is known about the record at hand, its key included."""
+        """The context of the current record: its key, its event time, the timer service."""
 
         @abstractmethod
         def get_current_key(self) -> Any:
-            """The record's key."""
+            """The key of the record, or of the timer that fires."""
 
     class OnTimerContext(Context):
-        """What is known about the timer that fires."""
+        """The context of the timer that fires."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
-            """Which time the timer went by."""
+            """The time domain of the timer."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: Any) -> Iterable[Any] | None:
         """Yield records, or ``(OutputTag, record)`` for a side output."""
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
-        """A timer fires; yield as in ``process_element``."""
+        """Called when a timer fires; yield as in ``process_element``."""
         return None
 
 
 class BatchProcessFunction(Function):
-    """A process function over Arrow record batches."""
+    """A process function over Arrow record batches; not in PyFlink."""
 
     class Context(ABC):
-        """What is known about the batch at hand."""
+        """The context of the current batch: event times and the current times."""
 
         @abstractmethod
         def timestamps(self) -> npt.NDArray[Any] | None:
-            """Event time of every row in milliseconds, None without."""
+            """The event time of every row in milliseconds; None: the rows have none."""
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """The event time reached, milliseconds; the smallest int64 at first."""
+            """The watermark in milliseconds; the smallest int64 at first."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The time of the job's clock, milliseconds; setting a machine's clock moves it not."""
+            """The time of the job's clock, as ``TimerService.current_processing_time``."""
 
     @abstractmethod
     def process_batch(
@@ -296,38 +305,38 @@ class BatchProcessFunction(Function):
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY]):
-    """All records of a window at once."""
+    """Processes all records of a window at once."""
 
     @abstractmethod
     def apply(self, key: KEY, window: "TimeWindow", inputs: Iterable[IN]) -> Iterable[OUT]:
-        """The window's results."""
+        """The results of the window, which gathered ``inputs`` under ``key``."""
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY]):
-    """All records of a window at once, with time and state."""
+    """Processes all records of a window at once, with time and state."""
 
     class Context(ABC):
-        """What is known about the window that fires."""
+        """The context of the window that fires."""
 
         @abstractmethod
         def window(self) -> "TimeWindow":
-            """The window."""
+            """The bounds of the window."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The time of the job's clock, milliseconds; setting a machine's clock moves it not."""
+            """The time of the job's clock, as ``TimerService.current_processing_time``."""
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """The event time reached, milliseconds."""
+            """The watermark in milliseconds."""
 
         @abstractmethod
         def global_state(self) -> RuntimeContext:
-            """State per key, shared by all its windows."""
+            """The state of the key, shared by all its windows."""
 
     @abstractmethod
     def process(self, key: KEY, context: Any, elements: Iterable[IN]) -> Iterable[OUT]:
-        """The window's results; ``(OutputTag, record)`` goes to a side output."""
+        """The results of the window; ``(OutputTag, record)`` goes to a side output."""
 
     def clear(self, context: Any) -> None:
-        """The window is gone; remove what was kept for it in ``global_state``."""
+        """Called when the window is dropped; remove its values from ``global_state`` here."""

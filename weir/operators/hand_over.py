@@ -1,14 +1,13 @@
-"""Records that a user's function returned, as the receiver's own.
+"""Hand-over of records: copies of a user function's results, which the receiver owns.
 
 Two rules hold wherever a function is called record by record. It never runs inside an iterator
 (``map``, ``filter``, a generator): these take a StopIteration of the function for their own end,
-and the rest of the slice would vanish. And what it returned is copied, where something could change
-it, *before* it is called again: it may return the same object each time, or keep it in state. The
-slice as a whole is then fitted to the declared type.
+and the rest of the slice would vanish. And a result that can change is copied *before* the function
+is called again: the function may return the same object each time, or keep it in state. The slice
+as a whole is then fitted to the declared type.
 
-No copy is needed of what a function returns that cannot keep anything: one that names nothing
-outside itself. That is looked up once, in its code. ``enable_object_reuse`` does without copies
-altogether.
+A function that cannot keep anything, because it names nothing outside itself, needs no copies; its
+code is checked once for that. ``enable_object_reuse`` does without copies altogether.
 
 Source: Flink, ExecutionConfig.enableObjectReuse.
 """
@@ -48,9 +47,9 @@ class HandOver:
         kind: TypeInformation | None = None,
         function: Callable[..., Any] | None = None,
     ) -> None:
-        """The hand-over of records of ``kind``, None where no type is declared.
+        """The hand-over of records of ``kind``; None: no type is declared.
 
-        ``function`` is the one that is called for each record, where it is always the same.
+        ``function`` is the function called for each record, if it is always the same.
         """
         self._kind = kind
         self._label = ctx.label
@@ -58,14 +57,14 @@ class HandOver:
         self.own: Callable[[Any], Any] | None = None if shares else own  # None: no need to copy.
 
     def of_each(self, call: Callable[[Any], Any], rows: Iterable[Any]) -> list[Any]:
-        """What ``call`` returns for each row."""
+        """The results of ``call`` for each row."""
         own = self.own
         if own is None:
             return [call(row) for row in rows]
         return [v if type(v := call(row)) in IMMUTABLE else own(v) for row in rows]
 
     def of_all(self, call: Callable[[Any], Any], rows: Iterable[Any]) -> list[Any]:
-        """All that ``call`` gives for each row, in order; None is nothing."""
+        """The records of the iterables ``call(row)``, in order; None: no records."""
         own = self.own
         if own is None:
             return [value for row in rows for value in call(row) or ()]
@@ -76,10 +75,10 @@ class HandOver:
         ]
 
     def batch(self, rows: list[Any], timestamps: Timestamps | None = None) -> Batch:
-        """Records that were made here, as what is declared.
+        """The records as a batch of the declared type.
 
         Raises:
-            SchemaError: A record does not fit; names the operator, the record and its field.
+            SchemaError: A record does not fit; the message names operator, record and field.
         """
         kind = self._kind
         if kind is not None:
@@ -91,7 +90,7 @@ class HandOver:
         return Batch.of_rows(rows, kind, timestamps)
 
     def _refuse(self, kind: TypeInformation, rows: list[Any]) -> None:
-        """Find the record that does not fit."""
+        """Raise the error that names the record which does not fit."""
         normalise = kind.normaliser()
         for row in rows:
             try:
@@ -138,5 +137,5 @@ def _stays_inside(code: CodeType, names: dict[str, Any]) -> bool:
 def _is_built_in(value: Any) -> bool:
     try:
         return value in _KEEP_NOTHING
-    except TypeError:  # A value that cannot be hashed is no function.
+    except TypeError:  # An unhashable value is no built-in function.
         return False

@@ -2,8 +2,8 @@
 
 The keys of a slice are computed once, all together, with their key groups; a record of a foreign
 key group is refused, because it means that the key function gave another key where the record was
-sent. Timers fire in slices: what fired has left the state, so a snapshot between two slices holds
-exactly what is still to fire, and the watermark is passed on after the last firing.
+sent. Timers fire in slices: a timer that has fired has left the state, so a snapshot between two
+slices holds exactly the timers still to fire; the watermark is passed on after the last firing.
 """
 
 import copy
@@ -48,12 +48,12 @@ from weir.state.timers import KeyedTimers, Timer
 if TYPE_CHECKING:
     from weir.state.backend import KeyedStateBackend
 
-# A slice of timers ends after this long, however cheap those before were: about twice what a slice
-# is meant to take (``ChannelConfig.slice_target_ms``).
+# A slice of timers ends after this time: about twice what a slice is meant to take
+# (``ChannelConfig.slice_target_ms``). Cheap timers before do not tell the cost of the next.
 SLICE_MAX_NS = 10_000_000
 _UNREAD = object()
 _OWN_SLOTS = {int, str}  # Kinds of keys that tables look up by the key itself.
-_EQUAL_MEANS_SAME = ({int}, {str}, {bytes})  # Kinds of keys that a dict tells apart as Weir does.
+_EQUAL_MEANS_SAME = ({int}, {str}, {bytes})  # Kinds of keys that a dict distinguishes as Weir does.
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class ReduceFactory:
 
     selector: RowKeySelector
     function: ReduceFunction | Callable[[Any, Any], Any]
-    value_type: TypeInformation | None = None  # None: values say themselves what they are.
+    value_type: TypeInformation | None = None  # None: every value carries its own type.
 
     def __call__(self) -> Operator:
         """A new operator with a function of its own."""
@@ -132,13 +132,15 @@ class CountFactory:
 
 
 class KeyedInput:
-    """The keys of one slice after the other, and the state backend they are set in."""
+    """Computes the keys of each slice and sets them in the state backend."""
 
     def __init__(self, ctx: OperatorContext, selector: RowKeySelector) -> None:
         self._ctx = ctx
         self._selector = selector
         self.backend: KeyedStateBackend = ctx.state.keyed
-        self._places: list[tuple[SlotKey, int]] = []  # Of the records to come, the last one first.
+        self._places: list[
+            tuple[SlotKey, int]
+        ] = []  # Of the records still to come, the last one first.
 
     def keys_of(self, batch: Batch) -> tuple[list[Any], list[int]]:
         """Key and key group of every record.
@@ -168,7 +170,7 @@ class KeyedInput:
         return keys, slots, (groups - self._ctx.key_groups.first).tolist()
 
     def begin(self, batch: Batch) -> None:
-        """Get the keys of a slice ready for ``under_key``."""
+        """Compute the keys of a slice for ``under_key``."""
         _, slots, groups = self.places_of(batch)
         self._places = list(zip(slots, groups, strict=True))
         self._places.reverse()
@@ -206,19 +208,19 @@ class _UnderKey(CallOperator):
 
 
 class KeyedMapOperator(_UnderKey, MapOperator):
-    """Each record into one, with state."""
+    """Makes one record of each, with keyed state."""
 
 
 class KeyedFilterOperator(_UnderKey, FilterOperator):
-    """Some of the records, by state."""
+    """Keeps some of the records, with keyed state."""
 
 
 class KeyedFlatMapOperator(_UnderKey, FlatMapOperator):
-    """Each record into any number of them, with state."""
+    """Makes any number of records of each, with keyed state."""
 
 
 class ReduceOperator(FunctionOperator):
-    """Each key's reduction of all its records so far, after every record."""
+    """Emits, after every record, its key's reduction of all records so far."""
 
     keyed = True
 
@@ -242,8 +244,8 @@ class ReduceOperator(FunctionOperator):
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Reduce a slice; state is read and written once per key where keys can share a dict.
 
-        What is carried from record to record is what state would give back, so the outcome does
-        not depend on slices.
+        The value carried from record to record is the one that state would return, so the outcome
+        does not depend on slices.
         """
         keys, groups = self._input.keys_of(batch)
         rows = batch.rows
@@ -268,7 +270,7 @@ class ReduceOperator(FunctionOperator):
                 known = state.value()
             value = row if known is None else reduce(known, row)
             current[key] = held = normalise(value)
-            # The normal form of what nothing can change is the value itself.
+            # The normal form of an immutable value is the value itself.
             out.append(held if held is value or own is None else own(held))
         for key, value in current.items():
             set_key(key, group_of[key])
@@ -289,7 +291,7 @@ class ReduceOperator(FunctionOperator):
 
 
 class CountOperator(Operator):
-    """Each key with the number of its records so far, after every record."""
+    """Emits, after every record, its key with the number of the key's records so far."""
 
     def __init__(self, selector: RowKeySelector) -> None:
         self._selector = selector
@@ -313,7 +315,7 @@ class CountOperator(Operator):
 
 
 class TimerOperator(FunctionOperator):
-    """Fires the timers of both time domains in slices; ``fire`` says what one does.
+    """Fires the timers of both time domains in slices; ``fire`` is the effect of one timer.
 
     A function that keeps registering timers that are already due fires for ever, a slice at a time.
     """
@@ -331,7 +333,7 @@ class TimerOperator(FunctionOperator):
         self._firing_until_ms: int | None = None  # Processing time, while timers up to it are due.
 
     def open(self, ctx: OperatorContext) -> None:
-        """Open the function, and whatever fires."""
+        """Open the function, the timers and the collector."""
         self.collector = Collector(ctx, self._output_type)
         self.timers: KeyedTimers = ctx.state.timers
         self._saved_watermark = WatermarkState(ctx)
@@ -340,11 +342,11 @@ class TimerOperator(FunctionOperator):
         self._input = KeyedInput(ctx, self._selector)
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
-        """One timer fires, under its key."""
+        """Fire one timer, under its key."""
         raise NotImplementedError
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        """Keep how far event time has come."""
+        """Keep the watermark in the snapshot."""
         self._saved_watermark.save(self.watermark)
 
     def on_watermark(self, timestamp_ms: int) -> None:
@@ -382,20 +384,21 @@ class TimerOperator(FunctionOperator):
         return None if self._firing_until_ms is not None else self.timers.processing_time.next_ms()
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Fire what is due by now, in ``advance``."""
+        """Let ``advance`` fire the timers that are due by now."""
         next_ms = self.timers.processing_time.next_ms()
         if next_ms is not None and next_ms <= now_ms:
             self._firing_until_ms = now_ms
 
     def fire_processing_time(self) -> None:
-        """Let all timers of processing time fire in ``advance``, whatever the clock says."""
+        """Let ``advance`` fire all timers of processing time, even those that are not due."""
         if self.timers.processing_time.next_ms() is not None:
             self._firing_until_ms = MAX_WATERMARK_MS
 
     def _fire_due(self, domain: TimeDomain, until_ms: int, records_max: int) -> tuple[int, bool]:
-        """Fire timers one after the other; how many did, and whether no other is due.
+        """Fire timers one after the other; returns their number, and whether no other is due.
 
-        Each is taken when those before have fired: what they register and delete counts at once.
+        Each timer is taken when those before have fired: what they register and delete takes
+        effect at once.
         """
         queue = self.timers.queues[domain.value]
         set_key = self._input.backend.set_current_key_and_group
@@ -437,7 +440,7 @@ class KeyedProcessOperator(TimerOperator):
         self.collector.flush()
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
-        """Call ``on_timer``; what it makes in event time has the timer's time."""
+        """Call ``on_timer``; the records of an event-time timer have the timer's time."""
         timestamp = timer.timestamp_ms
         context = self._context
         context.key, context.now, context.domain = timer.key, timestamp, domain
@@ -496,14 +499,14 @@ class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):
         self._event_time.delete(at_ms, self.key, group=self._backend.current_group)
 
     def _checked(self, timestamp: Any, does: str) -> int:
-        """A timestamp as snapshots can hold it.
+        """The timestamp as an int of 64 bits, which snapshots can hold.
 
         Raises:
-            UserError: It is none.
+            UserError: The value is no such timestamp.
         """
         if type(timestamp) is int and MIN_WATERMARK_MS <= timestamp <= MAX_WATERMARK_MS:
             return timestamp
-        # NumPy's integers are integral as well, and become ints, of which alone timers are made.
+        # NumPy's integers are integral as well; timers are made of ints only.
         if isinstance(timestamp, Integral) and not isinstance(timestamp, bool):
             at_ms = int(timestamp)
             if MIN_WATERMARK_MS <= at_ms <= MAX_WATERMARK_MS:
@@ -517,7 +520,7 @@ class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):
 
 @dataclass(frozen=True, slots=True)
 class FieldReducer:
-    """Two records into one by a field: ``sum``, ``min`` and ``max`` replace that field in the first
+    """Reduces two records by a field: ``sum``, ``min`` and ``max`` replace that field in the first
     record, ``min_by`` and ``max_by`` choose one of the records, the first when they are equal.
 
     A record is a tuple, Row, list or dict; any other value is its own field 0.
@@ -555,7 +558,7 @@ class FieldReducer:
         return changed if isinstance(one, list) else tuple.__new__(type(one), changed)
 
     def _reduced(self, one: Any, other: Any, a: Any, b: Any) -> Any:
-        """The value of both fields, or the record that is chosen."""
+        """The combined value of both fields, or the chosen record."""
         if self.kind in _VALUES:
             return _VALUES[self.kind](a, b)
         return other if (b < a if self.kind == "min_by" else b > a) else one
@@ -569,10 +572,10 @@ _VALUES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def field_reducer(kind: str, field: int | str) -> FieldReducer:
-    """The reduction of that kind over a field, by position or name.
+    """The reducer of this kind over a field, given by position or name.
 
     Raises:
-        GraphError: The field is neither.
+        GraphError: ``field`` is neither an int nor a name.
     """
     if isinstance(field, bool) or not isinstance(field, int | str):
         raise GraphError(f"{kind} takes the position or the name of a field, not {field!r}")

@@ -1,4 +1,4 @@
-"""The key of a record, found the same way where records are sent and where they are received."""
+"""The key of a record, computed the same way where records are sent and where they arrive."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ KeyGroups = npt.NDArray[np.uint16]
 
 
 class RowKeySelector(Protocol):
-    """How the runtime and the keyed operators ask for keys."""
+    """Computes keys for the runtime and the keyed operators."""
 
     @property
     def column_names(self) -> tuple[str, ...] | None:
@@ -32,7 +32,7 @@ class RowKeySelector(Protocol):
         """The key of every row."""
 
     def keys_of(self, batch: Batch) -> list[Any]:
-        """The key of every record, by whatever face of the batch is at hand."""
+        """The key of every record, from the batch's columns or rows, whichever it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class FunctionKeySelector:
         """The key of every row.
 
         Raises:
-            SubtaskError: The function raised; names the record.
+            SubtaskError: The function raised; the message names the record.
             KeyTypeError: A key does not fit ``key_type``.
         """
         left = iter(rows)
@@ -77,10 +77,10 @@ class ColumnKeySelector:
     column_names: tuple[str, ...]
 
     def keys_of_rows(self, rows: Sequence[Any]) -> list[Any]:
-        """The key of every row; rows are read by name.
+        """The key of every row; fields are read by name.
 
         Raises:
-            UserError: A row has no field of that name.
+            UserError: A row has no field of such a name.
         """
         left = iter(rows)
         try:
@@ -121,7 +121,8 @@ def key_groups_of_keys(keys: Sequence[Any], max_parallelism: int) -> KeyGroups:
     Shape: n keys -> n key groups.
 
     Raises:
-        KeyTypeError: A key is NaN, or of a type without a canonical encoding; it is named.
+        KeyTypeError: A key is NaN, or of a type without a canonical encoding; the message names
+            the key.
     """
     kinds = set(map(type, keys))
     columns = _columns_of_tuples(keys) if kinds == {tuple} else _column_of_values(keys, kinds)
@@ -132,11 +133,11 @@ def key_groups_of_keys(keys: Sequence[Any], max_parallelism: int) -> KeyGroups:
 
 
 def check_ownership(name: str, keys: Sequence[Any], groups: KeyGroups, own: KeyGroupRange) -> None:
-    """Refuse records of key groups that belong to another subtask.
+    """Check that all key groups belong to this subtask.
 
     Raises:
-        UserError: Names the operator and a key; the key function gave another key where the record
-            was sent.
+        UserError: One does not, since the key function gave another key where the record was
+            sent; the message names the operator and a key.
     """
     if not len(groups) or (own.first <= groups.min() and groups.max() <= own.last):
         return

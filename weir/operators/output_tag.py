@@ -8,7 +8,7 @@ from weir.errors import GraphError
 
 @dataclass(frozen=True, slots=True)
 class OutputTag:
-    """Names a side output and, where records should become columns, their type.
+    """The name of a side output and, where records should become columns, their type.
 
     A process function sends a record there with ``yield tag, record``.
     """

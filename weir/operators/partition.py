@@ -1,6 +1,6 @@
-"""Which subtask a row belongs to, for whole columns at a time.
+"""Partitioning by key: the subtask of every row, for whole columns at a time.
 
-The hashing is ``weir.state.codec``'s, which keyed state shares: rows and the state they meet must
+The hash is that of ``weir.state.codec``, as in keyed state: rows and the state of their keys must
 agree on the key group.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["hash_column", "key_groups_of", "partition_indices"]
 def partition_indices(
     key_groups: npt.NDArray[np.uint16], max_parallelism: int, parallelism: int
 ) -> list[npt.NDArray[np.intp]]:
-    """The rows that go to each subtask, in the order they came.
+    """The rows that go to each subtask, in their order in the slice.
 
     Shape: n key groups -> one index array per subtask; together every row exactly once.
     """

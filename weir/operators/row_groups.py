@@ -1,4 +1,4 @@
-"""Which rows of a slice belong together, as numbers from 0 that arrays can be indexed by."""
+"""Groups of equal rows in a slice, numbered from 0, so that arrays can be indexed by group."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Groups:
 
 
 def group_rows(columns: Sequence[pa.Array]) -> Groups:
-    """Rows that are equal in all columns; nulls equal each other."""
+    """The groups of rows that are equal in all columns; nulls equal each other."""
     codes, span = _codes(columns[0])
     for column in columns[1:]:
         more, more_span = _codes(column)
@@ -51,7 +51,7 @@ class SlotGrouper:
         self._first_at: Indices = np.empty(0, np.int64)
 
     def group(self, slots: Indices, slot_count: int) -> Groups:
-        """Rows of the same slot, in the order in which slots first appear.
+        """The groups of rows of the same slot, in the order in which slots first appear.
 
         Slots lie below ``slot_count``.
         """
@@ -81,7 +81,7 @@ def _codes(column: pa.Array) -> tuple[Indices, int]:
             low, high = int(values.min()), int(values.max())
             return _narrow(values, low, high - low + 1)
     if pa.types.is_dictionary(kind):
-        # It may hold values that no row has, and one value twice.
+        # A dictionary may hold values that no row has, and one value twice.
         column = column.cast(kind.value_type)
     return _encoded(column)
 

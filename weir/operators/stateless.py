@@ -1,13 +1,13 @@
 """Operators without keyed state: map, filter, flat_map and process, per record and per batch.
 
 Each handles a whole slice in one comprehension, whose records are the receiver's own and of the
-declared type (``hand_over``). Event times stay with their records: a mapped
-record keeps its time, the records that a flat map makes have the time of the one they came from. A
-vectorised function that may change the number of rows cannot say which came from which, so its
-output has no event time until it is assigned again.
+declared type (``hand_over``). Event times stay with their records: a mapped record keeps its time,
+the records that a flat map makes of one have its time. A vectorised function that may change the
+number of rows does not tell which came from which, so its output has no event time until it is
+assigned again.
 
-Functions that can ask for the watermark keep it in their operator's snapshot; the others keep
-nothing.
+Operators whose functions can ask for the watermark keep it in their snapshot; the others have no
+state.
 """
 
 import copy
@@ -152,7 +152,9 @@ class FunctionOperator(Operator):
         """Open the function."""
         super().open(ctx)
         if isinstance(self.function, Function):
-            self._opened = True  # Before the call: what failed half way is closed as well.
+            self._opened = (
+                True  # Before the call: a function that fails half way is closed as well.
+            )
             try:
                 self.function.open(RuntimeContext(ctx, keyed=self.keyed))
             except Exception as error:
@@ -179,19 +181,19 @@ class CallOperator(FunctionOperator):
         except Exception as error:
             raise failure_at(self.ctx.label, rows, left, error) from error
         all_handled(self.ctx.label, left)
-        self.ctx.output.emit(self.made(batch, made))  # What fails behind is no failure of it.
+        self.ctx.output.emit(self.made(batch, made))  # Failures downstream are not the function's.
 
     @abstractmethod
     def apply(self, batch: Batch, left: Iterator[Any]) -> Any:
-        """Call the function for each row that ``left`` gives."""
+        """Call the function for each row of ``left``; returns the results for ``made``."""
 
     @abstractmethod
     def made(self, batch: Batch, returned: Any) -> Batch:
-        """The slice that ``apply`` made of a batch."""
+        """The output slice, from the batch and the results of ``apply``."""
 
 
 class MapOperator(CallOperator):
-    """Each record into one."""
+    """Makes one record of each."""
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
@@ -204,7 +206,7 @@ class MapOperator(CallOperator):
         super().open(ctx)
 
     def apply(self, batch: Batch, left: Iterator[Any]) -> list[Any]:
-        """As many records."""
+        """One record for each."""
         return self._hand_over.of_each(self.call, left)
 
     def made(self, batch: Batch, returned: list[Any]) -> Batch:
@@ -213,24 +215,24 @@ class MapOperator(CallOperator):
 
 
 class FilterOperator(CallOperator):
-    """Some of the records."""
+    """Keeps some of the records."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         self.call = function.filter if isinstance(function, FilterFunction) else function
 
     def apply(self, batch: Batch, left: Iterator[Any]) -> list[int]:
-        """The numbers of those that stay."""
+        """The row numbers of the records that stay."""
         keeps = self.call
         return [i for i, row in enumerate(left) if keeps(row)]
 
     def made(self, batch: Batch, returned: list[int]) -> Batch:
-        """The batch itself where all of it stays."""
+        """The records that stay; the batch itself if all do."""
         return batch if len(returned) == len(batch) else batch.take(np.array(returned, np.int64))
 
 
 class FlatMapOperator(CallOperator):
-    """Each record into any number of them."""
+    """Makes any number of records of each."""
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
@@ -243,14 +245,14 @@ class FlatMapOperator(CallOperator):
         super().open(ctx)
 
     def apply(self, batch: Batch, left: Iterator[Any]) -> list[list[Any]]:
-        """What each record becomes; all together where they have no times to keep."""
+        """The records made of each record; in one list if there are no times to keep."""
         flat_map, of_all = self.call, self._hand_over.of_all
         if batch.timestamps is None:
             return [of_all(flat_map, left)]
         return [of_all(flat_map, (row,)) for row in left]
 
     def made(self, batch: Batch, returned: list[list[Any]]) -> Batch:
-        """Any number of records, each with the time of the one it came from."""
+        """All records, each with the time of the record it was made of."""
         if batch.timestamps is None:
             return self._hand_over.batch(returned[0])
         timestamps = np.repeat(batch.timestamps, list(map(len, returned)))
@@ -258,9 +260,9 @@ class FlatMapOperator(CallOperator):
 
 
 class Collector:
-    """Sorts what a process function yields by output; all of it has the time at hand.
+    """Collects the records that a process function yields, by output, until ``flush`` emits them.
 
-    ``flush`` emits, so that order within each output is the order of yielding.
+    Order within each output is the order of yielding.
     """
 
     def __init__(self, ctx: OperatorContext, output_type: TypeInformation | None) -> None:
@@ -274,11 +276,11 @@ class Collector:
         return len(self._main)
 
     def take(self, yielded: Iterable[Any], timestamp: int | None) -> None:
-        """Keep everything ``yielded`` under this event time."""
+        """Keep all ``yielded`` records with this event time."""
         main, times, own = self._main, self._main_times, self._hand_over.own
         for value in yielded:
             if type(value) is tuple:
-                for item in value:  # Most often nothing to copy, and no tag.
+                for item in value:  # Most often there is nothing to copy and no tag.
                     if type(item) not in IMMUTABLE:
                         break
                 else:
@@ -292,10 +294,10 @@ class Collector:
             times.append(timestamp)
 
     def flush(self) -> None:
-        """Emit what was kept.
+        """Emit the records that were kept.
 
         Raises:
-            SchemaError: A record does not fit the type that is declared for its output.
+            SchemaError: A record does not fit the declared type of its output.
         """
         if self._main:
             rows, times = self._main, self._main_times
@@ -327,14 +329,14 @@ class _Side:
         self._times.append(timestamp)
 
     def taken(self) -> Batch:
-        """All of them as a batch; from now on there are none."""
+        """Take out all records, as a batch."""
         rows, times = self.rows, self._times
         self.rows, self._times = [], []
         return self._hand_over.batch(rows, timestamps_of(times))
 
 
 class ProcessOperator(FunctionOperator):
-    """Each record into any number of them, for several outputs."""
+    """Makes any number of records of each, for several outputs."""
 
     def __init__(self, function: ProcessFunction, output_type: TypeInformation | None) -> None:
         super().__init__(function)
@@ -364,22 +366,22 @@ class ProcessOperator(FunctionOperator):
         self._collector.flush()
 
     def on_watermark(self, timestamp_ms: int) -> None:
-        """Remember event time for the function's context."""
+        """Note the watermark for the function's context, and pass it on."""
         self._watermark = max(self._watermark, timestamp_ms)
         super().on_watermark(timestamp_ms)
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        """Keep how far event time has come."""
+        """Keep the watermark in the snapshot."""
         self._saved_watermark.save(self._watermark)
 
     @property
     def watermark(self) -> int:
-        """The event time reached."""
+        """The watermark, that is, the event time reached, in milliseconds."""
         return self._watermark
 
 
 class _ElementContext(ProcessFunction.Context, TimerService):
-    """A context and the timer service of a stream without a key, in one."""
+    """The context and the timer service of a stream without a key, in one."""
 
     def __init__(self, operator: ProcessOperator) -> None:
         self._operator = operator
@@ -417,7 +419,7 @@ class _ElementContext(ProcessFunction.Context, TimerService):
 
 
 class MapBatchesOperator(FunctionOperator):
-    """Each record batch into one with as many rows."""
+    """Makes one record batch of each, with as many rows."""
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
@@ -432,13 +434,13 @@ class MapBatchesOperator(FunctionOperator):
         if mapped.num_rows != len(batch):
             raise SchemaError(
                 f"{self.ctx.name!r} made {mapped.num_rows} rows of {len(batch)}; a function that "
-                "changes the number of rows belongs into filter_batches or flat_map_batches"
+                "changes the number of rows belongs in filter_batches or flat_map_batches"
             )
         self.ctx.output.emit(declared(self.ctx, mapped, self._output_type, batch.timestamps))
 
 
 class FilterBatchesOperator(FunctionOperator):
-    """The rows that a mask names; null counts as False."""
+    """Keeps the rows whose value in the function's mask is true; null counts as False."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
@@ -473,7 +475,7 @@ class FilterBatchesOperator(FunctionOperator):
 
 
 class FlatMapBatchesOperator(FunctionOperator):
-    """Each record batch into any number of rows, which have no event time yet."""
+    """Makes any number of rows of each record batch, without event time."""
 
     def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
         super().__init__(function)
@@ -489,9 +491,9 @@ class FlatMapBatchesOperator(FunctionOperator):
 
 
 class ProcessBatchesOperator(FunctionOperator):
-    """Each record batch into any number of them, for several outputs.
+    """Makes any number of record batches of each, for several outputs.
 
-    An output batch with as many rows as the input keeps their event times.
+    An output batch with as many rows as the input has the input's event times.
     """
 
     def __init__(self, function: BatchProcessFunction, output_type: TypeInformation | None) -> None:
@@ -524,12 +526,12 @@ class ProcessBatchesOperator(FunctionOperator):
                 self.ctx.output.emit_side(tag.tag_id, side)
 
     def on_watermark(self, timestamp_ms: int) -> None:
-        """Remember event time for the function's context."""
+        """Note the watermark for the function's context, and pass it on."""
         self.watermark = max(self.watermark, timestamp_ms)
         super().on_watermark(timestamp_ms)
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        """Keep how far event time has come."""
+        """Keep the watermark in the snapshot."""
         self._saved_watermark.save(self.watermark)
 
 
@@ -554,17 +556,17 @@ def declared(
     kind: TypeInformation | None,
     timestamps: Timestamps | None,
 ) -> Batch:
-    """Columns that a user's function made, as a batch of the declared type.
+    """The columns that a user's function made, as a batch of the declared type.
 
     Raises:
-        SchemaError: They do not fit it; names the operator and the column.
+        SchemaError: They do not fit it; the message names the operator and the column.
     """
     if kind is not None:
         try:
             columns = fit_columns(columns, kind)
         except SchemaError as error:
             raise SchemaError(
-                f"{ctx.label} made what its output_type does not hold: {error}"
+                f"{ctx.label} made columns that do not fit its output_type: {error}"
             ) from error
     return Batch.of_columns(columns, kind, timestamps)
 
@@ -601,7 +603,7 @@ def _numpy(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def times_of(batch: Batch) -> list[int | None]:
-    """The event time of every record, None where the batch has none."""
+    """The event time of every record; all None if the batch has none."""
     if batch.timestamps is None:
         return [None] * len(batch)
     times: list[int | None] = batch.timestamps.tolist()
@@ -609,7 +611,7 @@ def times_of(batch: Batch) -> list[int | None]:
 
 
 def timestamps_of(times: list[int | None]) -> Timestamps | None:
-    """One array, unless a record has no time, which leaves the batch without."""
+    """The times as an array; None: a record has no time, so the batch gets none."""
     if not times or None in times:
         return None
     return np.array(times, np.int64)

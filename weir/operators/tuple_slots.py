@@ -1,9 +1,9 @@
-"""Table slots of keys that are tuples, found without making a tuple per row.
+"""Table slots of tuple keys, looked up without making a tuple per row.
 
 A table looks tuples up one by one, as Python values, since only their canonical form decides the
-key group. This index in front of it does so once per distinct key: it numbers the values of each
-key column, joins the numbers of a row pair by pair into one, and remembers that one's slot. It is
-no state, and is built anew after a restore as keys come by.
+key group. This index in front of the table does so once per distinct key: it numbers the values of
+each key column, joins the numbers of a row pair by pair into one number, and keeps the slot of that
+number. The index is not part of the state; after a restore it is built anew as keys arrive.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def tuples_of(columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
 
 
 class _Numbers:
-    """Numbers distinct integers from 0 in the order they first come."""
+    """Numbers distinct integers from 0, in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self._table = hirola.HashTable(_SIZE_MIN, np.int64)
@@ -79,8 +79,8 @@ class _Numbers:
         wanted = 2 * (len(self._table) + len(values))
         if wanted > self._table.max:
             self._table = self._table.resize(2 * wanted)
-        found: Indices = self._table.add(np.ascontiguousarray(values))
-        return found
+        numbers: Indices = self._table.add(np.ascontiguousarray(values))
+        return numbers
 
 
 class _IntegerIndex:

@@ -1,7 +1,7 @@
 """Errors of user code: the operator, the record and the cause.
 
-A list comprehension over an iterator costs nothing on the good path and still knows, afterwards,
-how far it came: what the iterator has left tells which record failed, and nothing runs twice.
+A list comprehension over an iterator costs nothing extra as long as it succeeds. When it fails, the
+number of records left in the iterator tells which one failed, and no record is processed twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ _SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = 12
 
 
 def short_repr(record: object) -> str:
-    """``repr`` cut to a length that fits a message; never raises."""
+    """``repr``, cut to a length that fits into a message; never raises."""
     return _SHORT.repr(record)
 
 
@@ -26,8 +26,8 @@ def failure_at(
 ) -> Exception:
     """The error to raise when user code of the operator ``label`` failed on the record last taken.
 
-    ``left`` is a list iterator over ``records``. An error that Weir raised on purpose stays itself,
-    but a value that does not fit its type is told with the operator and the record.
+    ``left`` is a list iterator over ``records``. An error that Weir raised on purpose is returned
+    unchanged, but a ``SchemaError`` gets the operator and the record added.
     """
     return failure_on(label, records[len(records) - length_hint(left) - 1], error)
 
@@ -47,10 +47,10 @@ def failure_in(label: str, where: str, error: Exception) -> Exception:
 
 
 def all_handled(label: str, left: Iterator[Any]) -> None:
-    """Check that a slice was gone through to its end.
+    """Check that all records of a slice were processed.
 
     Raises:
-        InternalError: Records are left over, which would be lost.
+        InternalError: Records are left, which would be lost.
     """
     if count := length_hint(left):
         raise InternalError(f"{label} left {count} records of a slice unhandled")

@@ -1,4 +1,4 @@
-"""The way of a watermark out of the operator that makes it: after its records, and never back."""
+"""Output of watermarks from the operator that makes them: after its records, never decreasing."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from weir.protocol.elements import MIN_WATERMARK_MS
 
 
 class WatermarkOutput:
-    """Sends records on, followed by the watermark that they bring if it is a higher one.
+    """Emits records, followed by the watermark that follows from them if it is a higher one.
 
-    ``resolution_ms``: the watermark also goes out within a slice, at the very record with which it
-    passes a multiple of this.
+    ``resolution_ms``: the watermark is also emitted within a slice, right after the record with
+    which it passes a multiple of this.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class WatermarkOutput:
         self._resolution_ms = resolution_ms
 
     def emit(self, batch: Batch, watermark_ms: int) -> None:
-        """Send a slice, then the watermark, or after idleness at least the old one."""
+        """Emit a slice, then the watermark if it is higher; after idleness at least the old one."""
         self._output.emit(batch)
         if watermark_ms > self.emitted_ms:
             self.emitted_ms = watermark_ms
@@ -35,18 +35,18 @@ class WatermarkOutput:
     def emit_timed(
         self, batch: Batch, timestamps: Timestamps, bound_ms: int, *, least_ms: int, most_ms: int
     ) -> int:
-        """Send a slice and the watermarks that follow from its timestamps.
+        """Emit a slice and the watermarks that follow from its timestamps.
 
-        They lie ``bound_ms`` and one millisecond below the highest timestamp, but not below
-        ``least_ms``; the last of them is returned. What goes out does not lie above ``most_ms``.
+        These lie ``bound_ms`` and one millisecond below the highest timestamp, but not below
+        ``least_ms``; the last one is returned. No emitted watermark lies above ``most_ms``.
         """
         resolution_ms = self._resolution_ms
         if resolution_ms is None:
             last_ms = max(least_ms, int(timestamps.max()) - bound_ms - 1)
             self.emit(batch, min(most_ms, last_ms))
             return last_ms
-        # What the watermark plus one would be after each record: a window that starts and ends at
-        # multiples of the resolution closes where this passes one.
+        # The watermark plus one after each record: a window that starts and ends at multiples of
+        # the resolution closes where this passes one.
         reached = np.maximum.accumulate(timestamps) - bound_ms
         last_ms = max(least_ms, int(reached[-1]) - 1)
         if int(reached[0]) <= least_ms:
@@ -64,14 +64,14 @@ class WatermarkOutput:
         return last_ms
 
     def advance(self, watermark_ms: int) -> None:
-        """Send the watermark if it is a higher one."""
+        """Emit the watermark if it is a higher one."""
         if watermark_ms > self.emitted_ms:
             self.emitted_ms = watermark_ms
             self.is_idle = False
             self._output.emit_watermark(watermark_ms)
 
     def become_idle(self) -> None:
-        """Say once that nothing comes; the next slice takes it back."""
+        """Emit idleness once; the next slice ends it."""
         if not self.is_idle:
             self.is_idle = True
             self._output.emit_idle()

@@ -1,12 +1,12 @@
-"""Gives records event time and tells how far it has come.
+"""The operator that assigns event time to records and emits watermarks.
 
 After each slice, or with a resolution also within it, the operator emits a watermark if the highest
-timestamp rose: minus the allowed disorder, minus one millisecond. Watermarks from before it are
-ignored, but for the last one of all, by which a source says that it ended. Without records for the
-idle timeout it says that it is idle, and takes that back with the next record.
+timestamp rose: that timestamp minus the allowed disorder, minus one millisecond. Watermarks from
+upstream are ignored, except the last one, the end of event time. Without records for the idle
+timeout it emits idleness, which the next record ends.
 
-It stands in mid-stream, and behind sources that are not made of splits; those that are tell event
-time themselves, split by split (``weir.operators.sources.split_time``).
+It stands in mid-stream, and behind sources that are not made of splits; sources made of splits
+assign event time themselves, split by split (``weir.operators.sources.split_time``).
 
 Source: Flink, TimestampsAndWatermarksOperator.
 """
@@ -47,14 +47,14 @@ class WatermarkFactory:
 
 
 class WatermarkOperator(Operator):
-    """Assigns event time by one strategy."""
+    """Assigns event time by a strategy, and emits watermarks."""
 
     def __init__(self, strategy: WatermarkStrategy) -> None:
         self._strategy = strategy
         self._last_record_ms = 0
 
     def open(self, ctx: OperatorContext) -> None:
-        """Start waiting for records."""
+        """Restore the watermark, and start to wait for records."""
         super().open(ctx)
         self._last_record_ms = ctx.clock.now_ms()
         self._saved = WatermarkState(ctx)
@@ -62,11 +62,11 @@ class WatermarkOperator(Operator):
         self._out = WatermarkOutput(
             ctx.output, self._strategy.resolution_ms, self._saved.restored_ms
         )
-        # Those behind wait to hear of it again.
+        # Operators behind wait for the restored watermark.
         self._silent = self._out.emitted_ms > MIN_WATERMARK_MS
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        """Keep how far event time has come."""
+        """Keep the watermark in the snapshot."""
         self._saved.save(self._out.emitted_ms)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
@@ -89,28 +89,28 @@ class WatermarkOperator(Operator):
         )
 
     def on_watermark(self, timestamp_ms: int) -> None:
-        """Only the end of event time is passed on."""
+        """Pass on only the end of event time."""
         if timestamp_ms == MAX_WATERMARK_MS:
             self._out.advance(timestamp_ms)
 
     @property
     def own_watermark_ms(self) -> int | None:
-        """How far event time has come here."""
+        """The last emitted watermark; None: none yet."""
         return None if self._out.emitted_ms == MIN_WATERMARK_MS else self._out.emitted_ms
 
     def on_idle(self) -> None:
-        """Nothing comes in, so nothing goes out."""
+        """All inputs are idle, so this operator is too."""
         self._out.become_idle()
 
     def next_timer_ms(self) -> int | None:
-        """When the stream will count as idle."""
+        """The time at which the stream becomes idle without records; None: never, or it is."""
         timeout_ms = self._strategy.idle_timeout_ms
         if timeout_ms is None or self._out.is_idle or self._out.emitted_ms == MAX_WATERMARK_MS:
             return None
         return self._last_record_ms + timeout_ms
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Become idle if it is time."""
+        """Become idle if the idle timeout has passed."""
         due_ms = self.next_timer_ms()
         if due_ms is not None and due_ms <= now_ms:
             self._out.become_idle()
@@ -145,7 +145,7 @@ class TimestampReader:
             try:
                 return np.array(assigned, np.int64)
             except OverflowError:
-                pass  # Told below.
+                pass  # The error below names the record.
         wrong = next(i for i, at in enumerate(assigned) if not is_timestamp(at))
         raise SchemaError(
             f"the timestamp assigner of {self._label} returned {short_repr(assigned[wrong])} for "

@@ -269,8 +269,7 @@ def test_a_full_disk_costs_the_log_and_not_the_job(
     log.on_event(Notice(1, "one"))
     log.on_event(Notice(2, "two"))
     assert [record.message for record in caplog.records] == [
-        f"{tmp_path}/events.jsonl: [Errno 28] No space left on device; it holds no events from "
-        "here on"
+        f"{tmp_path}/events.jsonl: [Errno 28] No space left on device; the event log ends here"
     ]
 
 

@@ -158,7 +158,7 @@ class Said:
 def weir(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Weir":
     monkeypatch.setattr(savepoint, "LOOK_S", 0.01)
     monkeypatch.setattr(savepoint, "END_WAIT_S", 0.3)
-    monkeypatch.setattr(savepoint, "NOBODY_S", 0.1)
+    monkeypatch.setattr(savepoint, "UNTAKEN_WARNING_S", 0.1)
 
     def run(*arguments: str | Path) -> Said:
         monkeypatch.setattr(sys, "argv", ["weir", *map(str, arguments)])
@@ -185,11 +185,11 @@ def test_a_savepoint_prints_its_uri_and_nothing_else(
     assert (
         done.err.splitlines()
         == [
-            f"weir: job {JOB} is asked for a savepoint",
-            "weir: taken by the driver",
+            f"weir: requested from job {JOB}: a savepoint",
+            "weir: the driver has taken the request",
             f"weir: the savepoint of job {JOB} is taken: checkpoint 7, 9 B, in 43 ms",
         ]
-        or "taken by the driver" not in done.err
+        or "the driver has taken the request" not in done.err
     )  # It may answer between two looks.
     assert [request.kind for request in driver.taken] == [CheckpointKind.SAVEPOINT]
     assert requests_left(store) == []
@@ -231,7 +231,7 @@ def test_a_stop_that_fails_after_its_savepoint_names_it(
     done = weir("stop", store.root / JOB, "--name", "one", "--timeout", "1s")
     uri = f"{store.root}/savepoints/{JOB}/one"
     assert (done.code, done.out) == (1, f"{uri}\n")
-    assert "the attempt that was to end failed; the next one completes the stop" in done.err
+    assert "the stopping attempt failed; the next attempt completes the stop" in done.err
     assert f"The savepoint was taken and is kept: {uri}" in done.err
 
 
@@ -300,7 +300,7 @@ def test_a_job_that_nobody_runs_is_said_to_be_so_and_nothing_is_left(
 ) -> None:
     done = weir("savepoint", store.root / JOB, "--timeout", "300ms")
     assert (done.code, done.out) == (3, "")
-    assert "nobody has taken the request for 0.1 s. Either the job does not run" in done.err
+    assert "no driver has taken the request for 0.1 s. Either the job does not run" in done.err
     assert "a control plane runs it" in done.err
     assert "it is withdrawn" in done.err
     assert requests_left(store) == []
@@ -431,7 +431,7 @@ def test_what_the_job_went_back_behind_is_abandoned(
     assert abandoned == {4: False, 3: True, 2: True, 1: False}
     shown = weir("checkpoints", store.root).out
     assert shown.count("whole, abandoned") == 2
-    assert "abandoned: the job went back behind it" in shown
+    assert "abandoned: the job was restored from an older checkpoint" in shown
 
 
 def test_a_damaged_note_of_an_attempt_is_told_and_hides_no_checkpoint(
@@ -597,7 +597,7 @@ def test_a_savepoint_that_the_job_has_nothing_else_but_is_not_deleted(
     note_base(store, JOB, base)
     done = weir("savepoint", "--delete", taken, "--yes")
     assert done.code == 2
-    assert "attempt 2 of job sums-1a2b went on from savepoint 2" in done.err
+    assert "attempt 2 of job sums-1a2b restored savepoint 2" in done.err
     write_checkpoint(store, 4, attempt=2)
     assert weir("savepoint", "--delete", taken, "--yes").code == 0
 
@@ -615,7 +615,7 @@ def test_a_savepoint_that_comes_to_be_needed_while_one_is_asked_is_kept(
     before = store.read(LAYOUT.manifest(CheckpointId(2)))
     done = weir("savepoint", "--delete", taken)
     assert done.code == 2
-    assert "attempt 2 of job sums-1a2b went on from savepoint 2" in done.err
+    assert "attempt 2 of job sums-1a2b restored savepoint 2" in done.err
     assert load(store.read(LAYOUT.manifest(CheckpointId(2)))) == load(before)
     assert listed(weir, store)[2]["condition"] == "whole"
 
@@ -645,6 +645,6 @@ def test_a_savepoint_that_a_fork_has_nothing_else_but_is_not_deleted(
     note_base(store, fork, replace(own, restored_job=JOB))
     done = weir("savepoint", "--delete", taken, "--yes")
     assert done.code == 2
-    assert "attempt 1 of job fork-1 went on from savepoint 2 of job sums-1a2b" in done.err
+    assert "attempt 1 of job fork-1 restored savepoint 2 of job sums-1a2b" in done.err
     store.put(JobLayout(fork).finished, b"")
     assert weir("savepoint", "--delete", taken, "--yes").code == 0

@@ -149,7 +149,9 @@ def test_a_savepoint_is_called_so_and_its_line_stays() -> None:
 def test_a_stopped_job_says_that_it_can_go_on() -> None:
     target = view()
     fold(target, [*started(), *stopped(7), JobChanged(2_000, JobStatus.FINISHED)])
-    assert summary(target, 2_000).endswith("; stopped with savepoint 7, from which it can go on")
+    assert summary(target, 2_000).endswith(
+        "; stopped with savepoint 7, from which the job can be restored"
+    )
 
 
 def test_a_checkpoint_is_one_line_that_names_the_slowest_channel() -> None:

@@ -239,7 +239,7 @@ class TestRestore:
         again.checkpoint(3)
         sink(tmp_path, restored=[savepoint], job="fork", adopts="job")
         assert committed(tmp_path) == [1]
-        assert "output of job job is left as it is" in caplog.text
+        assert "pending output of job job is not committed" in caplog.text
         assert "part-op-0-2-0.parquet" in caplog.text
 
     def test_at_lower_parallelism_commits_for_the_subtasks_that_are_gone(

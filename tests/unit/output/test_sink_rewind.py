@@ -204,7 +204,7 @@ class TestOthers:
         first, second = write(tmp_path, 1, 2)
         back_to(tmp_path, first, line((1, 1, 1)))
         (tmp_path / "part-op-0-2-0.parquet").write_text("someone else's")
-        with pytest.raises(UserError, match=r"part-op-0-2-0\.parquet: there is a file already"):
+        with pytest.raises(UserError, match=r"part-op-0-2-0\.parquet: that file exists already"):
             back_to(tmp_path, second, line((1, 1, 2)), attempt=3)
         assert (tmp_path / "part-op-0-2-0.parquet").read_text() == "someone else's"
         assert withdrawn(tmp_path) == ["job/1/part-op-0-2-0.parquet"]

@@ -269,7 +269,7 @@ def test_the_command_says_what_it_found(
         "matched by k",
         "k=1: v 1.5 | 1.0",
         "only left\n  k=2 v=2.5\n  k=2 v=3.5",
-        "keys of several rows left\n  k=2: 2 rows",
+        "keys with several rows, left\n  k=2: 2 rows",
         "the outputs differ",
     ):
         assert part in said, said

@@ -1,6 +1,6 @@
-"""Sources and sinks: what ``env.from_source`` reads and ``stream.sink_to`` writes.
+"""Sources for ``env.from_source`` and sinks for ``stream.sink_to``.
 
-A source of one's own derives from ``Source`` and ``SplitReader``, a sink from ``Sink``.
+A user's own source derives from ``Source`` and ``SplitReader``, a sink from ``Sink``.
 """
 
 from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink, Sink

@@ -1,4 +1,4 @@
-"""Sinks: those that commit with checkpoints, and the one that keeps nothing."""
+"""Sinks: those that commit with checkpoints, and one that drops its records."""
 
 from weir.operators.sinks.black_hole import BlackHoleSink
 from weir.operators.sinks.collect_sink import CollectSink, PrintSink

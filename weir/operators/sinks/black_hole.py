@@ -1,4 +1,4 @@
-"""The sink that keeps nothing."""
+"""``BlackHoleSink``: a sink that counts and drops its records."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,14 @@ from weir.operators.sinks.pending_commits import Sink
 
 
 class BlackHoleSink(Sink):
-    """Counts records and forgets them; for measuring what comes before it."""
+    """Counts and drops records; for measuring the pipeline before it."""
 
     def create_operator_factory(self) -> Callable[[], Operator]:
         return BlackHoleOperator
 
 
 class BlackHoleOperator(Operator):
-    """Counts records; the count is this process's and not part of a snapshot."""
+    """Counts records; the count belongs to this process and is not part of a snapshot."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -3,8 +3,8 @@
 Rows are delivered once the checkpoint that covers them completed, under the id of the checkpoint
 whose barrier closed their interval, even if that one was aborted. The rows under one id of one
 subtask are therefore the same whenever they are delivered, and the driver, which drops ids it
-already has, shows every row once. Another driver has none yet: where it goes on from a checkpoint,
-it shows the rows again that waited for that one. Without checkpoints rows are delivered at once.
+already has, shows every row once. A new driver has no ids yet: when it restores a checkpoint, it
+shows again the rows that waited for that one. Without checkpoints rows are delivered at once.
 """
 
 import base64
@@ -27,7 +27,7 @@ AT_ONCE = CheckpointId(0)  # Deliveries that no checkpoint confirms.
 
 
 class PrintSink(Sink):
-    """Prints every record on the driver, as text made where the record is."""
+    """Prints every record on the driver, as text that the subtask makes."""
 
     def __init__(self, prefix: str | None = None) -> None:
         self.prefix = prefix or ""
@@ -37,10 +37,10 @@ class PrintSink(Sink):
 
 
 class CollectSink(Sink):
-    """Gives every record to the driver as a Python object.
+    """Delivers every record to the driver as a Python object.
 
-    Rows that wait are pickled into snapshots, since nothing else holds any object; whoever can
-    write to the checkpoint storage of a job that collects can run code in it.
+    Waiting rows are pickled into snapshots, since only pickles hold any object: a user who can
+    write to the checkpoint storage of a job that collects can run code in that job.
     """
 
     def create_operator_factory(self) -> Callable[[], Operator]:
@@ -48,7 +48,7 @@ class CollectSink(Sink):
 
 
 def is_print(factory: Any) -> bool:
-    """Whether an operator's factory makes printing operators: what they deliver is lines."""
+    """Whether an operator's factory makes printing operators, which deliver lines of text."""
     return isinstance(factory, partial) and factory.func is PrintOperator
 
 
@@ -65,8 +65,8 @@ class DeliverOperator(Operator):
             PendingCommits()
         )  # Rows, frozen rows.
         self.declare(ctx.state)
-        # After rescaling there may be rows of several old subtasks under one id. They go together:
-        # the driver takes each id of a subtask once, and in order.
+        # After rescaling there may be rows of several old subtasks under one id. They are delivered
+        # together: the driver takes each id of a subtask once, and in order.
         restored: defaultdict[CheckpointId, list[Any]] = defaultdict(list)
         for item in self._state.get():
             if item["job"] == ctx.job_id:
@@ -80,11 +80,11 @@ class DeliverOperator(Operator):
 
     @abstractmethod
     def freeze(self, rows: list[Any]) -> Any:
-        """Rows as JSON-able data."""
+        """The rows as JSON-able data."""
 
     @abstractmethod
     def thaw(self, frozen: Any) -> list[Any]:
-        """The rows that ``freeze`` was given."""
+        """The rows that ``freeze`` turned into ``frozen``."""
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         rows = self.convert(batch)
@@ -103,7 +103,7 @@ class DeliverOperator(Operator):
                     "job": self.ctx.job_id,
                     "checkpoint": closed_by,
                     "rows": frozen,
-                    "count": len(rows),  # For those who cannot thaw them.
+                    "count": len(rows),  # For readers that cannot thaw the rows.
                 }
                 for closed_by, (rows, frozen) in self._intervals.waiting()
             ]
@@ -115,7 +115,7 @@ class DeliverOperator(Operator):
 
 
 class PrintOperator(DeliverOperator):
-    """Delivers lines of text: ``prefix:subtask> record``, what is not needed left out."""
+    """Delivers lines ``prefix:subtask> record``; prefix and subtask only where there are any."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

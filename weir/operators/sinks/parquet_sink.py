@@ -5,7 +5,7 @@
     <path>/part-<operator>-<subtask>-<checkpoint>-<counter>.parquet     committed
     <path>/_pending/<job>/<attempt>/<operator>-<subtask>-<n>.parquet    being written
     <path>/_pending/<job>/<attempt>/part-….parquet                      waiting
-    <path>/_withdrawn/<job>/<attempt>/part-….parquet                    taken back by a rewind
+    <path>/_withdrawn/<job>/<attempt>/part-….parquet                    withdrawn by a rewind
 
 First phase: the barrier of checkpoint n swaps to a new file; the old one is closed and synced on
 the snapshot thread, before the acknowledgement. Second phase: when checkpoint n or a later one
@@ -17,16 +17,16 @@ The snapshot's list is *union* state: after rescaling every subtask sees the who
 commits and cleans for the old subtasks ``s % parallelism == index``. With split state one subtask
 could clean away, as a leftover, the file that another was still to commit.
 
-Opening first commits what the restored checkpoint covers. Then leftovers of older attempts go;
-those that had waited are withdrawn, since a savepoint or a checkpoint that nobody goes on from now
-may need them. Then it makes the output that of the line behind the restored checkpoint. What this
-job committed beside it is moved to ``_withdrawn``, for its records come again; what was withdrawn
-and is on it comes back. All of it is renames within the subtask's share, so a crash in the middle
-leaves nothing that the next opening would not finish, and going back and on again ends where it
-began. Whose a file is stands in its footer: another job may have written beside it.
+Opening first commits the files that the restored checkpoint covers. Then it removes leftovers of
+older attempts; files that had waited are withdrawn, since a savepoint, or a checkpoint that may be
+restored later, may need them. Then it makes the output match the line of the restored checkpoint:
+files that this job committed off the line move to ``_withdrawn``, for their records come again, and
+withdrawn files that are on the line come back. All of this is renames within the subtask's share,
+so the next opening finishes what a crash interrupts, and a rollback that is undone ends where it
+began. The footer of a file names the job that wrote it: another job may write to this directory.
 
-In another job the list is that of its origin. The origin commits it as long as it can; a job that
-*adopts* it, since the origin is over or was left its savepoint, commits it in the origin's stead:
+In a fork the list is that of its origin. The origin commits the files as long as it can; a job that
+*adopts* them, since the origin is over or the job claims its savepoint, commits them in its stead:
 in the origin's directory and under the names that the origin gave. So it makes no difference which
 of the two commits a file, nor whether both do.
 """
@@ -70,18 +70,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROW_GROUP_ROWS = 32_768  # Encoding one takes the loop some milliseconds.
+ROW_GROUP_ROWS = 32_768  # Encoding one row group blocks the loop for some milliseconds.
 ROW_GROUP_BYTES = 16 << 20
 NO_CHECKPOINT = CheckpointId(0)  # In the names of files that no checkpoint confirms.
 CREATE_TRIES = 3  # A neighbour may remove the still empty directory in between.
-JOB_KEY, ATTEMPT_KEY = b"weir.job", b"weir.attempt"  # In the footer: who wrote the file.
+JOB_KEY, ATTEMPT_KEY = b"weir.job", b"weir.attempt"  # In the footer: the file's writer.
 
 
 class ParquetSink(Sink):
     """Writes records as Parquet files into the directory ``path``, each record exactly once.
 
-    The schema is that of the first batch unless given. A job that starts afresh refuses a directory
-    that already holds files of its operator: it could not tell them from its own.
+    The schema is that of the first batch unless given. A job that starts without a restore refuses
+    a directory that already holds files of its operator: it could not tell them from its own.
+
+    Raises:
+        ConfigError: ``rows_per_file`` is less than 1.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class ParquetSink(Sink):
         schema: pa.Schema | None = None,
     ) -> None:
         if rows_per_file < 1:
-            raise ConfigError(f"rows_per_file is {rows_per_file}; at least 1")
+            raise ConfigError(f"rows_per_file is {rows_per_file}; it must be at least 1")
         self.path = os.path.abspath(path)  # Executors have working directories of their own.
         self.rows_per_file = rows_per_file
         self.schema = schema
@@ -114,12 +117,12 @@ class PendingCommit:
 
     @property
     def attempt(self) -> AttemptNumber:
-        """The attempt that wrote it."""
+        """The attempt that wrote the file."""
         return AttemptNumber(int(Path(self.pending).parent.name))
 
 
 class ParquetSinkOperator(Operator):
-    """One subtask's share of the output."""
+    """Writes and commits one subtask's share of the output."""
 
     def __init__(self, path: str, rows_per_file: int, schema: pa.Schema | None) -> None:
         self._root = Path(path)
@@ -129,8 +132,8 @@ class ParquetSinkOperator(Operator):
         self._full: list[PartFile] = []  # Of the interval that is still open.
         self._intervals: PendingCommits[list[tuple[PartFile, PendingCommit]]] = PendingCommits()
         self._numbered = 0
-        self._saved_id = NO_CHECKPOINT  # The newest that was restored, or taken here.
-        self._spared: set[int] = set()  # Beside the line, and yet meant to stay.
+        self._saved_id = NO_CHECKPOINT  # The newest checkpoint restored, or taken here.
+        self._spared: set[int] = set()  # Checkpoints off the line whose output is meant to stay.
         self._moved_in: set[Path] = set()  # Directories whose names are not durable yet.
 
     def declare(self, state: "OperatorStateStore") -> None:
@@ -161,8 +164,8 @@ class ParquetSinkOperator(Operator):
         self._adopt(restored)
         self._put_back(commits)
         self._commit(commits, checkpoint_id)
-        # Before looking at what is output: a process of an older attempt that still commits finds
-        # nothing to commit from here on, and what it had committed is seen.
+        # Before the committed files are listed: a process of an older attempt that still commits
+        # finds nothing to commit from here on, and the listing has all that it committed.
         self._remove_leftovers()
         self._rewind(checkpoint_id)
         if not restored and not ctx.state.restored:
@@ -194,7 +197,7 @@ class ParquetSinkOperator(Operator):
             "job": self.ctx.job_id,
             "subtask": self.ctx.subtask.index,
             "checkpoint": checkpoint_id,
-            # Another job may write elsewhere, and these names are relative.
+            # The names are relative, and a job that adopts them may write to another directory.
             "directory": str(self._root),
             "commits": [[commit.pending, commit.final] for _, commit in waiting],
             "rows": [file.rows for file, _ in waiting],
@@ -203,8 +206,8 @@ class ParquetSinkOperator(Operator):
         self._state.update([item])
 
     def snapshot(self, checkpoint_id: CheckpointId) -> "Sequence[SnapshotPart]":
-        # All that wait, not only this interval's: the writing for an earlier checkpoint may have
-        # been cancelled before it got to its files.
+        # All waiting files, not only this interval's: the writing for an earlier checkpoint may
+        # have been cancelled before it sealed its files.
         return [_SealFiles([file for _, files in self._intervals.waiting() for file, _ in files])]
 
     def on_checkpoint_completed(self, checkpoint_id: CheckpointId) -> None:
@@ -214,8 +217,8 @@ class ParquetSinkOperator(Operator):
     def finish(self) -> None:
         if self.ctx.checkpointing:
             return
-        # Nothing comes to confirm what waits since a savepoint. What came after it gets the number
-        # behind it, as output that going back to it takes back.
+        # No checkpoint will confirm the files that wait since a savepoint. Rows after it get the
+        # next number, so that a rollback to the savepoint withdraws them.
         done = self._intervals.complete(self._saved_id)
         last = CheckpointId(self._saved_id + 1) if self._saved_id else NO_CHECKPOINT
         named = [pair for _, files in done for pair in files] + self._swap(last)
@@ -229,13 +232,13 @@ class ParquetSinkOperator(Operator):
             remove_empty(self._directory, self._job_directory, self._root / PENDING)
 
     def _swap(self, checkpoint_id: CheckpointId) -> "list[tuple[PartFile, PendingCommit]]":
-        """Close the interval: what was written so far belongs to this checkpoint."""
+        """Close the interval: the files written so far belong to this checkpoint."""
         files = self._full if self._current is None else [*self._full, self._current]
         self._full, self._current = [], None
         named = []
         for counter, file in enumerate(files):
             final = f"part-{self._stem}-{checkpoint_id}-{counter}.parquet"
-            # From here on it may be needed, whatever becomes of this attempt: its name says so.
+            # From here on a restore may need the file, even if this attempt fails; its name tells.
             file.rename(self._directory / final)
             named.append((file, PendingCommit(str(file.path.relative_to(self._root)), final)))
         return named
@@ -252,10 +255,10 @@ class ParquetSinkOperator(Operator):
         fsync_directory(self._root)
 
     def _adopt(self, restored: Sequence[dict[str, Any]]) -> None:
-        """Commit what another job left waiting, where that job would have committed it.
+        """Commit files that another job left waiting, in that job's directory.
 
-        Should it run all the same, one of the two finds it done. What it has taken back meanwhile
-        stays so: it goes on along another line, on which the same records come again.
+        Should that job still run, one of the two finds the commit done. Files that it has withdrawn
+        meanwhile stay so: it runs on another line, on which the same records come again.
         """
         subtask = str(self.ctx.subtask)
         for item in restored:
@@ -269,7 +272,9 @@ class ParquetSinkOperator(Operator):
                 try:
                     rename_once(pending, final)
                 except (CorruptStateError, PermissionError) as error:
-                    logger.warning("output of job %s is left as it is: %s", item["job"], error)
+                    logger.warning(
+                        "pending output of job %s is not committed: %s", item["job"], error
+                    )
                 else:
                     moved.add(pending.parent)
             if moved:
@@ -278,11 +283,10 @@ class ParquetSinkOperator(Operator):
                 remove_empty(directory, directory.parent, root / PENDING)
 
     def _fit(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns in the schema of this sink's files, in whatever order they came.
+        """The columns in the schema of this sink's files; their own order does not matter.
 
         Raises:
-            SchemaError: One is missing, or of a type that cannot be converted; or there is one that
-                the files have no place for.
+            SchemaError: A column is missing, cannot be converted, or is not in the schema.
         """
         if self._schema is None:
             self._schema = columns.schema
@@ -297,18 +301,19 @@ class ParquetSinkOperator(Operator):
 
     def _misfit(self, columns: pa.RecordBatch, why: str) -> SchemaError:
         return SchemaError(
-            f"records for {self._root} do not fit its schema: {why}. It is\n{self._schema}\n"
-            f"and these are\n{columns.schema}\nIt is that of the first batch unless it is given. "
-            "Declare output_type on the operator before the sink, or give the sink a schema; what "
-            "is not to be written must be left out before it"
+            f"records for {self._root} do not fit its schema: {why}. The schema is\n"
+            f"{self._schema}\nand the records have\n{columns.schema}\nThe schema is that of the "
+            "first batch unless it is given. Declare output_type on the operator before the sink, "
+            "or give the sink a schema; columns that are not to be written must be left out before "
+            "the sink"
         )
 
     def _stands_in_for(self, subtask: int) -> bool:
-        """Whether this subtask looks after the files of that one, perhaps of a wider attempt."""
+        """Whether this subtask manages the files of ``subtask``, perhaps of a wider attempt."""
         return subtask % self.ctx.parallelism == self.ctx.subtask.index
 
     def _is_mine(self, name: CommittedName | None) -> bool:
-        """Whether this subtask looks after the files of that name."""
+        """Whether this subtask manages the file of that name."""
         return (
             name is not None
             and name.operator == self.ctx.subtask.operator
@@ -316,26 +321,26 @@ class ParquetSinkOperator(Operator):
         )
 
     def _committed(self) -> Iterator[tuple[Path, CommittedName]]:
-        """This subtask's share of the files that are output."""
+        """This subtask's share of the committed files."""
         for path in list(self._root.iterdir()):
             name = CommittedName.parse(path.name)
             if name is not None and self._is_mine(name):
                 yield path, name
 
     def _refuse_foreign_output(self) -> None:
-        if found := next(self._committed(), None):
+        if committed := next(self._committed(), None):
             raise UserError(
                 f"{self._root} already holds output of {self.ctx.name} from another run, such as "
-                f"{found[0].name}; write to an empty directory, move those files away, or restore "
-                "the run they belong to"
+                f"{committed[0].name}; write to an empty directory, move those files away, or "
+                "restore the run they belong to"
             )
 
     # Rewinding.
 
     def _rewind(self, restored_id: CheckpointId) -> None:
-        """Make the output that of the line behind the restored checkpoint.
+        """Make the output match the line of the restored checkpoint.
 
-        ``restored_id`` is 0 where the checkpoint has nothing of this job.
+        ``restored_id`` is 0 where the checkpoint holds no state of this job.
         """
         beside = [
             (path, name.checkpoint_id, attempt)
@@ -344,7 +349,7 @@ class ParquetSinkOperator(Operator):
             and (attempt := self._wrote(path, by_default=restored_id > 0)) is not None
         ]
         if not self.ctx.rewinds_output:
-            # Noted, or the next attempt would take it back: to that one it looks all the same.
+            # Noted for the next attempt, which would withdraw those files otherwise.
             self._spared.update(checkpoint_id for _, checkpoint_id, _ in beside)
             return
         subtask = str(self.ctx.subtask)
@@ -361,7 +366,7 @@ class ParquetSinkOperator(Operator):
             self._return(file.path)
 
     def _is_beside(self, checkpoint_id: CheckpointId, restored_id: CheckpointId) -> bool:
-        """Whether what was committed for a checkpoint comes again."""
+        """Whether output committed for a checkpoint is off the line, so that it comes again."""
         if checkpoint_id == NO_CHECKPOINT or checkpoint_id in self._spared:
             return False
         if self.ctx.lineage == UNKNOWN:
@@ -395,7 +400,7 @@ class ParquetSinkOperator(Operator):
         self._moved_in.clear()
 
     def _put_back(self, commits: Sequence[PendingCommit]) -> None:
-        """Find what the checkpoint covers where it was withdrawn, also if nothing is rewound."""
+        """Bring back withdrawn files that the checkpoint covers, also if nothing is rewound."""
         missing = {
             commit.final: commit.attempt
             for commit in commits
@@ -409,7 +414,7 @@ class ParquetSinkOperator(Operator):
                     self._return(file.path)
 
     def _remove_leftovers(self) -> None:
-        """Clear the pending directories of older attempts: what was restored is committed."""
+        """Clear the pending directories of older attempts: the restored files are committed."""
         if not self._job_directory.is_dir():
             return
         for attempt in self._job_directory.iterdir():
@@ -426,7 +431,7 @@ class ParquetSinkOperator(Operator):
     def _remove_leftover(self, path: Path, attempt: AttemptNumber) -> None:
         match = self._being_written.fullmatch(path.name)
         if match and self._stands_in_for(int(match[1])):
-            path.unlink(missing_ok=True)  # It has another name once its writer saw a barrier.
+            path.unlink(missing_ok=True)  # Its writer saw no barrier: else it would be renamed.
             return
         name = CommittedName.parse(path.name)
         if name is None or not self._is_mine(name):
@@ -434,8 +439,8 @@ class ParquetSinkOperator(Operator):
         try:
             footer = _footer(path)
         except FileNotFoundError:
-            return  # That older process has committed it just now.
-        # Without a footer it was never acknowledged, so no checkpoint covers it.
+            return  # A process of the older attempt has committed it just now.
+        # A file without a footer was never acknowledged, so no checkpoint covers it.
         if name.checkpoint_id == NO_CHECKPOINT or footer is None:
             path.unlink(missing_ok=True)
         else:
@@ -446,7 +451,7 @@ class PartFile:
     """A Parquet file while it is written: open, complete, then sealed, in that order.
 
     One thread uses it at a time: the loop until the barrier, the snapshot thread until the
-    acknowledgement. Only sealing may meet itself: at the end of a job without checkpoints a
+    acknowledgement. Only sealing may run on both: at the end of a job without checkpoints a
     savepoint may still be written.
     """
 
@@ -472,12 +477,12 @@ class PartFile:
             self._write_row_group()
 
     def rename(self, path: Path) -> None:
-        """Have the file under another name in the same directory, finished or not."""
+        """Give the file another name in the same directory, whether it is complete or not."""
         self.path.rename(path)
         self.path = path
 
     def complete(self) -> None:
-        """Write what is left and the footer; not yet durable."""
+        """Write the buffered rows and the footer; the file is not durable yet."""
         if self._writer is None:
             return
         if self._buffer:
@@ -489,8 +494,8 @@ class PartFile:
         """Make the file whole and durable.
 
         Raises:
-            StorageError: It cannot be; now or at an earlier try. The rows in it are lost to this
-                attempt, so no later checkpoint may pass over it either.
+            StorageError: It failed, now or in an earlier call. The rows in the file are lost to
+                this attempt, so no later checkpoint may complete without them either.
         """
         with self._sealing:
             if self._sealed:
@@ -510,7 +515,7 @@ class PartFile:
             self._sealed = True
 
     def abandon(self) -> None:
-        """Let go of the file without what is still in memory."""
+        """Close the file without the rows that are still buffered."""
         if self._writer is not None:
             self._writer.close()
 
@@ -522,7 +527,7 @@ class PartFile:
 
 
 class _SealFiles:
-    """The part of a snapshot that has nothing to store: the files are their own storage."""
+    """A snapshot part that stores no state but seals files, which are durable by themselves."""
 
     def __init__(self, files: list[PartFile]) -> None:
         self._files = files
@@ -532,7 +537,7 @@ class _SealFiles:
         return ()
 
     def release(self) -> None:
-        """Nothing is held that later snapshots would have to leave alone."""
+        """Nothing to release: later snapshots share nothing with this part."""
 
     def seal(self) -> None:
         for file in self._files:
@@ -540,11 +545,11 @@ class _SealFiles:
 
 
 def rename_once(pending: Path, final: Path) -> None:
-    """Rename, or find that it was done before.
+    """Rename ``pending`` to ``final``, unless that was done before.
 
     Raises:
-        UserError: Another file has the final name; somebody else writes to this directory.
-        CorruptStateError: There is neither; the rows are lost.
+        UserError: Another file has the final name, since another job writes to this directory.
+        CorruptStateError: Neither file exists; the rows are lost.
     """
     if final.exists():
         if pending.exists():
@@ -557,7 +562,7 @@ def rename_once(pending: Path, final: Path) -> None:
     try:
         pending.rename(final)
     except FileNotFoundError as error:
-        if not final.exists():  # It does if an older attempt's process was quicker: same commit.
+        if not final.exists():  # Else an older attempt's process made the same commit.
             raise CorruptStateError(
                 f"the checkpoint covers {final}, but neither it nor {pending} exists: its rows are "
                 "lost. Put the file back, or restore an older checkpoint"
@@ -565,13 +570,13 @@ def rename_once(pending: Path, final: Path) -> None:
 
 
 def committed_files(directory: Path) -> list[Path]:
-    """The files that are output, ordered so that the rows of one key are in the order they came."""
-    found = [
+    """The committed files of a sink, in an order that keeps the order of rows within each key."""
+    named = [
         (name.checkpoint_id, name.subtask, name.counter, path)
         for path in directory.iterdir()
         if (name := CommittedName.parse(path.name)) is not None
     ]
-    return [path for *_, path in sorted(found)]
+    return [path for *_, path in sorted(named)]
 
 
 def fsync_directory(path: Path) -> None:
@@ -592,7 +597,7 @@ def _create(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         try:
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                for directory in path.parents[1:4]:  # Of job, of pending, and the sink's own.
+                for directory in path.parents[1:4]:  # Of the job, ``_pending`` and the sink.
                     fsync_directory(directory)
             return pq.ParquetWriter(path, schema)
         except FileNotFoundError:
@@ -610,16 +615,16 @@ def _footer(path: Path) -> dict[bytes, bytes] | None:
 
 
 def _move(path: Path, to: Path) -> None:
-    """Rename into another directory, which is made if there is none.
+    """Move a file into another directory, which is created if need be.
 
     Raises:
-        UserError: Another file has that name.
-        StorageError: The file is gone.
+        UserError: Another file has the name there.
+        StorageError: The file no longer exists.
     """
     if to.exists():
         raise UserError(
-            f"{path} cannot be moved to {to}: there is a file already, and both are meant to be "
-            "the same output. Look at the two, and move one of them out of the directory"
+            f"{path} cannot be moved to {to}: that file exists already, and both should hold the "
+            "same output. Compare the two, and move one of them out of the directory"
         )
     for tries_left in reversed(range(CREATE_TRIES)):
         to.parent.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,15 @@
-"""What a sink must offer, and how output keeps step with checkpoints.
+"""The contract of sinks, and the output that waits for checkpoints to complete.
 
-A sink that others can see may not show a record before the checkpoint that covers it is complete:
-a restore would bring the record again. So output is made in *intervals*, one per checkpoint. The
+A sink may not show a record to its readers before the checkpoint that covers it is complete: a
+restore would produce the record again. So output is made in *intervals*, one per checkpoint. The
 barrier of checkpoint n closes interval n; the interval waits until checkpoint n or any later one
 completes, then it is committed, in order of intervals. An aborted checkpoint therefore needs no
 handling at all: its interval waits for the next one.
 
-What waits is part of every snapshot that covers it, because the process may die between the
+Waiting output is part of every snapshot that covers it, because the process may die between the
 completion of a checkpoint and the commit. A restore in the same job commits it, again if need be:
-commits are idempotent. A restore in another job (a fork) leaves it to the original, unless that one
-is over or left its savepoint to the other: ``weir.output.waiting`` says which.
+commits are idempotent. A restore in another job (a fork) leaves it to the original job, unless that
+job is over or the fork claims its savepoint: ``weir.output.waiting`` decides.
 """
 
 from abc import ABC, abstractmethod
@@ -24,20 +24,20 @@ T = TypeVar("T")
 
 
 class Sink(ABC):
-    """An output; travels pickled to the subtasks."""
+    """An output of the pipeline; travels pickled to the subtasks."""
 
     @property
     def commits_to(self) -> str | None:
-        """Where a sink commits files, which going back takes back; None: it commits none."""
+        """The directory of committed files, which a rollback withdraws; None: there are none."""
         return None
 
     @abstractmethod
     def create_operator_factory(self) -> Callable[[], Operator]:
-        """What makes the operator of each subtask."""
+        """The factory of the operator in each subtask."""
 
 
 class PendingCommits(Generic[T]):
-    """What waits for a checkpoint to complete, by the checkpoint whose barrier closed it."""
+    """Output that waits for a checkpoint to complete, by the checkpoint whose barrier closed it."""
 
     def __init__(self) -> None:
         self._waiting: dict[CheckpointId, T] = {}
@@ -49,11 +49,11 @@ class PendingCommits(Generic[T]):
         self._waiting[checkpoint_id] = output
 
     def waiting(self) -> list[tuple[CheckpointId, T]]:
-        """Everything that waits, oldest first; what a snapshot must hold."""
+        """All waiting output, oldest first, which a snapshot must hold."""
         return list(self._waiting.items())
 
     def complete(self, checkpoint_id: CheckpointId) -> list[tuple[CheckpointId, T]]:
-        """Take out what this checkpoint covers, oldest first."""
+        """Take out the output that this checkpoint covers, oldest first."""
         done = [item for item in self._waiting.items() if item[0] <= checkpoint_id]
         for closed_by, _ in done:
             del self._waiting[closed_by]

@@ -1,4 +1,4 @@
-"""Sources that make their records themselves: a collection, a range of numbers, a generator."""
+"""Sources that make their own records: a collection, a range of numbers, a generator."""
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
@@ -18,9 +18,9 @@ from weir.operators.sources.split_source import Source, SplitReader
 
 
 class CollectionSource(Source):
-    """The records of a list, in its order; they travel with the pipeline, so keep them few.
+    """The records of a list, in order; they travel with the pipeline, so keep them few.
 
-    One subtask reads all of it: the order of a list means something.
+    One subtask reads the whole list, to keep its order.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class _NumberReader(SplitReader):
 class DataGeneratorSource(Source):
     """Records that a function makes from their index: 0, 1, 2 and so on.
 
-    The function must make the same record of an index every time; that is what lets a restored job
-    go on exactly. Without ``vectorised`` it takes one index and returns one record; with it, it
-    takes an int64 array and returns a ``pyarrow.RecordBatch`` of as many rows. ``count=None`` never
-    ends. Of p subtasks, subtask i makes the records i, i + p, i + 2p …
+    The function must make the same record of an index every time: a restored job relies on it.
+    Without ``vectorised`` it takes one index and returns one record; with it, it takes an int64
+    array and returns a ``pyarrow.RecordBatch`` of as many rows. ``count=None`` never ends. Of p
+    subtasks, subtask i makes the records i, i + p, i + 2p …
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""Parquet files as a source: a position is (row group, row), and files may not change meanwhile.
+"""Parquet files as a source: a position is (row group, row); files must not change meanwhile.
 
 A split is one row group, so that all subtasks share even a single file, or with
 ``split_by="file"`` one file, whose rows then keep their order. Every split carries the size and the
-modification time of its file, which are compared whenever it is opened, the first time as well as
-after a restore: a position in another file would mean other records.
+modification time of its file, which are checked whenever the file is opened, the first time as well
+as after a restore: a position in another file would mean other records.
 
-Files of several partitions overlap in event time, and their names say nothing about it. Where the
-event time is a column, the statistics of the row groups do: see ``discover_in_event_time``.
+Files of several partitions overlap in event time, and their names do not tell it. Where the event
+time is a column, the statistics of the row groups do: see ``discover_in_event_time``.
 """
 
 import os
@@ -25,14 +25,17 @@ from weir.errors import ConfigError, SourceChangedError, UserError
 from weir.operators.sources.parquet_statistics import lowest_time_ms
 from weir.operators.sources.split_source import Source, SplitReader
 
-DECODE_ROWS = 65_536  # Decoded at a time; what is emitted are slices of it.
+DECODE_ROWS = 65_536  # Decoded at a time, and emitted in slices.
 
 
 class ParquetSource(Source):
     """The rows of a Parquet file, of all ``*.parquet`` files below a directory, or of a glob.
 
-    Names that start with ``_`` or ``.`` below a directory are left out, as Spark does. The path
-    must mean the same files on every machine of the cluster.
+    Names that start with ``_`` or ``.`` below a directory are left out, as in Spark. The path must
+    mean the same files on every machine of the cluster.
+
+    Raises:
+        ConfigError: ``split_by`` is neither ``row_group`` nor ``file``.
     """
 
     def __init__(
@@ -79,9 +82,9 @@ class ParquetSource(Source):
         return splits
 
     def discover_in_event_time(self, parallelism: int, column: str) -> list[dict[str, Any]]:
-        """All splits, each with its lowest time where the statistics of its row groups tell it.
+        """All splits, each with its lowest time if the statistics of its row groups tell it.
 
-        Where they do for all splits, these are in the order of those times, else in that of names.
+        If the lowest times of all splits are known, the splits are in their order, else by name.
         """
         splits = [
             split if lowest is None else {**split, "lowest": {"column": column, "ms": lowest}}
@@ -92,13 +95,13 @@ class ParquetSource(Source):
         return splits
 
     def lowest_ms(self, split: dict[str, Any], column: str) -> int | None:
-        """The least time of the split's rows as found when the job began, if of this column."""
+        """The least time in ``column`` of the split's rows, as noted when the job began."""
         lowest = split.get("lowest", {})
         return lowest["ms"] if lowest.get("column") == column else None
 
     def open(self, split: dict[str, Any], position: Any) -> SplitReader:
-        # Looked at before, for a message that names the cause, and after, because only what is
-        # open now can no longer be replaced.
+        # Checked before opening, for a message that names the cause, and after, because only an
+        # open file can no longer be replaced.
         _check_unchanged(split)
         file = pq.ParquetFile(split["path"])
         try:
@@ -114,18 +117,18 @@ class ParquetSource(Source):
         if path.is_file():
             return [self.path]
         if path.is_dir():
-            found = [
+            files = [
                 str(file)
                 for file in path.rglob("*.parquet")
                 if not any(part[0] in "_." for part in file.relative_to(path).parts)
             ]
         elif has_magic(self.path):
-            found = [file for file in glob(self.path, recursive=True) if os.path.isfile(file)]
+            files = [file for file in glob(self.path, recursive=True) if os.path.isfile(file)]
         else:
             raise UserError(f"{self.path} does not exist; give a Parquet file, directory or glob")
-        if not found:
+        if not files:
             raise UserError(f"{self.path} has no Parquet files (names must end in .parquet)")
-        return sorted(found)
+        return sorted(files)
 
     def _read_footer(self, path: str) -> tuple[pq.FileMetaData, pa.Schema]:
         try:
@@ -153,7 +156,7 @@ class _ParquetReader(SplitReader):
     ) -> None:
         self._file = file
         self._columns = columns
-        self._groups = groups[groups.index(group) :]  # The one being read and those to come.
+        self._groups = groups[groups.index(group) :]  # The one being read and those after it.
         self._row = row
         self._skip = row
         self._decoded: Iterator[pa.RecordBatch] | None = None
@@ -177,7 +180,7 @@ class _ParquetReader(SplitReader):
         self._file.close()
 
     def _decode(self) -> bool:
-        """Have undecoded rows at hand, or say that there are none in any row group."""
+        """Decode the next rows, or go to the next row group; False: there is none."""
         if self._decoded is None:
             self._decoded = self._file.iter_batches(
                 DECODE_ROWS, row_groups=[self._groups[0]], columns=self._columns, use_threads=False
@@ -191,7 +194,7 @@ class _ParquetReader(SplitReader):
             self._decoded = None
             return True
         if self._columns is not None and chunk.schema.names != self._columns:
-            chunk = chunk.select(self._columns)  # The file's order otherwise, not the asked one.
+            chunk = chunk.select(self._columns)  # Else in the file's order, not the requested one.
         self._taken = min(self._skip, chunk.num_rows)
         self._skip -= self._taken
         self._chunk = chunk
@@ -201,7 +204,7 @@ class _ParquetReader(SplitReader):
 def _with_lowest_ms(
     splits: list[dict[str, Any]], column: str
 ) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Every split with its lowest time."""
+    """Every split with its lowest time in milliseconds; None: it is not known."""
     for path, parts in groupby(splits, key=itemgetter("path")):
         with pq.ParquetFile(path) as file:
             for split in parts:

@@ -1,9 +1,9 @@
 """The lowest event time of a row group, from the statistics in the footer of its file.
 
-Statistics hold a value as it is stored, in the unit of the file; what counts is the value that a
-reader makes of it. So it is given the type that the column has when read, and then goes the way of
-all timestamps, ``column_timestamps``. That rounds, but never changes which of two values is higher,
-and therefore the least value becomes the least time.
+Statistics hold a value as it is stored, in the unit of the file, while event time is the value that
+a reader makes of it. So the stored value is cast to the column's type as read and converted by
+``column_timestamps``, like all timestamps. That rounds, but never changes which of two values is
+higher, and therefore the least value becomes the least time.
 """
 
 import json
@@ -20,7 +20,7 @@ _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 def lowest_time_ms(file: pq.ParquetFile, row_group: int, column: str) -> int | None:
     """The least time in a column of a row group, in milliseconds; None: it is not known.
 
-    It is not known without statistics, without a value, and of columns that hold no event time.
+    It is not known without statistics, without values, and for columns that hold no event time.
     """
     index = file.schema_arrow.get_field_index(column)
     statistics = _statistics(file.metadata.row_group(row_group), column)
@@ -34,7 +34,7 @@ def lowest_time_ms(file: pq.ParquetFile, row_group: int, column: str) -> int | N
         batch = pa.RecordBatch.from_arrays([lowest.cast(kind, safe=False)], names=[column])
         return int(column_timestamps(batch, column)[0])
     except pa.ArrowInvalid:
-        return None  # No int64 holds it; what reads the column says so.
+        return None  # No int64 holds it; reading the column raises the error that says so.
 
 
 def _statistics(group: pq.RowGroupMetaData, column: str) -> pq.Statistics | None:
@@ -43,7 +43,7 @@ def _statistics(group: pq.RowGroupMetaData, column: str) -> pq.Statistics | None
 
 
 def _stored_lowest(statistics: pq.Statistics, kind: pa.DataType) -> Any:
-    """The least value as it is stored, in an array of one; None if it is no time."""
+    """The least value as it is stored, in an array of one; None: the column holds no time."""
     if pa.types.is_timestamp(kind):
         logical = json.loads(statistics.logical_type.to_json())
         unit = _UNITS.get(logical.get("timeUnit"))

@@ -1,15 +1,15 @@
-"""The unfinished splits of a source subtask: whose turn it is, and how far event time has come.
+"""The unfinished splits of a source subtask: the next one to read, and their watermark.
 
 A *begun* split has been read in part; the others are *fresh*. The splits that one subtask was given
 at the first start of the job are a *lane*: it would read them one after the other, so that the
-bound on disorder holds along the lane. A rescaled subtask may hold pieces of several lanes, and of
-one lane several begun splits. It treats each lane so that nothing is late which would have been on
-time in the lane as it was:
+bound on disorder holds along the lane. A rescaled subtask may hold pieces of several lanes, and
+several begun splits of one lane. It treats each lane so that no record is late that would have been
+on time in the whole lane:
 
 - begun splits are read in turn, and of these the one furthest behind in event time goes first;
-- the next fresh split of a lane is begun when no begun one that was before it in the lane is left,
-  so that event time never passes it by on account of those behind it;
-- the watermark is the least of the begun splits' of all lanes, and of the fresh splits' whose
+- the next fresh split of a lane is begun when no begun split before it in the lane is left, so that
+  splits behind it cannot advance event time past its records;
+- the watermark is the least one of the begun splits of all lanes, and of the fresh splits whose
   lowest time is known.
 
 Where the lowest times of all splits are known they hold event time back by themselves, and all
@@ -28,23 +28,25 @@ from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 if TYPE_CHECKING:
     from weir.operators.sources.split_source import SplitReader
 
-# Endless splits: one that is ahead is read at least once in so many turns, because event time that
-# stands still in another one, which a single broken clock brings about, must not starve it.
+# Endless splits: a split that is ahead is read at least once in so many turns. Else another split
+# whose event time stands still, as with a single broken clock, would starve it.
 TURNS_MAX = 32
 
 
 @dataclass(slots=True, eq=False)
 class TrackedSplit:
-    """A split that has records left."""
+    """A split that has records left to read."""
 
     split: dict[str, Any]
     position: Any  # Of the next record; None: it is fresh.
     order: int  # Among the splits of its lane, as they were discovered.
     lane: int
-    watermark_ms: int = MIN_WATERMARK_MS  # Of its records alone; of a fresh split, a known floor.
+    watermark_ms: int = (
+        MIN_WATERMARK_MS  # Of its records alone; of a fresh split, a known lower bound.
+    )
     reader: "SplitReader | None" = None
-    turn: int = 0  # When it was read last.
-    silent_since_ms: int | None = None  # It was asked for records since then and had none.
+    turn: int = 0  # Of its last read.
+    silent_since_ms: int | None = None  # The time since which reads have returned no records.
     is_idle: bool = False
 
     @property
@@ -86,14 +88,14 @@ class SplitOrder:
         return bool(self.begun)
 
     def __iter__(self) -> Iterator[TrackedSplit]:
-        """All splits, those with a position first: so dealing them out spreads them evenly."""
+        """All splits, those with a position first: dealing them out then spreads these evenly."""
         fresh = [split for lane in self._lanes.values() for split in lane.fresh]
         return iter(
             sorted([*self.begun, *fresh], key=lambda split: (split.position is None, split.order))
         )
 
     def readable(self) -> list[TrackedSplit]:
-        """The splits that may be read now, in the order in which to ask them for records."""
+        """The splits that may be read now, in the order in which to read them."""
         if len(self.begun) == 1:
             return self.begun
         ready = sorted(self._unpaused(), key=attrgetter("watermark_ms", "turn"))
@@ -105,17 +107,17 @@ class SplitOrder:
         return ready
 
     def took_turn(self, split: TrackedSplit) -> None:
-        """The split was asked for records."""
+        """Note that the split was read."""
         self._turns += 1
         split.turn = self._turns
 
     def finish(self, split: TrackedSplit) -> None:
-        """The split has no records left; the one behind it in its lane may begin."""
+        """Remove the split, which has no records left; the next one of its lane may begin."""
         self.begun.remove(split)
         self._begin_due()
 
     def watermark_of_others(self, split: TrackedSplit) -> int:
-        """The least watermark of all splits but this one; the end of event time without others."""
+        """The least watermark of all other splits; the end of event time if there are none."""
         least = self._fresh_ms
         for other in self.begun:
             if other.watermark_ms < least and other is not split and not other.is_idle:
@@ -124,7 +126,7 @@ class SplitOrder:
 
     @property
     def watermark_ms(self) -> int | None:
-        """The least watermark of all splits; None if all that are read are idle."""
+        """The least watermark of all splits; None: all begun splits are idle."""
         active = [split.watermark_ms for split in self.begun if not split.is_idle]
         return min(*active, self._fresh_ms) if active else None
 
@@ -151,7 +153,7 @@ class SplitOrder:
 
 
 class _Lane:
-    """The fresh splits of a lane, in their order; at least one when it is made."""
+    """The fresh splits of a lane, in order; at least one at first."""
 
     def __init__(self, fresh: list[TrackedSplit]) -> None:
         self.fresh = deque(fresh)
@@ -159,15 +161,16 @@ class _Lane:
             MAX_WATERMARK_MS if split.watermark_ms == MIN_WATERMARK_MS else split.watermark_ms
             for split in reversed(fresh)
         )
-        self._lowest_ms = deque(accumulate(known, min))  # Of each split and those after it, last
-        self._lowest_ms.reverse()  # first: turned round, it runs beside the splits.
+        # The least of each split and those after it; accumulated from the last, then reversed.
+        self._lowest_ms = deque(accumulate(known, min))
+        self._lowest_ms.reverse()
 
     @property
     def lowest_ms(self) -> int:
-        """The least watermark of those whose lowest time is known; the end of time without any."""
+        """The least watermark of splits with a known lowest time; the end of time without any."""
         return self._lowest_ms[0] if self._lowest_ms else MAX_WATERMARK_MS
 
     def begin_next(self) -> TrackedSplit:
-        """The next split, which is no longer one of the lane's fresh ones."""
+        """Take the next split out of the lane's fresh ones."""
         self._lowest_ms.popleft()
         return self.fresh.popleft()

@@ -1,13 +1,13 @@
-"""Sources that are made of splits: what a source must offer, and the operator that reads it.
+"""Sources made of splits: the contract of a source, and the operator that reads it.
 
 A source cuts its input into *splits* once, on the driver: a file, some row groups, a range of
 numbers. Split i belongs to subtask ``i % parallelism``, which reads its splits one after the other
-(those of an endless source in turn; after rescaling see ``split_order``). What a checkpoint keeps
-is the list of unfinished splits, each with the position of its next record and the
-watermark of those before; a restored subtask reads those and nothing else, so an input that grew or
-shrank since the first start changes nothing.
+(those of an endless source in turn; after rescaling see ``split_order``). A checkpoint keeps the
+list of unfinished splits, each with the position of its next record and the watermark of the
+records before; a restored subtask reads those splits and no others, so an input that grew or shrank
+since the first start changes nothing.
 
-A *position* is whatever finds the record again exactly, in JSON; None is the start of the split.
+A *position* is JSON-able data that identifies the next record; None is the start of the split.
 """
 
 from abc import ABC, abstractmethod
@@ -35,11 +35,11 @@ class SplitReader(ABC):
     @property
     @abstractmethod
     def position(self) -> Any:
-        """Where the next record will be read, as JSON-able data."""
+        """The position of the next record, as JSON-able data."""
 
     @abstractmethod
     def read(self, rows_max: int) -> Batch | None:
-        """The next records, ``rows_max`` at most; an empty batch for none yet, None at the end."""
+        """The next records, ``rows_max`` at most; an empty batch: none yet; None: the end."""
 
     def close(self) -> None:
         """Release what the reader holds."""
@@ -48,11 +48,14 @@ class SplitReader(ABC):
 class Source(ABC):
     """An input that can be read again from any position; travels pickled to the subtasks.
 
-    ``rows_per_second`` limits all subtasks together; None does not limit.
+    ``rows_per_second`` limits all subtasks together; None: no limit.
+
+    Raises:
+        ConfigError: ``rows_per_second`` is not positive.
     """
 
     bounded: bool = True
-    type_info: TypeInformation | None = None  # Of the records, where columns do not say it.
+    type_info: TypeInformation | None = None  # Of the records, where columns do not tell it.
 
     def __init__(self, rows_per_second: float | None = None) -> None:
         if rows_per_second is not None and rows_per_second <= 0:
@@ -66,43 +69,44 @@ class Source(ABC):
         """All splits, as JSON-able data; called once per job, on the driver.
 
         Raises:
-            UserError: The input is not there or not what the pipeline says it is.
+            UserError: The input does not exist, or is not what the pipeline declares.
         """
 
     @abstractmethod
     def open(self, split: dict[str, Any], position: Any) -> SplitReader:
-        """A reader of ``split`` from ``position`` on; None is its start.
+        """A reader of ``split`` from ``position`` on; None: from its start.
 
         Raises:
-            SourceChangedError: The input is no longer what it was when the split was made.
+            SourceChangedError: The input has changed since the split was made.
         """
 
     def discover_in_event_time(self, parallelism: int, column: str) -> list[dict[str, Any]]:
-        """All splits as ``discover`` finds them, but in the order of event time if that is known.
+        """All splits, as from ``discover``, but in the order of event time if that is known.
 
-        ``column`` holds the event time of the records. A source that knows the lowest one of a
-        split notes it in the split, for ``lowest_ms``.
+        ``column`` holds the event time of the records. A source that knows the lowest event time
+        of a split notes it in the split, for ``lowest_ms``.
         """
         return self.discover(parallelism)
 
     def lowest_ms(self, split: dict[str, Any], column: str) -> int | None:
-        """The least event time in ``column`` of a split, or one below it; None: not known.
+        """The least event time in ``column`` of a split, or a lower bound; None: not known.
 
         Units: milliseconds since the epoch.
         """
         return None
 
     def create_operator_factory(self, parallelism: int) -> Callable[[], SourceOperator]:
-        """Find the splits and return what makes the operator of each subtask.
+        """Discover the splits and return the factory of the operator in each subtask.
 
-        A subclass with operators of its own overrides this; then event time is told behind them.
+        A subclass with operators of its own overrides this; the watermark operator then stands
+        behind them.
         """
         return partial(SplitSourceOperator, self, self.discover(parallelism))
 
     def create_timed_operator_factory(
         self, parallelism: int, strategy: WatermarkStrategy
     ) -> Callable[[], SourceOperator]:
-        """The same for operators that also tell event time, split by split."""
+        """The same for operators that also assign event time, split by split."""
         if strategy.column is None:
             splits = self.discover(parallelism)
         else:
@@ -111,7 +115,7 @@ class Source(ABC):
 
 
 def tells_event_time(source: object) -> TypeGuard[Source]:
-    """Whether a source is made of splits that ``SplitSourceOperator`` reads."""
+    """Whether ``SplitSourceOperator`` reads the source, and so can assign event time per split."""
     return (
         isinstance(source, Source)
         and type(source).create_operator_factory is Source.create_operator_factory
@@ -119,7 +123,7 @@ def tells_event_time(source: object) -> TypeGuard[Source]:
 
 
 class SplitSourceOperator(SourceOperator):
-    """Reads the splits of one subtask; a snapshot is the unfinished ones and their positions.
+    """Reads the splits of one subtask; a snapshot is the unfinished splits and their positions.
 
     With a strategy it also gives the records event time, and emits watermarks.
     """
@@ -193,7 +197,7 @@ class SplitSourceOperator(SourceOperator):
         return None if self._time is None else self._time.watermark_ms
 
     def on_watermark(self, timestamp_ms: int) -> None:
-        """All splits have ended, or are to be left: so has event time."""
+        """All splits have ended, or the job drains: event time ends as well."""
         if self._time is not None and timestamp_ms == MAX_WATERMARK_MS:
             self._time.end()
         else:
@@ -208,7 +212,7 @@ class SplitSourceOperator(SourceOperator):
                 split.reader.close()
 
     def _assigned(self) -> list[TrackedSplit]:
-        """The subtask's share of a job that begins."""
+        """The subtask's share of the splits, in a job that was not restored."""
         lowest = list(map(self._watermark_before, self._initial))
         in_event_time = bool(lowest) and min(lowest) > MIN_WATERMARK_MS
         index, parallelism = self.ctx.subtask.index, self.ctx.parallelism
@@ -219,11 +223,11 @@ class SplitSourceOperator(SourceOperator):
         ]
 
     def _restored(self) -> list[TrackedSplit]:
-        """The splits that a checkpoint left to this subtask.
+        """The subtask's share of the splits in the restored checkpoint.
 
-        Checkpoints of former versions hold splits and positions only. There each begun split
-        becomes a lane, so that none waits for another, and the fresh ones are one more, in the
-        order in which the source finds them now.
+        Checkpoints of former versions hold splits and positions only. From these each begun split
+        becomes a lane, so that none waits for another, and the fresh ones are one more lane, in the
+        order in which the source discovers them now.
         """
         index, parallelism = self.ctx.subtask.index, self.ctx.parallelism
         items = self._state.get()
@@ -244,7 +248,7 @@ class SplitSourceOperator(SourceOperator):
         return splits
 
     def _watermark_before(self, split: dict[str, Any]) -> int:
-        """The watermark that the lowest record of a split would bring, where its time is known."""
+        """The watermark just below the records of a split, if its lowest time is known."""
         strategy = self._strategy
         if strategy is None or strategy.column is None or strategy.bound_ms is None:
             return MIN_WATERMARK_MS
@@ -269,7 +273,7 @@ class SplitSourceOperator(SourceOperator):
             self._time.finish_split()
 
     def _wait(self, rate: "RateLimit") -> None:
-        """Be polled again when the rate allows records, or when the subtask becomes idle."""
+        """Set the time of the next poll: the rate allows records, or the subtask becomes idle."""
         self._due_ms = self.ctx.clock.now_ms() + rate.wait_ms()
         if self._time is not None:
             self._time.check_idle()
@@ -279,7 +283,10 @@ class SplitSourceOperator(SourceOperator):
 
 
 def _rank(splits: list[dict[str, Any]], item: dict[str, Any]) -> int:
-    """The index of a kept split among those found now, which may know more of it; else the last."""
+    """The index of a restored split among those discovered now; if it is gone, their number.
+
+    A split discovered now may have more fields, such as a lowest time.
+    """
     known = item["split"].items()
     ranks = (
         i for i, split in enumerate(splits) if all(split.get(key) == value for key, value in known)
@@ -290,10 +297,10 @@ def _rank(splits: list[dict[str, Any]], item: dict[str, Any]) -> int:
 class RateLimit:
     """Lets rows pass at a steady rate, in portions small enough to look like a flow.
 
-    A bucket of tokens, one per row. Nothing passes before a portion's worth is in it, so that a
-    limited source emits some sixty small batches a second and not thousands of single rows; and it
-    holds a fifth of a second's worth at most, so that a source that was held up does not come back
-    in one burst.
+    A bucket of tokens, one per row. No row passes before the bucket holds a portion, so that a
+    limited source emits some sixty small batches a second and not thousands of single rows; and the
+    bucket holds a fifth of a second's rows at most, so that a source that was blocked does not
+    catch up in one burst.
 
     Units: rows per second; time in monotonic nanoseconds.
     """
@@ -309,17 +316,17 @@ class RateLimit:
         self._filled_ns = now_ns
 
     def allowed(self, now_ns: int) -> int:
-        """How many rows may pass now; 0 until a portion may."""
+        """The number of rows that may pass now; 0 until a portion may."""
         gained = self._rate * (now_ns - self._filled_ns) / 1e9
         self._tokens = min(self._capacity, self._tokens + gained)
         self._filled_ns = now_ns
         return int(self._tokens) if self._tokens >= self._portion else 0
 
     def take(self, rows: int) -> None:
-        """Count rows that passed."""
+        """Take the tokens of rows that passed."""
         self._tokens -= rows
 
     def wait_ms(self) -> int:
-        """How long after the last ``allowed`` the next portion may pass; at least a millisecond."""
+        """Milliseconds from the last ``allowed`` until the next portion may pass; at least 1."""
         missing = self._portion - self._tokens
         return max(1, -int(-missing * 1e3 // self._rate))

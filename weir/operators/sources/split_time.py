@@ -1,12 +1,12 @@
-"""Event time of a source made of splits: a watermark per split, and the least of them goes out.
+"""Event time of a source made of splits: a watermark per split, of which the least is emitted.
 
 Every split has its own watermark, which follows its highest timestamp as the strategy says and is
-kept beside its position in checkpoints. So a split goes on from its own watermark whichever subtask
-gets it, and what it reads is not late because another split is further ahead.
+kept beside its position in checkpoints. So a split resumes from its own watermark in any subtask,
+and its records are not late because another split is further ahead.
 
-What the subtask has let out is not kept here: the operator behind the source does that
-(``SourceWatermarkOperator``). For a lower watermark than before a failure would make late records
-on time, and after rescaling it is the least of all former subtasks' that counts.
+The emitted watermark is kept by the operator behind the source, not here
+(``SourceWatermarkOperator``). It must be kept, since a lower watermark than before a failure would
+make late records on time; after rescaling the least of all former subtasks' counts.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
 
 class SplitEventTime:
-    """Gives the records of splits event time, and tells how far all of them have come."""
+    """Gives the records of splits event time, and emits the watermark of all splits."""
 
     def __init__(
         self, strategy: WatermarkStrategy, splits: SplitOrder, ctx: OperatorContext
@@ -37,11 +37,11 @@ class SplitEventTime:
 
     @property
     def watermark_ms(self) -> int | None:
-        """The watermark that was let out last; None: none yet."""
+        """The last emitted watermark; None: none yet."""
         return None if self._out.emitted_ms == MIN_WATERMARK_MS else self._out.emitted_ms
 
     def emit(self, split: TrackedSplit, batch: Batch) -> None:
-        """Send records of a split, then the watermark that follows from them."""
+        """Emit records of a split, then the watermark that follows from them."""
         if self._strategy.idle_timeout_ms is not None:
             self._last_record_ms = self._ctx.clock.now_ms()
             split.silent_since_ms = None
@@ -61,17 +61,17 @@ class SplitEventTime:
         )
 
     def finish_split(self) -> None:
-        """A split has ended and holds event time back no longer."""
+        """Advance the watermark: a split has ended and no longer holds event time back."""
         self._advance()
 
     def end(self) -> None:
-        """The end of event time."""
+        """Emit the end of event time."""
         self._out.advance(MAX_WATERMARK_MS)
 
     # Idleness.
 
     def on_silence(self, split: TrackedSplit) -> None:
-        """The split was asked for records and has none yet."""
+        """Note that the split was read and had no records; it may become idle."""
         timeout_ms = self._strategy.idle_timeout_ms
         if timeout_ms is None or split.is_idle:
             return
@@ -82,16 +82,16 @@ class SplitEventTime:
 
     @property
     def idle_due_ms(self) -> int | None:
-        """When the subtask will count as idle if no split gives records; None: never, or it is."""
+        """The time at which the subtask becomes idle without records; None: never, or is idle."""
         timeout_ms = self._strategy.idle_timeout_ms
         if timeout_ms is None or self._out.is_idle:
             return None
         return self._last_record_ms + timeout_ms
 
     def check_idle(self) -> None:
-        """No split gave records: become idle after as long as the strategy says.
+        """Become idle if no split has had records for the strategy's idle timeout.
 
-        Before that, event time goes on without the splits that have become idle.
+        Before that, advance event time without the splits that have become idle.
         """
         due_ms = self.idle_due_ms
         if due_ms is None:
@@ -109,7 +109,7 @@ class SplitEventTime:
 
 @dataclass(frozen=True, slots=True)
 class SourceWatermarkFactory:
-    """Makes the operators behind a source that tells event time itself."""
+    """Makes the operators behind a source that assigns event time itself."""
 
     def __call__(self) -> "SourceWatermarkOperator":
         """A new operator."""
@@ -117,20 +117,20 @@ class SourceWatermarkFactory:
 
 
 class SourceWatermarkOperator(Operator):
-    """Passes records and watermarks of a source made of splits on, and keeps the last watermark.
+    """Passes on records and watermarks of a source made of splits, and keeps the last watermark.
 
-    After a restore it says so first, and lets no lower watermark pass.
+    After a restore it emits that watermark first, and lets no lower one pass.
     """
 
     def open(self, ctx: OperatorContext) -> None:
-        """Take over what was kept."""
+        """Restore the last watermark."""
         super().open(ctx)
         self._saved = WatermarkState(ctx)
         self._reached_ms = self._saved.restored_ms
-        self._silent = self._reached_ms > MIN_WATERMARK_MS  # Those behind wait to hear of it again.
+        self._silent = self._reached_ms > MIN_WATERMARK_MS  # Operators behind wait for it.
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        """Keep how far event time has come."""
+        """Keep the watermark in the snapshot."""
         self._saved.save(self._reached_ms)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
@@ -141,12 +141,12 @@ class SourceWatermarkOperator(Operator):
         self.ctx.output.emit(batch)
 
     def on_watermark(self, timestamp_ms: int) -> None:
-        """Pass the watermark on; a lower one still says that the stream is not idle."""
+        """Pass the watermark on; a lower one still shows that the stream is not idle."""
         self._silent = False
         self._reached_ms = max(self._reached_ms, timestamp_ms)
         self.ctx.output.emit_watermark(self._reached_ms)
 
     @property
     def own_watermark_ms(self) -> int | None:
-        """The watermark that was passed on last."""
+        """The watermark that was passed on last; None: none yet."""
         return None if self._reached_ms == MIN_WATERMARK_MS else self._reached_ms

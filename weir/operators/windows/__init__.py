@@ -1,1 +1,1 @@
-"""Windows: assigners, the operator per record, and the one on columns."""
+"""Windows: assigners, the operator per record, and the operator over columns."""

@@ -1,20 +1,19 @@
 """Aggregates over columns per key and window.
 
 Every open window has a table of its own, by key: few windows are open at a time, a fired window
-goes by dropping its table, and the key group of a row is the key's, whatever the window. A row of a
+is dropped with its table, and the key group of a row is its key's, in every window. A row of a
 table is *due* (a flag column) when it has something to emit: from its first record until it fires,
 and again after a late but allowed record. Firing goes through a window a slice of rows at a time
-and clears the flags, so a snapshot in between holds exactly what is still to be emitted.
+and clears the flags, so a snapshot in between holds exactly the rows still to be emitted.
 
-A window is known by its start and end, and fires and is forgotten by its own end: one restored into
-a program whose windows have another size goes on beside those. Windows wait in the order of their
-ends, so a watermark costs nothing for those that it does not end.
+A window is identified by its start and end, and fires and is dropped by its own end: a window
+restored into a program whose windows have another size stays beside those. Windows wait in the
+order of their ends, so a watermark costs nothing for windows that it does not end.
 
-Whether a record is late is decided here and nowhere else, per window, by this operator's watermark:
-a window whose last moment plus the allowed lateness has passed takes nothing more. The combiner
-before the exchange merges rows of one key and window of one slice, and holds nothing back, so
-merging never makes a row late. It is left out where late rows are wanted one by one in a side
-output.
+Only this operator decides whether a record is late, per window, by its own watermark: a window
+whose last moment plus the allowed lateness has passed takes no more records. The combiner before
+the exchange merges rows of one key and window of one slice, and holds none back, so merging never
+makes a row late. It is left out where late rows go to a side output, one by one.
 
 Source: Flink, WindowOperator (isWindowLate, cleanupTime) and EventTimeTrigger.
 """
@@ -52,12 +51,12 @@ from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
-# In the metadata of combined batches: how long their windows are. It travels with the records, as
+# In the metadata of combined batches: the size of their windows. It travels with the records, as
 # the bounds of windows do in state.
 SIZE_MS = b"weir.window.size_ms"
-WINDOW_ROWS = 1_000  # A table costs as much as so many rows: about 0.2 ms to fire and forget.
+WINDOW_ROWS = 1_000  # A table costs as much as so many rows: about 0.2 ms to fire and drop.
 _DUE = "due"
-_ROWS = Part("count", EVERY_ROW)  # How many records came late is counted in records, not parts.
+_ROWS = Part("count", EVERY_ROW)  # Late records are counted as records, not as rows of parts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class WindowCombineFactory:
 
 @dataclass(frozen=True, slots=True)
 class WindowAggregateFactory:
-    """Makes the final operator of a window aggregate; ``combined`` says what its input is."""
+    """Makes the final operator of a window aggregate; ``combined``: its input is combined rows."""
 
     selector: ColumnKeySelector
     specs: tuple[AggregateSpec, ...]
@@ -129,15 +128,15 @@ class WindowAggregateOperator(Operator):
         # Every open window is in one of these; the heaps hold end and start.
         self._unfired: list[tuple[int, int]] = []
         self._firing: _Firing | None = None
-        self._fired: list[tuple[int, int]] = []  # Kept for late records; nothing of them is due.
-        self._until_ms = MIN_WATERMARK_MS  # Time, event or processing, as far as windows end by it.
+        self._fired: list[tuple[int, int]] = []  # Kept for late records; no row of them is due.
+        self._until_ms = MIN_WATERMARK_MS  # The time, event or processing, that ends windows.
         self._watermark_held = False  # To be passed on after the last firing.
 
     def open(self, ctx: OperatorContext) -> None:
-        """Find the windows that were open at the checkpoint.
+        """Restore the windows that were open at the checkpoint.
 
         Raises:
-            RestoreError: They lack what the aggregates need, or were stored without their ends.
+            RestoreError: They lack columns of the aggregates, or were stored without their ends.
         """
         super().open(ctx)
         self._saved_watermark = WatermarkState(ctx)
@@ -155,7 +154,7 @@ class WindowAggregateOperator(Operator):
             for start, end in item["windows"]:
                 if (start, end) not in self._open:  # Subtasks have windows in common.
                     self._add((start, end))
-                    heappush(self._unfired, (end, start))  # Perhaps fired: then nothing is due.
+                    heappush(self._unfired, (end, start))  # Perhaps fired: then no row is due.
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Merge a slice into its windows."""
@@ -183,7 +182,7 @@ class WindowAggregateOperator(Operator):
                 )
 
     def on_watermark(self, timestamp_ms: int) -> None:
-        """Note how far event time came; the windows that ended fire in ``advance``."""
+        """Note the watermark; the windows that it ends fire in ``advance``."""
         self._watermark = max(self._watermark, timestamp_ms)
         if self._windows.is_event_time:
             self._until_ms = self._watermark
@@ -194,7 +193,7 @@ class WindowAggregateOperator(Operator):
 
     @property
     def has_pending(self) -> bool:
-        """Whether windows are to fire, or to be forgotten."""
+        """Whether windows are to fire, or to be dropped."""
         unfired, fired = self._unfired, self._fired
         return (
             self._firing is not None
@@ -215,11 +214,11 @@ class WindowAggregateOperator(Operator):
                 self._watermark_held = False
                 self.ctx.output.emit_watermark(self._watermark)
             if not self._windows.is_event_time:
-                self._until_ms = MIN_WATERMARK_MS  # A clock that is put back opens windows anew.
+                self._until_ms = MIN_WATERMARK_MS  # A clock set back opens windows anew.
         return done
 
     def next_timer_ms(self) -> int | None:
-        """When the first window of processing time ends."""
+        """The end of the first window of processing time; None: none is open."""
         if self._windows.is_event_time or self.has_pending or not self._unfired:
             return None
         return self._unfired[0][0]
@@ -230,7 +229,7 @@ class WindowAggregateOperator(Operator):
             self._until_ms = now_ms - 1
 
     def prepare_snapshot(self, checkpoint_id: Any) -> None:
-        """Write down which windows are open, and how far event time has come."""
+        """Keep the open windows and the watermark in the snapshot."""
         self._saved_watermark.save(self._watermark)
         if self._schema is None or not self._open:
             self._saved.update([])
@@ -239,27 +238,27 @@ class WindowAggregateOperator(Operator):
         self._saved.update([{"schema": schema, "windows": sorted(self._open)}])
 
     def finish(self) -> None:
-        """Processing time ends with the input: what is open fires in ``advance``."""
+        """Processing time ends with the input: open windows fire in ``advance``."""
         if not self._windows.is_event_time:
             self._until_ms = MAX_WATERMARK_MS
 
     def _check_fits(self, stored: pa.Schema) -> None:
-        """Refuse open windows that lack what the aggregates are made of now.
+        """Check that the restored windows have the columns of the present aggregates.
 
-        What they have seen already is gone, so a new aggregate would be that of a part of them.
+        A new aggregate would miss the records that those windows have seen already.
         """
         parts = self._reader.missing(stored)
         keys = [name for name in self._selector.column_names if name not in stored.names]
         if parts or keys:
             raise RestoreError(
                 f"operator {self.ctx.subtask.operator!r}: the windows that were open have no "
-                f"{', '.join([*keys, *parts])}, so they cannot go on with these keys and "
+                f"{', '.join([*keys, *parts])}, so they cannot be restored with these keys and "
                 "aggregates. Restore with those of the checkpoint, or from a savepoint of a job "
                 "that was stopped with drain, which leaves no window open"
             )
 
     def _know(self, schema: pa.Schema) -> None:
-        """Note what tables are made of."""
+        """Note the types of the keys and parts in the tables."""
         self._schema = schema
         keys = [schema.field(name).type for name in self._selector.column_names]
         self._empty = keys, self._reader.read(pa.RecordBatch.from_pylist([], schema=schema))
@@ -285,7 +284,7 @@ class WindowAggregateOperator(Operator):
         return self._windows.is_event_time and bounds[1] - 1 <= self._watermark
 
     def _is_over(self, bounds: Bounds) -> bool:
-        """Whether the window takes nothing more."""
+        """Whether the window takes no more records."""
         last = bounds[1] - 1
         return self._windows.is_event_time and last + self._lateness_ms <= self._watermark
 
@@ -300,7 +299,7 @@ class WindowAggregateOperator(Operator):
         window = self._open.get(bounds)
         if window is None:
             window = self._add(bounds)
-            # What comes late to a window is emitted below, so nothing of it is left to fire.
+            # Late records of a window are emitted below, so none of its rows is left to fire.
             heappush(self._fired if has_ended else self._unfired, (bounds[1], bounds[0]))
         slots, _ = window.merge(keys, parts)
         window.table.column(_DUE).scatter(slots, np.uint8(1))
@@ -308,14 +307,14 @@ class WindowAggregateOperator(Operator):
             self._emit(bounds, window, slots)  # Late but allowed: the window fires again.
 
     def _add(self, bounds: Bounds) -> PartTable:
-        """The table of a window, which may hold what was restored of it."""
+        """Open the table of a window, which may hold restored rows."""
         keys, parts = self._empty
         window = PartTable(self.ctx, _table_name(bounds), keys, parts, {_DUE: np.uint8})
         self._open[bounds] = window
         return window
 
     def _advance_window(self, rows_max: int) -> int:
-        """Fire some rows of the window that ended first, or forget a window; how much that was."""
+        """Fire some rows of the window that ended first, or drop a window; returns the work."""
         if self._firing is None:
             fired = self._fired
             if fired and fired[0][0] - 1 + self._lateness_ms <= self._until_ms:
@@ -351,13 +350,13 @@ class WindowAggregateOperator(Operator):
         window.table.column(_DUE).scatter(slots, np.uint8(0))
         assert self._schema is not None
         names = self._selector.column_names
-        found = window.table.keys_of(slots)
+        stored = window.table.keys_of(slots)
         keys = (
-            [found]
+            [stored]
             if len(names) == 1
             else [
                 pa.array(values, self._schema.field(name).type)
-                for name, values in zip(names, zip(*found, strict=True), strict=True)
+                for name, values in zip(names, zip(*stored, strict=True), strict=True)
             ]
         )
         start, end = bounds
@@ -378,8 +377,10 @@ class WindowAggregateOperator(Operator):
 
 @dataclass(slots=True)
 class _Firing:
-    """How far the firing of a window has come. What fired is not due any more, so a restored
-    operator may begin at the first row again."""
+    """The progress of a window's firing.
+
+    Rows that fired are not due any more, so a restored operator may begin at the first row again.
+    """
 
     bounds: Bounds
     next_row: int = 0
@@ -389,7 +390,7 @@ def event_times(batch: Batch, name: str) -> npt.NDArray[np.int64]:
     """The event times of a batch.
 
     Raises:
-        SchemaError: The records have none.
+        SchemaError: The records have no event time.
     """
     if batch.timestamps is None:
         raise SchemaError(

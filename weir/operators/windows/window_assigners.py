@@ -1,7 +1,7 @@
-"""Which window a record belongs to.
+"""Window assigners: the window that a record belongs to.
 
-A tumbling window covers ``[start, end)`` on a fixed grid; ``offset`` shifts the grid. Its last
-moment, ``end - 1``, is what watermarks are compared with.
+A tumbling window covers ``[start, end)`` on a fixed grid; ``offset`` shifts the grid. Watermarks
+are compared with its last moment, ``end - 1``.
 
 Source: Flink, TimeWindow and TumblingEventTimeWindows.
 """
@@ -16,14 +16,14 @@ from weir.common.time import milliseconds_of
 from weir.common.watermark import Length
 from weir.errors import GraphError, RestoreError
 
-# Start and end of a window as state knows it by: both, for a window that is restored keeps its
-# bounds whatever size the program's windows have now.
+# Start and end of a window, under which state holds it: both, since a restored window keeps its
+# bounds even if the program's windows have another size now.
 Bounds: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TimeWindow:
-    """From ``start`` (included) to ``end`` (excluded), milliseconds since the epoch."""
+    """A window from ``start`` (included) to ``end`` (excluded), milliseconds since the epoch."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True)
 class TumblingWindows:
-    """Windows of one size, one after the other without a gap."""
+    """The assigner of windows of one size, one after the other without a gap."""
 
     size_ms: int
     offset_ms: int
@@ -46,25 +46,35 @@ class TumblingWindows:
         return timestamp - (timestamp - self.offset_ms) % self.size_ms
 
     def starts_of(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The same for a whole column."""
+        """The starts of the windows around ``timestamps``."""
         return timestamps - (timestamps - self.offset_ms) % self.size_ms
 
 
 class TumblingEventTimeWindows:
-    """Tumbling windows by the records' own time."""
+    """Tumbling windows by the records' event time."""
 
     @staticmethod
     def of(size: Length, offset: Length = 0) -> TumblingWindows:
-        """Windows of ``size``, shifted by ``offset``."""
+        """Windows of ``size``, shifted by ``offset``; an int is milliseconds.
+
+        Raises:
+            GraphError: The size is not positive, or the offset not smaller than the size.
+            ConfigError: ``size`` or ``offset`` is no length of time.
+        """
         return _tumbling(size, offset, is_event_time=True)
 
 
 class TumblingProcessingTimeWindows:
-    """Tumbling windows by the clock of the machine that sees the record."""
+    """Tumbling windows by the job's clock, as read in the subtask that gets the record."""
 
     @staticmethod
     def of(size: Length, offset: Length = 0) -> TumblingWindows:
-        """Windows of ``size``, shifted by ``offset``."""
+        """Windows of ``size``, shifted by ``offset``; an int is milliseconds.
+
+        Raises:
+            GraphError: The size is not positive, or the offset not smaller than the size.
+            ConfigError: ``size`` or ``offset`` is no length of time.
+        """
         return _tumbling(size, offset, is_event_time=False)
 
 
@@ -79,13 +89,13 @@ def _tumbling(size: Length, offset: Length, *, is_event_time: bool) -> TumblingW
 
 
 def old_layout(operator: str) -> RestoreError:
-    """Why open windows that were stored by their start alone cannot go on.
+    """The error for open windows that were stored by their start alone.
 
-    The size they had is written down nowhere, and the program's own may have changed.
+    They cannot be restored: the checkpoint does not have their size, and the program's may differ.
     """
     return RestoreError(
         f"operator {operator!r}: the checkpoint holds open windows of an older version of Weir, "
-        "which stored their starts without their ends, so it cannot be told when they end. "
+        "which stored their starts without their ends, so their ends are not known. "
         "Restore with the version that wrote the checkpoint and stop the job with drain, which "
         "leaves no window open; or give the operator another uid and set "
         "allow_non_restored_state (--allow-non-restored-state) to lose those windows"

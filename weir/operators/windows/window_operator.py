@@ -1,14 +1,14 @@
-"""Windows per record: what a window gathered goes through the user's functions when it ends.
+"""Windows per record: the content of a window goes through the user's functions when it ends.
 
-Under each key a map state holds, by the start and end of the window, what was gathered: the list of
-records, their reduction, or an accumulator. A timer fires the window at its last moment; where
-lateness is allowed, another one forgets it as much later, and is registered when the first fired.
-Both carry the window's bounds, so that a window restored into a program whose windows have another
-size, or another lateness, still ends at its own end and is forgotten once.
+Under each key a map state holds the content by the window's start and end: the list of records,
+their reduction, or an accumulator. A timer fires the window at its last moment; where lateness is
+allowed, a second timer, registered when the first fires, drops the window that much later. Both
+carry the window's bounds, so that a window restored into a program whose windows have another size,
+or another lateness, still ends at its own end and is dropped once.
 
 A record is late when its window's last moment plus the allowed lateness has passed; it is counted
-and goes to the side output for late data, or nowhere. A late but allowed record fires its window at
-once, again.
+and sent to the side output for late data, or dropped. A late but allowed record fires its window
+again at once.
 
 Source: Flink, WindowOperator and EventTimeTrigger.
 """
@@ -112,7 +112,7 @@ class WindowOperator(TimerOperator):
             self._gather.close()
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
-        """Put a slice into its windows."""
+        """Add the records of a slice to their windows."""
         rows = batch.rows
         by_event_time = self._windows.is_event_time
         if by_event_time:
@@ -123,7 +123,7 @@ class WindowOperator(TimerOperator):
         keys, groups = self._input.keys_of(batch)
         set_key, late = self._input.backend.set_current_key_and_group, []
         add, state, watermark = self._adder(), self._kept, self.watermark
-        # Made once for all records of a window, which share them in state as well.
+        # Made once for all records of a window, which share the bounds in state as well.
         windows = {start: _named((start, start + size_ms)) for start in set(starts)}
         left = iter(rows)
         try:
@@ -139,7 +139,7 @@ class WindowOperator(TimerOperator):
                 state.put_normal(bounds, add(kept, row))
                 if by_event_time and last <= watermark:
                     self._emit(key, bounds)
-                    if kept is None:  # Nothing fires any more, but it is to be forgotten.
+                    if kept is None:  # The window has fired already, and is only to be dropped.
                         self._register(self._forgotten_ms(bounds), key, group, namespace)
                 elif kept is None:
                     self._register(last, key, group, namespace)
@@ -153,22 +153,22 @@ class WindowOperator(TimerOperator):
                 self.ctx.output.emit_side(self._late_tag.tag_id, taken)
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
-        """A window ends, or is forgotten."""
+        """Fire a window at its end; drop it, or register the timer that will."""
         namespace = timer.namespace
         assert isinstance(namespace, str)
         bounds = _bounds(namespace)
         if timer.timestamp_ms == bounds[1] - 1:
             self._emit(timer.key, bounds)
         forgotten_ms = self._forgotten_ms(bounds)
-        # A window has one timer at a time. It may be from before a restore under another lateness:
-        # if that was the shorter one, the window stays for the rest; if the longer one, it stayed.
+        # A window has one timer at a time, perhaps from before a restore with another lateness: if
+        # that was shorter, the window stays for the rest; if it was longer, it stayed that long.
         if timer.timestamp_ms >= forgotten_ms:
             self._forget(timer.key, bounds)
         else:
             self._register(forgotten_ms, timer.key, timer.group, namespace)
 
     def finish(self) -> None:
-        """Processing time ends with the input: what is open fires in ``advance``."""
+        """Processing time ends with the input: open windows fire in ``advance``."""
         if not self._windows.is_event_time:
             self.fire_processing_time()
 
@@ -176,13 +176,14 @@ class WindowOperator(TimerOperator):
         self._timers.register(at_ms, key, namespace, group=group)
 
     def _forgotten_ms(self, bounds: Bounds) -> int:
-        """When the window takes nothing more; timers end where event time does."""
+        """The time from which the window takes no more records; at most the end of event time."""
         return min(bounds[1] - 1 + self._lateness_ms, MAX_WATERMARK_MS)
 
     def _adder(self) -> Callable[[Any, Any], Any]:
-        """A function of what a window has, None at first, and a record: what it has then.
+        """The function that adds a record to a window's content, which is None at first.
 
-        That is what state holds of it, so the outcome is the same whether state was stored or not.
+        It returns the content in the form that state holds, so the outcome does not depend on
+        whether state was stored in between.
         """
         gather, normalise = self._gather, self._kept_type.normaliser()
         if gather is None:
@@ -205,7 +206,7 @@ class WindowOperator(TimerOperator):
         if kept is None:
             return
         if self._lateness_ms and self._own is not None:
-            kept = self._own(kept)  # A late record fires the window again, as it was.
+            kept = self._own(kept)  # A late record fires the window again, with this content.
         window = TimeWindow(*bounds)
         gather, function = self._gather, self.function
         try:
@@ -234,7 +235,7 @@ class WindowOperator(TimerOperator):
 
     @property
     def global_state(self) -> RuntimeContext:
-        """State per key, shared by all its windows."""
+        """The state of the key, shared by all its windows."""
         return self._global_state
 
 
@@ -257,9 +258,9 @@ class _WindowContext(ProcessWindowFunction.Context):
 
 
 def _named(bounds: Bounds) -> tuple[Bounds, int, str]:
-    """A window's bounds, its last moment, and the bounds as its timers carry them.
+    """A window's bounds, its last moment, and the bounds as text, which its timers carry.
 
-    That is text, which needs no encoding for every timer.
+    Text needs no encoding for every timer.
     """
     start, end = bounds
     return bounds, end - 1, f"{start}/{end}"
