@@ -105,7 +105,9 @@ def _place_of(job: Job, restore: int | UUID | str) -> tuple[str, str | None]:
     if isinstance(restore, int):
         return restore_targets.of_checkpoint(job, restore).uri, job.pk
     if isinstance(restore, UUID):
-        savepoint = restore_targets.found(restore)  # Of another job as well: nothing is restored.
+        savepoint = restore_targets.find_savepoint(
+            restore
+        )  # Of another job as well: nothing is restored.
         return restore_targets.of_savepoint(savepoint.job, restore).uri, savepoint.job_id
     try:
         return check_uri(restore, "Name a checkpoint or savepoint by its place."), None

@@ -275,5 +275,5 @@ def _discard(actor: User | None, savepoint: Savepoint, after: dict[str, Any]) ->
 
 def _locked(savepoint_id: UUID) -> tuple[Job, Savepoint]:
     """The savepoint and its job, which is locked."""
-    job = services.locked(restore_targets.found(savepoint_id).job_id)
-    return job, restore_targets.found(savepoint_id)  # As it is now.
+    job = services.locked(restore_targets.find_savepoint(savepoint_id).job_id)
+    return job, restore_targets.find_savepoint(savepoint_id)  # As it is now.
