@@ -52,7 +52,9 @@ def send(job_id: str, delay_s: float, *, is_repeated: bool = False) -> None:
             )
     except (kombu.exceptions.KombuError, redis.RedisError, OSError) as error:
         _silent_until[broker] = time.monotonic() + SILENCE_S
-        logger.warning("the broker took no countdown; the periodic tick ticks the job: %s", error)
+        logger.warning(
+            "a countdown could not be scheduled, the periodic tick replaces it: %s", error
+        )
 
 
 @cache

@@ -125,8 +125,9 @@ class ReadModel:
             self._adopt(stored)
             return True
         if row.status == CheckpointStatus.ABORTED and self._is_of_live_driver(stored):
-            # The driver's next attempt restores it, so the attempt that took it had begun. A later
-            # driver was given its own restore and ignores it, so the beginning stays to be given.
+            # The live driver's next attempt restores it, so the restore that the job was to begin
+            # with is used up. A later driver, which was told that restore, passes this checkpoint
+            # over, so the restore is still needed.
             services.has_begun(self._job, stored.attempt)
         match row.status:
             case CheckpointStatus.COMPLETED:
