@@ -37,7 +37,7 @@ from weir.protocol.messages import CoordinatorEvent, TimeLost
 logger = logging.getLogger(__name__)
 
 _COORDINATORS: tuple[type, ...] = get_args(CoordinatorEvent)
-# Escapes by which text may come to hold what the database cannot: NUL, and halves of characters.
+# Escapes of characters that the database cannot store: NUL, and halves of surrogate pairs.
 _UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 

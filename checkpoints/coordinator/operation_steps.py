@@ -42,9 +42,8 @@ def carry_out(job: Job, operation: Operation, commands: Iterable[OperationComman
     for command in commands:
         match command:
             case Save():
-                raise AssertionError(
-                    "only a first step asks for a savepoint"
-                )  # See ``operations.begin``.
+                # See ``operations.begin``.
+                raise AssertionError("only a first step asks for a savepoint")
             case Relaunch(restore):
                 _relaunch(job, operation, restore)
             case SubmitFork(restore):

@@ -104,9 +104,7 @@ class ReadModel:
         self._begun: list[tuple[CheckpointId, TriggerRequest]] = []  # Savepoints.
         self._completed: list[tuple[CompletedCheckpoint, TriggerRequest]] = []
         self._failed: list[tuple[TriggerRequest, str]] = []  # Why a request failed.
-        self._settled: dict[
-            int, Collection[SubtaskId]
-        ] = {}  # With the subtasks that never acknowledged.
+        self._settled: dict[int, Collection[SubtaskId]] = {}  # With those that never acknowledged.
 
     # Restored checkpoints.
 
@@ -233,7 +231,7 @@ class ReadModel:
                 if row is not None:
                     row.settled_at = clock.from_ms(completed.completed_at_ms)
                     row.duration_ms = _duration_ms(completed)
-                    row.cause = ""  # It said what held up the settling.
+                    row.cause = ""  # It may hold the error that delayed the settling.
                     self._settled[row.number] = ()
                 if completed.kind is not CheckpointKind.SAVEPOINT:
                     services.has_begun(self._job, completed.attempt)

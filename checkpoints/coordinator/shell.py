@@ -52,13 +52,8 @@ _FOR_DRIVERS = (
     FailJob,
 )
 
-_SAVED = (
-    "state",
-    "due_at",
-    "next_trigger_at",
-    "expires_at",
-    "has_ended",
-)  # swept_at is the sweep's.
+# The sweep alone writes swept_at.
+_SAVED = ("state", "due_at", "next_trigger_at", "expires_at", "has_ended")
 
 
 def state_of(job: Job) -> CoordinatorState:

@@ -105,14 +105,12 @@ def _place_of(job: Job, restore: int | UUID | str) -> tuple[str, str | None]:
     if isinstance(restore, int):
         return restore_targets.of_checkpoint(job, restore).uri, job.pk
     if isinstance(restore, UUID):
-        savepoint = restore_targets.find_savepoint(
-            restore
-        )  # Of another job as well: nothing is restored.
+        # A savepoint of another job as well: a preview restores nothing.
+        savepoint = restore_targets.find_savepoint(restore)
         return restore_targets.of_savepoint(savepoint.job, restore).uri, savepoint.job_id
     try:
-        return check_uri(
-            restore, "Give the absolute path or URI of a checkpoint or savepoint."
-        ), None
+        problem = "Give the absolute path or URI of a checkpoint or savepoint."
+        return check_uri(restore, problem), None
     except ValueError as error:
         raise Invalid(f"{restore!r} names no checkpoint", errors={"uri": [str(error)]}) from error
 

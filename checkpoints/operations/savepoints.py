@@ -185,7 +185,7 @@ def delete(actor: User | None, savepoint_id: UUID, *, key: str | None = None) ->
 
     Raises:
         NotFound: There is no such savepoint.
-        WrongState: It is being taken, or it is still needed: ``needed_by`` says by which job.
+        WrongState: It is being taken, or it is still needed: ``needed_by`` says by what.
         KeyReused: The idempotency key came with another request.
     """
     services.check_key(key)

@@ -120,7 +120,8 @@ def _is_manifest_of(store: CheckpointStore, row: Checkpoint) -> bool:
     except RestoreError:
         return False  # A newer Weir's.
     except CorruptStateError:
-        return row.status != CheckpointStatus.ABORTED  # No driver can restore it, nor write there.
+        # No driver can restore it, nor can a savepoint use its directory.
+        return row.status != CheckpointStatus.ABORTED
     return (manifest.job_id, manifest.checkpoint_id) == (row.job_id, row.number)
 
 

@@ -11,8 +11,8 @@ SKEW_FACTOR = 2.0
 # Fewer are no load, however they are spread: in all, and per second.
 SKEW_RECORDS_MIN = 1_000
 SKEW_RECORDS_PER_S_MIN = 50
-# What one disk takes in a stream, and an object store over one connection. A snapshot written this
-# fast is slow for its size alone.
+# The throughput of one disk in a stream, or of an object store over one connection. A snapshot
+# written this fast is slow for its size alone.
 GOOD_BYTES_PER_S = 50_000_000.0
 # Any storage that works writes less than that in well under a tenth of a second.
 SMALL_BYTES = 1_000_000

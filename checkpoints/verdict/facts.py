@@ -40,7 +40,7 @@ class Rates:
 
     @property
     def known(self) -> str:
-        """The share that says most, in words."""
+        """The larger share of busy and back-pressured, in words."""
         if self.back_pressured > self.busy:
             return f"back-pressured {share(self.back_pressured)}"
         return f"busy {share(self.busy)}"
@@ -96,7 +96,7 @@ class ChainSeen:
 class Evidence:
     """The work of the subtasks: now, or when the checkpoint settled."""
 
-    taken_at_ms: int | None = None  # None: nothing was kept.
+    taken_at_ms: int | None = None  # None: no evidence was kept.
     chains: Mapping[str, ChainSeen] = field(default_factory=dict)
     subtasks: Mapping[Key, Seen] = field(default_factory=dict)  # Some of each chain, see evidence.
     missing: Sequence[Key] = ()  # Subtasks that never acknowledged; bounded.

@@ -168,7 +168,7 @@ def _of_cause(facts: Facts, cause: str) -> Finding:
 
 
 def _subtask(facts: Facts, first: str) -> tuple[str | None, str]:
-    """The subtask that a cause begins with (``x-1: why``, ``x-1 failed``), and what follows."""
+    """The subtask that a cause begins with (``x-1: why``, ``x-1 failed``), and the rest."""
     for separator in (": ", ":", " failed", ""):
         name, matched, rest = first.partition(separator) if separator else (first, "", "")
         if separator and not matched:

@@ -29,7 +29,7 @@ from jobs.models import Operator as OperatorRow
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
 
-TYPICAL_OF = 20  # Checkpoints before it, for what is usual.
+TYPICAL_OF = 20  # Checkpoints before it, for the usual duration.
 COMPLETED_ONCE = (
     CheckpointStatus.COMPLETED,
     CheckpointStatus.SUBSUMED,

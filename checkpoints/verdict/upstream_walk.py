@@ -35,7 +35,7 @@ class Why(Enum):
     SILENT = auto()
     BUSY = auto()
     NEIGHBOUR = auto()  # Its slot's loop is taken by another subtask.
-    IDLE = auto()  # It had time: not its fault.
+    IDLE = auto()  # It had time, so it is not to blame.
     UNKNOWN = auto()  # Nothing was reported of it.
 
 
@@ -46,8 +46,8 @@ class Hop:
     sender: Key
     receiver: Key
     arrived_ms: float  # After the receiver's first.
-    transit_ms: float  # In the channel; where the sender's part is not known, what it was late by.
-    own_ms: float  # Of that, what the receiver's other channels did not take as well.
+    transit_ms: float  # In the channel; equals arrived_ms without the sender's acknowledgement.
+    own_ms: float  # The part of it beyond the receiver's quickest channel.
     behind_bytes: int
     is_alone: bool  # The receiver has no other channel.
 
@@ -88,7 +88,7 @@ def _latest(facts: Facts, receiver: Key) -> Hop | None:
     latest = max((ms for gate in gates for ms in gate.arrived_ms if ms is not None), default=None)
     if latest is None:
         return None
-    # Of those that came together the one whose sender was itself the latest is waited for.
+    # Of channels that came together, the receiver waited for the one whose sender was latest.
     _, gate, at = max(
         (
             (_left_ms(facts, gate, at), gate, at)

@@ -58,7 +58,7 @@ def waiting(facts: Facts, tense: Tense) -> Finding | None:
     worst, root = ranked[0]
     finding = _of_root(facts, worst, root, tense)
     if worst.why in (Why.IDLE, Why.UNKNOWN) and worst.key in _listed(facts):
-        finding.because.clear()  # The list below says what it does; once is enough.
+        finding.because.clear()  # The list of the missing ones has it too; once is enough.
     chains = {worst.key[0]}
     for other, its_root in ranked[1:]:
         if worst.why in _OF_SLOT and (other.why, other.key[1]) == (worst.why, worst.key[1]):

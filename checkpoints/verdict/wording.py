@@ -23,12 +23,12 @@ class Tense(StrEnum):
 
     @property
     def has(self) -> str:
-        """The auxiliary for what was over by then."""
+        """The auxiliary verb for an action that was over by then."""
         return "had" if self is Tense.PAST else "has"
 
     @property
     def has_been(self) -> str:
-        """The form for what lasted."""
+        """The verb for a state that lasted."""
         return "was" if self is Tense.PAST else "has been"
 
 
