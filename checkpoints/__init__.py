@@ -1,5 +1,5 @@
-"""Checkpoints: the shell around ``weir.protocol.coordinator``, and what readers see of them.
+"""Checkpoints: the shell around ``weir.protocol.coordinator``, and the rows for readers.
 
-Events of a job's driver are folded into the coordinator's state under the job's lock; what it
-commands becomes rows for readers, commands in the outbox, and files to delete.
+Events of a job's driver are folded into the coordinator's state under the job's lock; its commands
+become rows for readers, commands in the outbox, and files to delete.
 """

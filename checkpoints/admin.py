@@ -1,4 +1,4 @@
-"""The admin site shows checkpoints as they are; nothing is changed there."""
+"""Read-only admin pages of checkpoints, savepoints, coordinators and acknowledgements."""
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -38,7 +38,7 @@ class CheckpointAdmin(ReadOnlyAdmin):
 
 @admin.register(Savepoint)
 class SavepointAdmin(ReadOnlyAdmin):
-    """What somebody named, and where it lies."""
+    """Savepoints, with their names and directories."""
 
     list_display = ("job_id", "name", "location", "created_by", "created_at", "deleted_at")
     search_fields = ("job__id", "name", "location")
@@ -48,13 +48,13 @@ class SavepointAdmin(ReadOnlyAdmin):
 
 @admin.register(CoordinatorRow)
 class CoordinatorAdmin(ReadOnlyAdmin):
-    """Coordinators; the list leaves their states out, which may be large."""
+    """Coordinators; the list leaves out their states, which may be large."""
 
     list_display = ("job_id", "due_at", "next_trigger_at", "expires_at", "has_ended", "swept_at")
     search_fields = ("job__id",)
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[CoordinatorRow]":
-        """Without the states."""
+        """All coordinators, their states deferred."""
         return super().get_queryset(request).defer("state")
 
 
@@ -69,7 +69,7 @@ class SubtaskAckAdmin(ReadOnlyAdmin):
 
 @admin.register(GateAlignment)
 class GateAlignmentAdmin(ReadOnlyAdmin):
-    """Alignments, an input gate each."""
+    """Alignments, one for each input gate."""
 
     list_display = ("checkpoint", "operator", "index", "gate")
     list_select_related = ("checkpoint",)

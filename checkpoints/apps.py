@@ -5,5 +5,5 @@ class CheckpointsConfig(AppConfig):
     name = "checkpoints"
 
     def ready(self) -> None:
-        """Listen to what jobs say."""
-        from checkpoints import receivers  # noqa: F401 - connects its receivers.
+        """Connect the receivers of the jobs' signals."""
+        from checkpoints import receivers  # noqa: F401 - importing it connects them.

@@ -1,4 +1,4 @@
-"""What a driver's requests mean: its events are applied once, its commands are handed out.
+"""The protocol with drivers: their events are applied once, their commands handed out.
 
 The HTTP side is ``controlplane.driver_http``.
 """
@@ -37,15 +37,15 @@ from weir.protocol.messages import CoordinatorEvent, TimeLost
 logger = logging.getLogger(__name__)
 
 _COORDINATORS: tuple[type, ...] = get_args(CoordinatorEvent)
-# Escapes by which text may come to hold what the database cannot: NUL, and halves of characters.
+# Escapes of characters that the database cannot store: NUL, and halves of surrogate pairs.
 _UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
 def receive(job_id: str, token: str, body: bytes) -> bytes:
-    """Apply a driver's batch; gives the answer, which says up to where its events count.
+    """Apply a driver's batch of events; the answer gives the number up to which they count.
 
     Raises:
-        Invalid: The batch cannot be read, or does not follow what came before.
+        Invalid: The batch cannot be read, or does not follow the events applied before.
         NotFound, Unauthorized, DriverFenced: The sender may not speak for the job.
     """
     batch = _decoded(body)
@@ -54,8 +54,8 @@ def receive(job_id: str, token: str, body: bytes) -> bytes:
             with transaction.atomic():
                 up_to = _apply(job_id, token, batch)
         except DataError as error:
-            # No retry repairs it, so the driver must not send it for ever.
-            logger.exception("a batch of events does not fit into the database")
+            # No retry repairs the batch, so the driver must not send it for ever.
+            logger.exception("the driver's batch of events does not fit into the database")
             raise Invalid(f"an event of the batch cannot be stored: {error}") from error
     return json.dumps(wire.to_wire(BatchApplied(up_to))).encode()
 
@@ -63,13 +63,13 @@ def receive(job_id: str, token: str, body: bytes) -> bytes:
 def take_commands(job_id: str, token: str, after: int) -> CommandBatch:
     """The commands after number ``after``; those up to it are taken, and dropped.
 
-    Asked often, so it locks nothing. Commands of a job are committed in the order of their numbers,
-    since the job's lock is held when they get them. They are read before the driver is looked up:
-    whoever is the newest after that was so when these were written. A poll is no sign of life: it
-    is looked at again and again while its driver may hang.
+    Drivers poll often, so it locks nothing. Commands of a job are committed in the order of their
+    numbers, since the job's lock is held when they get them. They are read before the driver is
+    looked up: the driver that is the newest after that was so when these were written. A poll is no
+    sign of life: it is repeated while its driver may hang.
 
     Raises:
-        Invalid: There never was a command ``after``.
+        Invalid: No command ``after`` was ever given out.
         NotFound, Unauthorized, DriverFenced: The caller may not speak for the job.
     """
     waiting = OutboxCommand.objects.filter(job=job_id, pk__gt=after).order_by("pk")
@@ -87,7 +87,7 @@ def take_commands(job_id: str, token: str, after: int) -> CommandBatch:
 
 
 def _apply(job_id: str, token: str, batch: EventBatch) -> int:
-    """Apply what is new of a batch; gives the number up to which all count."""
+    """Apply the new events of a batch; return the number up to which all count."""
     job = services.locked(job_id)
     driver = drivers.authenticate(job, token)
     now = clock.now()
@@ -101,7 +101,7 @@ def _apply(job_id: str, token: str, batch: EventBatch) -> int:
     silent_ms = 0 if driver.heard_at is None else clock.to_ms(now) - clock.to_ms(driver.heard_at)
     with logs.about(driver=driver.number):
         drivers.heard(driver, now)
-        # No longer than it really was silent: a repeated batch tells of the same time again.
+        # No longer than the driver was silent: a repeated batch reports the same time again.
         _note_time_lost(job, min(batch.away_ms, silent_ms), clock.to_ms(now))
         new = batch.events[expected - batch.first_number :]
         if new:
@@ -112,16 +112,16 @@ def _apply(job_id: str, token: str, batch: EventBatch) -> int:
 
 
 def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> None:
-    """Apply events in order: each run of one kind by the app that it is for."""
+    """Apply events in order: each run of one kind by the app that handles it."""
     left = len(new)
     for is_coordinators, run in _runs(new):
         if not _speaks(driver):
-            # It said that it is lost: what it says after that is its successor's to find out.
-            logger.warning("driver %d is lost; %d events are dropped", driver.number, left)
+            # The driver reported itself lost: its successor finds out what happened after that.
+            logger.warning("driver %d is lost; %d of its events are dropped", driver.number, left)
             return
         if is_coordinators:
             pump(job, run, now_ms=now_ms)
-            # An operation may have gone on from a checkpoint that completed, without this driver.
+            # After a completed checkpoint an operation may have replaced this driver.
             driver.refresh_from_db(fields=["status", "stop_requested_at"])
         else:
             driver_events.apply(job, driver, run)
@@ -135,7 +135,7 @@ def _runs(new: Sequence[DriverEvent]) -> Iterator[tuple[bool, list[Any]]]:
 
 
 def _speaks(driver: Driver) -> bool:
-    """Whether the driver, whose row events may have changed, still speaks for its job."""
+    """Whether the driver still speaks for its job; events may have changed its row."""
     winds_up = driver.status == DriverStatus.ENDED and driver.stop_requested_at is None
     return winds_up or driver.status in LIVE_DRIVERS
 
@@ -147,19 +147,22 @@ def _note_time_lost(job: Job, away_ms: int, now_ms: int) -> None:
 
 def _decoded(body: bytes) -> EventBatch:
     try:
-        data = json.loads(body.decode())  # UTF-8 and nothing else, which json would also read.
+        data = json.loads(body.decode())  # UTF-8 alone: json would read other encodings too.
         if _UNSTORABLE.search(body):
             data = _storable(data)
         batch = wire.from_wire(EventBatch, data)
     except (ValueError, RecursionError, ProtocolError) as error:
-        raise Invalid(f"the body is no batch of events: {error}") from error
+        raise Invalid(f"the body cannot be read as a batch of events: {error}") from error
     if batch.first_number < 1 or batch.away_ms < 0:
-        raise Invalid("events are numbered from 1, and no time away is negative")
+        raise Invalid(
+            "a batch begins with event 1 or later, and its time away is not negative: "
+            f"first_number {batch.first_number}, away_ms {batch.away_ms}"
+        )
     return batch
 
 
 def _storable(value: Any) -> Any:
-    """The same with a replacement for characters that PostgreSQL has no place for."""
+    """The JSON value with characters that PostgreSQL cannot store replaced."""
     match value:
         case str():
             return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -192,7 +195,7 @@ def _drop_taken(driver: Driver, after: int) -> None:
             f"command {after} was never given out, the newest is {newest}: this driver has talked "
             "to another control plane"
         )
-    # In this order: what a crash in between leaves behind is dropped with the next ones.
+    # In this order: commands that a crash in between leaves behind are dropped with the next ones.
     Driver.objects.filter(pk=driver.pk, commands_taken__lt=after).update(commands_taken=after)
     OutboxCommand.objects.filter(job=driver.job_id, pk__lte=after).delete()
 

@@ -24,7 +24,7 @@ def _choices(enum: Any) -> list[tuple[str, str]]:
 
 
 class CoordinatorRow(models.Model):
-    """``weir.protocol.coordinator.CoordinatorState`` of one job, and when it needs a tick."""
+    """``weir.protocol.coordinator.CoordinatorState`` of one job, and when it is due for a tick."""
 
     job = models.OneToOneField(
         Job, primary_key=True, on_delete=models.CASCADE, related_name="coordinator"
@@ -33,7 +33,7 @@ class CoordinatorRow(models.Model):
     due_at = models.DateTimeField(null=True, blank=True, db_index=True)
     next_trigger_at = models.DateTimeField(null=True, blank=True)  # For readers, as is the next.
     expires_at = models.DateTimeField(null=True, blank=True)
-    has_ended = models.BooleanField(default=False)  # It heard of the job's end.
+    has_ended = models.BooleanField(default=False)  # It was told the job's end.
     swept_at = models.DateTimeField(null=True, blank=True)  # When its storage was last cleaned up.
 
     class Meta:
@@ -49,15 +49,15 @@ class CoordinatorRow(models.Model):
 
 
 class Checkpoints(models.Manager["Checkpoint"]):
-    """Rows without their evidence, which is read one checkpoint at a time, when it is asked for."""
+    """Checkpoints without their evidence, which the verdict reads for one at a time."""
 
     def get_queryset(self) -> models.QuerySet["Checkpoint"]:
-        """All of them."""
+        """All rows, their evidence deferred."""
         return super().get_queryset().defer("evidence")
 
 
 class Checkpoint(models.Model):
-    """One triggered checkpoint or savepoint and what became of it.
+    """One triggered checkpoint or savepoint, its status and its totals.
 
     Units: ``*_ms`` milliseconds, the largest among the subtasks; ``*_bytes`` of all subtasks.
     """
@@ -70,7 +70,7 @@ class Checkpoint(models.Model):
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children"
     )
-    request_id = models.CharField(max_length=100, blank=True)  # Empty: the clock asked.
+    request_id = models.CharField(max_length=100, blank=True)  # Empty: the interval triggered it.
     triggered_at = models.DateTimeField()
     settled_at = models.DateTimeField(null=True, blank=True)  # Completed or aborted.
     sinks_acknowledged_at = models.DateTimeField(null=True, blank=True)
@@ -88,11 +88,11 @@ class Checkpoint(models.Model):
     in_flight_bytes = models.BigIntegerField(default=0)
     discard_due_at = models.DateTimeField(null=True, blank=True)  # Its files are to be deleted.
     discard_tries = models.IntegerField(default=0)
-    discard_error = models.TextField(blank=True)  # Why that did not work the last time.
+    discard_error = models.TextField(blank=True)  # Why the last deletion failed.
     discarded_at = models.DateTimeField(null=True, blank=True)
     has_details = models.BooleanField(default=True)  # Acknowledgement and alignment rows are kept.
     location = models.CharField(max_length=1_000, blank=True)  # A savepoint's own directory.
-    abandoned_at = models.DateTimeField(null=True, blank=True)  # The job went back behind it.
+    abandoned_at = models.DateTimeField(null=True, blank=True)  # A rollback went behind it.
     watermark_ms = models.BigIntegerField(null=True, blank=True)  # Event time, the least.
     # The subtasks' work when it settled (checkpoints.verdict.evidence); stalls also before that.
     evidence = models.JSONField(null=True, blank=True)
@@ -104,7 +104,7 @@ class Checkpoint(models.Model):
         indexes = [
             models.Index(fields=["job", "status", "-number"]),
             models.Index(fields=["job", "attempt", "number"], name="checkpoint_attempts"),
-            models.Index(  # How many failed lately.
+            models.Index(  # Counts of recent failures.
                 fields=["job", "triggered_at"],
                 condition=Q(status="aborted"),
                 name="checkpoint_failures",
@@ -121,7 +121,7 @@ class Checkpoint(models.Model):
             models.Index(
                 fields=["location"], condition=~Q(location=""), name="checkpoint_locations"
             ),
-            models.Index(  # Whose acknowledgements are deleted once there are many newer ones.
+            models.Index(  # Acknowledgements are deleted once there are many newer checkpoints.
                 fields=["job", "number"],
                 condition=Q(
                     has_details=True,
@@ -154,14 +154,14 @@ class Checkpoint(models.Model):
 
 
 class Savepoint(models.Model):
-    """What somebody calls a savepoint, and keeps until they delete it.
+    """A savepoint as its owner named it, kept until it is deleted on request.
 
-    What it consists of and where it stands is its checkpoint's row.
+    Its status, times and sizes are in its checkpoint's row.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="savepoints")
-    # None: it was asked for, and is not triggered yet; or it was refused.
+    # None: it was requested and is not triggered yet, or it was refused.
     checkpoint = models.OneToOneField(
         Checkpoint, null=True, blank=True, on_delete=models.PROTECT, related_name="savepoint"
     )
@@ -169,7 +169,7 @@ class Savepoint(models.Model):
         Operation, null=True, blank=True, on_delete=models.SET_NULL, related_name="savepoint"
     )
     name = models.CharField(max_length=80)
-    location = models.CharField(max_length=1_000)  # Its directory, as a restore is told.
+    location = models.CharField(max_length=1_000)  # Its directory, the URI for a restore.
     note = models.TextField(blank=True)
     labels = models.JSONField(default=dict, blank=True)  # Texts by name.
     created_by = models.ForeignKey(
@@ -179,7 +179,7 @@ class Savepoint(models.Model):
     claimed_by = models.ForeignKey(
         Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="claimed_savepoints"
     )
-    deleted_at = models.DateTimeField(null=True, blank=True)  # Somebody asked for that then.
+    deleted_at = models.DateTimeField(null=True, blank=True)  # When its deletion was requested.
 
     class Meta:
         ordering = ["-created_at", "id"]
@@ -229,7 +229,7 @@ class _Cardinality(Func):
 
 
 class GateAlignment(models.Model):
-    """How the channels of one input gate of one receiving subtask delivered a barrier.
+    """The alignment of one input gate of one receiving subtask: a barrier, channel by channel.
 
     Shape: all arrays have one entry per channel, in channel order.
     """

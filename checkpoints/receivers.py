@@ -1,6 +1,6 @@
-"""What happens to checkpoints when a driver is lost, and when its job ends or is wanted again.
+"""Receivers of ``jobs.signals``: drivers that are lost, jobs that end, begin or are reopened.
 
-Receivers of ``jobs.signals``: they run inside the transaction that holds the job's lock.
+They run inside the transaction that holds the job's lock.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from weir.protocol.messages import CheckpointingStopped, JobEnded
 
 @receiver(signals.driver_lost)
 def stop_checkpointing(job: Job, **_: Any) -> None:
-    """Give up what the lost driver had under way; a manifest it may be writing is settled later."""
+    """Abort the checkpoints of the lost driver; a manifest it may be writing is settled later."""
     if _has_coordinator(job):
         stopped = CheckpointingStopped(state_of(job).attempt, FailureReason.JOB_FAILOVER)
         pump(job, [stopped], now_ms=clock.now_ms())
@@ -31,24 +31,24 @@ def stop_checkpointing(job: Job, **_: Any) -> None:
 
 @receiver(signals.job_ended)
 def end_checkpointing(job: Job, **_: Any) -> None:
-    """Keep or delete the checkpoints, as the job's retention says."""
+    """Retain or discard the job's checkpoints, as its retention says."""
     if _has_coordinator(job):
         pump(job, [JobEnded(JobStatus(job.status))], now_ms=clock.now_ms())
 
 
 @receiver(signals.job_reopened)
 def reopen_checkpointing(job: Job, **_: Any) -> None:
-    """Let the job's next driver go on with what is kept.
+    """Reopen the job's coordinator with the checkpoints that are retained.
 
     Raises:
         WrongState: A manifest of the job is still being settled.
     """
-    end_checkpointing(job)  # Its driver may have gone before it could say so.
+    end_checkpointing(job)  # Its driver may have been lost before it reported the end.
     try:
         reopen(job)
     except ProtocolError as error:
         raise WrongState(
-            "a checkpoint of the job is still being settled; try again in a moment",
+            "a checkpoint of the job is still being settled; try again in a few seconds",
             state=job.status,
             allowed=[],
         ) from error
@@ -56,10 +56,10 @@ def reopen_checkpointing(job: Job, **_: Any) -> None:
 
 @receiver(signals.restore_asked)
 def know_restored(uri: str, **_: Any) -> tuple[Job, int] | None:
-    """Whose checkpoint or savepoint a new job is to begin with, if it is one of those here.
+    """The job and number of the checkpoint or savepoint at a URI; None: it is not known here.
 
     Raises:
-        Invalid: It is, and not kept any more.
+        Invalid: It is known here, and not kept any more.
     """
     target = restore_targets.of_uri(uri)
     return None if target is None else (target.job, target.number)
@@ -67,21 +67,21 @@ def know_restored(uri: str, **_: Any) -> tuple[Job, int] | None:
 
 @receiver(signals.job_created)
 def note_claim(job: Job, **_: Any) -> None:
-    """A savepoint that a job begins with and claims is that job's from then on.
+    """Record the claim on the savepoint that a job begins with: the job owns it from then on.
 
     Raises:
-        Invalid: It is another job's, which is not over: one would delete what the other needs.
+        Invalid: Another job that is not over claims it: one would delete what the other needs.
     """
     if not job.restore_claims or job.restore_job is None:
         return
     own = Savepoint.objects.filter(checkpoint__job=job.restore_job, deleted_at__isnull=True)
     savepoint = own.filter(checkpoint__number=job.restore_number).first()
     if savepoint is None:
-        return  # A checkpoint, which nobody can claim.
+        return  # A checkpoint, which no job can claim.
     claimant = savepoint.claimed_by
     if claimant is not None and not claimant.is_over:
         raise Invalid(
-            f"savepoint {savepoint.name} is claimed by {claimant.pk}",
+            f"savepoint {savepoint.name} is claimed by {claimant.pk}; restore it without a claim",
             errors={"options.claims": [f"{claimant.pk} has claimed it and is {claimant.status}."]},
         )
     savepoint.claimed_by = job
@@ -90,16 +90,17 @@ def note_claim(job: Job, **_: Any) -> None:
 
 @receiver(signals.jobs_compared)
 def lay_side_by_side(job: Job, other: str, **_: Any) -> dict[str, Any]:
-    """How far, how late and how large two jobs are whose outputs were compared."""
+    """Progress, lag and state size of two jobs whose outputs were compared."""
     return job_comparison.compare(job, Job.objects.get(pk=other))
 
 
 @receiver(signals.launch_asked)
 def may_launch(job: Job, **_: Any) -> bool:
-    """Not while the storage is changing under a driver that looks for something to restore.
+    """Whether the job's storage is stable, so that a new driver can choose a restore from it.
 
-    A manifest may still be written, and checkpoints of the job's earlier end be deleted. Those that
-    could not be deleted hold nobody up, nor do those that something needs: they are of use again.
+    It is not while a manifest is written or checkpoints of the job's earlier end are deleted.
+    Checkpoints that could not be deleted do not delay the launch, nor do those that are needed:
+    they can be restored again.
     """
     own = Checkpoint.objects.filter(job=job)
     if own.filter(status=CheckpointStatus.FINALIZING).exists():

@@ -1,4 +1,4 @@
-"""What Celery calls. The work is in the services; a task that is lost is repeated by the next."""
+"""Celery tasks. The work is in the services; the next task repeats one that is lost."""
 
 from celery import shared_task
 
@@ -11,20 +11,20 @@ from controlplane.base import clock
 
 @shared_task
 def tick() -> None:
-    """Trigger and expire what is due."""
+    """Trigger and expire the checkpoints that are due, of all jobs."""
     clock.look()
     ticks.tick_due()
 
 
 @shared_task
 def tick_job(job_id: str, is_repeated: bool = False) -> None:
-    """The same for one job, at its exact time."""
+    """Trigger and expire the checkpoints of one job, at its exact due time."""
     ticks.tick_one(job_id, is_repeated=is_repeated)
 
 
 @shared_task
 def storage_tick() -> None:
-    """Settle what lost drivers left, answer what was asked, delete what is due, clean up."""
+    """Settle checkpoints of lost drivers, answer previews, delete files that are due, clean up."""
     finalization.settle_driverless()
     previews.answer_due()
     discards.discard_due()
@@ -33,7 +33,7 @@ def storage_tick() -> None:
 
 @shared_task
 def sweep() -> None:
-    """Repeat what was cut off, and trim what is old."""
+    """Tell unreported ends of jobs, drop commands, trim details, let claimed savepoints go."""
     retention_sweep.end_driverless()
     retention_sweep.drop_commands()
     retention_sweep.trim_details()

@@ -1,9 +1,10 @@
-"""Coordinators whose time has come: checkpoints to trigger, or to give up.
+"""Ticks of coordinators that are due: checkpoints to trigger, or to expire.
 
-A job whose driver has not been heard of for a while is not ticked: the driver may be unreachable,
-or nobody here may have listened. Nothing would come of a trigger, and a checkpoint must not expire
-meanwhile; the driver's ``TimeLost`` gives it that time when it is back. For the same reason nothing
-expires before the driver was heard of after that time: its acknowledgements may be on their way.
+A job whose driver has not been heard from for a while is not ticked: the driver may be unreachable,
+or the control plane may have been down. A trigger would have no effect, and a checkpoint must not
+expire meanwhile; the driver's ``TimeLost`` gives it that time when it is back. For the same reason
+no checkpoint expires before the driver was heard from after its deadline: its acknowledgements may
+be on their way.
 """
 
 import logging
@@ -19,15 +20,15 @@ from jobs.models import Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)
 
-EARLY_MS = 100  # By so much the clock of whoever counted down may be fast.
+EARLY_MS = 100  # By so much the clock of the process that counted down may be fast.
 CLAIMED_MAX = 500  # Jobs in one look; the next, a second later, takes the rest.
 
 
 def tick_due() -> int:
-    """Tick each job that is due, and have those ticked punctually that are due soon.
+    """Tick each job that is due, and schedule punctual ticks for those that are due soon.
 
     Returns:
-        How many were ticked; a job that somebody works on is left to the next look.
+        How many were ticked; a job that another process has locked is left to the next look.
     """
     now = clock.now()
     soon = now + clock.milliseconds(countdowns.HORIZON_MS)
@@ -46,9 +47,10 @@ def tick_due() -> int:
 def tick_one(job_id: str, *, is_repeated: bool = False) -> bool:
     """Tick a job if it is due.
 
-    Clocks differ: a countdown that came a little early is repeated, once. Whatever is due later is
-    no business of this one: somebody else has ticked and counts down. Were it repeated until the
-    job is due, it would live for ever where the interval is short, with all that come after it.
+    Clocks differ: a countdown that came a little early is repeated, once. A later due time is left
+    to another countdown: the process that ticked the job has scheduled it. Were this one repeated
+    until the job is due, it would live for ever where the interval is short, as would all later
+    ones.
     """
     with logs.about(job=job_id):
         if _tick(job_id, skip_locked=False):
@@ -75,7 +77,7 @@ def _tick(job_id: str, *, skip_locked: bool) -> bool:
 
 
 def _heard(now: datetime) -> QuerySet[Job]:
-    """The jobs whose driver has been heard of lately, and since a checkpoint of theirs expired."""
+    """Jobs whose driver was heard from lately, and after the deadline of a checkpoint of theirs."""
     since = now - clock.milliseconds(settings.WEIR_DRIVER_SILENT_MS)
     speaking = Driver.objects.filter(
         job=OuterRef("pk"), status=DriverStatus.RUNNING, heard_at__gte=since

@@ -1,4 +1,4 @@
-"""Alignment by channel: a stored row per input gate is shown as one record per channel."""
+"""Alignment by channel: one record per channel, from a stored row per input gate."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -8,7 +8,7 @@ from django.db import connection
 from checkpoints.models import Checkpoint
 from controlplane.base.pagination import Page, bad_cursor
 
-# The names that `?ordering=` may have, as columns of the query below.
+# The names that `?ordering=` accepts, as columns of the query below.
 ORDERINGS = {
     "place": ("operator", "index", "gate", "channel"),
     "blocked_ms": ("blocked_ms", "operator", "index", "gate", "channel"),
@@ -16,13 +16,13 @@ ORDERINGS = {
 }
 _INTEGERS = frozenset({"index", "gate", "channel"})
 _FLOATS = frozenset({"blocked_ms", "arrival_ms"})
-_ENDED_MS = -1.0  # Where a channel whose input had ended is sorted.
+_ENDED_MS = -1.0  # Sorts a channel whose input had ended before all others.
 _INTEGER_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """How one channel delivered a barrier."""
+    """One channel's delivery of a barrier."""
 
     operator: str
     index: int
@@ -35,13 +35,13 @@ class Channel:
 
     @property
     def arrival_ms(self) -> float:
-        """When it delivered the barrier; before all others where its input had ended."""
+        """The time by which it is sorted: before all others where its input had ended."""
         return _ENDED_MS if self.arrived_ms is None else self.arrived_ms
 
 
 _COLUMNS = ", ".join(f'"{field.name}"' for field in fields(Channel))
-# The channels of a checkpoint are as many as its gates' arrays are long; sorting them is less than
-# reading them, so there is no index to begin in but the one on the checkpoint.
+# A checkpoint has as many channels as its gates' arrays have entries; sorting them costs less than
+# reading them, so the index on the checkpoint is the only one needed.
 _QUERY = f"""
     SELECT {_COLUMNS} FROM (
         SELECT a.operator, a.index, a.gate, c.channel - 1 AS channel,
@@ -59,7 +59,7 @@ _QUERY = f"""
 
 
 def channels(checkpoint: Checkpoint, page: Page, operator: str = "") -> list[Channel]:
-    """The channels that a page asks for, of all operators or of one."""
+    """The channels of a page, of all operators or of one."""
     direction, comparison = ("DESC", "<") if page.is_descending else ("ASC", ">")
     columns = [f'"{column}"' for column in page.columns]
     condition, values = "TRUE", []
@@ -76,7 +76,7 @@ def channels(checkpoint: Checkpoint, page: Page, operator: str = "") -> list[Cha
 
 
 def position(page: Page, channel: Channel) -> tuple[Any, ...]:
-    """Where a page ends that ends with this channel."""
+    """The cursor's values for a page that ends with this channel."""
     return tuple(getattr(channel, column) for column in page.columns)
 
 
@@ -84,7 +84,7 @@ def _typed(page: Page) -> list[Any]:
     """The cursor's values, each of its column's type.
 
     Raises:
-        ValidationError: They are not.
+        ValidationError: A value is not of its column's type.
     """
     assert page.cursor is not None
     for column, value in zip(page.columns, page.cursor.values, strict=True):

@@ -1,4 +1,4 @@
-"""Which checkpoints, acknowledgements and channels a list shows."""
+"""Filters of the lists of checkpoints, savepoints and acknowledgements."""
 
 import django_filters
 from django.db.models import QuerySet
@@ -19,7 +19,7 @@ SAVEPOINT_KINDS = [one for one in choices(CheckpointKind) if one[0] != Checkpoin
 
 
 class CheckpointFilter(django_filters.FilterSet):
-    """Which checkpoints of one job."""
+    """Filters for the checkpoints of one job."""
 
     status = ChoicesFilter(choices(CheckpointStatus))
     kind = ChoicesFilter(choices(CheckpointKind))
@@ -29,7 +29,7 @@ class CheckpointFilter(django_filters.FilterSet):
         field_name="abandoned_at",
         lookup_expr="isnull",
         exclude=True,
-        help_text="Whether the job went back behind it.",
+        help_text="Whether a rollback went behind it.",
     )
     triggered_after = after("triggered_at")
     triggered_before = before("triggered_at")
@@ -40,15 +40,15 @@ class CheckpointFilter(django_filters.FilterSet):
 
 
 class AnyCheckpointFilter(CheckpointFilter):
-    """Which checkpoints of all jobs."""
+    """Filters for the checkpoints of all jobs."""
 
     job = django_filters.CharFilter(field_name="job_id", help_text="The job's id.")
 
 
 class SavepointFilter(django_filters.FilterSet):
-    """Which savepoints of one job; deleted ones only where they are asked for."""
+    """Filters for the savepoints of one job; deleted ones only on request."""
 
-    name = django_filters.CharFilter(lookup_expr="icontains", help_text="Part of it.")
+    name = django_filters.CharFilter(lookup_expr="icontains", help_text="Part of the name.")
     kind = ChoicesFilter(SAVEPOINT_KINDS, field_name="checkpoint__kind")
     status = ChoicesFilter(choices(CheckpointStatus), field_name="checkpoint__status")
     label = django_filters.CharFilter(
@@ -61,7 +61,7 @@ class SavepointFilter(django_filters.FilterSet):
     created_before = before("created_at")
     deleted = TrueOrFalseFilter(
         method="only_deleted",
-        help_text="`true`: those that were deleted; else those that were not.",
+        help_text="`true`: deleted savepoints; else those that are not deleted.",
     )
 
     class Meta:
@@ -71,7 +71,7 @@ class SavepointFilter(django_filters.FilterSet):
     def with_label(
         self, savepoints: QuerySet[Savepoint], name: str, value: str
     ) -> QuerySet[Savepoint]:
-        """Those with a label of this name, or of this name and text."""
+        """Savepoints with a label of this name, or of this name and text."""
         label, has_text, text = value.partition(":")
         if has_text:
             return savepoints.filter(labels__contains={label: text})
@@ -80,24 +80,24 @@ class SavepointFilter(django_filters.FilterSet):
     def only_deleted(
         self, savepoints: QuerySet[Savepoint], name: str, value: bool
     ) -> QuerySet[Savepoint]:
-        """Those that were deleted, or those that were not."""
+        """Savepoints that were deleted, or those that were not."""
         return savepoints.filter(deleted_at__isnull=not value)
 
     def filter_queryset(self, queryset: QuerySet[Savepoint]) -> QuerySet[Savepoint]:
-        """The rows that all filters let pass."""
+        """Savepoints that pass all filters; deleted ones only where ``deleted`` is given."""
         if self.form.cleaned_data["deleted"] is None:
             queryset = queryset.filter(deleted_at__isnull=True)
         return super().filter_queryset(queryset)
 
 
 class AnySavepointFilter(SavepointFilter):
-    """Which savepoints of all jobs."""
+    """Filters for the savepoints of all jobs."""
 
     job = django_filters.CharFilter(field_name="job_id", help_text="The job's id.")
 
 
 class AckFilter(django_filters.FilterSet):
-    """Which acknowledgements."""
+    """Filters for the acknowledgements of a checkpoint."""
 
     operator = django_filters.CharFilter(help_text="The operator's uid.")
     chain = django_filters.CharFilter(help_text="The uid of the chain's head.")

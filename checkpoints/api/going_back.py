@@ -1,4 +1,4 @@
-"""The API of going back: stop, rollback, rescale, fork, and what to know before."""
+"""The API of stop, rollback, rescale and fork, and of their previews and comparisons."""
 
 from typing import Any
 from uuid import UUID
@@ -20,10 +20,10 @@ def _target(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(given: dict[str, Any]) -> int | UUID | str:
-    found: int | UUID | str = next(
+    place: int | UUID | str = next(
         given[name] for name in requests.PreviewRequest.targets if name in given
     )
-    return found
+    return place
 
 
 @action_schema(
@@ -35,17 +35,17 @@ def _place(given: dict[str, Any]) -> int | UUID | str:
     },
 )
 class StopView(OperationActionView):
-    """Takes a savepoint and ends the job with it; nothing is processed after it.
+    """Takes a savepoint and ends the job with it; no record is processed after it.
 
-    Suspended, the job can be taken up again where it was. Drained, its sources end, event-time
+    Suspended, the job can be resumed exactly where it was. Drained, its sources end, event-time
     timers fire and windows close first. A savepoint that fails leaves the job running; one that was
-    taken is kept whatever becomes of the stop, and named in the error.
+    taken is kept even if the stop fails, and named in the error.
     """
 
     serializer_class = requests.StopRequest
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
-        """Call the service."""
+        """Ask the service for the operation."""
         check_place(request, given)
         return operation_requests.stop(
             request.user,
@@ -68,17 +68,18 @@ class StopView(OperationActionView):
     },
 )
 class RollbackView(OperationActionView):
-    """The job goes on from an older checkpoint or savepoint, or from one that it went back behind.
+    """Restores the job from an older checkpoint or savepoint, or from an abandoned one.
 
-    Checkpoints since then are abandoned: they are kept for a while, so that one can change one's
-    mind. With `rewind_output` file sinks move what they committed since aside, and put back what
-    belongs to where the job goes. The operation succeeds once the job runs again.
+    Checkpoints since then are abandoned: they are kept for a while, so that the rollback can be
+    undone. With `rewind_output` file sinks withdraw the output that they committed since, and put
+    back the output that belongs to the restored checkpoint. The operation succeeds once the job
+    runs again.
     """
 
     serializer_class = requests.RollbackRequest
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
-        """Call the service."""
+        """Ask the service for the operation."""
         return operation_requests.rollback(
             request.user,
             self.job.pk,
@@ -91,7 +92,7 @@ class RollbackView(OperationActionView):
 
 @action_schema("rescale_job", "Change a job's parallelism", examples={"Four": {"parallelism": 4}})
 class RescaleView(OperationActionView):
-    """Takes a checkpoint, and runs the job from it with another parallelism.
+    """Takes a checkpoint, and restores the job from it with another parallelism.
 
     The operation succeeds once the job runs again.
     """
@@ -99,7 +100,7 @@ class RescaleView(OperationActionView):
     serializer_class = requests.RescaleRequest
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
-        """Call the service."""
+        """Ask the service for the operation."""
         return operation_requests.rescale(
             request.user, self.job.pk, parallelism=given["parallelism"], key=key
         )
@@ -117,15 +118,16 @@ class RescaleView(OperationActionView):
     },
 )
 class ForkView(OperationActionView):
-    """Runs a second job from a savepoint of this one, which is untouched and unaware.
+    """Runs a second job from a savepoint of this one, which is not affected.
 
-    Without a savepoint or checkpoint one is taken first. The operation's result names the new job.
+    Without a savepoint or checkpoint, a savepoint is taken first. The operation's result names the
+    new job.
     """
 
     serializer_class = requests.ForkRequest
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
-        """Call the service."""
+        """Ask the service for the operation."""
         with in_words_of(given, "The job cannot be forked like this"):
             return operation_requests.fork(
                 request.user,
@@ -153,15 +155,16 @@ class ForkView(OperationActionView):
     },
 )
 class PreviewsView(OperationActionView):
-    """Says what a restore or a rollback would do, and does nothing of it.
+    """Previews a restore or a rollback without doing it.
 
-    It is worked out in a process of its own while the job runs; the operation's result holds it.
+    The preview is computed in a process of its own while the job runs; it is the operation's
+    result.
     """
 
     serializer_class = requests.PreviewRequest
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
-        """Call the service."""
+        """Ask the service for the operation."""
         if given["kind"] == "rollback":
             return previews.rollback(
                 request.user,
@@ -195,7 +198,7 @@ class PreviewsView(OperationActionView):
     },
 )
 class ComparisonsView(OperationActionView):
-    """Lays the outputs of this job and another one, such as its fork, side by side.
+    """Compares the outputs of this job and another one, such as its fork.
 
     The operation's result holds the differences by key and window, latency and state.
     """
@@ -203,7 +206,7 @@ class ComparisonsView(OperationActionView):
     serializer_class = requests.ComparisonRequest
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
-        """Call the service."""
+        """Ask the service for the operation."""
         return previews.compare(
             request.user,
             self.job.pk,

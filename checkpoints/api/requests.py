@@ -1,4 +1,4 @@
-"""The bodies with which savepoints are taken and jobs are sent back."""
+"""Bodies of requests for savepoints, stops, rollbacks, rescales, forks and previews."""
 
 from typing import Any
 
@@ -11,14 +11,16 @@ NAME_LENGTH_MAX = 80
 NOTE_LENGTH_MAX = 10_000
 PREVIEW_KINDS = ("restore", "rollback")
 NUMBER_MAX = 2**63 - 1
-_ALLOWS = "State that no operator takes up may be left behind; else as the job is configured."
+_ALLOWS = (
+    "Whether state that no operator restores may be left behind; else as the job is configured."
+)
 
 
 def _name() -> serializers.CharField:
     return serializers.CharField(
         required=False,
         max_length=NAME_LENGTH_MAX,
-        help_text="Unique among the job's savepoints; else one is made up.",
+        help_text="Unique among the job's savepoints. Without it, a name is generated.",
     )
 
 
@@ -27,7 +29,7 @@ def _note() -> serializers.CharField:
 
 
 def _labels() -> TextsField:
-    return TextsField(required=False, help_text="Texts by name, to find it by.")
+    return TextsField(required=False, help_text="Texts by name, to find the savepoint by.")
 
 
 def _location() -> serializers.CharField:
@@ -35,8 +37,8 @@ def _location() -> serializers.CharField:
         required=False,
         max_length=1_000,
         help_text=(
-            "Admins only: a directory of its own, as absolute path or URI; else one in the job's "
-            "storage."
+            "Admins only: a directory of its own, as absolute path or URI. Without it, one in the "
+            "job's storage."
         ),
     )
 
@@ -55,7 +57,7 @@ class SavepointRequest(RequestSerializer):
 
 
 class DescriptionRequest(RequestSerializer):
-    """What a savepoint is called from now on; what is left out stays."""
+    """A savepoint's new name, note or labels; a field that is left out stays as it is."""
 
     name = _name()
     note = _note()
@@ -63,13 +65,13 @@ class DescriptionRequest(RequestSerializer):
 
 
 class StopRequest(RequestSerializer):
-    """How a job is to be stopped."""
+    """A stop of a job, and the savepoint that it takes."""
 
     drain = serializers.BooleanField(
         default=False,
         help_text=(
-            "Sources end, timers fire and windows close first. Without it the job can be taken up "
-            "again exactly where it was."
+            "Sources end, timers fire and windows close first. Without it the job can be resumed "
+            "exactly where it was."
         ),
     )
     name = _name()
@@ -79,18 +81,21 @@ class StopRequest(RequestSerializer):
 
 
 class _TargetRequest(RequestSerializer):
-    """Where to go: by one field of ``targets``, not several."""
+    """A restore target, given by one field of ``targets``, not several."""
 
     checkpoint = serializers.IntegerField(
-        required=False, min_value=1, max_value=NUMBER_MAX, help_text="By its number, of this job."
+        required=False,
+        min_value=1,
+        max_value=NUMBER_MAX,
+        help_text="The number of a checkpoint of this job.",
     )
-    savepoint = serializers.UUIDField(required=False, help_text="By its id.")
+    savepoint = serializers.UUIDField(required=False, help_text="The id of a savepoint.")
 
     targets = ("checkpoint", "savepoint")
     needs_target = True
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """One of them."""
+        """Check that exactly one target is given, or none where none is needed."""
         given = [name for name in self.targets if name in attrs]
         if len(given) > 1 or (self.needs_target and not given):
             said = f"Give one of {', '.join(self.targets)}."
@@ -99,29 +104,30 @@ class _TargetRequest(RequestSerializer):
 
 
 class RollbackRequest(_TargetRequest):
-    """Where a job is to go back to."""
+    """A rollback of a job to a checkpoint or savepoint."""
 
     rewind_output = serializers.BooleanField(
-        default=True, help_text="File sinks take back what they committed since."
+        default=True, help_text="File sinks withdraw the output that they committed since."
     )
     allow_non_restored_state = serializers.BooleanField(required=False, help_text=_ALLOWS)
 
 
 class RescaleRequest(RequestSerializer):
-    """How wide a job is to run."""
+    """The parallelism that a job is to run with."""
 
     parallelism = _parallelism()
 
 
 class ForkRequest(_TargetRequest):
-    """The second job; without a checkpoint or savepoint one is taken first."""
+    """A fork: the second job. Without a checkpoint or savepoint, a savepoint is taken first."""
 
-    name = serializers.CharField(max_length=100, help_text="Of the new job.")
+    name = serializers.CharField(max_length=100, help_text="The name of the new job.")
     parameters = TextsField(
-        required=False, help_text="For the pipeline, over those of the origin: its output, say."
+        required=False,
+        help_text="For the pipeline, laid over those of the origin: its output, say.",
     )
     parallelism = _parallelism(required=False)
-    pipeline = PipelineRequest(required=False, help_text="Another one than the origin's.")
+    pipeline = PipelineRequest(required=False, help_text="Instead of the origin's.")
     allow_non_restored_state = serializers.BooleanField(required=False, help_text=_ALLOWS)
 
     needs_target = False
@@ -138,40 +144,42 @@ _OF_ROLLBACK = {"rewind_output"}
 
 
 class PreviewRequest(_TargetRequest):
-    """What to look at: a restore into a changed pipeline, or a rollback."""
+    """A preview of a restore into a changed pipeline, or of a rollback."""
 
     kind = serializers.ChoiceField(PREVIEW_KINDS)
     uri = serializers.CharField(
-        required=False, max_length=1_000, help_text="Restore: a savepoint's or checkpoint's place."
+        required=False, max_length=1_000, help_text="Restore: the URI of a savepoint or checkpoint."
     )
-    pipeline = PipelineRequest(required=False, help_text="Restore: else the job's own.")
-    parameters = TextsField(required=False, help_text="Restore: over those of the job.")
-    parallelism = _parallelism(required=False, help_text="Restore: else the job's own.")
+    pipeline = PipelineRequest(required=False, help_text="Restore: without it, the job's own.")
+    parameters = TextsField(required=False, help_text="Restore: laid over those of the job.")
+    parallelism = _parallelism(required=False, help_text="Restore: without it, the job's own.")
     allow_non_restored_state = serializers.BooleanField(required=False, help_text=_ALLOWS)
-    rewind_output = serializers.BooleanField(required=False, help_text="Rollback: else true.")
+    rewind_output = serializers.BooleanField(
+        required=False, help_text="Rollback: without it, true."
+    )
 
     targets = ("checkpoint", "savepoint", "uri")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Only what belongs to the kind."""
+        """Check that each field belongs to the kind of preview."""
         attrs = super().validate(attrs)
         foreign = _OF_RESTORE if attrs["kind"] == "rollback" else _OF_ROLLBACK
         if wrong := sorted(foreign & set(attrs)):
             raise serializers.ValidationError(
-                {name: [f"A preview of a {attrs['kind']} does not have it."] for name in wrong}
+                {name: [f"A preview of a {attrs['kind']} does not have {name}."] for name in wrong}
             )
         return attrs
 
 
 class ComparisonRequest(RequestSerializer):
-    """What to lay side by side."""
+    """A comparison of two jobs' outputs."""
 
     other = serializers.CharField(max_length=120, help_text="The other job's id.")
     keys = serializers.ListField(
         child=serializers.CharField(max_length=300),
         min_length=1,
         max_length=20,
-        help_text="The columns that name a row of the output.",
+        help_text="The columns that identify a row of the output.",
     )
     windows = serializers.ListField(
         child=serializers.CharField(max_length=300),

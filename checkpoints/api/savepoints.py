@@ -1,4 +1,4 @@
-"""The API of savepoints: taken, described, deleted; what becomes of a job is in ``going_back``."""
+"""The API of savepoints: list, take, describe and delete."""
 
 from typing import Any, ClassVar
 
@@ -52,7 +52,7 @@ class JobSavepointsView(OfJob, SavepointsView):
     filterset_class = filters.SavepointFilter
 
     def get_queryset(self) -> QuerySet[Savepoint]:
-        """The job's."""
+        """The savepoints of this job."""
         return super().get_queryset().filter(job_id=self.kwargs["job_id"])
 
     @extend_schema(
@@ -72,9 +72,9 @@ class JobSavepointsView(OfJob, SavepointsView):
         ],
     )
     def post(self, request: Request, job_id: str) -> Response:
-        """Takes a savepoint while the job goes on: it is kept until somebody deletes it.
+        """Takes a savepoint while the job goes on; the savepoint is kept until it is deleted.
 
-        The operation succeeds once it is durable. One that fails leaves the job as it is.
+        The operation succeeds once the savepoint is durable. If it fails, the job goes on.
         """
         asked = requests.SavepointRequest(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -100,16 +100,16 @@ class SavepointView(ShowView):
     savepoint: Savepoint
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """After authentication, role and throttles, find it."""
+        """After authentication, role and throttles, find the savepoint."""
         super().initial(request, *args, **kwargs)
-        found = self.get_queryset().filter(pk=kwargs["id"]).first()
-        if found is None:
+        savepoint = self.get_queryset().filter(pk=kwargs["id"]).first()
+        if savepoint is None:
             raise NotFound(f"There is no savepoint {kwargs['id']}.")
-        self.savepoint = found
+        self.savepoint = savepoint
 
     @extend_schema(operation_id="get_savepoint", tags=["savepoints"], summary="Show a savepoint")
     def get(self, request: Request, id: Any) -> Response:
-        """One savepoint, and what it consists of."""
+        """One savepoint, with its directory, times and sizes."""
         return Response(self.get_serializer(self.savepoint).data)
 
     @extend_schema(
@@ -121,12 +121,12 @@ class SavepointView(ShowView):
         examples=[OpenApiExample("Labels", {"labels": {"keep": "yes"}}, request_only=True)],
     )
     def patch(self, request: Request, id: Any) -> Response:
-        """Changes its name, note or labels; its files stay where they are."""
+        """Changes the savepoint's name, note or labels; its files stay where they are."""
         asked = requests.DescriptionRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         savepoints.describe(request.user, self.savepoint.pk, **asked.validated_data)
-        found = self.get_queryset().get(pk=self.savepoint.pk)
-        return Response(self.get_serializer(found).data)
+        described = self.get_queryset().get(pk=self.savepoint.pk)
+        return Response(self.get_serializer(described).data)
 
     @extend_schema(
         operation_id="delete_savepoint",
@@ -136,9 +136,9 @@ class SavepointView(ShowView):
         parameters=[IDEMPOTENCY_KEY, LOCATION],
     )
     def delete(self, request: Request, id: Any) -> Response:
-        """Deletes its files, which cannot be undone.
+        """Deletes the savepoint and its files, which cannot be undone.
 
-        It is refused while something needs them. The operation succeeds once they are gone.
+        Refused while a job needs the savepoint. The operation succeeds once the files are deleted.
         """
         operation = savepoints.delete(request.user, self.savepoint.pk, key=idempotency_key(request))
         return accepted(request, operation)

@@ -1,4 +1,4 @@
-"""The shapes in which the API shows checkpoints, and jobs with theirs."""
+"""Serializers of checkpoints, savepoints and verdicts, and of jobs with their checkpoints."""
 
 from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
@@ -16,12 +16,15 @@ _SAVEPOINT_KINDS = [
 
 
 class CheckpointSerializer(serializers.ModelSerializer):
-    """One checkpoint or savepoint, and what became of it."""
+    """One checkpoint or savepoint, its status and its totals."""
 
     url = serializers.SerializerMethodField()
     job = serializers.CharField(source="job_id")
     parent = serializers.IntegerField(
-        source="parent.number", allow_null=True, default=None, help_text="Its number."
+        source="parent.number",
+        allow_null=True,
+        default=None,
+        help_text="The number of the checkpoint that it builds on.",
     )
     reason = serializers.SerializerMethodField()
 
@@ -60,24 +63,26 @@ class CheckpointSerializer(serializers.ModelSerializer):
             "watermark_ms",
         ]
         extra_kwargs = {
-            "request_id": {"help_text": "The operation that asked for it; empty: the clock."},
+            "request_id": {
+                "help_text": "The operation that requested it; empty: the checkpoint interval."
+            },
             "settled_at": {"help_text": "When it completed or was aborted."},
             "subtask_count": {"help_text": "Operator subtasks that have to acknowledge."},
             "start_delay_ms": {"help_text": "The largest among the subtasks, as the next three."},
             "state_bytes": {"help_text": "Of all subtasks, as the next two."},
-            "discard_due_at": {"help_text": "Its files are to be deleted."},
-            "discard_error": {"help_text": "Why that did not work the last time."},
-            "has_details": {"help_text": "Acknowledgements and channels are still kept."},
+            "discard_due_at": {"help_text": "When its files are due to be deleted."},
+            "discard_error": {"help_text": "Why the last deletion failed."},
+            "has_details": {"help_text": "Whether acknowledgements and channels are still kept."},
             "location": {"help_text": "A savepoint's own directory; else empty."},
-            "abandoned_at": {"help_text": "When the job went back behind it."},
+            "abandoned_at": {"help_text": "When a rollback went behind it."},
             "watermark_ms": {
-                "help_text": "Event time that it had reached, of the slowest input; null: none."
+                "help_text": "Event time of the slowest input at this checkpoint; null: none."
             },
         }
         read_only_fields = fields
 
     def get_url(self, checkpoint: Checkpoint) -> str:
-        """Where it is shown alone."""
+        """The URL that shows this checkpoint."""
         where = {"job_id": checkpoint.job_id, "number": checkpoint.number}
         return str(reverse("api:checkpoint", kwargs=where, request=self.context.get("request")))
 
@@ -89,12 +94,12 @@ class CheckpointSerializer(serializers.ModelSerializer):
         )
     )
     def get_reason(self, checkpoint: Checkpoint) -> str | None:
-        """Null unless it was."""
+        """The reason of an aborted checkpoint; null for others."""
         return checkpoint.reason or None
 
 
 class SavepointSerializer(serializers.ModelSerializer):
-    """A savepoint: what somebody calls it, and what it consists of."""
+    """A savepoint: its description, and its status, times and sizes."""
 
     url = serializers.HyperlinkedIdentityField("api:savepoint", lookup_url_kwarg="id")
     job = serializers.CharField(source="job_id")
@@ -102,14 +107,14 @@ class SavepointSerializer(serializers.ModelSerializer):
         "api:job", source="job", lookup_url_kwarg="job_id", read_only=True
     )
     operation = serializers.CharField(
-        source="operation_id", allow_null=True, help_text="Which asked for it."
+        source="operation_id", allow_null=True, help_text="The operation that took it."
     )
     labels = serializers.DictField(child=serializers.CharField())
     number = serializers.IntegerField(
         source="checkpoint.number",
         allow_null=True,
         default=None,
-        help_text="Among the job's checkpoints; null: it was not triggered yet, or was refused.",
+        help_text="Its number among the job's checkpoints; null: not triggered yet, or refused.",
     )
     kind = serializers.ChoiceField(
         _SAVEPOINT_KINDS, source="checkpoint.kind", allow_null=True, default=None
@@ -137,7 +142,7 @@ class SavepointSerializer(serializers.ModelSerializer):
         source="checkpoint.watermark_ms",
         allow_null=True,
         default=None,
-        help_text="Event time that it had reached, of the slowest input.",
+        help_text="Event time of the slowest input at this savepoint.",
     )
     created_by = serializers.SlugRelatedField("username", read_only=True)
     claimed_by = serializers.CharField(
@@ -171,7 +176,7 @@ class SavepointSerializer(serializers.ModelSerializer):
         ]
         extra_kwargs = {
             "location": {"help_text": "Its directory; it may be moved, and restored from there."},
-            "deleted_at": {"help_text": "When somebody asked for that."},
+            "deleted_at": {"help_text": "When its deletion was requested."},
         }
         read_only_fields = fields
 
@@ -201,24 +206,26 @@ class AckSerializer(serializers.ModelSerializer):
 
 
 class ChannelSerializer(serializers.Serializer):
-    """How one channel delivered the checkpoint's barrier to one receiving subtask."""
+    """One channel's delivery of the checkpoint's barrier to one receiving subtask."""
 
     operator = serializers.CharField(help_text="The uid of the receiving chain's head.")
-    index = serializers.IntegerField(help_text="Of the receiving subtask.")
-    gate = serializers.IntegerField(help_text="Of its input gates.")
-    channel = serializers.IntegerField(help_text="Of the gate's channels.")
+    index = serializers.IntegerField(help_text="The index of the receiving subtask.")
+    gate = serializers.IntegerField(help_text="The index among its input gates.")
+    channel = serializers.IntegerField(help_text="The index among the gate's channels.")
     upstream = serializers.CharField(help_text="The sending subtask.")
     arrived_ms = serializers.FloatField(
         allow_null=True, help_text="After the subtask's first barrier; null: its input had ended."
     )
-    blocked_ms = serializers.FloatField(help_text="How long it was not read.")
-    bytes_during = serializers.IntegerField(help_text="Taken or kept in flight while aligning.")
+    blocked_ms = serializers.FloatField(help_text="How long the channel was blocked.")
+    bytes_during = serializers.IntegerField(
+        help_text="Bytes processed or kept in flight while aligning."
+    )
 
 
 class VerdictHopSerializer(serializers.Serializer):
-    """One place on the way from a late barrier to what is slow."""
+    """One subtask on the way from a late barrier to the subtask that is slow."""
 
-    uid = serializers.CharField(help_text="Of the operator that heads the chain.")
+    uid = serializers.CharField(help_text="The uid of the operator that heads the chain.")
     name = serializers.CharField(help_text="The subtask.")
     text = serializers.CharField(help_text="The operator's name, and its share of time.")
 
@@ -232,7 +239,7 @@ class VerdictChannelSerializer(serializers.Serializer):
 
 
 class VerdictSerializer(serializers.Serializer):
-    """Why a checkpoint took as long as it did, failed, or is late: the text of the pages."""
+    """The verdict: why a checkpoint took as long as it did, failed, or is late; as on the pages."""
 
     tone = serializers.CharField(
         help_text="`good`: nothing to do; `warn`: slow or late; `bad`: it failed; `busy`: it is "
@@ -240,23 +247,23 @@ class VerdictSerializer(serializers.Serializer):
     )
     headline = serializers.CharField(help_text="One sentence, which names the culprit.")
     because = serializers.ListField(
-        child=serializers.CharField(), help_text="The numbers that it rests on."
+        child=serializers.CharField(), help_text="The numbers that the verdict rests on."
     )
     advice = serializers.ListField(child=serializers.CharField(), help_text="What to do.")
     path = VerdictHopSerializer(
-        many=True, help_text="From the late channel's receiver to what is really slow."
+        many=True, help_text="From the late channel's receiver to the subtask that is slow."
     )
     channel = VerdictChannelSerializer(allow_null=True, help_text="Null: no barrier was late.")
     culprits = serializers.ListField(
         child=serializers.CharField(), help_text="Subtasks, the worst first."
     )
     stack = serializers.CharField(
-        help_text="Of a call that does not return, or of the error; empty: none."
+        help_text="The stack of a call that does not return, or of the error; empty: none."
     )
 
 
 class LastCheckpointSerializer(serializers.ModelSerializer):
-    """A job's newest completed checkpoint: what it would be restored from."""
+    """A job's newest completed checkpoint, from which it would be restored."""
 
     completed_at = serializers.DateTimeField(source="settled_at")
 
@@ -267,16 +274,18 @@ class LastCheckpointSerializer(serializers.ModelSerializer):
 
 
 class CheckpointSummarySerializer(serializers.Serializer):
-    """What a job's checkpoints come to."""
+    """A job's last checkpoint, its age, the failures since and the next trigger."""
 
     last = LastCheckpointSerializer(source="last_checkpoint", allow_null=True)
     age_ms = serializers.SerializerMethodField()
-    failures_since_last = serializers.IntegerField(help_text="Aborted ones since then.")
+    failures_since_last = serializers.IntegerField(
+        help_text="Checkpoints aborted since the last completed one."
+    )
     next_at = serializers.DateTimeField(source="next_checkpoint_at", allow_null=True)
 
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_age_ms(self, job: Job) -> int | None:
-        """How long ago the last one completed, by the database's clock."""
+        """Milliseconds since the last checkpoint completed, by the database's clock."""
         if job.last_checkpoint is None:
             return None
         age = job.read_at - job.last_checkpoint.settled_at

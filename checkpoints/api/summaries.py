@@ -1,4 +1,4 @@
-"""What a job's checkpoints come to, for many jobs at once: two queries, however many there are."""
+"""Summaries of jobs' checkpoints: two queries for any number of jobs."""
 
 from collections.abc import Iterable
 
@@ -40,10 +40,10 @@ def with_checkpoints(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def attach(jobs: Iterable[Job]) -> None:
-    """Give each of these jobs its ``last_checkpoint``, or None."""
+    """Set ``last_checkpoint`` on each of these jobs; None without one."""
     rows = list(jobs)
     wanted = [job.last_checkpoint_id for job in rows if job.last_checkpoint_id is not None]
-    found = Checkpoint.objects.in_bulk(wanted)
+    checkpoints = Checkpoint.objects.in_bulk(wanted)
     for job in rows:
         # Absent where retention let it go between the two queries; then a newer one is coming.
-        job.last_checkpoint = found.get(job.last_checkpoint_id)
+        job.last_checkpoint = checkpoints.get(job.last_checkpoint_id)

@@ -1,4 +1,4 @@
-"""Paths of checkpoints, and of jobs, which are shown with theirs."""
+"""URLs of checkpoints and savepoints, and of jobs, which are shown with their checkpoints."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""The API of checkpoints, and of jobs with what their checkpoints say."""
+"""The API of checkpoints and their verdicts, and of jobs with their checkpoints."""
 
 from functools import partial
 from typing import Any
@@ -36,43 +36,43 @@ class JobPagination(CursorPagination):
 
 
 class JobsView(job_views.JobsView):
-    """All jobs, with what their checkpoints come to."""
+    """All jobs, with a summary of their checkpoints."""
 
     serializer_class = shapes.JobWithCheckpointsSerializer
     pagination_class = JobPagination
 
     def get_queryset(self) -> QuerySet[Job]:
-        """All of them."""
+        """All jobs, with their checkpoints."""
         return with_checkpoints(super().get_queryset())
 
     @extend_schema(operation_id="list_jobs", tags=["jobs"], summary="List jobs")
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """All jobs, newest first, with what their checkpoints come to."""
+        """All jobs, newest first, with a summary of their checkpoints."""
         return super().get(request, *args, **kwargs)
 
 
 class JobView(job_views.JobView):
-    """One job, with what its checkpoints come to."""
+    """One job, with a summary of its checkpoints."""
 
     serializer_class = shapes.JobDetailWithCheckpointsSerializer
 
     def jobs(self) -> QuerySet[Job]:
-        """With their checkpoints."""
+        """The jobs, with their checkpoints."""
         return with_checkpoints(super().jobs())
 
     @extend_schema(operation_id="get_job", tags=["jobs"], summary="Show a job", parameters=[JOB_ID])
     def get(self, request: Request, job_id: str) -> Response:
-        """One job with all its settings, its newest driver and what its checkpoints come to."""
+        """One job with all its settings, its newest driver and a summary of its checkpoints."""
         attach([self.job])
         return super().get(request, job_id)
 
 
 @action_schema("trigger_checkpoint", "Trigger a checkpoint")
 class TriggerView(OperationActionView):
-    """Takes a checkpoint now. The operation succeeds once it completed."""
+    """Takes a checkpoint now. The operation succeeds once the checkpoint has completed."""
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
-        """Call the service."""
+        """Ask the service for the operation."""
         return savepoints.request_checkpoint(request.user, self.job.pk, key=key)
 
 
@@ -101,7 +101,7 @@ class JobCheckpointsView(OfJob, ListAPIView):
     default_ordering = "-number"
 
     def get_queryset(self) -> QuerySet[Checkpoint]:
-        """The job's."""
+        """The checkpoints of this job."""
         return super().get_queryset().filter(job_id=self.kwargs["job_id"])
 
 
@@ -114,8 +114,10 @@ class OfCheckpoint(OfJob):
         """After authentication, role and throttles, find the checkpoint too."""
         super().initial(request, *args, **kwargs)
         number = kwargs["number"]
-        found = Checkpoint.objects.select_related("parent").filter(job=self.job, number=number)
-        checkpoint = found.first()
+        checkpoints = Checkpoint.objects.select_related("parent").filter(
+            job=self.job, number=number
+        )
+        checkpoint = checkpoints.first()
         if checkpoint is None:
             raise NotFound(f"Job {self.job.pk} has no checkpoint {number}.")
         self.checkpoint = checkpoint
@@ -133,11 +135,11 @@ class CheckpointView(OfCheckpoint, ShowView):
         parameters=[JOB_ID],
     )
     def get(self, request: Request, job_id: str, number: int) -> Response:
-        """One checkpoint and what became of it."""
+        """One checkpoint, its status and its totals."""
         return Response(self.get_serializer(self.checkpoint).data)
 
 
-@list_schema("list_acknowledgements", "Who acknowledged, and how long it took", tag="checkpoints")
+@list_schema("list_acknowledgements", "List a checkpoint's acknowledgements", tag="checkpoints")
 class AcksView(OfCheckpoint, ListAPIView):
     """The acknowledgements of a checkpoint, one per operator subtask, as far as they came.
 
@@ -151,33 +153,33 @@ class AcksView(OfCheckpoint, ListAPIView):
     default_ordering = "place"
 
     def get_queryset(self) -> QuerySet[SubtaskAck]:
-        """The checkpoint's, without what is not shown."""
+        """The acknowledgements of this checkpoint, without columns that are not shown."""
         return SubtaskAck.objects.filter(checkpoint=self.checkpoint).defer("handles")
 
 
 class VerdictView(OfCheckpoint, ShowView):
-    """Why a checkpoint took as long as it did."""
+    """The verdict on a checkpoint."""
 
     serializer_class = shapes.VerdictSerializer
 
     @extend_schema(
         operation_id="get_verdict",
         tags=["checkpoints"],
-        summary="Why it took as long as it did",
+        summary="Show the verdict on a checkpoint",
         parameters=[JOB_ID],
     )
     def get(self, request: Request, job_id: str, number: int) -> Response:
-        """Why a checkpoint took as long as it did, why it failed, or what it waits for now.
+        """The verdict: why a checkpoint took so long, why it failed, or what it waits for now.
 
-        From acknowledgements, alignments, the operator graph and what the subtasks were doing. The
-        same text stands on the job's and the checkpoint's page. What was not reported is not
-        claimed.
+        It is made from acknowledgements, alignments, the operator graph and the subtasks' work. The
+        same text stands on the job's and the checkpoint's page. It claims nothing that was not
+        reported.
         """
         return Response(self.get_serializer(queries.of_checkpoint(self.checkpoint)).data)
 
 
 class ChannelQuery(serializers.Serializer):
-    """Which channels."""
+    """The operator whose channels are listed."""
 
     operator = serializers.CharField(
         required=False, max_length=300, help_text="The uid of the receiving chain's head."
@@ -195,7 +197,7 @@ class ChannelsView(OfCheckpoint, ListAPIView):
     @extend_schema(
         operation_id="list_channels",
         tags=["checkpoints"],
-        summary="How each channel delivered the barrier",
+        summary="List the alignment of each channel",
         parameters=[JOB_ID, ChannelQuery],
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

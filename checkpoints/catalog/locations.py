@@ -1,4 +1,4 @@
-"""Where a job's checkpoints lie in the storage."""
+"""Locations of a job's checkpoints in the storage."""
 
 import re
 from collections.abc import Iterable
@@ -12,31 +12,31 @@ _STATE_FILE = re.compile(r"(?:chk-|\d+-)(\d+)/")  # Relative to the job's direct
 
 
 def storage_of(job: Job) -> str:
-    """The root of the storage, as the job's pipeline said, or else its submission."""
+    """The root of the job's storage, as its pipeline says, or else its submission."""
     planned = (job.checkpoint_config or {}).get("storage")
     return str(planned or job.storage)
 
 
 def store_of(job: Job) -> CheckpointStore:
-    """The storage itself.
+    """The store at the root of the job's storage.
 
     Raises:
-        ConfigError: This process cannot work with it.
+        ConfigError: This process cannot work with such a storage.
     """
     return store_for(storage_of(job))
 
 
 def layout_of(job: Job) -> JobLayout:
-    """The names of everything in it."""
+    """The layout of the job's directory: the paths of its files in the storage."""
     return JobLayout(JobId(job.pk))
 
 
 def path_of(job: Job, number: CheckpointId) -> str:
-    """What a restore is told to go on from a checkpoint."""
+    """The URI of a checkpoint, as a restore is given it."""
     return f"{storage_of(job).rstrip('/')}/{layout_of(job).checkpoint(number)}"
 
 
 def numbers_of(handles: Iterable[StateHandle]) -> set[CheckpointId]:
-    """The checkpoints whose files some handles name."""
-    found = (_STATE_FILE.match(handle.path or "") for handle in handles)
-    return {CheckpointId(int(match[1])) for match in found if match}
+    """The checkpoints whose files the handles name."""
+    matches = (_STATE_FILE.match(handle.path or "") for handle in handles)
+    return {CheckpointId(int(match[1])) for match in matches if match}

@@ -1,4 +1,4 @@
-"""What a job begins with: the checkpoints and savepoints known here that are kept."""
+"""Restore targets: the checkpoints and savepoints known here that are kept."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _CHECKPOINT_URI = re.compile(r"(?P<storage>.+)/(?P<job>[^/]+)/chk-(?P<number>\d+
 
 @dataclass(frozen=True, slots=True)
 class Restorable:
-    """A checkpoint or savepoint that is kept, and how a restore is told of it."""
+    """A checkpoint or savepoint that is kept, and its URI for a restore."""
 
     job: Job
     number: int
@@ -30,11 +30,11 @@ class Restorable:
 
 
 def chosen(job: Job, checkpoint: int | None, savepoint: UUID | None) -> Restorable:
-    """The one that somebody chose, of this very job, whose lock the caller holds.
+    """The restore target of a request, of this very job, whose lock the caller holds.
 
     Raises:
-        Invalid: Not one of the two was given, it is another job's, or it is not kept.
-        NotFound: There is no such thing.
+        Invalid: Not exactly one of the two was given, it is another job's, or it is not kept.
+        NotFound: There is no such checkpoint or savepoint.
     """
     if (checkpoint is None) == (savepoint is None):
         raise Invalid("name either a checkpoint of the job or one of its savepoints")
@@ -48,8 +48,8 @@ def of_checkpoint(job: Job, number: int) -> Restorable:
     """A checkpoint of the job by its number.
 
     Raises:
-        NotFound: It has none of this number.
-        Invalid: It is not kept.
+        NotFound: The job has none of this number.
+        Invalid: The checkpoint is not kept.
     """
     is_number = 0 < number < 2**63
     row = Checkpoint.objects.filter(job=job, number=number).first() if is_number else None
@@ -63,14 +63,14 @@ def of_savepoint(job: Job, savepoint_id: UUID) -> Restorable:
     """A savepoint of the job by its id.
 
     Raises:
-        NotFound: There is none of this id.
-        Invalid: It is another job's, is not durable yet, or was deleted.
+        NotFound: There is no savepoint with this id.
+        Invalid: The savepoint is another job's, is not durable yet, or was deleted.
     """
-    savepoint = found(savepoint_id)
+    savepoint = find_savepoint(savepoint_id)
     if savepoint.job_id != job.pk:
         raise Invalid(
-            f"savepoint {savepoint.name} is of {savepoint.job_id}, not of {job.pk}; a job begins "
-            "with another one's savepoint only as its fork, or submitted anew",
+            f"savepoint {savepoint.name} is of {savepoint.job_id}, not of {job.pk}; to begin with "
+            f"it, fork {savepoint.job_id} or submit a new job",
             errors={"savepoint": [f"It is another job's: {savepoint.job_id}."]},
         )
     if savepoint.checkpoint is None or savepoint.deleted_at is not None:
@@ -81,18 +81,18 @@ def of_savepoint(job: Job, savepoint_id: UUID) -> Restorable:
 
 
 def newest(job: Job) -> Checkpoint | None:
-    """What the job goes on from by itself: no plain savepoint, and nothing that was abandoned."""
+    """The checkpoint that the job restores by itself: no plain savepoint, none abandoned."""
     own = Checkpoint.objects.filter(
         job=job, status=CheckpointStatus.COMPLETED, abandoned_at__isnull=True
     )
     return own.exclude(kind=CheckpointKind.SAVEPOINT.value).order_by("-number").first()
 
 
-def found(savepoint_id: UUID) -> Savepoint:
-    """A savepoint, also one that was deleted.
+def find_savepoint(savepoint_id: UUID) -> Savepoint:
+    """A savepoint by its id, also one that was deleted.
 
     Raises:
-        NotFound: There is none of this id.
+        NotFound: There is no savepoint with this id.
     """
     row = Savepoint.objects.select_related("checkpoint").filter(pk=savepoint_id).first()
     if row is None:
@@ -101,7 +101,7 @@ def found(savepoint_id: UUID) -> Savepoint:
 
 
 def of_uri(uri: str) -> Restorable | None:
-    """The one that a URI names, with its job locked; None: nobody here knows it.
+    """The restore target that a URI names, with its job locked; None: it is not known here.
 
     Raises:
         Invalid: It is known, and not kept.
@@ -116,7 +116,7 @@ def of_uri(uri: str) -> Restorable | None:
         return None
     job = services.locked(named["job"])
     if _spelled(locations.storage_of(job)) != named["storage"]:
-        return None  # A copy elsewhere, of which nothing is known.
+        return None  # A copy elsewhere, of which no row tells.
     if not Checkpoint.objects.filter(job=job, number=named["number"]).exists():
         return None
     return of_checkpoint(job, int(named["number"]))
@@ -127,7 +127,7 @@ def _spelled(uri: str) -> str:
 
 
 def uri_of(job: Job, row: Checkpoint) -> str:
-    """How a restore is told of a checkpoint, or of a savepoint where it was taken."""
+    """The URI of a checkpoint for a restore; of a savepoint, the directory it was taken into."""
     return row.location or locations.path_of(job, CheckpointId(row.number))
 
 

@@ -1,4 +1,4 @@
-"""What savepoints are called, what is said of them, and where they lie."""
+"""Names, notes, labels and directories of savepoints: checked, and kept unique."""
 
 import re
 import secrets
@@ -33,7 +33,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 def check_description(
     name: str | None, note: str | None, labels: Mapping[str, str] | None, problems: Problems
 ) -> None:
-    """Look at what somebody says of a savepoint; None: nothing was said."""
+    """Check a savepoint's name, note and labels; None: the request does not give it."""
     if name is not None and (len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name)):
         problems.add(
             "name",
@@ -64,11 +64,11 @@ def _are_labels(labels: Any) -> bool:
 
 
 def check_location(location: str, problems: Problems) -> str:
-    """Look at the name of a directory that somebody wants a savepoint in; gives it as it is stored.
+    """Check the directory requested for a savepoint, and return it as it is stored.
 
-    Whether it is free is looked at when the savepoint's row is created.
+    Whether the directory is free is checked when the savepoint's row is created.
     """
-    problem = "Give a directory of its own, as an absolute path or URI."
+    problem = "Give the savepoint a directory of its own, as an absolute path or URI."
     try:
         location = check_uri(location, problem)
         store_for(location)
@@ -78,31 +78,31 @@ def check_location(location: str, problems: Problems) -> str:
 
 
 def is_free(job: Job, name: str) -> bool:
-    """Whether no savepoint of the job is called this; the caller holds its lock."""
+    """Whether no savepoint of the job has this name; the caller holds the job's lock."""
     return not Savepoint.objects.filter(job=job, name=name, deleted_at__isnull=True).exists()
 
 
 def check_free(job: Job, name: str) -> None:
-    """Refuse a name that another savepoint of the job has; the caller holds its lock.
+    """Refuse a name that another savepoint of the job has; the caller holds the job's lock.
 
     Raises:
-        Invalid: It has it.
+        Invalid: Another savepoint has it.
     """
     if not is_free(job, name):
         raise Invalid(
-            f"{job.pk} has a savepoint named {name} already",
-            errors={"name": ["Another savepoint of the job is called this."]},
+            f"{job.pk} has a savepoint named {name} already; choose another name",
+            errors={"name": ["Another savepoint of the job has this name."]},
         )
 
 
 def check_place(job: Job, location: str) -> None:
     """Refuse a directory that a savepoint lies in, and one that was ever another job's.
 
-    What is deleted of a savepoint, perhaps again and late, is known in its directory by attempt and
-    number, which two jobs may have in common.
+    The files of a savepoint are deleted, perhaps again and late, by their attempt and number in its
+    directory, which two jobs may have in common.
 
     Raises:
-        Invalid: It is one of those.
+        Invalid: A savepoint lies there, or one of another job has been there.
     """
     advisory_locks.lock([location])
     there = Savepoint.objects.filter(location=location)
@@ -110,13 +110,13 @@ def check_place(job: Job, location: str) -> None:
     others = Checkpoint.objects.filter(location=location).exclude(job=job)
     if there.exclude(Q(job=job) & gone).exists() or others.exists():
         raise Invalid(
-            f"a savepoint cannot be taken into {location}",
+            f"a savepoint cannot be taken into {location}; choose another directory",
             errors={"location": ["Another savepoint lies there, or has been there."]},
         )
 
 
 def default_name(job: Job, prefix: str = "savepoint") -> str:
-    """A name for one that was given none."""
+    """A name for a savepoint that was given none."""
     at = clock.now().strftime("%Y%m%d-%H%M%S")
     prefix = _NOT_IN_NAMES.sub("-", prefix)[: NAME_LENGTH_MAX - 30].strip("-._") or "savepoint"
     return f"{prefix}-{at}-{secrets.token_hex(3)}"
@@ -135,13 +135,13 @@ def create(
     """The row of a savepoint that is about to be taken; the caller holds the job's lock.
 
     Raises:
-        Invalid: Its name or its place is in use.
+        Invalid: The name or the directory is in use.
     """
     check_free(job, name)
     if location:
         check_place(job, location)
     else:
-        # What was deleted under this name may still lie there, and a name is used again.
+        # Files deleted under this name may still lie there, since a name can be used again.
         location = savepoint_location(locations.storage_of(job), JobId(job.pk), name)
         if Savepoint.objects.filter(location=location).exists():
             location = f"{location}-{operation.pk.hex[:8]}"
@@ -158,7 +158,7 @@ def create(
 
 
 def of_unnamed(job: Job, checkpoint: Checkpoint, at: datetime) -> Savepoint:
-    """A row, not saved yet, for a savepoint that was asked for at the job's driver."""
+    """A row, not saved yet, for a savepoint that was requested at the job's driver."""
     last = PurePosixPath(checkpoint.location).name
     name = last if _NAME.fullmatch(last) and len(last) <= NAME_LENGTH_MAX else ""
     if not name or not is_free(job, name):

@@ -80,11 +80,13 @@ def check(gate: messages.GateAlignment) -> None:
     """Refuse arrays of different lengths, which no row may have.
 
     Raises:
-        ProtocolError: They differ.
+        ProtocolError: The lengths differ.
     """
     count = len(gate.upstream)
     if not count == len(gate.arrived_ms) == len(gate.blocked_ms) == len(gate.bytes_during):
-        raise ProtocolError(f"gate {gate.gate_index} names {count} channels, its arrays do not")
+        raise ProtocolError(
+            f"gate {gate.gate_index} names {count} channels, but its arrays have other lengths"
+        )
 
 
 def _ack(key: int, part: Part) -> Sequence[Any]:
@@ -106,7 +108,7 @@ def _ack(key: int, part: Part) -> Sequence[Any]:
         metrics.written_size,
         metrics.unaligned,
         metrics.records,
-        # What travelled inside the acknowledgement is in the manifest.
+        # State that travelled inside the acknowledgement is in the manifest.
         json.dumps([to_wire(h) for h in ack.handles if h.path is not None])
         if ack.handles
         else "[]",
@@ -133,13 +135,13 @@ def _gate(key: int, row: Gate) -> Sequence[Any]:
 
 def _copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     text = io.StringIO()
-    # Text is quoted, and so never taken for NULL, of which these rows have none.
+    # Text is quoted, and so never taken for NULL, which these rows do not have.
     csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows(rows)
     if not text.tell():
         return
     text.seek(0)
     names = ", ".join(f'"{column}"' for column in columns)
-    # Django wraps the errors of what it knows, and COPY is not among that.
+    # Django wraps the errors of its own calls only, and COPY is none of them.
     with connection.cursor() as cursor, connection.wrap_database_errors:
         cursor.copy_expert(
             f'COPY "{model._meta.db_table}" ({names}) FROM STDIN WITH (FORMAT csv)', text

@@ -1,7 +1,7 @@
 """Countdowns that make due times punctual. Nothing depends on one: the tick looks every second.
 
-A broker that is away or hangs holds up whoever schedules for half a second at most, and then nobody
-for a second.
+Publishing times out after 0.5 s, where the broker is down or hangs; after a failure it is skipped
+for 1 s.
 """
 
 import logging
@@ -16,19 +16,19 @@ from kombu.pools import ProducerPool
 
 logger = logging.getLogger(__name__)
 
-# By name: the task stands above this module, for it calls what schedules it.
+# By name: the module of the task imports those that schedule it.
 TICK_JOB = "checkpoints.tasks.tick_job"
 HORIZON_MS = 1_500  # A later time is for the tick to schedule: it looks once a second.
-EXPIRES_S = 5.0  # After that a tick has done it long ago.
+EXPIRES_S = 5.0  # By then the periodic tick has ticked the job long ago.
 TIMEOUT_S = 0.5
-SILENCE_S = 1.0  # After a failure.
+SILENCE_S = 1.0  # Without publishing, after a failure.
 PRODUCERS_MAX = 8  # Threads that schedule at the same time.
 
 _silent_until: dict[str, float] = {}
 
 
 def tick_at(job_id: str, due_ms: int, now_ms: int) -> None:
-    """Have the job ticked at a time, once the transaction under way has been committed."""
+    """Schedule the job's tick for a time, once the transaction under way has committed."""
     delay_ms = due_ms - now_ms
     if delay_ms <= HORIZON_MS:
         delay_s = max(0.0, delay_ms / 1_000)
@@ -36,7 +36,7 @@ def tick_at(job_id: str, due_ms: int, now_ms: int) -> None:
 
 
 def send(job_id: str, delay_s: float, *, is_repeated: bool = False) -> None:
-    """Schedule a job's tick now; a broker that cannot be reached is logged."""
+    """Publish a job's tick with its delay; a failure of the broker is logged."""
     broker = str(app.conf.broker_url)
     if time.monotonic() < _silent_until.get(broker, 0.0):
         return
@@ -52,12 +52,14 @@ def send(job_id: str, delay_s: float, *, is_repeated: bool = False) -> None:
             )
     except (kombu.exceptions.KombuError, redis.RedisError, OSError) as error:
         _silent_until[broker] = time.monotonic() + SILENCE_S
-        logger.warning("a countdown could not be scheduled, the next tick does it: %s", error)
+        logger.warning(
+            "a countdown could not be scheduled, the periodic tick replaces it: %s", error
+        )
 
 
 @cache
 def _producers(broker: str) -> ProducerPool:
-    """Producers whose connections fail soon instead of waiting for the broker."""
+    """The producers for a broker, whose connections fail soon instead of waiting for it."""
     options = dict(app.conf.broker_transport_options or {})
     options |= {
         "socket_timeout": TIMEOUT_S,

@@ -1,4 +1,4 @@
-"""Operations of several steps: what follows from a savepoint that was taken, or was not.
+"""Operations of several steps: the step after a savepoint completed or failed.
 
 ``weir.protocol.operations`` decides; here its commands are carried out, in the transaction of the
 event and under the job's lock.
@@ -29,20 +29,21 @@ logger = logging.getLogger(__name__)
 
 
 def carry_on(job: Job, happened: Iterable[tuple[Operation, OperationEvent]]) -> None:
-    """Take events in, and do what follows; the caller holds the job's lock.
+    """Fold events into operations and execute their commands; the caller holds the job's lock.
 
-    Nothing of the job's coordinator may be under way: what follows may move it.
+    The coordinator's state must have been saved: a command may send it events of its own.
     """
     for operation, event in happened:
         carry_out(job, operation, operations.fold(operation, event))
 
 
 def carry_out(job: Job, operation: Operation, commands: Iterable[OperationCommand]) -> None:
-    """Do what an event led to."""
+    """Execute the commands that an operation's event led to."""
     for command in commands:
         match command:
             case Save():
-                raise AssertionError("only what begins asks for a savepoint")  # See ``starting``.
+                # See ``operations.begin``.
+                raise AssertionError("only a first step asks for a savepoint")
             case Relaunch(restore):
                 _relaunch(job, operation, restore)
             case SubmitFork(restore):
@@ -76,7 +77,7 @@ def _relaunch(job: Job, operation: Operation, restore: str | None) -> None:
 
 
 def _submit_fork(job: Job, operation: Operation, restore: str) -> bool:
-    """Submit the other job; False, and the operation failed, where it cannot be any more."""
+    """Submit the fork; False where it is refused: then the operation has failed."""
     given: dict[str, Any] = operation.parameters
     number = given["checkpoint"]
     if number is None:

@@ -1,6 +1,6 @@
-"""What readers see of checkpoints: rows, written along with the coordinator's state.
+"""The read model of checkpoints: rows, written along with the coordinator's state.
 
-The ledger follows one batch of events. Each checkpoint's row is read and written once however many
+It follows one batch of events. Each checkpoint's row is read and written once however many
 acknowledgements came; those are inserted in bulk.
 """
 
@@ -53,7 +53,7 @@ from weir.protocol.pending import (
 
 logger = logging.getLogger(__name__)
 
-# What steps change; the rest is fixed at the trigger, or others' to change.
+# Columns that steps change; the rest is fixed at the trigger, or changed by other modules.
 _CHANGING = (
     "status",
     "parent",
@@ -92,43 +92,44 @@ class ReadModel:
     def __init__(self, job: Job, state: CoordinatorState, now_ms: int) -> None:
         self._job = job
         self._now: datetime = clock.from_ms(now_ms)
-        self._next_id = state.next_id  # Below it there is a row.
+        self._next_id = state.next_id  # Each number below it has a row.
         self._pending = [p.checkpoint_id for p in state.pending]
         self._rows: dict[int, Checkpoint | None] = {}
         self._touched: dict[int, Checkpoint] = {}
         self._acks: list[tuple[CheckpointId, bulk_insert.Part]] = []
         self._gates: list[tuple[CheckpointId, bulk_insert.Gate]] = []
-        self._parents: dict[int, CheckpointId] = {}  # Of those whose manifest is asked for.
+        self._parents: dict[int, CheckpointId] = {}  # Of those whose manifest is requested.
         self._has_ended = state.ended is not None
         self._sources: set[str] | None = None  # Chains without inputs; read from the plan.
         self._begun: list[tuple[CheckpointId, TriggerRequest]] = []  # Savepoints.
         self._completed: list[tuple[CompletedCheckpoint, TriggerRequest]] = []
-        self._failed: list[tuple[TriggerRequest, str]] = []  # Why a request came to nothing.
-        self._settled: dict[int, Collection[SubtaskId]] = {}  # With who never acknowledged.
+        self._failed: list[tuple[TriggerRequest, str]] = []  # Why a request failed.
+        self._settled: dict[int, Collection[SubtaskId]] = {}  # With those that never acknowledged.
 
-    # What the coordinator is told.
+    # Restored checkpoints.
 
     def restored(self, event: CheckpointsRestored) -> CheckpointsRestored:
-        """The checkpoints that the storage holds, less those that are being deleted.
+        """The checkpoints that the storage holds, without those that are being deleted.
 
-        What lies there and was unknown, or known as aborted, has a row afterwards that says so.
+        One that was unknown, or known as aborted, has a row afterwards that says so.
         """
         self._read(c.checkpoint_id for c in event.completed)
         kept = tuple(c for c in event.completed if self._is_ours(c))
         return replace(event, completed=kept)
 
-    def _is_ours(self, found: CompletedCheckpoint) -> bool:
-        row = self._row(found.checkpoint_id)
+    def _is_ours(self, stored: CompletedCheckpoint) -> bool:
+        row = self._row(stored.checkpoint_id)
         if row is None:
-            self._adopt(found)
+            self._adopt(stored)
             return True
-        if row.status == CheckpointStatus.ABORTED and self._is_of_live_driver(found):
-            # The driver's next attempt goes on from it: that was a beginning of its own. A later
-            # driver was told where to begin and passes it over, so it remains to be told.
-            services.has_begun(self._job, found.attempt)
+        if row.status == CheckpointStatus.ABORTED and self._is_of_live_driver(stored):
+            # The live driver's next attempt restores it, so the restore that the job was to begin
+            # with is used up. A later driver, which was told that restore, passes this checkpoint
+            # over, so the restore is still needed.
+            services.has_begun(self._job, stored.attempt)
         match row.status:
             case CheckpointStatus.COMPLETED:
-                # Of a job that had ended: what could not be deleted is of use again.
+                # A checkpoint of a job that had ended and could not be deleted is of use again.
                 if row.discard_due_at is not None:
                     self._touch(row).discard_due_at = None
                 return True
@@ -140,28 +141,28 @@ class ReadModel:
             case _:
                 return False
 
-    def _is_of_live_driver(self, found: CompletedCheckpoint) -> bool:
+    def _is_of_live_driver(self, stored: CompletedCheckpoint) -> bool:
         return Attempt.objects.filter(
-            job=self._job, number=found.attempt, driver=drivers.live(self._job)
+            job=self._job, number=stored.attempt, driver=drivers.live(self._job)
         ).exists()
 
-    def _adopt(self, found: CompletedCheckpoint) -> None:
-        """A checkpoint that was taken without this control plane."""
-        completed_at = clock.from_ms(found.completed_at_ms)
+    def _adopt(self, stored: CompletedCheckpoint) -> None:
+        """Add the row of a checkpoint that was taken without this control plane."""
+        completed_at = clock.from_ms(stored.completed_at_ms)
         self._add(
-            number=found.checkpoint_id,
-            attempt=found.attempt,
-            kind=found.kind.value,
+            number=stored.checkpoint_id,
+            attempt=stored.attempt,
+            kind=stored.kind.value,
             status=CheckpointStatus.COMPLETED.value,
-            triggered_at=clock.from_ms(found.triggered_at_ms),
+            triggered_at=clock.from_ms(stored.triggered_at_ms),
             settled_at=completed_at,
-            duration_ms=_duration_ms(found),
+            duration_ms=_duration_ms(stored),
             subtask_count=0,
             has_details=False,
         )
 
     def check(self, event: CoordinatorEvent) -> None:
-        """Refuse what no row can hold.
+        """Refuse an event that no row can hold.
 
         Raises:
             ProtocolError: An alignment's arrays are of different lengths.
@@ -171,10 +172,10 @@ class ReadModel:
                 for gate in part.metrics.gates:
                     bulk_insert.check(gate)
 
-    # What came of it.
+    # Steps of the coordinator.
 
     def note(self, event: CoordinatorEvent, step: Step) -> None:
-        """Follow one step."""
+        """Take over one step: the event and the commands that it led to."""
         match event:
             case Acknowledged() if step.result is AckResult.ACCEPTED:
                 self._acknowledged(event, step.state.plan)
@@ -230,7 +231,7 @@ class ReadModel:
                 if row is not None:
                     row.settled_at = clock.from_ms(completed.completed_at_ms)
                     row.duration_ms = _duration_ms(completed)
-                    row.cause = ""  # Of what may have held up its settling.
+                    row.cause = ""  # It may hold the error that delayed the settling.
                     self._settled[row.number] = ()
                 if completed.kind is not CheckpointKind.SAVEPOINT:
                     services.has_begun(self._job, completed.attempt)
@@ -266,7 +267,7 @@ class ReadModel:
     def _triggered(self, command: TriggerCheckpoint, state: CoordinatorState) -> None:
         barrier = command.barrier
         if barrier.checkpoint_id < self._next_id:
-            return  # Subtasks whose inputs ended meanwhile take a trigger of their own.
+            return  # A trigger of its own for subtasks whose inputs ended meanwhile.
         pending = state.find_pending(barrier.checkpoint_id)
         self._next_id = CheckpointId(barrier.checkpoint_id + 1)
         self._add(
@@ -290,9 +291,9 @@ class ReadModel:
                 row.abandoned_at = at
 
     def _let_go(self, row: Checkpoint | None) -> None:
-        if row is None or row.kind in SAVEPOINT_KINDS:  # Those are deleted on request only.
+        if row is None or row.kind in SAVEPOINT_KINDS:  # Savepoints are deleted on request only.
             return
-        # After the job's end nothing newer took its place: it is there until it is deleted.
+        # After the job's end no newer one subsumed it: it is completed until it is deleted.
         if row.status == CheckpointStatus.COMPLETED and not self._has_ended:
             self._move(row, CheckpointStatus.SUBSUMED)
         self._discard(row)
@@ -304,12 +305,12 @@ class ReadModel:
         row.discard_due_at, row.discarded_at = self._now, None
         row.discard_tries, row.discard_error = 0, ""
 
-    # Whoever asked.
+    # Operations that requested a checkpoint.
 
     def answers(self) -> list[tuple[Operation, OperationEvent]]:
-        """What operations that take several steps have to know of the batch, which was saved.
+        """Events of the saved batch for operations of several steps.
 
-        The others are answered by this.
+        Operations of one step are ended here.
         """
         for number, request in self._begun:
             if (operation := self._operation(request)) is not None:
@@ -352,7 +353,7 @@ class ReadModel:
         return operation, NotSaved(error)
 
     def _savepoint(self, row: Checkpoint, operation: Operation | None) -> Savepoint:
-        """The row of a savepoint that completed; one that was asked for elsewhere gets a name."""
+        """The row of a savepoint that completed; one requested at the driver gets a name."""
         savepoint = None
         if operation is not None:
             savepoint = Savepoint.objects.filter(operation=operation).first()
@@ -364,7 +365,7 @@ class ReadModel:
         return savepoint
 
     def _operation(self, request: TriggerRequest) -> Operation | None:
-        """The operation that asked; None: the clock, or the driver itself."""
+        """The operation that requested it; None: the interval, or the driver itself, did."""
         try:
             operation_id = UUID(request.request_id or "")
         except ValueError:
@@ -374,7 +375,7 @@ class ReadModel:
     # Rows.
 
     def save(self, state: CoordinatorState) -> None:
-        """Write what changed, given the state in which the batch ended."""
+        """Write the rows that changed, given the state in which the batch ended."""
         for pending in state.pending:
             if (row := self._touched.get(pending.checkpoint_id)) is not None:
                 self._count(row, pending)
@@ -395,7 +396,7 @@ class ReadModel:
         self._save_details()
 
     def _keep_evidence(self) -> None:
-        """What the subtasks were doing as checkpoints settled, for whoever asks why."""
+        """Keep what the subtasks were doing as checkpoints settled, for the verdict."""
         if not self._settled:
             return
         waited_for = [number for number, missing in self._settled.items() if missing]
@@ -413,8 +414,8 @@ class ReadModel:
                     noted=noted.get(number),
                 )
             except Exception:
-                # Whatever a driver reported: the checkpoint has settled, and the batch must not
-                # come again for ever because nobody can say why it took so long.
+                # A driver's faulty report must not fail the batch, which would come again for ever:
+                # the checkpoint has settled, only without evidence for its verdict.
                 logger.exception("no evidence is kept of checkpoint %d", number)
                 row.evidence = noted.get(number)
 
@@ -440,7 +441,7 @@ class ReadModel:
     def _move(self, row: Checkpoint, status: CheckpointStatus) -> None:
         current = CheckpointStatus(row.status)
         if status not in TRANSITIONS.get(current, frozenset()):
-            raise ProtocolError(f"row of checkpoint {row.number} is {current}, not on to {status}")
+            raise ProtocolError(f"checkpoint {row.number} is {current} and cannot become {status}")
         self._touch(row).status = status.value
 
     def _add(self, **values: Any) -> None:
@@ -465,8 +466,8 @@ class ReadModel:
     def _read(self, numbers: Iterable[CheckpointId]) -> None:
         wanted = {int(number) for number in numbers} - self._rows.keys()
         if wanted:
-            found = {row.number: row for row in self._job.checkpoints.filter(number__in=wanted)}
-            self._rows |= {number: found.get(number) for number in wanted}
+            rows = {row.number: row for row in self._job.checkpoints.filter(number__in=wanted)}
+            self._rows |= {number: rows.get(number) for number in wanted}
 
 
 def _duration_ms(completed: CompletedCheckpoint) -> int:

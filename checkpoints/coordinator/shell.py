@@ -40,7 +40,7 @@ from weir.protocol.wire import from_wire, to_wire
 
 logger = logging.getLogger(__name__)
 
-# What a driver carries out. Discards are not among them: files are deleted from here.
+# Commands for drivers. Discards are not among them: the control plane deletes files itself.
 _FOR_DRIVERS = (
     TriggerCheckpoint,
     CheckpointCompleted,
@@ -52,19 +52,20 @@ _FOR_DRIVERS = (
     FailJob,
 )
 
-_SAVED = ("state", "due_at", "next_trigger_at", "expires_at", "has_ended")  # swept_at is others'.
+# The sweep alone writes swept_at.
+_SAVED = ("state", "due_at", "next_trigger_at", "expires_at", "has_ended")
 
 
 def state_of(job: Job) -> CoordinatorState:
-    """What the job's coordinator remembers; a fresh state before its first event."""
+    """The state of the job's coordinator; a fresh one before its first event."""
     return _load(job, CoordinatorRow.objects.filter(job=job).first())
 
 
 def config_of(job: Job) -> CheckpointConfig:
     """The checkpoint settings of the job's pipeline, as the control plane applies them.
 
-    A pipeline that says nothing of how many checkpoints to retain gets this control plane's number;
-    the library's own default stands for saying nothing.
+    A pipeline that does not say how many checkpoints to retain gets this control plane's number;
+    the library's own default counts as not saying it.
     """
     config = from_wire(CheckpointConfig, job.checkpoint_config or {})
     if config.retained_max == CheckpointConfig().retained_max:
@@ -75,10 +76,10 @@ def config_of(job: Job) -> CheckpointConfig:
 def pump(job: Job, events: Sequence[CoordinatorEvent], *, now_ms: int) -> None:
     """Fold events into the job's coordinator, in order; the caller holds the job's lock.
 
-    What follows from them for operations follows at once: the job's driver may be ended by it.
+    Operations that wait for an event go on at once, which may end the job's driver.
 
-    An event that no correct driver sends is passed over, for it would come again for ever: an
-    exception of the job says so.
+    An event that no correct driver sends is passed over, since it would come again for ever; an
+    exception of the job records it.
     """
     if not events:
         return
@@ -86,7 +87,7 @@ def pump(job: Job, events: Sequence[CoordinatorEvent], *, now_ms: int) -> None:
 
 
 def tick(job: Job, *, now_ms: int) -> bool:
-    """Have the job's coordinator do what is due, if anything; the caller holds the job's lock."""
+    """Trigger or expire what is due, if anything; the caller holds the job's lock."""
     row = CoordinatorRow.objects.filter(job=job).first()
     if row is None or row.due_at is None or row.due_at > clock.from_ms(now_ms):
         return False
@@ -101,15 +102,15 @@ def _fold(
     for event in events:
         batch.take(event)
     batch.save(row or CoordinatorRow(job=job))
-    # Only now: what follows may come back to the coordinator.
+    # Only now: an operation's next step may send the coordinator events.
     operation_steps.carry_on(job, batch.answers())
 
 
 def reopen(job: Job) -> None:
-    """Go on with the coordinator of a job that had ended; the caller holds the job's lock.
+    """Reopen the coordinator of a job that had ended; the caller holds the job's lock.
 
     Raises:
-        ProtocolError: It has not settled everything yet.
+        ProtocolError: Not all of its checkpoints have settled.
     """
     row = CoordinatorRow.objects.filter(job=job).first()
     if row is not None:
@@ -123,7 +124,7 @@ def _load(job: Job, row: CoordinatorRow | None) -> CoordinatorState:
 
 
 def _save(row: CoordinatorRow, state: CoordinatorState) -> int | None:
-    """Write a state and its due times; gives the next one if it is another than before."""
+    """Write a state and its due times; return the next one if it has changed."""
     before = row.due_at
     due_ms, trigger_ms = coordinator.next_due_ms(state), state.next_periodic_ms
     expiries = [p.expires_at_ms for p in state.pending if not p.is_finalizing]
@@ -145,13 +146,13 @@ class _Fault:
 
 
 class _Batch:
-    """Events on their way through one job's coordinator."""
+    """A batch of events, folded into one job's coordinator."""
 
     def __init__(self, job: Job, state: CoordinatorState, now_ms: int) -> None:
         self._job = job
         self._state = state
         self._now_ms = now_ms
-        self._ledger = ReadModel(job, state, now_ms)
+        self._read_model = ReadModel(job, state, now_ms)
         self._commands: list[CoordinatorCommand] = []
         self._faults: list[_Fault] = []
 
@@ -160,7 +161,7 @@ class _Batch:
         try:
             if isinstance(event, CheckpointsRestored):
                 event = self._restored(event)
-            self._ledger.check(event)
+            self._read_model.check(event)
             step = coordinator.step(self._state, event, self._now_ms)
         except ProtocolError as error:
             with logs.about(job=self._job.pk, checkpoint=getattr(event, "checkpoint_id", None)):
@@ -168,16 +169,16 @@ class _Batch:
             self._faults.append(_Fault(event, error))
             return
         self._state = step.state
-        self._ledger.note(event, step)
+        self._read_model.note(event, step)
         self._commands += step.commands
 
     def save(self, row: CoordinatorRow) -> None:
-        """Write everything that came of the batch."""
-        self._ledger.save(self._state)
+        """Write the rows, the commands and the state that follow from the batch."""
+        self._read_model.save(self._state)
         if self._faults:
             self._note_faults()
         commands = [c for c in self._commands if isinstance(c, _FOR_DRIVERS)]
-        # A driver that is gone takes none, and its successor begins afresh.
+        # A driver that was lost takes no command, and its successor begins afresh.
         if commands and drivers.live(self._job) is not None:
             outbox.enqueue(self._job, commands, clock.from_ms(self._now_ms))
         due_ms = _save(row, self._state)
@@ -186,19 +187,19 @@ class _Batch:
         wakeups.on_commit(wakeups.job(self._job.pk))
 
     def answers(self) -> list[tuple[Operation, OperationEvent]]:
-        """What operations have to know of the batch, once it was saved."""
-        return self._ledger.answers()
+        """Events for the operations that wait for the batch, once it was saved."""
+        return self._read_model.answers()
 
     def _restored(self, event: CheckpointsRestored) -> CheckpointsRestored:
-        """What the storage holds, less what is on its way out of it.
+        """The checkpoints that the storage holds, without those that are being deleted.
 
-        A driver lists the storage before each attempt. Checkpoints that retention let go may lie
-        there for a moment longer; they are not the coordinator's any more.
+        A driver lists the storage before each attempt. Checkpoints that retention discards may lie
+        there for a moment longer; the coordinator retains them no more.
         """
         if self._state.plan is None and not self._state.pending:
             # A later driver may have planned another version of the pipeline.
             self._state = replace(self._state, config=config_of(self._job))
-            return self._ledger.restored(event)
+            return self._read_model.restored(event)
         return event  # Refused by the coordinator.
 
     def _note_faults(self) -> None:

@@ -1,4 +1,4 @@
-"""How an operation of several steps begins, in the transaction that accepts it."""
+"""The first steps of an operation, in the transaction that accepts it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,23 +20,23 @@ from weir.protocol.operations import Begun, Save
 
 
 def timeout_ms(job: Job) -> int:
-    """Time for what takes a checkpoint: that one, and one that it may have to wait for."""
+    """The timeout of an operation with a checkpoint, which may have to wait for another one."""
     taking_ms = 2 * shell.config_of(job).timeout_ms
     return int(taking_ms + settings.WEIR_OPERATION_TIMEOUT_MS)
 
 
 def runs(job: Job) -> bool:
-    """Whether the job runs under a driver that speaks."""
+    """Whether the job is running under a live driver."""
     driver = drivers.live(job)
     is_up = driver is not None and driver.status == DriverStatus.RUNNING
     return is_up and job.status == JobStatus.RUNNING
 
 
 def check_runs(job: Job, why: str) -> None:
-    """Refuse what is done while a job runs.
+    """Refuse an operation that needs a running job.
 
     Raises:
-        WrongState: It does not, or not for much longer.
+        WrongState: The job is not running, or is being cancelled.
     """
     is_wanted = job.desired == DesiredState.RUNNING
     if job.status != JobStatus.RUNNING or not is_wanted:
@@ -53,7 +53,7 @@ def start(
     *,
     before: Mapping[str, Any] | None = None,
 ) -> Operation:
-    """Take an accepted operation's first steps; gives it as it is afterwards."""
+    """Take an accepted operation's first steps; return it as it is afterwards."""
     operations.start(operation)
     kind = OperationKind(operation.kind)
     record(

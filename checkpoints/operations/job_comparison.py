@@ -1,4 +1,4 @@
-"""Two jobs side by side: how far each is, how late, and how large its state."""
+"""Two jobs side by side: progress, lag behind the clock, and size of state."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from weir.protocol.lifecycle import CheckpointStatus
 
 
 def compare(job: Job, other: Job) -> dict[str, Any]:
-    """Figures of both, and what is said of them.
+    """The figures of both jobs, and a sentence on each.
 
     Units: ``event_time_lag_ms`` the clock less the event time that all sinks have come to;
     ``state_bytes`` and ``duration_ms`` of the newest checkpoint or savepoint. None: not known.

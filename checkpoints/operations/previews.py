@@ -1,6 +1,6 @@
-"""Questions that take time: what a restore or a rollback would do, how two jobs' outputs differ.
+"""Previews of restores and rollbacks, and comparisons of two jobs' outputs.
 
-Nothing is changed by them. Their operations (PREVIEW, COMPARE) succeed with the answer as result.
+They change nothing. Their operations (PREVIEW, COMPARE) succeed with the answer as result.
 ``jobs.preview_processes`` runs a pipeline's script, or reads output, in a process of its own; the
 effect of a rollback is computed here, by a worker of the queue ``storage``.
 """
@@ -37,11 +37,11 @@ from weir.storage.manifest import Manifest, load
 logger = logging.getLogger(__name__)
 
 ASKED_MAX = 20  # Previews of rollbacks in one look.
-LEASE_S = 60.0  # Within which one is worked out, or its worker was killed.
+LEASE_S = 60.0  # A preview that takes longer is retried: its worker was killed.
 TRIES_MAX = 2
 KEYS_MAX = 20
 COLUMN_LENGTH_MAX = 300
-WAITING_MS = 60_000  # For a free place, beside the time for the answer itself.
+WAITING_MS = 60_000  # For a free preview process, beside the time for the answer itself.
 
 
 def restore(
@@ -55,15 +55,15 @@ def restore(
     allow_non_restored_state: bool | None = None,
     key: str | None = None,
 ) -> Operation:
-    """What restoring a pipeline from a checkpoint would do, per operator and state.
+    """Preview a restore of a pipeline from a checkpoint, per operator and state.
 
     Args:
-        restore: A checkpoint's number of the job, a savepoint's id, or a URI.
+        restore: The number of a checkpoint of the job, a savepoint's id, or a URI.
         pipeline: None: the job's own, with its options.
 
     Raises:
         NotFound: There is no such job, checkpoint or savepoint.
-        Invalid: The pipeline or something else is not what it may be.
+        Invalid: The pipeline, its options or the URI is not valid.
         KeyReused: The idempotency key came with another request.
     """
     given: dict[str, Any] = {
@@ -101,16 +101,18 @@ def restore(
 
 
 def _place_of(job: Job, restore: int | UUID | str) -> tuple[str, str | None]:
-    """Where it lies, and the id of the job that took it; None: that is not known here."""
+    """The URI to restore, and the id of the job that took it; None: that job is not known here."""
     if isinstance(restore, int):
         return restore_targets.of_checkpoint(job, restore).uri, job.pk
     if isinstance(restore, UUID):
-        savepoint = restore_targets.found(restore)  # Of another job as well: nothing is restored.
+        # A savepoint of another job as well: a preview restores nothing.
+        savepoint = restore_targets.find_savepoint(restore)
         return restore_targets.of_savepoint(savepoint.job, restore).uri, savepoint.job_id
     try:
-        return check_uri(restore, "Name a checkpoint or savepoint by its place."), None
+        problem = "Give the absolute path or URI of a checkpoint or savepoint."
+        return check_uri(restore, problem), None
     except ValueError as error:
-        raise Invalid("this names no checkpoint", errors={"uri": [str(error)]}) from error
+        raise Invalid(f"{restore!r} names no checkpoint", errors={"uri": [str(error)]}) from error
 
 
 def rollback(
@@ -122,10 +124,10 @@ def rollback(
     rewind_output: bool = True,
     key: str | None = None,
 ) -> Operation:
-    """What a rollback would cost, in numbers: positions, time, output, files that would move.
+    """Preview a rollback in numbers: positions, time, output, files that would move.
 
     Raises:
-        NotFound, Invalid: As ``going_back.rollback``.
+        NotFound, Invalid: As ``requests.rollback``.
         KeyReused: The idempotency key came with another request.
     """
     given = {
@@ -152,10 +154,10 @@ def compare(
     windows: Sequence[str] = (),
     key: str | None = None,
 ) -> Operation:
-    """How the file outputs of two jobs differ, by key and window.
+    """Compare the file outputs of two jobs, by key and window.
 
     Raises:
-        NotFound: There is no such job, or not the other.
+        NotFound: There is no such job, or no such other job.
         Invalid: No key was named, or a job has no file output.
         KeyReused: The idempotency key came with another request.
     """
@@ -175,12 +177,12 @@ def compare(
 
 
 def _pairs(job: Job, other: Job) -> list[dict[str, str]]:
-    """The outputs that belong together: of operators of one name, or the only ones."""
+    """The pairs of outputs to compare: of operators with one uid, or each job's only one."""
     left, right = preview_processes.outputs_of(job), preview_processes.outputs_of(other)
-    for one, found in ((job, left), (other, right)):
-        if not found:
+    for one, outputs in ((job, left), (other, right)):
+        if not outputs:
             raise Invalid(
-                f"{one.pk} has no output in files that could be compared",
+                f"{one.pk} has no output in files to compare",
                 errors={"other": [f"{one.pk} has no file sink, or its pipeline is not known yet."]},
             )
     pairs = [(uid, left[uid], right[uid]) for uid in left if uid in right]
@@ -188,7 +190,7 @@ def _pairs(job: Job, other: Job) -> list[dict[str, str]]:
         pairs = [(*item, files) for item, files in zip(left.items(), right.values(), strict=True)]
     if not pairs:
         raise Invalid(
-            f"no file sink of {job.pk} has its like in {other.pk}: they are matched by uid",
+            f"no file sink of {job.pk} has the uid of one of {other.pk}: they are matched by uid",
             errors={"other": [f"It has {', '.join(right)}; this job has {', '.join(left)}."]},
         )
     return [
@@ -245,7 +247,7 @@ def _begin(
 
 
 def answer_due() -> int:
-    """Say what the rollbacks would do that were asked about; says how many were."""
+    """Answer the previews of rollbacks that are waiting; return how many were answered."""
     now = clock.now()
     asked = Operation.objects.filter(
         Q(progress__isnull=True) | Q(progress__until__lt=now.isoformat()),
@@ -255,7 +257,7 @@ def answer_due() -> int:
     )
     count = 0
     for pk in list(asked.order_by("created_at").values_list("pk", flat=True)[:ASKED_MAX]):
-        problem = "a preview could not be worked out; it is tried again, or expires"
+        problem = "the preview of a rollback failed; it is tried again, or expires"
         with logs.guarding(logger, problem, operation=str(pk)):
             operation = _claimed(pk)
             if operation is not None:
@@ -265,7 +267,7 @@ def answer_due() -> int:
 
 
 def _claimed(pk: UUID) -> Operation | None:
-    """Take a question for a while; None where somebody else has it, or it was lost too often."""
+    """Take a preview under a lease; None where another worker has it, or it failed too often."""
     with transaction.atomic():
         claim = Operation.objects.filter(pk=pk).select_for_update(skip_locked=True, of=("self",))
         operation = claim.first()
@@ -277,7 +279,9 @@ def _claimed(pk: UUID) -> Operation | None:
             return None
         tries = int(progress.get("tries", 0)) + 1
         if tries > TRIES_MAX:
-            operations.fail(operation, "whoever worked it out was lost, again and again")
+            operations.fail(
+                operation, f"the worker that computed the preview was lost {TRIES_MAX} times"
+            )
             return None
         until = now + clock.milliseconds(LEASE_S * 1_000)
         operation.progress = {"until": until.isoformat(), "tries": tries}
@@ -301,13 +305,13 @@ def _answer(operation: Operation) -> None:
 
 
 def _rollback_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What going back would do.
+    """The effects of a rollback, as JSON.
 
     Raises:
         WeirError: The target cannot be read.
     """
     newest = restore_targets.newest(job)
-    found = rollbacks.preview(
+    preview = rollbacks.preview(
         locations.store_of(job),
         JobId(job.pk),
         given["restore"],
@@ -317,12 +321,12 @@ def _rollback_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
         emitted=None if newest is None else _emitted_since(job, newest),
         abandoned_ttl_ms=shell.config_of(job).abandoned_ttl_ms,
     )
-    result: dict[str, Any] = storable_json(to_wire(found))
+    result: dict[str, Any] = storable_json(to_wire(preview))
     return result
 
 
 def _emitted_since(job: Job, checkpoint: Checkpoint) -> dict[str, int] | None:
-    """Records that each source has emitted since a checkpoint, by uid; None: nobody knows."""
+    """Records that each source has emitted since a checkpoint, by uid; None: not known."""
     attempt = Attempt.objects.filter(job=job).order_by("-number").first()
     if attempt is None:
         return None
@@ -343,8 +347,8 @@ def _emitted_since(job: Job, checkpoint: Checkpoint) -> dict[str, int] | None:
 def _manifest(job: Job, row: Checkpoint) -> Manifest | None:
     path = locations.layout_of(job).manifest(CheckpointId(row.number))
     try:
-        found = load(locations.store_of(job).read(path), path)
+        stored = load(locations.store_of(job).read(path), path)
     except WeirError as error:
         logger.warning("the newest checkpoint cannot be read: %s", error)
         return None
-    return found if isinstance(found, Manifest) else None
+    return stored if isinstance(stored, Manifest) else None

@@ -1,4 +1,4 @@
-"""Stop, rollback, rescale and fork: operations that take several steps."""
+"""Stop, rollback, rescale and fork: operations of several steps."""
 
 import logging
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def stop(
     location: str = "",
     key: str | None = None,
 ) -> Operation:
-    """End a job with a savepoint; the operation succeeds once the job FINISHED.
+    """Stop a job with a savepoint; the operation succeeds once the job is FINISHED.
 
     With ``drain`` the sources end first, event-time timers fire and windows close.
 
@@ -61,13 +61,13 @@ def rollback(
     allow_non_restored_state: bool | None = None,
     key: str | None = None,
 ) -> Operation:
-    """Have a job go on from an older checkpoint, or an abandoned one, or a savepoint of its own.
+    """Roll a job back to an older checkpoint, an abandoned one, or a savepoint of its own.
 
-    One that is over is wanted again. The operation succeeds once the job runs.
+    A job that is over is launched again. The operation succeeds once the job runs.
 
     Raises:
         NotFound: There is no such job, checkpoint or savepoint.
-        Invalid: Not one of the two was given; it is another job's; it is not kept any more.
+        Invalid: Not exactly one of the two was given; it is another job's; it is no longer kept.
         WrongState: The job is starting, or being cancelled.
         Busy: Another operation has to end first.
         KeyReused: The idempotency key came with another request.
@@ -103,7 +103,7 @@ def rescale(
 
     Raises:
         NotFound, WrongState, Busy, KeyReused: As ``rollback``.
-        Invalid: The parallelism is none, or above the max parallelism of the job's state.
+        Invalid: The parallelism is not valid, or above the max parallelism of the job's state.
     """
     given = {"parallelism": parallelism}
     with services.asking(actor, job_id, OperationKind.RESCALE, given, key) as asked:
@@ -140,7 +140,7 @@ def fork(
     allow_non_restored_state: bool | None = None,
     key: str | None = None,
 ) -> Operation:
-    """Submit a second job that begins with what the first one had at a checkpoint or savepoint.
+    """Submit a second job that begins with a checkpoint or savepoint of the first one.
 
     With neither, a savepoint is taken for it. The operation is the origin's and succeeds once the
     other job is submitted: ``result["job"]`` is its id, ``result["operation"]`` its SUBMIT.
@@ -208,7 +208,7 @@ def derived_submission(
     parameters: Mapping[str, str] | None,
     allow_non_restored_state: bool | None,
 ) -> Submission:
-    """A submission as the job's, but for what is given; parameters are laid over the job's."""
+    """The job's submission, changed by the arguments given; parameters are laid over the job's."""
     options = {
         "parallelism": parallelism,
         "allow_non_restored_state": allow_non_restored_state,
@@ -243,15 +243,17 @@ def _check_relaunchable(job: Job, what: str, allowed: tuple[str, ...]) -> None:
 
 
 def _check_parallelism(job: Job, parallelism: int) -> None:
-    """Refuse what the job's state cannot be spread over, as far as it is known here.
+    """Refuse a parallelism that the job's state cannot be spread over, as far as known here.
 
     Raises:
-        Invalid: It is no parallelism, or above the max parallelism of an operator with state.
+        Invalid: It is out of range, or above the max parallelism of an operator with state.
     """
     if not 1 <= parallelism <= PARALLELISM_MAX:
         said = f"Give a number from 1 to {PARALLELISM_MAX}."
-        raise Invalid("a job cannot run with this parallelism", errors={"parallelism": [said]})
-    # The first parallelism decides where nobody did. Later ones, and restored state, keep that.
+        raise Invalid(
+            f"a job cannot run with parallelism {parallelism}", errors={"parallelism": [said]}
+        )
+    # Without a setting the job's first parallelism decides; later ones and restored state keep it.
     is_first = (
         job.origin_uri == ""
         and not Operation.objects.filter(job=job, kind=OperationKind.RESCALE).exists()
@@ -270,7 +272,7 @@ def _check_parallelism(job: Job, parallelism: int) -> None:
 
 
 def _named(target: Restorable | None) -> dict[str, Any]:
-    """What an operation shows of where a job goes."""
+    """The restore target, as an operation shows it."""
     if target is None:
         return {}
     savepoint = target.savepoint

@@ -26,18 +26,18 @@ from weir.protocol.operations import OperationState
 
 logger = logging.getLogger(__name__)
 
-CLAIMED_MAX = 200  # Looked at in one sweep.
+CLAIMED_MAX = 200  # Checked in one sweep.
 
 
 def request_checkpoint(actor: User | None, job_id: str, *, key: str | None = None) -> Operation:
     """Take a checkpoint now; the operation succeeds once it completed.
 
-    Where as many as allowed are under way it waits for its turn.
+    While as many as allowed are under way it waits for its turn.
 
     Raises:
         NotFound: There is no such job.
-        WrongState: The job does not run.
-        Busy: It is being cancelled or restarted.
+        WrongState: The job is not running.
+        Busy: The job is being cancelled or restarted.
         KeyReused: The idempotency key came with another request.
     """
     with services.asking(actor, job_id, OperationKind.CHECKPOINT, {}, key) as asked:
@@ -55,7 +55,7 @@ def request_checkpoint(actor: User | None, job_id: str, *, key: str | None = Non
             f"job/{job.pk}",
             after={"operation": str(operation.pk), "status": operation.status},
         )
-        logger.info("a checkpoint was asked for")
+        logger.info("a checkpoint was requested")
     return operation
 
 
@@ -74,13 +74,13 @@ def take(
     Its result: ``{"savepoint": id, "checkpoint": number, "path": URI, "duration_ms": ...}``.
 
     Args:
-        name: Empty: one is made up. Unique among the job's savepoints.
+        name: Unique among the job's savepoints. Empty: a name is generated.
         location: A directory of its own, as absolute path or URI. Empty: in the job's storage.
 
     Raises:
         NotFound: There is no such job.
-        Invalid: Name, note, labels or location are not what they may be, or the name is in use.
-        WrongState: The job does not run.
+        Invalid: Name, note, labels or location are not valid, or the name is in use.
+        WrongState: The job is not running.
         Busy: Another operation has to end first.
         KeyReused: The idempotency key came with another request.
     """
@@ -97,10 +97,10 @@ def save(
     more: Mapping[str, Any],
     key: str | None,
 ) -> Operation:
-    """Begin an operation whose first step is a savepoint that somebody describes.
+    """Begin an operation whose first step is a savepoint, described by ``words``.
 
     Args:
-        words: The savepoint's name, note, labels and location, as they were given.
+        words: The savepoint's name, note, labels and location, as requested.
         more: The operation's other parameters.
 
     Raises:
@@ -116,7 +116,7 @@ def save(
         if asked.repeated is not None:
             return asked.repeated
         job = asked.job
-        problems.refuse("a savepoint cannot be described")
+        problems.refuse("the description of the savepoint is not valid")
         begin.check_runs(job, "savepoints are taken while it runs")
         name = words["name"] or savepoint_names.default_name(job)
         operation = operations.begin(
@@ -138,7 +138,7 @@ def save(
             note=words["note"],
             labels=words["labels"],
         )
-        logger.info("%s was asked for, with savepoint %s", kind.value, name)
+        logger.info("%s was requested, with savepoint %s", kind.value, name)
         return begin.start(actor, job, operation)
 
 
@@ -150,17 +150,17 @@ def describe(
     note: str | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Savepoint:
-    """Change what a savepoint is called and what is said of it; None leaves it as it is.
+    """Change a savepoint's name, note or labels; None leaves one as it is.
 
-    Where it lies does not change.
+    Its directory does not change.
 
     Raises:
         NotFound: There is no such savepoint.
-        Invalid: As for ``take``.
+        Invalid: As ``take``.
     """
     problems = Problems()
     savepoint_names.check_description(name, note, labels, problems)
-    problems.refuse("a savepoint cannot be described")
+    problems.refuse("the description of the savepoint is not valid")
     with transaction.atomic():
         job, savepoint = _locked(savepoint_id)
         if savepoint.deleted_at is not None:
@@ -185,7 +185,7 @@ def delete(actor: User | None, savepoint_id: UUID, *, key: str | None = None) ->
 
     Raises:
         NotFound: There is no such savepoint.
-        WrongState: It is being taken, or something needs it: ``needed_by`` says what.
+        WrongState: It is being taken, or it is still needed: ``needed_by`` says by what.
         KeyReused: The idempotency key came with another request.
     """
     services.check_key(key)
@@ -220,14 +220,14 @@ def delete(actor: User | None, savepoint_id: UUID, *, key: str | None = None) ->
 
 
 def let_claimed_go() -> int:
-    """Delete claimed savepoints that their jobs have enough checkpoints after; says how many.
+    """Delete claimed savepoints whose jobs have enough checkpoints of their own; return how many.
 
-    A claimed savepoint is the job's own, so it goes as the oldest of its checkpoints would.
+    A claimed savepoint is the job's own, so retention discards it as the job's oldest checkpoint.
     """
     claimed = Savepoint.objects.filter(claimed_by__status=JobStatus.RUNNING, deleted_at=None)
     count = 0
     for savepoint in claimed.select_related("claimed_by").order_by("created_at")[:CLAIMED_MAX]:
-        problem = "a claimed savepoint could not be let go; the next sweep tries again"
+        problem = "a claimed savepoint could not be deleted; the next sweep tries again"
         with logs.guarding(logger, problem, job=savepoint.job_id):
             count += _let_go(savepoint)
     return count
@@ -275,5 +275,5 @@ def _discard(actor: User | None, savepoint: Savepoint, after: dict[str, Any]) ->
 
 def _locked(savepoint_id: UUID) -> tuple[Job, Savepoint]:
     """The savepoint and its job, which is locked."""
-    job = services.locked(restore_targets.found(savepoint_id).job_id)
-    return job, restore_targets.found(savepoint_id)  # As it is now.
+    job = services.locked(restore_targets.find_savepoint(savepoint_id).job_id)
+    return job, restore_targets.find_savepoint(savepoint_id)  # As it is now.

@@ -1,15 +1,15 @@
-"""Deleting the files of checkpoints that nobody needs any more.
+"""Discards: the files of checkpoints that are no longer needed are deleted.
 
-What is due is claimed under the job's lock, with a lease; the files are deleted outside of any
-transaction, and then the rows say so. What a killed worker had claimed comes due again when its
-lease ends; deleting twice does no harm.
+Checkpoints that are due are taken under the job's lock, with a lease; their files are deleted
+outside of any transaction, and then the rows say so. The checkpoints that a killed worker had taken
+come due again when its lease ends; deleting twice does no harm.
 
-Of a completed checkpoint the manifest goes first: without it the rest is nothing that somebody
-could restore. Of an aborted one only what its attempt wrote goes; the tombstone in the manifest's
-place stays, for a driver that was frozen may still want to write there.
+Of a completed checkpoint the manifest goes first: without it no driver can restore the rest. Of an
+aborted one only the files of its attempt go; the tombstone in the manifest's place stays, since a
+driver that was frozen may still try to write there.
 
-A savepoint's own directory is somebody else's choice and may hold anything: only what bears the
-savepoint's number goes, and its manifest only if it is the savepoint's.
+A savepoint's own directory is the user's choice and may hold anything: only files that bear the
+savepoint's number go, and the manifest only if it is the savepoint's.
 """
 
 import logging
@@ -36,24 +36,24 @@ from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 logger = logging.getLogger(__name__)
 
 JOBS_MAX = 50  # In one look; the next, a second later, takes the rest.
-BATCH = 50  # Checkpoints of a job that are claimed at once.
+BATCH = 50  # Checkpoints of a job that are taken at once.
 LEASE_S = 120.0
-NEEDED_AGAIN_S = 30.0  # When one is looked at again that something still needs.
+NEEDED_AGAIN_S = 30.0  # Until a checkpoint that is still needed is checked again.
 BACKOFF_MIN_S, BACKOFF_MAX_S = 2.0, 600.0
 
 
 def discard_due() -> int:
-    """Delete the files of all checkpoints that are due; says of how many."""
+    """Delete the files of all checkpoints that are due; return of how many."""
     count = 0
     for job_id in list(_due(clock.now()).values_list("job", flat=True).distinct()[:JOBS_MAX]):
-        problem = "its files could not be deleted; a later look tries again"
+        problem = "files of the job's checkpoints could not be deleted; a later look tries again"
         with logs.guarding(logger, problem, job=job_id):
             count += _discard_of(job_id)
     return count
 
 
 def _due(now: datetime) -> QuerySet[Checkpoint]:
-    """What may be deleted: completed ones not while a driver may be choosing what to restore."""
+    """Checkpoints due for deletion: no completed one while a driver may choose it for a restore."""
     drivers = Driver.objects.filter(job=OuterRef("job"), status__in=LIVE_DRIVERS)
     is_undisturbed = Q(job__status=JobStatus.RUNNING) | ~Q(Exists(drivers))
     aborted = Q(status=CheckpointStatus.ABORTED)
@@ -78,17 +78,17 @@ def _discard_of(job_id: str) -> int:
         except (StorageError, ConfigError) as error:
             failed[row.pk] = str(error)
             with logs.about(checkpoint=row.number):
-                logger.warning("its files could not be deleted: %s", error)
+                logger.warning("the checkpoint's files could not be deleted: %s", error)
     withdrawn_output.delete_behind(job, [row for row in rows if row.pk not in failed])
     _conclude(job_id, lease_until, [row.pk for row in rows], failed)
     return len(rows) - len(failed)
 
 
 def delete_files(store: CheckpointStore, layout: JobLayout, row: Checkpoint) -> None:
-    """Delete what is due of one checkpoint.
+    """Delete the files of one checkpoint that is due.
 
     Raises:
-        StorageError: Something is left.
+        StorageError: Some files are left.
         ConfigError: This process cannot work with the storage of a savepoint.
     """
     number = CheckpointId(row.number)
@@ -102,30 +102,31 @@ def delete_files(store: CheckpointStore, layout: JobLayout, row: Checkpoint) -> 
 
 
 def _delete_savepoint(row: Checkpoint) -> None:
-    """Delete what a savepoint has in its own directory, and that if nothing else is in it."""
+    """Delete a savepoint's files from its own directory, and the directory if it is empty then."""
     store = store_for(row.location)
     if _is_manifest_of(store, row):
         store.delete(SAVEPOINT_MANIFEST)
     number, attempt = CheckpointId(row.number), AttemptNumber(row.attempt)
     store.delete_prefix(savepoint_state(number, attempt))
-    store.delete_if_empty()  # In one step: somebody else may be putting a savepoint there.
+    store.delete_if_empty()  # In one step: another savepoint may just be written there.
 
 
 def _is_manifest_of(store: CheckpointStore, row: Checkpoint) -> bool:
     """Whether the manifest in a savepoint's directory is that savepoint's."""
     try:
-        found = load(store.read(SAVEPOINT_MANIFEST))
+        manifest = load(store.read(SAVEPOINT_MANIFEST))
     except PathNotFoundError:
         return False
     except RestoreError:
         return False  # A newer Weir's.
     except CorruptStateError:
-        return row.status != CheckpointStatus.ABORTED  # Nobody can use it, nor its place.
-    return (found.job_id, found.checkpoint_id) == (row.job_id, row.number)
+        # No driver can restore it, nor can a savepoint use its directory.
+        return row.status != CheckpointStatus.ABORTED
+    return (manifest.job_id, manifest.checkpoint_id) == (row.job_id, row.number)
 
 
 def _claim(job_id: str) -> tuple[Job, datetime, list[Checkpoint]] | None:
-    """Take what is due of a job and not needed; None where somebody works on the job."""
+    """Take the checkpoints of a job that are due and not needed; None where the job is locked."""
     with transaction.atomic():
         claim = Job.objects.filter(pk=job_id).select_for_update(skip_locked=True, of=("self",))
         job = claim.first()
@@ -151,7 +152,7 @@ def _claim(job_id: str) -> tuple[Job, datetime, list[Checkpoint]] | None:
 def _conclude(
     job_id: str, lease_until: datetime, keys: Iterable[int], failed: dict[int, str]
 ) -> None:
-    """Note what was deleted and what was not."""
+    """Record which checkpoints' files were deleted, and the errors of the others."""
     with transaction.atomic():
         job = services.locked(job_id)
         now = clock.now()
@@ -166,7 +167,7 @@ def _conclude(
             if row.status != CheckpointStatus.ABORTED:
                 row.status = CheckpointStatus.DISCARDED.value
             row.discarded_at = now
-            if is_ours:  # Else more of it has come due meanwhile.
+            if is_ours:  # Else it has come due again meanwhile.
                 row.discard_due_at, row.discard_tries = None, 0
         fields = ["status", "discarded_at", "discard_due_at", "discard_error", "discard_tries"]
         Checkpoint.objects.bulk_update(rows, fields)
@@ -175,7 +176,7 @@ def _conclude(
 
 
 def _answer(job: Job, deleted: Iterable[Checkpoint]) -> None:
-    """End the operations that wanted savepoints deleted."""
+    """Let the operations succeed whose savepoints were deleted."""
     wanted = Operation.objects.filter(
         job=job, kind=OperationKind.DISCARD, status__in=OPEN_OPERATIONS
     )

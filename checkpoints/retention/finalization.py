@@ -1,8 +1,8 @@
-"""Checkpoints whose driver is gone while it wrote the manifest: the storage says what became of it.
+"""Finalization of checkpoints whose driver was lost while it wrote the manifest.
 
-Whoever creates the manifest's key decides. Here it is created as a tombstone; where that fails the
-driver was faster, and what lies there is the outcome. A driver that was only frozen and goes on
-later finds the key taken.
+The first writer of the manifest's key decides. The control plane creates it as a tombstone; where
+that fails the driver was faster, and the object under the key is the outcome. A driver that was
+only frozen and goes on later finds the key taken.
 """
 
 import logging
@@ -28,14 +28,14 @@ from weir.storage.manifest import Manifest, Tombstone, dump, load
 logger = logging.getLogger(__name__)
 
 SETTLED_MAX = 100  # In one look.
-CAUSE = "its driver was lost before it had said that the manifest is written"
+CAUSE = "its driver was lost before it had reported the manifest as written"
 
 
 def is_driverless(job: str, now: datetime) -> Q:
     """Whether the job in column ``job`` has no driver that may still speak.
 
-    One that ended its job itself winds up: it may be writing a manifest, and will say what came of
-    it. It is waited for while it is heard of.
+    A driver that ended its job itself winds up: it may be writing a manifest, and will report the
+    outcome. It may speak for as long as it is heard from.
     """
     since = now - clock.milliseconds(settings.WEIR_DRIVER_SILENT_MS)
     winds_up = Q(status=DriverStatus.ENDED, stop_requested_at__isnull=True, heard_at__gte=since)
@@ -44,9 +44,9 @@ def is_driverless(job: str, now: datetime) -> Q:
 
 
 def settle_driverless() -> int:
-    """Settle the checkpoints that no driver will; says how many were.
+    """Settle the finalizing checkpoints of lost drivers; return how many were settled.
 
-    A storage that cannot be asked leaves them as they are; the next look tries again.
+    While the storage cannot be read a checkpoint stays finalizing; the next look tries again.
     """
     finalizing = Checkpoint.objects.filter(
         is_driverless("job", clock.now()), status=CheckpointStatus.FINALIZING
@@ -66,11 +66,11 @@ def settle_driverless() -> int:
 
 
 def outcome_of(job: Job, row: Checkpoint) -> ManifestWritten | ManifestFailed:
-    """What became of a checkpoint's manifest; afterwards nothing else can become of it.
+    """The outcome of a checkpoint's manifest, which is final once this has returned.
 
     Raises:
         StorageError: The storage failed.
-        ConfigError: This process cannot work with it.
+        ConfigError: This process cannot work with the storage.
     """
     number = CheckpointId(row.number)
     store, path = locations.store_of(job), locations.layout_of(job).manifest(number)
@@ -84,12 +84,12 @@ def outcome_of(job: Job, row: Checkpoint) -> ManifestWritten | ManifestFailed:
     if store.create_if_absent(path, dump(tombstone)):
         return ManifestFailed(number, CAUSE)
     try:
-        found = load(store.read(path), path)
+        stored = load(store.read(path), path)
     except (CorruptStateError, RestoreError) as error:
         return ManifestFailed(number, str(error), may_exist=True)
-    if isinstance(found, Manifest):
+    if isinstance(stored, Manifest):
         return ManifestWritten(number)
-    return ManifestFailed(number, found.reason)
+    return ManifestFailed(number, stored.reason)
 
 
 def _settle(job_id: str, outcome: ManifestWritten | ManifestFailed) -> None:
@@ -100,8 +100,8 @@ def _settle(job_id: str, outcome: ManifestWritten | ManifestFailed) -> None:
 
 
 def _note_failure(row: Checkpoint, error: Exception) -> None:
-    """Say on the checkpoint what holds it up, and in the log when that is news."""
-    cause = Truncator(f"It cannot be settled yet: {error}").chars(2_000)
+    """Record the storage's error on the checkpoint, and log it when it is a new one."""
+    cause = Truncator(f"The checkpoint cannot be settled yet: {error}").chars(2_000)
     if row.cause != cause:
-        logger.warning("the storage cannot be asked for its manifest: %s", error)
+        logger.warning("the storage cannot say whether the manifest exists: %s", error)
         Checkpoint.objects.filter(pk=row.pk, status=CheckpointStatus.FINALIZING).update(cause=cause)

@@ -1,7 +1,7 @@
-"""What may not be deleted, and who needs it.
+"""References to a job's checkpoints and savepoints: while referenced, they are not deleted.
 
-The caller holds the lock of the job whose checkpoints are asked about. Whoever comes to need one of
-them later takes that lock as well, and looks whether it is still kept.
+The caller holds the lock of the job whose checkpoints it asks about. A job or attempt that comes to
+need one later takes that lock as well, and checks whether the checkpoint is still kept.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from weir.protocol.pending import STOP_KINDS
 
 
 def retained_ids(job: Job) -> set[int]:
-    """The checkpoints of a job that something needs.
+    """The numbers of a job's checkpoints that are still needed.
 
-    Those that are kept for a restore, those under way and what they build on, what the attempt that
-    runs went on from, and what this job or another one is to begin with.
+    Those retained for a restore, those under way and their parents, the one that the running
+    attempt restored, and those that this job or another one is to begin with.
     """
     state = state_of(job)
     needed = {int(c.checkpoint_id) for c in state.completed}
@@ -32,10 +32,12 @@ def retained_ids(job: Job) -> set[int]:
 
 
 def users_of(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
-    """Who needs a savepoint that completed, one sentence each; none: it may be deleted.
+    """Jobs, attempts and claims that still use a completed savepoint, one sentence each.
+
+    Without any, it may be deleted.
 
     Args:
-        but_for: The job whose claim does not count, for it is that job's turn to delete it.
+        but_for: The job whose claim does not count, since that job deletes the savepoint.
     """
     job, checkpoint = savepoint.job, savepoint.checkpoint
     assert checkpoint is not None
@@ -48,39 +50,39 @@ def users_of(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
 def users_by_id(
     job: Job, savepoints: Sequence[Savepoint], but_for: Job | None = None
 ) -> dict[int, list[str]]:
-    """Who needs a job's savepoints, by their checkpoints' numbers, as far as rows tell.
+    """Jobs, attempts and claims that still use each savepoint of a job, by checkpoint number.
 
-    What the coordinator builds a checkpoint on just now is not among it. Three queries, whatever
-    the number of savepoints.
+    They come from rows: a checkpoint under way that builds on a savepoint is not among them. Three
+    queries for any number of savepoints.
     """
-    found: dict[int, list[str]] = {
+    users: dict[int, list[str]] = {
         row.checkpoint.number: [] for row in savepoints if row.checkpoint is not None
     }
-    beginners = Job.objects.filter(restore_job=job, restore_number__in=found)
+    beginners = Job.objects.filter(restore_job=job, restore_number__in=users)
     for job_id, number in beginners.order_by("pk").values_list("pk", "restore_number"):
-        found[number].append(
+        users[number].append(
             f"{job_id} begins with it until it has a checkpoint of its own from there"
         )
-    live = Attempt.objects.filter(job=job, ended_at=None, restored_checkpoint__in=found)
+    live = Attempt.objects.filter(job=job, ended_at=None, restored_checkpoint__in=users)
     for attempt, number in live.values_list("number", "restored_checkpoint"):
-        found[number].append(f"attempt {attempt} of {job.pk}, which runs, went on from it")
+        users[number].append(f"attempt {attempt} of {job.pk} is running and has restored it")
     for savepoint in savepoints:
         claimant = savepoint.claimed_by
         is_claimed = claimant is not None and claimant != but_for and not claimant.is_over
         if is_claimed and savepoint.checkpoint is not None:
             said = f"{claimant.pk} has claimed it and is {claimant.status}"
-            found[savepoint.checkpoint.number].append(said)
-    if (stop := _stop_to_complete(job)) in found:
-        found[stop].append(f"{job.pk} is being stopped with it")
-    return found
+            users[savepoint.checkpoint.number].append(said)
+    if (stop := _stop_to_complete(job)) in users:
+        users[stop].append(f"{job.pk} is being stopped with it")
+    return users
 
 
 def _stop_to_complete(job: Job) -> int | None:
-    """The savepoint that the next attempt would end a stop with, should the one that runs fail."""
+    """The savepoint with which the next attempt would end a stop, should the running one fail."""
     if job.is_over:
         return None
     newest = restore_targets.newest(job)
-    # What is being deleted was not needed when that was asked for; a launch waits for its end.
+    # One that is being deleted was not needed at that request; a launch waits for the deletion.
     if newest is None or newest.kind not in STOP_KINDS or newest.discard_due_at is not None:
         return None
     return newest.number

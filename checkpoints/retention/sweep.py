@@ -1,4 +1,4 @@
-"""What the ticks leave behind: ends that nobody told, details of old checkpoints, stray files.
+"""The sweep behind the ticks: unreported ends of jobs, details of old checkpoints, stray files.
 
 Each part does a bounded amount and can be cut off anywhere; the next sweep goes on.
 """
@@ -54,13 +54,13 @@ _COMPLETED_ONCE = (
 
 
 def end_driverless() -> int:
-    """Tell coordinators of a job's end whose drivers could not; says how many."""
+    """Tell coordinators the end of their jobs, where the driver could not; return how many."""
     over = CoordinatorRow.objects.filter(
         is_driverless("job", clock.now()), has_ended=False, job__status__in=FINAL_JOB_STATUSES
     )
     count = 0
     for job_id in list(over.values_list("job", flat=True)[:ENDED_MAX]):
-        problem = "its end could not be told; the next sweep tries again"
+        problem = "the coordinator could not be told the job's end; the next sweep tries again"
         with logs.guarding(logger, problem, job=job_id), transaction.atomic():
             job = services.locked(job_id)
             if job.is_over:
@@ -70,7 +70,7 @@ def end_driverless() -> int:
 
 
 def drop_commands() -> int:
-    """Drop what nobody will take of the commands to jobs that are over; says how many."""
+    """Drop the commands to jobs that are over and have no driver left; return how many."""
     over = OutboxCommand.objects.filter(
         is_driverless("job", clock.now()), job__status__in=FINAL_JOB_STATUSES
     )
@@ -79,7 +79,7 @@ def drop_commands() -> int:
 
 
 def trim_details() -> int:
-    """Delete acknowledgements and alignments of old checkpoints; says of how many.
+    """Delete acknowledgements and alignments of old checkpoints; return of how many.
 
     They are kept for the newest few of each job, for those that failed and for savepoints.
     """
@@ -105,14 +105,14 @@ def trim_details() -> int:
 
 @dataclass(slots=True)
 class _Stored:
-    """What lies in the directory of one checkpoint."""
+    """The contents of one checkpoint's directory."""
 
     has_manifest: bool = False
     attempts: set[AttemptNumber] = field(default_factory=set)
 
 
 def clean_next() -> str | None:
-    """Clean up the storage of the job whose turn it is; gives its id, None where nobody's is."""
+    """Clean up the storage of the job whose turn it is; return its id, or None without one."""
     now = clock.now()
     row = _next(now)
     if row is None:
@@ -121,12 +121,12 @@ def clean_next() -> str | None:
         try:
             _clean(row.job, now)
         except (StorageError, ConfigError) as error:
-            logger.warning("its storage could not be cleaned up: %s", error)
+            logger.warning("the job's storage could not be cleaned up: %s", error)
     return str(row.job_id)
 
 
 def _next(now: datetime) -> CoordinatorRow | None:
-    """The job that waited longest; it is taken by saying that its turn was now."""
+    """The job that has waited longest; setting ``swept_at`` takes it."""
     ended_long = Q(job__status__in=FINAL_JOB_STATUSES) & Q(
         swept_at__gte=F("job__ended_at") + clock.milliseconds(CLEANED_AFTER_END_S * 1_000)
     )
@@ -150,7 +150,7 @@ def _clean(job: Job, now: datetime) -> None:
 
 
 def _give_savepoints_up(job: Job, late: datetime, now: datetime) -> None:
-    """Delete what is left of aborted savepoints of which nobody knew whether they exist."""
+    """Discard the rest of aborted savepoints whose manifests were in doubt."""
     unknown = Checkpoint.objects.filter(
         job=job,
         status=CheckpointStatus.ABORTED,
@@ -168,14 +168,15 @@ def _clean_stored(
 ) -> None:
     rows = {row.number: row for row in Checkpoint.objects.filter(job=job, number__in=stored)}
     next_id = state_of(job).next_id
-    for number, found in sorted(stored.items()):
+    for number, directory in sorted(stored.items()):
         row = rows.get(number)
         if row is None:
-            # Without a row nobody triggered it here, and without a manifest it is nothing.
-            if number < next_id and not found.has_manifest:
-                _delete_attempts(job, number, found)
+            # Without a row this control plane did not trigger it; without a manifest it never
+            # completed.
+            if number < next_id and not directory.has_manifest:
+                _delete_attempts(job, number, directory)
         elif row.discard_due_at is None and row.settled_at is not None and row.settled_at < late:
-            if row.status == CheckpointStatus.ABORTED and found.attempts:
+            if row.status == CheckpointStatus.ABORTED and directory.attempts:
                 if row.discarded_at is not None or _is_given_up(job, row):
                     _arm(job.pk, row.pk, now)
             elif row.status == CheckpointStatus.DISCARDED:
@@ -183,22 +184,22 @@ def _clean_stored(
 
 
 def _stored(job: Job) -> dict[CheckpointId, _Stored]:
-    """The job's directories of checkpoints, and whose files are in them."""
+    """The job's checkpoint directories, with the attempts whose files are in them."""
     directory = locations.layout_of(job).directory
     pattern = re.compile(re.escape(directory) + r"/chk-(\d+)/(?:(manifest)|(\d+)/.*)")
     stored: dict[CheckpointId, _Stored] = defaultdict(_Stored)
     for path in locations.store_of(job).list(directory):
-        if found := pattern.fullmatch(path):
-            entry = stored[CheckpointId(int(found[1]))]
-            if found[2]:
+        if match := pattern.fullmatch(path):
+            entry = stored[CheckpointId(int(match[1]))]
+            if match[2]:
                 entry.has_manifest = True
             else:
-                entry.attempts.add(AttemptNumber(int(found[3])))
+                entry.attempts.add(AttemptNumber(int(match[3])))
     return dict(stored)
 
 
 def _is_given_up(job: Job, row: Checkpoint) -> bool:
-    """Whether an aborted checkpoint, of which nobody knew, has no manifest and never will."""
+    """Whether an aborted checkpoint has no manifest and never will: a tombstone takes its key."""
     number = CheckpointId(row.number)
     store, path = locations.store_of(job), locations.layout_of(job).manifest(number)
     tombstone = Tombstone(
@@ -218,7 +219,7 @@ def _is_given_up(job: Job, row: Checkpoint) -> bool:
 
 
 def _arm(job_id: str, key: int, now: datetime) -> None:
-    """Have the files of a checkpoint deleted, again."""
+    """Mark the files of a checkpoint as due for deletion, again."""
     with transaction.atomic():
         job = services.locked(job_id)
         row = Checkpoint.objects.get(pk=key)
@@ -229,8 +230,8 @@ def _arm(job_id: str, key: int, now: datetime) -> None:
             row.save(update_fields=["discard_due_at", "discard_tries"])
 
 
-def _delete_attempts(job: Job, number: CheckpointId, found: _Stored) -> None:
+def _delete_attempts(job: Job, number: CheckpointId, directory: _Stored) -> None:
     store, layout = locations.store_of(job), locations.layout_of(job)
-    for attempt in sorted(found.attempts):
-        logger.info("files of an unknown checkpoint are deleted: %s", number)
+    for attempt in sorted(directory.attempts):
+        logger.info("deleting the files of checkpoint %s, which has no row", number)
         store.delete_prefix(layout.attempt_state(number, attempt))

@@ -1,4 +1,4 @@
-"""Output that a rewind took back, once nothing is kept any more to which it could be put back."""
+"""Withdrawn output: deleted once no checkpoint is kept to which it could be put back."""
 
 import logging
 from collections.abc import Sequence
@@ -29,22 +29,22 @@ def delete_stray(job: Job) -> None:
     """Delete withdrawn output that is on no line at all.
 
     A crash leaves whole files of checkpoints that never completed. The next attempt withdraws them,
-    for a checkpoint that nobody went on from may have needed them.
+    since a checkpoint that no attempt restored may have needed them.
     """
     _delete(job, state_of(job).next_id - 1)
 
 
 def _delete(job: Job, up_to: int) -> None:
-    """Delete what is on no line that is kept, of checkpoints up to this one.
+    """Delete the files of checkpoints up to ``up_to`` that are on no line that is kept.
 
-    A directory that this machine does not have keeps what it holds; so does one that cannot be
-    read. Neither keeps anything else from going on.
+    A directory that this machine does not have keeps its files; so does one that cannot be read.
+    Neither stops the caller.
     """
     known = job.operators.exclude(files=None).values_list("files", flat=True)
     directories = sorted(set(known))
     if not directories:
         return
-    # What becomes of one that is not settled is not known; nor then of what comes after it.
+    # The outcome of an unsettled checkpoint is open, and so is whose line later output is on.
     unsettled = Checkpoint.objects.filter(job=job, status__in=_UNSETTLED).order_by("number")
     first = unsettled.values_list("number", flat=True).first()
     last = CheckpointId(up_to if first is None else min(up_to, first - 1))
@@ -52,4 +52,4 @@ def _delete(job: Job, up_to: int) -> None:
         try:
             delete_unneeded(locations.store_of(job), JobId(job.pk), directories, last)
         except (StorageError, ConfigError, CorruptStateError, OSError) as error:
-            logger.warning("output that was taken back stays where it is: %s", error)
+            logger.warning("withdrawn output could not be deleted and stays where it is: %s", error)

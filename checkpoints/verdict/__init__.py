@@ -2,14 +2,14 @@
 
 From acknowledgements, alignments, the operator graph and the subtasks' work (``facts``) comes one
 text (``result``) for job page, checkpoint page, API and alerts. Its first sentence names the
-culprit; below it stand the numbers that it rests on and what to do. What is not known is not
-claimed.
+culprit; below it stand the numbers that it rests on and what to do. It claims nothing that was not
+reported.
 
 - ``judge``: the entry; it chooses one of ``completed``, ``failed`` and ``pending``;
 - ``completed``: the longest part of the time, and its cause;
-- ``failed``, ``pending``: the end of it, or what it still waits for;
+- ``failed``, ``pending``: why it was aborted, or what it still waits for;
 - ``waiting``: the subtasks upstream of those that have not acknowledged;
-- ``upstream_walk``: from a late barrier, channel by channel, to the subtask that is slow;
+- ``upstream_walk``: from a late barrier, channel by channel, to the slow subtask;
 - ``causes``: skewed keys, slow storage;
 - ``evidence``: the part of the subtasks' reports that is stored for later;
 - ``queries``: rows to facts. It and ``evidence`` know Django; the rest is pure.

@@ -11,10 +11,10 @@ SKEW_FACTOR = 2.0
 # Fewer are no load, however they are spread: in all, and per second.
 SKEW_RECORDS_MIN = 1_000
 SKEW_RECORDS_PER_S_MIN = 50
-# What one disk takes in a stream, and an object store over one connection. A snapshot written this
-# fast is slow for its size alone.
+# The throughput of one disk in a stream, or of an object store over one connection. A snapshot
+# written this fast is slow for its size alone.
 GOOD_BYTES_PER_S = 50_000_000.0
-# Less than that is written in well under a tenth of a second by anything that works.
+# Any storage that works writes less than that in well under a tenth of a second.
 SMALL_BYTES = 1_000_000
 OUTLIER_FACTOR = 3.0  # One subtask, slot or disk apart from the others.
 
@@ -31,7 +31,7 @@ class Skew:
 
 
 def skew(facts: Facts, key: Key) -> Skew | None:
-    """Whether a subtask gets so many more records than its siblings that this explains it."""
+    """The skew that explains why a subtask is slow; None: its siblings get as many records."""
     chain, own_index = key
     acked = {k[1]: float(ack.records) for k, ack in facts.acks.items() if k[0] == chain}
     rates = {
@@ -39,7 +39,7 @@ def skew(facts: Facts, key: Key) -> Skew | None:
         for k, seen in facts.evidence.subtasks.items()
         if k[0] == chain and seen.rates and seen.rates.records_in_per_s is not None
     }
-    found = [
+    skews = [
         candidate
         for by_index, unit, least in (
             (acked, "records", SKEW_RECORDS_MIN),
@@ -47,7 +47,7 @@ def skew(facts: Facts, key: Key) -> Skew | None:
         )
         if (candidate := _apart(key, own_index, by_index, unit, least)) is not None
     ]
-    return max(found, key=lambda s: s.factor, default=None)
+    return max(skews, key=lambda s: s.factor, default=None)
 
 
 def _apart(
@@ -64,9 +64,9 @@ def _apart(
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How the snapshots were written: the slowest slot and how it compares."""
+    """The writing of the snapshots: the slowest slot, and the others beside it."""
 
-    key: Key  # Whose snapshot was ready last.
+    key: Key  # The subtask whose snapshot was ready last.
     async_ms: float
     slot_bytes: int  # Of its slot: one thread writes for all of a slot, one after the other.
     bytes_per_s: float
@@ -76,7 +76,7 @@ class Writing:
 
     @property
     def is_apart(self) -> bool:
-        """One slot, and so one disk or host, is far slower than the others."""
+        """Whether one slot, and so one disk or host, is far slower than the others."""
         if self.others_async_ms is None or self.async_ms < OUTLIER_FACTOR * self.others_async_ms:
             return False
         if self.others_bytes_per_s is None:
@@ -85,17 +85,17 @@ class Writing:
 
     @property
     def is_fast(self) -> bool:
-        """The throughput was good: it is the size that takes the time."""
+        """Whether the throughput was good: then the size takes the time."""
         return self.bytes_per_s >= GOOD_BYTES_PER_S
 
     @property
     def is_small(self) -> bool:
-        """Hardly anything was written: it is not the size."""
+        """Whether hardly anything was written: then the size does not take the time."""
         return self.slot_bytes < SMALL_BYTES
 
 
 def writing(facts: Facts, key: Key) -> Writing:
-    """How the slot of a subtask wrote, beside the others."""
+    """The writing of a subtask's slot, compared with the other slots."""
     slots: dict[int, list[Ack]] = {}
     for (_, index), ack in facts.acks.items():
         slots.setdefault(index, []).append(ack)

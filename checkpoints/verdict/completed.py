@@ -1,8 +1,8 @@
-"""Why a checkpoint that completed took as long as it did. Pure.
+"""The verdict on a completed checkpoint: why it took as long as it did. Pure.
 
 The time of a checkpoint is that of the subtask that was last: the barrier's way to it (start delay,
-then alignment), the copy of its state on the loop (sync), the writing (async). What is left is the
-acknowledgement's way to the coordinator and the manifest. The longest of these is explained; the
+then alignment), the copy of its state on the loop (sync), the writing (async). The rest is the
+acknowledgement's way to the coordinator, and the manifest. The longest part is explained; the
 others are numbers below.
 """
 
@@ -22,24 +22,24 @@ from checkpoints.verdict.upstream_walk import TOGETHER_MS, Blame, Hop, Why, blam
 from checkpoints.verdict.wording import Tense, hop, of_blame, of_channel, of_stall, of_step, of_two
 from controlplane.base.formatting import duration, interval, number, size
 
-# Beyond half of its interval checkpoints take turns with nothing but themselves, and one that is a
+# Beyond half of its interval a checkpoint leaves the job little time without one, and one that is a
 # bit slower makes the next one wait.
 CALM_INTERVAL_SHARE = 0.5
-# Blocked channels and a loop that copies stand still: a second of that is felt in every result.
+# Blocked channels and a loop that copies stand still: a second of that delays every result.
 FELT_MS = 1_000.0
-CALM_WITHOUT_INTERVAL_MS = 10_000.0  # Of checkpoints that somebody asked for: nothing waits.
+CALM_WITHOUT_INTERVAL_MS = 10_000.0  # Of checkpoints taken on request: none waits for them.
 UNUSUAL_FACTOR = 3.0  # Against the median of those before it; noise is below.
 # A second culprit is named if it cost at least a quarter of what the first one did.
 SECOND_SHARE = 0.25
-# A call that stood for a third of the checkpoint's time is what made it long.
+# A call that held a loop for a third of the checkpoint's time made it long.
 STALL_SHARE = 1 / 3
-LIKE_SHARE = 0.9  # About as long: one thread writes for a slot, so its snapshots end together.
+LIKE_SHARE = 0.9  # About as late: one thread writes for a slot, so its snapshots end together.
 
 
 class Part(StrEnum):
-    """What the time went into; the values are the words for it."""
+    """The parts of a checkpoint's time; the values are the words for them."""
 
-    TRAVEL = "the barriers' way"
+    TRAVEL = "waiting for barriers"
     SYNC = "copying state"
     ASYNC = "writing state"
     REPORT = "reporting the acknowledgements"
@@ -54,20 +54,20 @@ def judge(facts: Facts) -> Verdict:
     last = max(facts.acks, key=lambda key: (facts.acks[key].total_ms, key))
     parts = _parts(facts.times, facts.acks, facts.acks[last])
     longest = max(parts, key=lambda part: parts[part])
-    found = _stalled(facts) or _explained(facts, last, longest, parts[longest])
-    is_slow = _is_slow(facts.times, parts, facts.acks[last]) or bool(found.stack)
+    finding = _stalled(facts) or _explained(facts, last, longest, parts[longest])
+    is_slow = _is_slow(facts.times, parts, facts.acks[last]) or bool(finding.stack)
     numbers = [_numbers(facts, last, parts), *_compared(facts.times)]
     if not is_slow:
-        headline = _calm(facts.times, longest, parts[longest], found)
-        if longest is not Part.TRAVEL or found.channel is None:  # Nothing was slow, nobody is.
-            found = Finding("", channel=found.channel)
-        found.advice = []
-        return found.verdict("good", headline, numbers)
-    return found.verdict("warn", f"{_capital(found.clause)}.", numbers)
+        headline = _calm(facts.times, longest, parts[longest], finding)
+        if longest is not Part.TRAVEL or finding.channel is None:  # Nothing was slow.
+            finding = Finding("", channel=finding.channel)
+        finding.advice = []
+        return finding.verdict("good", headline, numbers)
+    return finding.verdict("warn", f"{_capital(finding.clause)}.", numbers)
 
 
 def _of_its_time(facts: Facts) -> Facts:
-    """The same without the stalls that began when all of their slot had acknowledged already."""
+    """The facts without stalls that began when all of their slot had acknowledged already."""
     done_ms = _done_ms(facts)
     later = {k for k, s in facts.evidence.stalled.items() if s.since_ms >= done_ms.get(k[1], inf)}
     if not later:
@@ -82,11 +82,11 @@ def _of_its_time(facts: Facts) -> Facts:
 
 
 def _done_ms(facts: Facts) -> dict[int, int]:
-    """By slot, when the last of its acknowledgements came."""
-    found: dict[int, int] = {}
+    """The time of each slot's last acknowledgement."""
+    done_ms: dict[int, int] = {}
     for (_, index), ack in facts.acks.items():
-        found[index] = max(found.get(index, 0), ack.acknowledged_at_ms)
-    return found
+        done_ms[index] = max(done_ms.get(index, 0), ack.acknowledged_at_ms)
+    return done_ms
 
 
 def _parts(times: Times, acks: Mapping[Key, Ack], last: Ack) -> dict[Part, float]:
@@ -104,7 +104,7 @@ def _parts(times: Times, acks: Mapping[Key, Ack], last: Ack) -> dict[Part, float
 def _is_slow(times: Times, parts: dict[Part, float], last: Ack) -> bool:
     took = times.elapsed_ms
     if took < FELT_MS and not (times.interval_ms and took > times.interval_ms):
-        return False  # Too short to be felt by anybody, unless the next one waits for it.
+        return False  # Too short to be felt, unless the next one waits for it.
     if max(last.alignment_ms, last.start_delay_ms, parts[Part.SYNC]) >= FELT_MS:
         return True
     if times.interval_ms is None:
@@ -114,26 +114,26 @@ def _is_slow(times: Times, parts: dict[Part, float], last: Ack) -> bool:
     return took >= CALM_INTERVAL_SHARE * times.interval_ms
 
 
-def _calm(times: Times, longest: Part, longest_ms: float, found: Finding) -> str:
+def _calm(times: Times, longest: Part, longest_ms: float, finding: Finding) -> str:
     took = times.elapsed_ms
-    text = f"All is well: it took {duration(took)}"
+    text = f"All is well: the {times.noun} took {duration(took)}"
     if times.interval_ms:
         text += f", {share(took / times.interval_ms)} of its interval of "
         text += interval(times.interval_ms)
     whole = f"{share(longest_ms / took)} of its time" if took else "most of its time"
     text += f"; {whole} went into {longest.value}"
-    if longest is Part.TRAVEL and found.channel is not None:
-        text += f", most of all {_of_late(found)}"
+    if longest is Part.TRAVEL and finding.channel is not None:
+        text += f", most of all for the one {_of_late(finding)}"
     return f"{text}."
 
 
-def _of_late(found: Finding) -> str:
-    assert found.channel is not None
-    return f"from {found.channel.sender} to {found.channel.receiver} ({found.channel.text})"
+def _of_late(finding: Finding) -> str:
+    assert finding.channel is not None
+    return f"from {finding.channel.sender} to {finding.channel.receiver} ({finding.channel.text})"
 
 
 def _capital(text: str) -> str:
-    """Sentences begin with a capital; names of operators keep their own letters."""
+    """The text with a capital at its start; names of operators keep their own letters."""
     first, _, rest = text.partition(" ")
     return f"{first.capitalize()} {rest}" if first.isalpha() else text
 
@@ -141,9 +141,10 @@ def _capital(text: str) -> str:
 def _numbers(facts: Facts, last: Key, parts: dict[Part, float]) -> str:
     ack = facts.acks[last]
     text = (
-        f"It took {duration(facts.times.elapsed_ms)}. {name_of(last)} was last: start delay "
-        f"{duration(ack.start_delay_ms)}, alignment {duration(ack.alignment_ms)}, sync "
-        f"{duration(ack.sync_ms)}, async {duration(ack.async_ms)}"
+        f"The {facts.times.noun} took {duration(facts.times.elapsed_ms)}. {name_of(last)} was "
+        f"last: start delay {duration(ack.start_delay_ms)}, alignment "
+        f"{duration(ack.alignment_ms)}, sync {duration(ack.sync_ms)}, async "
+        f"{duration(ack.async_ms)}"
     )
     for part in (Part.REPORT, Part.FINALIZE):
         if parts[part] >= TOGETHER_MS:
@@ -153,7 +154,10 @@ def _numbers(facts: Facts, last: Key, parts: dict[Part, float]) -> str:
 
 def _compared(times: Times) -> list[str]:
     if times.typical_ms and times.elapsed_ms >= UNUSUAL_FACTOR * times.typical_ms:
-        return [f"Half of those before it took {duration(times.typical_ms)} or less."]
+        return [
+            f"Half of the completed checkpoints before it took {duration(times.typical_ms)} "
+            "or less."
+        ]
     return []
 
 
@@ -162,18 +166,18 @@ def _explained(facts: Facts, last: Key, longest: Part, longest_ms: float) -> Fin
         case Part.TRAVEL:
             return _of_travel(facts, last)
         case Part.SYNC:
-            found = _of_copying(facts)
+            finding = _of_copying(facts)
         case Part.ASYNC:
-            found = _of_writing(facts, _last_written(facts))
+            finding = _of_writing(facts, _last_written(facts))
         case Part.REPORT:
-            found = _of_reporting(longest_ms)
+            finding = _of_reporting(longest_ms)
         case Part.FINALIZE:
-            found = _of_manifest(longest_ms)
+            finding = _of_manifest(longest_ms)
     travel = _of_travel(facts, last)
-    if travel.channel is not None:  # It is a number worth seeing, whatever else took longer.
-        found.because.append(f"The latest barrier: {_of_late(travel)}.")
-        found.channel = travel.channel
-    return found
+    if travel.channel is not None:  # Worth seeing also where another part was longest.
+        finding.because.append(f"The latest barrier was the one {_of_late(travel)}.")
+        finding.channel = travel.channel
+    return finding
 
 
 # A stuck function ---------------------------------------------------------------------------------
@@ -185,18 +189,20 @@ def _stalled(facts: Facts) -> Finding | None:
     for key, stall in facts.evidence.stalled.items():
         held_ms = _overlap_ms(facts.times, stall, done_ms.get(key[1], inf))
         if held_ms >= STALL_SHARE * facts.times.elapsed_ms:
-            found = of_stall(facts, key, stall, Tense.PAST)
-            found.path = [hop(facts, key)]
+            finding = of_stall(facts, key, stall, Tense.PAST)
+            finding.path = [hop(facts, key)]
             last = max(facts.acks, key=lambda k: facts.acks[k].total_ms)
             if (worst := _worst(facts, last)) is not None:
-                found.channel = of_step(worst.channel)
-                found.because.append(f"{_capital(of_channel(found.channel, worst.channel, ()))}.")
-            return found
+                finding.channel = of_step(worst.channel)
+                finding.because.append(
+                    f"{_capital(of_channel(finding.channel, worst.channel, ()))}."
+                )
+            return finding
     return None
 
 
 def _overlap_ms(times: Times, stall: Stall, done_ms: float) -> float:
-    """For how long a slot stood that the checkpoint waited for."""
+    """For how long a stall held up a slot that the checkpoint waited for."""
     end = min(times.triggered_at_ms + times.elapsed_ms, done_ms)
     return min(stall.since_ms + stall.stalled_ms, end) - max(stall.since_ms, times.triggered_at_ms)
 
@@ -206,10 +212,10 @@ def _overlap_ms(times: Times, stall: Stall, done_ms: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Worst:
-    """Where a barrier spent most of its way."""
+    """The hop on which a barrier spent most of its time."""
 
     hop: Hop
-    channel: Hop  # On which the others waited for it: that one, or one further down.
+    channel: Hop  # On which others waited for it: that hop, or one further down.
     way: tuple[Key, ...]  # From that channel's receiver to the hop's, upstream.
     blame: Blame
 
@@ -219,35 +225,35 @@ def _of_travel(facts: Facts, last: Key) -> Finding:
     if worst is None:
         return _of_start(facts, last)
     channel = of_step(worst.channel)
-    found = of_blame(facts, worst.blame, Tense.PAST)
-    if found.clause:
+    finding = of_blame(facts, worst.blame, Tense.PAST)
+    if finding.clause:
         if others := _others(facts, last, worst):
-            found = of_two(found, of_blame(facts, others[0], Tense.PAST), Tense.PAST)
-        clause = of_channel(channel, worst.channel, found.culprits)
-        found.clause = f"{found.clause}; {clause}"
+            finding = of_two(finding, of_blame(facts, others[0], Tense.PAST), Tense.PAST)
+        clause = of_channel(channel, worst.channel, finding.culprits)
+        finding.clause = f"{finding.clause}; {clause}"
     else:
         came = "was" if worst.channel.is_all else "came"
-        found.clause = (
+        finding.clause = (
             f"the channel {channel.sender} → {channel.receiver} held the barrier: it {came} "
             f"{channel.text}"
         )
-        found.advice += _against_channel(facts, worst)
-        found.culprits = [channel.sender, channel.receiver]
+        finding.advice += _against_channel(facts, worst)
+        finding.culprits = [channel.sender, channel.receiver]
     if worst.channel != worst.hop and worst.hop.transit_ms >= TOGETHER_MS:
-        found.because.append(
+        finding.because.append(
             f"The barrier waited {duration(worst.hop.transit_ms)} in front of "
-            f"{name_of(worst.hop.receiver)}, so that this was late itself."
+            f"{name_of(worst.hop.receiver)}, which therefore sent its own barriers late."
         )
     blocked = _blocked_ms(facts, worst.channel.receiver)
     if blocked >= TOGETHER_MS:
-        found.because.append(
+        finding.because.append(
             f"Meanwhile other channels of {channel.receiver} were blocked for up to "
             f"{duration(blocked)}."
         )
-    found.channel = channel
+    finding.channel = channel
     keys = dict.fromkeys([*worst.way, *worst.blame.way])
-    found.path = [hop(facts, key) for key in keys]
-    return found
+    finding.path = [hop(facts, key) for key in keys]
+    return finding
 
 
 def _worst(facts: Facts, last: Key) -> _Worst | None:
@@ -259,20 +265,20 @@ def _worst(facts: Facts, last: Key) -> _Worst | None:
     worst = hops[at]
     if worst.transit_ms < max(TOGETHER_MS, _source_delay_ms(facts, hops)):
         return None
-    found = blame(facts, worst.receiver)
-    is_nobodys = found.why in (Why.IDLE, Why.UNKNOWN)
+    blamed = blame(facts, worst.receiver)
+    has_no_culprit = blamed.why in (Why.IDLE, Why.UNKNOWN)
     shown = at
-    if worst.own_ms < worst.transit_ms / 2 and not (worst.is_alone and is_nobodys):
-        # All barriers were late there: those that waited for one are further down.
+    if worst.own_ms < worst.transit_ms / 2 and not (worst.is_alone and has_no_culprit):
+        # All barriers were late there: the subtasks that waited for one are further down.
         shown = max(
             (i for i in range(at) if hops[i].arrived_ms >= worst.transit_ms / 2), default=at
         )
-    if is_nobodys and facts.evidence.stall(worst.sender) is not None:
-        found = blame(facts, worst.sender)  # Its loop stood before the barrier was on its way.
+    if has_no_culprit and facts.evidence.stall(worst.sender) is not None:
+        blamed = blame(facts, worst.sender)  # Its loop was held before the barrier was sent.
     way = tuple(hops[i].receiver for i in range(shown, at + 1))
-    if found.key == worst.sender or (is_nobodys and shown == at):
+    if blamed.key == worst.sender or (has_no_culprit and shown == at):
         way = (*way, worst.sender)
-    return _Worst(worst, hops[shown], way, found)
+    return _Worst(worst, hops[shown], way, blamed)
 
 
 def _source_delay_ms(facts: Facts, hops: list[Hop]) -> float:
@@ -281,8 +287,8 @@ def _source_delay_ms(facts: Facts, hops: list[Hop]) -> float:
 
 
 def _others(facts: Facts, last: Key, worst: _Worst) -> list[Blame]:
-    """Other operators that cost a part of the delay as well, the most first."""
-    found: dict[str, tuple[float, Blame]] = {}
+    """Other operators that caused a part of the delay, the largest part first."""
+    costs: dict[str, tuple[float, Blame]] = {}
     for end in _ends(facts, last):
         for step in trace(facts, end):
             if step.transit_ms < SECOND_SHARE * worst.hop.transit_ms:
@@ -291,13 +297,13 @@ def _others(facts: Facts, last: Key, worst: _Worst) -> list[Blame]:
             chain = other.key[0]
             if other.why in (Why.IDLE, Why.UNKNOWN) or chain == worst.blame.key[0]:
                 continue
-            if chain not in found or found[chain][0] < step.transit_ms:
-                found[chain] = step.transit_ms, other
-    return [other for _, other in sorted(found.values(), key=lambda item: -item[0])]
+            if chain not in costs or costs[chain][0] < step.transit_ms:
+                costs[chain] = step.transit_ms, other
+    return [other for _, other in sorted(costs.values(), key=lambda item: -item[0])]
 
 
 def _ends(facts: Facts, last: Key) -> list[Key]:
-    """``last``, and of every chain that sends to no other the subtask that was last."""
+    """``last``, and the last subtask of every chain that sends to no other."""
     ends = {last[0]: last}
     for key, ack in facts.acks.items():
         if facts.downstream.get(key[0]) or key[0] == last[0]:
@@ -317,35 +323,35 @@ def _against_channel(facts: Facts, worst: _Worst) -> list[str]:
     sender, receiver = worst.hop.sender, worst.hop.receiver
     if facts.evidence.rates(receiver) is None:
         return [
-            f"See whether {facts.label(receiver[0])} keeps up with its input, and the network "
-            f"between slot {sender[1]} and slot {receiver[1]}."
+            f"Check whether {facts.label(receiver[0])} keeps up with its input, and check the "
+            f"network between slot {sender[1]} and slot {receiver[1]}."
         ]
     return [
-        f"Both ends had time, so look between them: the network from slot {sender[1]}"
+        f"Both ends had time, so look between them: check the network from slot {sender[1]}"
         f"{facts.slot(sender).text} to slot {receiver[1]}{facts.slot(receiver).text}, and whether "
-        "one of the hosts was short of memory or processor."
+        "one of the hosts was short of memory or processor time."
     ]
 
 
 def _of_start(facts: Facts, last: Key) -> Finding:
-    """No channel was late: the sources began late, or nothing was late at all."""
+    """The finding where no channel was late: a source began late, or nothing was late at all."""
     hops = trace(facts, last)
     source = hops[-1].sender if hops else last
     ack = facts.acks.get(source)
     delay = ack.start_delay_ms if ack else facts.acks[last].start_delay_ms
     if delay < TOGETHER_MS:
         return Finding("the barriers of all channels came together; nothing waited")
-    found = of_blame(facts, blame(facts, source), Tense.PAST)
+    finding = of_blame(facts, blame(facts, source), Tense.PAST)
     name = name_of(source)
-    late = f"the trigger took {duration(delay)} to be taken by the source {name}"
-    found.clause = f"{found.clause}; {late}" if found.clause else late
-    found.culprits = found.culprits or [name]
-    found.path = [hop(facts, source)]
-    found.advice = found.advice or [
-        f"See whether slot {source[1]}{facts.slot(source).text} or the driver was short of "
+    late = f"the source {name} took up the trigger only after {duration(delay)}"
+    finding.clause = f"{finding.clause}; {late}" if finding.clause else late
+    finding.culprits = finding.culprits or [name]
+    finding.path = [hop(facts, source)]
+    finding.advice = finding.advice or [
+        f"Check whether slot {source[1]}{facts.slot(source).text} or the driver was short of "
         "processor time, and whether their clocks agree.",
     ]
-    return found
+    return finding
 
 
 # Sync ---------------------------------------------------------------------------------------------
@@ -357,14 +363,14 @@ def _of_copying(facts: Facts) -> Finding:
     middle = siblings_middle(facts, key, "sync_ms")
     because = [f"{name} holds {size(ack.state_bytes)} of state."]
     if middle is not None and ack.sync_ms >= OUTLIER_FACTOR * max(middle, TOGETHER_MS):
-        because.append(f"Its siblings needed {duration(middle)} in the middle.")
+        because.append(f"The median of its siblings is {duration(middle)}.")
     return Finding(
-        f"{name} copied its state for {duration(ack.sync_ms)} while its loop stood (sync part)",
+        f"{name} copied its state for {duration(ack.sync_ms)}, which held up its loop (sync part)",
         because=because,
         advice=[
             f"Look at what {facts.label(key[0])} does in its snapshot: user code, a flush to "
-            "outside, or state kept as Python objects, which are copied one by one. Typed state "
-            "is frozen at once.",
+            "another system, or state kept as Python objects, which are copied one by one. Typed "
+            "state is frozen at once.",
         ],
         path=[hop(facts, key)],
         culprits=[name],
@@ -375,7 +381,7 @@ def _of_copying(facts: Facts) -> Finding:
 
 
 def _last_written(facts: Facts) -> Key:
-    """Whose snapshot was ready last; of those about as late the largest."""
+    """The subtask whose snapshot was ready last; among those about as late, the largest."""
     longest = max(ack.async_ms for ack in facts.acks.values())
     late = [key for key, ack in facts.acks.items() if ack.async_ms >= LIKE_SHARE * longest]
     return max(late, key=lambda key: (facts.acks[key].written_bytes, facts.acks[key].async_ms))
@@ -385,40 +391,45 @@ def _of_writing(facts: Facts, key: Key) -> Finding:
     wrote, name = writing(facts, key), name_of(key)
     slot = f"slot {key[1]}{facts.slot(key).text}"
     how = f"{size(wrote.slot_bytes)} in {duration(wrote.async_ms)}, {size(wrote.bytes_per_s)}/s"
-    found = Finding("", culprits=[name], path=[hop(facts, key)])
-    found.because = [
+    finding = Finding("", culprits=[name], path=[hop(facts, key)])
+    finding.because = [
         f"{_capital(slot)} wrote {how}; all subtasks together {size(wrote.all_bytes)}."
     ]
     if wrote.others_async_ms is not None:
         speed = wrote.others_bytes_per_s
-        found.because.append(
-            f"The other slots needed {duration(wrote.others_async_ms)} in the middle"
+        finding.because.append(
+            f"The median of the other slots is {duration(wrote.others_async_ms)}"
             + (f" at {size(speed)}/s." if speed else ".")
         )
     is_large = wrote.is_fast and not wrote.is_small
     if wrote.is_apart and not is_large:
-        found.clause = f"the storage was slow for {name} alone: its slot wrote {how} (async part)"
-        found.advice = [f"Look at the disk or the connection of {slot}; the others write faster."]
+        finding.clause = f"the storage was slow for {name} alone: its slot wrote {how} (async part)"
+        finding.advice = [
+            f"Look at the disk or the connection of {slot}; the other slots write faster."
+        ]
     elif is_large:
-        found.clause = f"the state is large: {name} and its slot wrote {how} (async part)"
-        found.advice = [
-            "The storage keeps up; it is the size. Expire old state, spread it over more slots, or "
-            "take checkpoints less often."
+        finding.clause = f"the state is large: {name} and its slot wrote {how} (async part)"
+        finding.advice = [
+            "The storage keeps up; the size of the state takes the time. Expire old state, spread "
+            "it over more slots, or take checkpoints less often."
         ]
         if wrote.is_apart:
-            found.advice.append(
-                f"Slot {key[1]} wrote far more than the others: see whether a few keys hold most "
+            finding.advice.append(
+                f"Slot {key[1]} wrote far more than the others: check whether a few keys hold most "
                 "of the state."
             )
     else:
-        found = Finding(
+        finding = Finding(
             f"the checkpoint storage was slow: slot {key[1]} wrote {how} (async part)",
-            because=found.because,
-            advice=["Look at the storage's latency and throughput, and at what else writes there."],
+            because=finding.because,
+            advice=[
+                "Look at the checkpoint storage's latency and throughput, and at what else writes "
+                "there."
+            ],
         )
         if wrote.others_async_ms is not None:
-            found.because.append("All slots waited alike, so it is the storage, not one host.")
-    return found
+            finding.because.append("All slots waited alike, so the storage is slow, not one host.")
+    return finding
 
 
 # The coordinator's part ---------------------------------------------------------------------------
@@ -428,18 +439,18 @@ def _of_reporting(took_ms: float) -> Finding:
     return Finding(
         f"the acknowledgements took {duration(took_ms)} from the subtasks to the coordinator",
         advice=[
-            "Look at the driver and the control plane: processor time, the connection between "
-            "them, and whether the control plane was away meanwhile.",
+            "Look at the driver and the control plane: their processor time, the connection "
+            "between them, and whether the control plane was down meanwhile.",
         ],
     )
 
 
 def _of_manifest(took_ms: float) -> Finding:
     return Finding(
-        f"writing the manifest took {duration(took_ms)} after everybody had acknowledged",
+        f"writing the manifest took {duration(took_ms)} after all subtasks had acknowledged",
         advice=[
-            "The driver writes it to the checkpoint storage: look at the storage's latency, and at "
-            "the driver's and the control plane's processor time.",
+            "The driver writes the manifest to the checkpoint storage: look at the storage's "
+            "latency, and at the driver's and the control plane's processor time.",
         ],
     )
 
@@ -452,11 +463,11 @@ def _without_details(times: Times) -> Verdict:
         "async": times.async_ms,
     }
     longest = max(parts, key=lambda part: parts[part])
-    took = f"It took {duration(times.elapsed_ms)}"
+    took = f"The {times.noun} took {duration(times.elapsed_ms)}"
     if not any(parts.values()):
         return Verdict(
             "good",
-            f"{took}. It was taken without this control plane, so nothing else is known of it.",
+            f"{took}. It was taken without this control plane, which knows nothing else of it.",
         )
     kept = "Its acknowledgements are not kept any more, so no subtask can be named."
     return Verdict(

@@ -1,10 +1,10 @@
-"""What is kept of the subtasks when a checkpoint settles: small, whatever the size of the job.
+"""The evidence on the subtasks, kept when a checkpoint settles: small for a job of any size.
 
-Acknowledgements say how long everything took, not why. That is told by what the subtasks were doing
-(shares of time, alignments in progress, calls that stand), which their rows hold only until the
-next measurement. So a picture of them goes onto the checkpoint as it settles: of each chain the
-means and its most notable subtasks, and of those that never acknowledged what they waited for. A
-checkpoint that is under way is judged by the same picture, taken now.
+Acknowledgements say how long everything took, not why. The reason is in what the subtasks were
+doing (shares of time, alignments in progress, stalled calls), which their rows hold only until the
+next measurement. So a picture of them goes onto the checkpoint as it settles: the means and the
+most notable subtasks of each chain, and what those that never acknowledged waited for. A checkpoint
+that is under way is judged by the same picture, taken now.
 
 A stalled call is over before its checkpoint can complete, so stalls are noted as they are reported.
 """
@@ -35,8 +35,8 @@ from weir.protocol.messages import SubtaskStalled
 
 Json = dict[str, Any]
 
-# Subtasks measure twice a second. One that nothing came of for ten measurements, while others were
-# heard of, is not just late.
+# Subtasks measure twice a second. One that has reported nothing for ten measurements, while others
+# have, is not just late.
 SILENT_MS = 5_000
 KEPT_PER_CHAIN = 4  # By each measure: the busiest, and the most back-pressured.
 MISSING_KEPT = 32  # Of those that never acknowledged; they are counted beside.
@@ -48,7 +48,7 @@ STACK_LENGTH_MAX = 8_000
 # channels each would take seconds to read, to say the same of each.
 ALIGNING_BYTES_READ = 512 << 10
 
-# From the first subtask of every chain on: no chain is left out for another one's size.
+# By index first, so that a large chain does not keep the alignments of another from being read.
 _ROWS = """
     SELECT chain, "index", attempt, status, rates::text, stall::text, updated_at,
            CASE WHEN so_far <= %s THEN aligning::text END, so_far > %s AND size IS NOT NULL
@@ -67,7 +67,7 @@ _ROWS = """
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A subtask's row, as far as it matters here."""
+    """The columns of a subtask's row that a verdict needs."""
 
     chain: str
     index: int
@@ -77,7 +77,7 @@ class Row:
     stall: Json | None
     updated_at: datetime
     aligning: Json | None = None
-    is_left_out: bool = False  # It aligns, but that was too much to read.
+    is_left_out: bool = False  # It aligns, but its alignment was too much to read.
 
     @property
     def key(self) -> Key:
@@ -85,7 +85,7 @@ class Row:
         return self.chain, self.index
 
     def aligns(self, number: int) -> bool:
-        """Whether it waits for barriers of a checkpoint."""
+        """Whether the subtask waits for barriers of a checkpoint."""
         return self.is_left_out or bool(self.aligning and self.aligning["checkpoint"] == number)
 
 
@@ -93,8 +93,8 @@ def rows_of(job_id: str, *, aligning: Collection[int]) -> list[Row]:
     """The rows of a job's subtasks; one query.
 
     Args:
-        aligning: Of which checkpoints alignments are read, ``ALIGNING_BYTES_READ`` of them; of
-            none, the database does not look at them either.
+        aligning: The checkpoints whose alignments are read, ``ALIGNING_BYTES_READ`` of them.
+            Without any, the database does not look at alignments.
     """
     most, numbers = ALIGNING_BYTES_READ, list(aligning)
     with connection.cursor() as cursor:
@@ -138,7 +138,7 @@ def take(
     """The picture of the subtasks at this moment.
 
     Args:
-        missing: Those that have not acknowledged; what is no row here is passed over.
+        missing: Those that have not acknowledged; one without a row here is passed over.
         noted: What the checkpoint's evidence holds already: stalls.
     """
     rows = [row for row in rows if row.attempt == attempt]
@@ -164,43 +164,43 @@ def take(
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """How one subtask's row looks beside all others."""
+    """All rows together, beside which one subtask's row is judged and stored."""
 
     number: int  # Of the checkpoint.
-    heard_ms: int  # When any of them was last heard of.
-    standing: Collection[int]  # Slots whose loop stands in a call.
-    sent: Collection[str]  # Subtasks whose barrier somebody has.
+    heard_ms: int  # When any of them last reported.
+    standing: Collection[int]  # Slots whose loop is held by a call.
+    sent: Collection[str]  # Subtasks whose barrier has reached a receiver.
 
     def stored_row(self, row: Row, *, is_missing: bool) -> Json:
-        """A subtask as it is kept."""
-        found: Json = {"chain": row.chain, "index": row.index, "status": row.status}
+        """One subtask of the picture, as JSON."""
+        stored: Json = {"chain": row.chain, "index": row.index, "status": row.status}
         if row.rates:
-            found["rates"] = {
+            stored["rates"] = {
                 "busy": round(row.rates["busy"], 3),
                 "back_pressured": round(row.rates["back_pressured"], 3),
                 "idle": round(row.rates["idle"], 3),
                 "records_in_per_s": round(row.rates["records_in_per_s"], 1),
             }
         if row.stall:
-            found["stall"] = row.stall | {"stack": row.stall["stack"][-STACK_LENGTH_MAX:]}
+            stored["stall"] = row.stall | {"stack": row.stall["stack"][-STACK_LENGTH_MAX:]}
         if is_missing and row.aligning and row.aligning["checkpoint"] == self.number:
-            found["aligning"] = _aligning(row.aligning)
+            stored["aligning"] = _aligning(row.aligning)
         if is_missing and name_of(row.key) in self.sent:
-            found["sent_on"] = True
+            stored["sent_on"] = True
         if (silent_ms := self._silent_ms(row)) is not None:
-            found["silent_ms"] = silent_ms
-        return found
+            stored["silent_ms"] = silent_ms
+        return stored
 
     def _silent_ms(self, row: Row) -> int | None:
-        """For how long nothing was heard of a subtask, where that is too long."""
+        """The time since a subtask last reported, where that is too long."""
         silent_ms = self.heard_ms - clock.to_ms(row.updated_at)
-        # A loop that stands in a call says nothing for the others of its slot: that is the call's.
+        # While a call holds the loop, the other subtasks of its slot cannot report: it is to blame.
         if row.status != SubtaskStatus.RUNNING or row.index in self.standing:
             return None
         return silent_ms if silent_ms >= SILENT_MS else None
 
     def importance(self, row: Row) -> tuple[bool, bool, bool, bool, bool, float]:
-        """Who explains more comes first."""
+        """The sort key by which subtasks that explain more come first."""
         return (
             not row.stall,
             self._silent_ms(row) is None and row.status == SubtaskStatus.RUNNING,
@@ -229,21 +229,21 @@ def _aligning(value: Json) -> Json:
 
 
 def _senders_of_arrived(rows: Iterable[Row], number: int) -> set[str]:
-    """Whose barriers somebody has."""
-    found: set[str] = set()
+    """Subtasks whose barriers have reached a receiver."""
+    senders: set[str] = set()
     for row in rows:
         if row.aligning and row.aligning["checkpoint"] == number:
             for gate in row.aligning["gates"]:
                 pairs = zip(gate["upstream"], gate["arrived_ms"], strict=False)
-                found.update(sender for sender, arrived in pairs if arrived is not None)
-    return found
+                senders.update(sender for sender, arrived in pairs if arrived is not None)
+    return senders
 
 
 def _notable(rows: Sequence[Row]) -> list[Row]:
     by_chain: dict[str, list[Row]] = {}
     for row in rows:
         by_chain.setdefault(row.chain, []).append(row)
-    found: dict[Key, Row] = {}
+    notable: dict[Key, Row] = {}
     for of_chain in by_chain.values():
         if len(of_chain) <= 2 * KEPT_PER_CHAIN:
             kept = of_chain
@@ -255,15 +255,15 @@ def _notable(rows: Sequence[Row]) -> list[Row]:
                     :KEPT_PER_CHAIN
                 ]
             ]
-        found |= {row.key: row for row in kept}
+        notable |= {row.key: row for row in kept}
     stalled = sorted((row for row in rows if row.stall), key=lambda r: -r.stall["stalled_ms"])  # type: ignore[index]
-    return list((found | {row.key: row for row in stalled[:STALLS_KEPT]}).values())
+    return list((notable | {row.key: row for row in stalled[:STALLS_KEPT]}).values())
 
 
 def _chains(rows: Iterable[Row]) -> Json:
-    found: dict[str, list[Row]] = {}
+    by_chain: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.chain, []).append(row)
+        by_chain.setdefault(row.chain, []).append(row)
     return {
         chain: {
             "count": len(of_chain),
@@ -272,7 +272,7 @@ def _chains(rows: Iterable[Row]) -> Json:
                 for name in ("busy", "back_pressured", "records_in_per_s")
             },
         }
-        for chain, of_chain in found.items()
+        for chain, of_chain in by_chain.items()
     }
 
 
@@ -287,7 +287,7 @@ def note_stalls(job: Job, events: Iterable[Any], now_ms: int) -> None:
     """Keep reported stalls on the checkpoints under way; the caller holds the job's lock."""
     stalls = {
         name_of((str(event.chain.operator), event.chain.index)): {
-            "since_ms": now_ms - round(event.stalled_ms),  # By this clock, not the worker's.
+            "since_ms": now_ms - round(event.stalled_ms),  # By this clock, not a worker's.
             "stalled_ms": event.stalled_ms,
             "stack": event.stack[-STACK_LENGTH_MAX:],
         }
@@ -303,7 +303,7 @@ def note_stalls(job: Job, events: Iterable[Any], now_ms: int) -> None:
 
 
 def noted(job: Job, numbers: Iterable[int]) -> dict[int, Json | None]:
-    """What checkpoints of a job hold so far."""
+    """The evidence that checkpoints of a job hold so far, by number."""
     rows = job.checkpoints.filter(number__in=numbers)
     return dict(rows.values_list("number", "evidence"))
 
@@ -322,7 +322,7 @@ def _longest(known: Json, new: Json) -> Json:
 
 
 def read(value: Json) -> Evidence:
-    """The picture as values."""
+    """The stored picture as values."""
     return Evidence(
         taken_at_ms=value.get("at_ms"),
         chains={chain: ChainSeen(**seen) for chain, seen in value.get("chains", {}).items()},

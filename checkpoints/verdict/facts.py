@@ -1,8 +1,8 @@
-"""What a verdict is made from: plain values, read from rows or made up by a test.
+"""The facts that a verdict is made from: plain values, read from rows or made up by a test.
 
 A *subtask* here is a chain's: the unit that has a loop's share, takes barriers and acknowledges. It
-is known by its ``Key`` and called by its name, ``"hourly-1"``. What nobody reported is None, never
-zero: "not busy" and "not known" lead to different sentences.
+is known by its ``Key`` and called by its name, ``"hourly-1"``. A value that was not reported is
+None, never zero: "not busy" and "not known" lead to different sentences.
 
 Units: ``*_ms`` milliseconds, ``*_at_ms`` wall clock milliseconds, shares between 0 and 1.
 """
@@ -19,19 +19,19 @@ Key: TypeAlias = tuple[str, int]  # A chain's head and the index in it.
 
 
 def name_of(key: Key) -> str:
-    """As subtasks are called: ``"hourly-1"``."""
+    """The name of a subtask: ``"hourly-1"``."""
     return f"{key[0]}-{key[1]}"
 
 
 def key_of(name: str) -> Key:
-    """The other way; uids may have dashes themselves."""
+    """The subtask of a name; uids may have dashes themselves."""
     chain, _, index = name.rpartition("-")
     return chain, int(index)
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a subtask did in about the last two seconds of the loop it shares with its slot."""
+    """Shares of about the last two seconds of the loop that a subtask shares with its slot."""
 
     busy: float
     back_pressured: float
@@ -40,20 +40,20 @@ class Rates:
 
     @property
     def known(self) -> str:
-        """The share that says most, in words."""
+        """The larger share of busy and back-pressured, in words."""
         if self.back_pressured > self.busy:
             return f"back-pressured {share(self.back_pressured)}"
         return f"busy {share(self.busy)}"
 
 
 def share(value: float) -> str:
-    """``"97 %"``, ``"<1 %"``."""
+    """A share in percent: ``"97 %"``, ``"<1 %"``."""
     return "<1 %" if 0 < value < 0.005 else f"{round(100 * min(1.0, max(0.0, value)))} %"
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The loop of a slot has been in one call of one subtask since then."""
+    """One call of one subtask that has held the loop of its slot since then."""
 
     since_ms: int
     stalled_ms: float
@@ -72,14 +72,14 @@ class Aligning:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One subtask as it was last heard of, when the evidence was taken."""
+    """One subtask by its last report, when the evidence was taken."""
 
     status: SubtaskStatus
     rates: Rates | None = None
     aligning: Aligning | None = None
     stall: Stall | None = None
-    silent_ms: float | None = None  # Too long, while others were heard of.
-    sent_on: bool = False  # Somebody has its barrier: its snapshot is taken, and being written.
+    silent_ms: float | None = None  # Since its last report: too long, while others reported.
+    sent_on: bool = False  # A receiver has its barrier: its snapshot is taken, and being written.
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +94,31 @@ class ChainSeen:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the subtasks were doing: now, or when the checkpoint settled."""
+    """The work of the subtasks: now, or when the checkpoint settled."""
 
-    taken_at_ms: int | None = None  # None: nothing was kept.
+    taken_at_ms: int | None = None  # None: no evidence was kept.
     chains: Mapping[str, ChainSeen] = field(default_factory=dict)
     subtasks: Mapping[Key, Seen] = field(default_factory=dict)  # Some of each chain, see evidence.
-    missing: Sequence[Key] = ()  # Who never acknowledged; bounded.
+    missing: Sequence[Key] = ()  # Subtasks that never acknowledged; bounded.
     missing_count: int = 0
     stalls: Mapping[Key, Stall] = field(default_factory=dict)  # Noticed meanwhile, over or not.
 
     def rates(self, key: Key) -> Rates | None:
-        """A subtask's, where they are known."""
+        """The rates of a subtask; None: it reported none."""
         seen = self.subtasks.get(key)
         return seen.rates if seen else None
 
     def stall(self, key: Key) -> Stall | None:
-        """What held the subtask's loop, where something did."""
+        """The call that held the subtask's loop; None: none did."""
         seen = self.subtasks.get(key)
         return (seen.stall if seen else None) or self.stalls.get(key)
 
     @property
     def stalled(self) -> dict[Key, Stall]:
-        """All of them, the longest first."""
-        found = dict(self.stalls)
-        found |= {key: seen.stall for key, seen in self.subtasks.items() if seen.stall}
-        return dict(sorted(found.items(), key=lambda item: -item[1].stalled_ms))
+        """All stalls by subtask, the longest first."""
+        stalls = dict(self.stalls)
+        stalls |= {key: seen.stall for key, seen in self.subtasks.items() if seen.stall}
+        return dict(sorted(stalls.items(), key=lambda item: -item[1].stalled_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +136,12 @@ class Ack:
 
     @property
     def left_ms(self) -> float:
-        """When its own barriers went out, after the trigger."""
+        """The time from the trigger until its own barriers went out."""
         return self.start_delay_ms + self.alignment_ms
 
     @property
     def total_ms(self) -> float:
-        """From the trigger until its snapshot was written."""
+        """The time from the trigger until its snapshot was written."""
         return self.left_ms + self.sync_ms + self.async_ms
 
 
@@ -162,7 +162,7 @@ class Gate:
 
     @property
     def slowest_ms(self) -> float:
-        """When its last barrier came, after the subtask's first."""
+        """The time from the subtask's first barrier until this gate's last one."""
         return max((arrived for arrived in self.arrived_ms if arrived is not None), default=0.0)
 
 
@@ -189,14 +189,14 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where the subtasks of one index run, in one process with one loop."""
+    """The process in which the subtasks of one index run, with one loop."""
 
     host: str = ""
     pid: int | None = None  # Of the worker process.
 
     @property
     def text(self) -> str:
-        """``" (host node-3, process 4711)"``, as much of it as is known."""
+        """Its host and process, as far as known: ``" (host node-3, process 4711)"``."""
         parts = [f"host {self.host}"] if self.host else []
         parts += [f"process {self.pid}"] if self.pid is not None else []
         return f" ({', '.join(parts)})" if parts else ""
@@ -204,7 +204,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The checkpoint's own row."""
+    """Status, times and totals of the checkpoint, from its own row."""
 
     number: int
     status: CheckpointStatus
@@ -227,24 +227,24 @@ class Times:
     written_bytes: int = 0
     has_details: bool = True
     attempt: int = 1
-    attempt_cause: str = ""  # Why its attempt ended.
+    attempt_cause: str = ""  # Why the checkpoint's attempt ended.
 
     @property
     def elapsed_ms(self) -> float:
-        """How long it took, or has taken so far."""
+        """The time that the checkpoint took, or has taken so far."""
         if self.duration_ms is not None:
             return self.duration_ms
         return max(0.0, float((self.settled_at_ms or self.now_ms) - self.triggered_at_ms))
 
     @property
     def noun(self) -> str:
-        """What it is called."""
+        """Its word in a sentence: checkpoint or savepoint."""
         return "checkpoint" if self.kind is CheckpointKind.CHECKPOINT else "savepoint"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything about one checkpoint. Immutable; what is derived is worked out once."""
+    """All facts about one checkpoint. Immutable; derived ones are worked out once."""
 
     times: Times
     operators: Sequence[Operator] = ()
@@ -256,7 +256,7 @@ class Facts:
 
     @cached_property
     def by_uid(self) -> dict[str, Operator]:
-        """Operators."""
+        """Operators by uid."""
         return {operator.uid: operator for operator in self.operators}
 
     @cached_property
@@ -284,18 +284,18 @@ class Facts:
 
     def _neighbours(self, *, forward: bool) -> dict[str, list[tuple[str, str]]]:
         chain = {o.uid: o.chain for o in self.operators}
-        found: dict[str, list[tuple[str, str]]] = {o.chain: [] for o in self.operators}
+        neighbours: dict[str, list[tuple[str, str]]] = {o.chain: [] for o in self.operators}
         for edge in self.edges:
             source, target = chain.get(edge.source), chain.get(edge.target)
             if source is None or target is None or source == target:
                 continue
             here, there = (source, target) if forward else (target, source)
-            found[here].append((there, edge.partitioning))
-        return found
+            neighbours[here].append((there, edge.partitioning))
+        return neighbours
 
     @cached_property
     def has_sent(self) -> frozenset[str]:
-        """Subtasks whose barrier somebody has who acknowledged: their snapshot is taken."""
+        """Subtasks whose barrier reached one that acknowledged: their snapshot is taken."""
         return frozenset(
             sender
             for gates in self.gates.values()
@@ -306,13 +306,13 @@ class Facts:
 
     @cached_property
     def parallelism(self) -> dict[str, int]:
-        """Of each chain."""
+        """The parallelism of each chain."""
         return {o.chain: o.parallelism for o in self.operators if o.chain == o.uid}
 
     def label(self, chain: str) -> str:
-        """What an operator is called by its user."""
+        """The name that its user gave a chain's head; else its uid."""
         return self.chain_names.get(chain, chain)
 
     def slot(self, key: Key) -> Slot:
-        """Where a subtask runs: slot *i* has the subtasks *i* of every chain."""
+        """The slot that a subtask runs in: slot *i* has the subtasks *i* of every chain."""
         return self.slots.get(key[1], Slot())

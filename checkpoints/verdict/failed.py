@@ -1,4 +1,4 @@
-"""Why a checkpoint failed, in the words of its cause. Pure."""
+"""The verdict on an aborted checkpoint: why it failed, in the words of its cause. Pure."""
 
 import re
 import signal
@@ -19,7 +19,7 @@ MISSING_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
-    """A reason in plain words, and what to do about it."""
+    """A reason in plain words, and what to do; ``{noun}``: checkpoint or savepoint."""
 
     text: str
     advice: str
@@ -33,21 +33,25 @@ _REASONS: Mapping[FailureReason, _Reason] = {
     ),
     FailureReason.CHECKPOINT_ASYNC_EXCEPTION: _Reason(
         "the state could not be written",
-        "Look at the checkpoint storage as that host sees it: space, permissions, connection.",
+        "Look at the checkpoint storage as the subtask's host sees it: space, permissions, "
+        "connection.",
     ),
     FailureReason.CHECKPOINT_DECLINED: _Reason(
-        "a subtask declined it", "The subtask's own words say why; its log has the rest."
+        "a subtask declined the {noun}",
+        "Read the subtask's own words for why, and its log for the rest.",
     ),
     FailureReason.FINALIZE_CHECKPOINT_FAILURE: _Reason(
-        "its manifest could not be written",
+        "the manifest could not be written",
         "The driver writes the manifest: look at the checkpoint storage as the driver sees it.",
     ),
     FailureReason.CHECKPOINT_SUBSUMED: _Reason(
-        "a newer one completed first",
-        "Nothing to do: the newer one covers it. If that happens often, allow fewer at a time.",
+        "a newer checkpoint completed first",
+        "Nothing to do: the newer checkpoint covers it. If that happens often, allow fewer at a "
+        "time.",
     ),
     FailureReason.CHECKPOINT_DECLINED_TASK_NOT_READY: _Reason(
-        "a subtask was not ready for it", f"Nothing to do while the job starts. {_NOTHING_LOST}"
+        "a subtask was not ready for the {noun}",
+        f"Nothing to do while the job starts. {_NOTHING_LOST}",
     ),
     FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING: _Reason(
         "a subtask was closing", f"Nothing to do while the job ends. {_NOTHING_LOST}"
@@ -57,33 +61,33 @@ _REASONS: Mapping[FailureReason, _Reason] = {
         "Checkpoints follow one another faster than they align: take them less often.",
     ),
     FailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: _Reason(
-        "a subtask upstream gave it up",
-        "See why the subtask upstream did: its log, and the exceptions of the job.",
+        "a subtask upstream aborted the {noun}",
+        "See why in the log of the subtask upstream and in the exceptions of the job.",
     ),
     FailureReason.CHECKPOINT_COORDINATOR_SUSPEND: _Reason(
         "checkpoints were suspended", f"Nothing to do. {_NOTHING_LOST}"
     ),
     FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN: _Reason(
-        "the job ended while it was under way",
+        "the job ended while the {noun} was under way",
         "Nothing to do: what had completed before is kept as the job's retention says.",
     ),
     FailureReason.PERIODIC_SCHEDULER_SHUTDOWN: _Reason(
         "periodic checkpoints were switched off", "Nothing to do."
     ),
     FailureReason.JOB_FAILOVER: _Reason(
-        "the job failed while it was under way",
-        "Look at the exception: the checkpoint is its victim, not its cause.",
+        "the job failed while the {noun} was under way",
+        "Look at the exception: the {noun} is its victim, not its cause.",
     ),
     FailureReason.TASK_FAILURE: _Reason(
-        "a subtask failed while it was under way",
-        "Look at the exception: the checkpoint is its victim, not its cause.",
+        "a subtask failed while the {noun} was under way",
+        "Look at the exception: the {noun} is its victim, not its cause.",
     ),
     FailureReason.CONTROL_PLANE_AWAY: _Reason(
-        "the control plane could not be reached until its time was over",
+        "the driver could not reach the control plane before the {noun} timed out",
         "Look at the control plane and at the driver's connection to it; the job itself goes on.",
     ),
 }
-_OTHER = _Reason("it was given up", _NOTHING_LOST)
+_OTHER = _Reason("the {noun} was aborted", _NOTHING_LOST)
 _OF_ATTEMPT = (FailureReason.JOB_FAILOVER, FailureReason.TASK_FAILURE)
 
 # How the driver's words for the end of an attempt begin, where it was not a subtask's function.
@@ -93,12 +97,13 @@ _CHECKPOINT = re.compile(rf"(?:{'|'.join(CheckpointKind)}) (?P<number>\d+) faile
 _SIGNAL = re.compile(r"killed by signal (?P<number>\d+)\b")
 _NATIVE_CRASH = (
     "That is a crash in native code: look at the extension modules that the functions of this slot "
-    "call, and at what the process wrote last."
+    "call, and at the last output of the process."
 )
 _SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: (
-        "If nobody ended it by hand, the kernel did because memory ran out: see the kernel's log "
-        "of that host. Give the slots more memory, or spread the state over more of them."
+        "If the process was not killed by hand, the kernel killed it because memory ran out: see "
+        "the kernel's log on that host. Give the slots more memory, or spread the state over more "
+        "of them."
     ),
     **dict.fromkeys((signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV), _NATIVE_CRASH),
 }
@@ -113,18 +118,18 @@ def judge(facts: Facts) -> Verdict:
     cause = times.cause
     if times.reason in _OF_ATTEMPT:
         cause = times.attempt_cause or cause
-    found = _of_cause(facts, cause)
-    headline = f"{_capital(reason.text)}"
-    if found.clause:
-        headline += f": {found.clause}"
+    finding = _of_cause(facts, cause)
+    headline = _capital(reason.text.format(noun=times.noun))
+    if finding.clause:
+        headline += f": {finding.clause}"
     elif times.reason in _OF_ATTEMPT:
         headline += "; no cause was reported"
-    found.advice = [*found.advice, reason.advice]
+    finding.advice = [*finding.advice, reason.advice.format(noun=times.noun)]
     because = [_progress(facts)]
     if times.reason is FailureReason.CONTROL_PLANE_AWAY:
         late = waiting(facts, Tense.PAST)
-        found.because += late.because if late else []
-    return found.verdict("bad", _stopped(headline), because)
+        finding.because += late.because if late else []
+    return finding.verdict("bad", _stopped(headline), because)
 
 
 def _capital(text: str) -> str:
@@ -136,7 +141,7 @@ def _stopped(text: str) -> str:
 
 
 def _of_cause(facts: Facts, cause: str) -> Finding:
-    """The cause's own words, and the subtask that they begin with."""
+    """The finding in the cause's own words, with the subtask that they begin with."""
     first, _, rest = cause.strip().partition("\n")
     if not first:
         return Finding("")
@@ -146,27 +151,27 @@ def _of_cause(facts: Facts, cause: str) -> Finding:
     stack = cause.strip() if rest.strip() else ""
     if subtask is None:
         if _SLOT.match(first):
-            text = first  # What the process wrote last is below.
-        found = _of_process(facts, cause, Finding(text, stack=stack))
+            text = first  # The last output of the process is shown below.
+        finding = _of_process(facts, cause, Finding(text, stack=stack))
         if is_full and facts.times.reason not in _OF_ATTEMPT:
-            found.advice.append("Free space in the checkpoint storage.")
-        return found
+            finding.advice.append("Free space in the checkpoint storage.")
+        return finding
     key = key_of(subtask)
-    found = Finding(f"{subtask}: {text}" if text else subtask, culprits=[subtask], stack=stack)
-    found.because.append(
+    finding = Finding(f"{subtask}: {text}" if text else subtask, culprits=[subtask], stack=stack)
+    finding.because.append(
         f"{subtask} ({facts.label(key[0])}) ran in slot {key[1]}{facts.slot(key).text}."
     )
-    found.path = [hop(facts, key)]
+    finding.path = [hop(facts, key)]
     if is_full:
-        found.advice.append(f"Free space where slot {key[1]}{facts.slot(key).text} writes.")
-    return found
+        finding.advice.append(f"Free space where slot {key[1]}{facts.slot(key).text} writes.")
+    return finding
 
 
 def _subtask(facts: Facts, first: str) -> tuple[str | None, str]:
-    """The subtask that a cause begins with (``x-1: why``, ``x-1 failed``), and what follows."""
+    """The subtask that a cause begins with (``x-1: why``, ``x-1 failed``), and the rest."""
     for separator in (": ", ":", " failed", ""):
-        name, found, rest = first.partition(separator) if separator else (first, "", "")
-        if separator and not found:
+        name, matched, rest = first.partition(separator) if separator else (first, "", "")
+        if separator and not matched:
             continue
         chain, _, index = name.strip().rpartition("-")
         if index.isdigit() and (chain in facts.by_uid or (not facts.operators and chain)):
@@ -174,54 +179,56 @@ def _subtask(facts: Facts, first: str) -> tuple[str | None, str]:
     return None, first
 
 
-def _of_process(facts: Facts, cause: str, found: Finding) -> Finding:
-    """With what follows from the slot, signal or checkpoint that the cause speaks of."""
+def _of_process(facts: Facts, cause: str, finding: Finding) -> Finding:
+    """The finding with what follows from the slot, signal or checkpoint in the cause."""
     cause = cause.strip()
     if slot := _SLOT.match(cause):
         index = int(slot["index"])
         chains = facts.parallelism.items()
-        found.culprits = [name_of((chain, index)) for chain, count in chains if index < count]
-        if found.culprits:
+        finding.culprits = [name_of((chain, index)) for chain, count in chains if index < count]
+        if finding.culprits:
             where = facts.slot(("", index)).text
-            found.because.append(f"Slot {index}{where} ran {', '.join(found.culprits)}.")
+            finding.because.append(f"Slot {index}{where} ran {', '.join(finding.culprits)}.")
     killed_by = 0
     if template := _TEMPLATE.search(cause):  # Its children are ended with it.
         killed_by = -int(template["code"])
     elif sent := _SIGNAL.search(cause.partition("\n")[0]):
         killed_by = int(sent["number"])
     if advice := _SIGNALS.get(killed_by):
-        found.advice.append(advice)
+        finding.advice.append(advice)
     if failed := _CHECKPOINT.match(cause):
-        found.advice.append(f"See checkpoint {failed['number']}: why it failed is said there.")
-    return found
+        finding.advice.append(
+            f"See the verdict on checkpoint {failed['number']} for why it failed."
+        )
+    return finding
 
 
 def _progress(facts: Facts) -> str:
     times = facts.times
     return (
         f"{number(times.acknowledged_count)} of {plural(times.subtask_count, 'operator subtask')} "
-        f"had acknowledged when it was given up after {duration(times.elapsed_ms)}."
+        f"had acknowledged when the {times.noun} was aborted after {duration(times.elapsed_ms)}."
     )
 
 
 def _expired(facts: Facts) -> Verdict:
     times, evidence = facts.times, facts.evidence
     after = f"Timed out after {duration(times.elapsed_ms)}"
-    found = waiting(facts, Tense.PAST)
-    if found is None:
+    finding = waiting(facts, Tense.PAST)
+    if finding is None:
         missing = max(0, times.subtask_count - times.acknowledged_count)
         return Verdict(
             "bad",
             f"{after}: {plural(missing, 'operator subtask')} of {number(times.subtask_count)} "
             "never acknowledged.",
-            because=("What they were doing at that time was not kept.",),
-            advice=("Look at the next checkpoint while it is under way, and at the logs.",),
+            because=("What those subtasks were doing at that time was not kept.",),
+            advice=("Look at the next checkpoint while it is under way, and at the job's logs.",),
         )
     who = names(evidence.missing, evidence.missing_count, MISSING_NAMED)
     count = plural(evidence.missing_count, "subtask")
-    headline = f"{after} because {found.clause}; {count} never acknowledged: {who}."
-    found.advice.append(
-        "A longer timeout only helps if such checkpoints get through in the end; they hold up "
-        "what sinks commit until then."
+    headline = f"{after} because {finding.clause}; {count} never acknowledged: {who}."
+    finding.advice.append(
+        "A longer timeout only helps if such checkpoints complete in the end; until then they hold "
+        "up what sinks commit."
     )
-    return found.verdict("bad", headline, [_progress(facts)])
+    return finding.verdict("bad", headline, [_progress(facts)])

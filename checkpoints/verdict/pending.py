@@ -1,4 +1,4 @@
-"""What a checkpoint that is under way waits for, and whether it is late. Pure."""
+"""The verdict on a checkpoint under way: what it waits for, and whether it is late. Pure."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ from checkpoints.verdict.wording import Tense
 from controlplane.base.formatting import duration, interval, number, plural, rough_duration
 from weir.protocol.lifecycle import CheckpointStatus
 
-# Late is who takes three times as long as those before it usually did, as for those that completed;
+# Late: three times the median of the completed ones before it, the factor for completed ones too;
 LATE_FACTOR = 3.0
-LATE_FLOOR_MS = 2_000.0  # but nobody is paged for two seconds.
-LATE_WITHOUT_OTHERS_MS = 30_000.0  # The first one of a job is measured by patience.
+LATE_FLOOR_MS = 2_000.0  # but no operator is paged for two seconds.
+LATE_WITHOUT_OTHERS_MS = 30_000.0  # For the first one of a job, which has none to compare with.
 
 # A stall is reported every second while it lasts; a few seconds later it is over.
 STALL_OVER_MS = 5_000.0
@@ -32,19 +32,21 @@ def judge(facts: Facts) -> Verdict:
     numbers = [counted, *_compared(times), *_limits(times)]
     if times.status is CheckpointStatus.FINALIZING:
         return _finalizing(times, so_far, numbers, is_late)
-    found = waiting(_without_past_stalls(facts), Tense.PRESENT)
-    if found is None:
+    finding = waiting(_without_past_stalls(facts), Tense.PRESENT)
+    if finding is None:
         return Verdict("warn" if is_late else "busy", f"{_progress(times)}.", because=numbers)
-    if is_late or found.stack:
+    if is_late or finding.stack:
         late = f"{so_far[:1].upper()}{so_far[1:]}"
-        # The headline says already what is usual.
-        return found.verdict("warn", f"{late}, because {found.clause}.", [counted, *_limits(times)])
-    found.advice = []  # It is too early for any.
-    return found.verdict("busy", f"{_progress(times)}; it waits for {_who(found)}.", numbers)
+        # The headline states the usual duration already.
+        return finding.verdict(
+            "warn", f"{late}, because {finding.clause}.", [counted, *_limits(times)]
+        )
+    finding.advice = []  # It is too early for any.
+    return finding.verdict("busy", f"{_progress(times)}; waiting for {_who(finding)}.", numbers)
 
 
 def _without_past_stalls(facts: Facts) -> Facts:
-    """The same without calls that have returned since: nobody is stuck in those now."""
+    """The facts without calls that have returned since: no subtask is stuck in those now."""
     evidence, now_ms = facts.evidence, facts.times.now_ms
     last = {
         key: stall
@@ -54,8 +56,8 @@ def _without_past_stalls(facts: Facts) -> Facts:
     return replace(facts, evidence=replace(evidence, stalls=last))
 
 
-def _who(found: Finding) -> str:
-    return " and ".join(dict.fromkeys(found.culprits)) or "its subtasks"
+def _who(finding: Finding) -> str:
+    return " and ".join(dict.fromkeys(finding.culprits)) or "its subtasks"
 
 
 def _progress(times: Times) -> str:
@@ -75,17 +77,19 @@ def _is_late(times: Times) -> bool:
 def _compared(times: Times) -> list[str]:
     if times.typical_ms is None:
         return []
-    return [f"Half of those before it took {duration(times.typical_ms)} or less."]
+    return [
+        f"Half of the completed checkpoints before it took {duration(times.typical_ms)} or less."
+    ]
 
 
 def _limits(times: Times) -> list[str]:
     if times.timeout_ms is None:
         return []
-    return [f"It is given up {interval(times.timeout_ms)} after its trigger."]
+    return [f"The {times.noun} times out {interval(times.timeout_ms)} after its trigger."]
 
 
 def _finalizing(times: Times, so_far: str, numbers: list[str], is_late: bool) -> Verdict:
-    text = "Everybody has acknowledged; its manifest is being written"
+    text = "All subtasks have acknowledged; the manifest is being written"
     if not is_late:
         return Verdict("busy", f"{text}.", because=numbers)
     return Verdict(
@@ -93,7 +97,7 @@ def _finalizing(times: Times, so_far: str, numbers: list[str], is_late: bool) ->
         f"{text}, {so_far}" + (f": {times.cause}" if times.cause else "."),
         because=numbers,
         advice=(
-            "The driver writes the manifest to the checkpoint storage: look at the storage, at the "
-            "driver's log, and whether the control plane hears of the driver.",
+            "The driver writes the manifest to the checkpoint storage: look at the storage and at "
+            "the driver's log, and check whether the control plane hears from the driver.",
         ),
     )

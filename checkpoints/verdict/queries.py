@@ -1,4 +1,4 @@
-"""The verdict on one checkpoint, from its rows: a fixed number of queries, whatever its size."""
+"""The verdict on one checkpoint, from its rows, in a fixed number of queries."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from jobs.models import Operator as OperatorRow
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
 
-TYPICAL_OF = 20  # Checkpoints before it, for what is usual.
+TYPICAL_OF = 20  # Checkpoints before it, for the usual duration.
 COMPLETED_ONCE = (
     CheckpointStatus.COMPLETED,
     CheckpointStatus.SUBSUMED,
@@ -42,7 +42,7 @@ __all__ = ["Verdict", "of_checkpoint"]
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Verdict:
-    """Why it took as long as it did, failed, or is late: eight queries, nine while it is under way.
+    """The verdict on a checkpoint: eight queries, nine while it is under way.
 
     The text is the same for pages, API and alerts.
     """
@@ -50,7 +50,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Verdict:
 
 
 def facts_of(checkpoint: Checkpoint) -> Facts:
-    """What the verdict is made from."""
+    """The facts that the verdict is made from."""
     kept, config, now = (
         Checkpoint.objects.filter(pk=checkpoint.pk)
         .values_list("evidence", "job__checkpoint_config", _NOW)
@@ -114,7 +114,8 @@ def _typical_ms(checkpoint: Checkpoint) -> float | None:
         job=checkpoint.job_id, number__lt=checkpoint.number, status__in=COMPLETED_ONCE
     )
     newest = before.order_by("-number").values_list("duration_ms", flat=True)[:TYPICAL_OF]
-    return median(found) if (found := [ms for ms in newest if ms is not None]) else None
+    durations = [ms for ms in newest if ms is not None]
+    return median(durations) if durations else None
 
 
 def _operators(job_id: str) -> list[Operator]:
@@ -126,7 +127,7 @@ def _operators(job_id: str) -> list[Operator]:
 
 
 def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
-    """By chain subtask: times are the head's, bytes those of all operators."""
+    """Acknowledgements by chain subtask: times are the head's, bytes those of all operators."""
     is_head = Q(operator=F("chain"))
     # The database adds up: of a large job there are several times as many rows.
     rows = (
@@ -166,7 +167,7 @@ def _evidence(
     if checkpoint.settled_at is not None:
         return evidence.read(kept)
     rows = evidence.rows_of(checkpoint.job_id, aligning=[checkpoint.number])
-    gone = SubtaskStatus.FINISHED  # It takes part in no checkpoint any more.
+    gone = SubtaskStatus.FINISHED  # A subtask that takes part in no checkpoint any more.
     missing = {row.key for row in rows if row.key not in acks and row.status != gone}
     picture = evidence.take(
         rows,
@@ -182,8 +183,8 @@ def _evidence(
 class _Gates(Mapping[Key, Sequence[Gate]]):
     """The gates of a checkpoint's receiving subtasks; one query, each made of its text when needed.
 
-    A walk looks at a few of them. Of 200 × 200 channels, making all would take longer than anything
-    else here.
+    A walk looks at a few of them; making all of 200 × 200 channels would take longer than the rest
+    of the verdict.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -212,12 +213,12 @@ class _Gates(Mapping[Key, Sequence[Gate]]):
 
 
 def _slots(attempt: Attempt | None) -> dict[int, Slot]:
-    """Where the attempt's slots run; the process is its worker, else the slot's own."""
+    """Host and process of each slot of the attempt: its worker's process, else the slot's own."""
     if attempt is None:
         return {}
-    found = {
+    slots = {
         int(index): Slot(slot.get("host", ""), slot.get("pid"))
         for index, slot in attempt.driver.slots.items()
     }
     workers = Worker.objects.filter(attempt=attempt).values_list("slot_index", "host", "pid")
-    return found | {index: Slot(host, pid) for index, host, pid in workers}
+    return slots | {index: Slot(host, pid) for index, host, pid in workers}

@@ -1,4 +1,4 @@
-"""What a verdict consists of."""
+"""The values of a verdict: headline, reasons, advice, path and channel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One place on the way from a late barrier to what is slow."""
+    """One subtask on the way from a late barrier to the subtask that is slow."""
 
     uid: str  # Of the operator.
     name: str  # Of the subtask.
@@ -24,10 +24,10 @@ class LateChannel:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What held a checkpoint up, what that rests on, and what to do.
+    """The verdict on a checkpoint: its culprit, the numbers behind it, and what to do.
 
-    ``tone``: ``good`` (nothing to do), ``warn`` (slow or late), ``bad`` (it failed), ``busy`` (it
-    goes on, and is not late).
+    ``tone``: ``good`` (nothing to do), ``warn`` (slow or late), ``bad`` (it failed), ``busy``
+    (under way, and not late).
     """
 
     tone: str
@@ -54,7 +54,7 @@ class Finding:
     stack: str = ""
 
     def verdict(self, tone: str, headline: str, because: Sequence[str] = ()) -> Verdict:
-        """The verdict with this as its reason; ``because`` comes first."""
+        """The verdict with this finding as its reason; ``because`` comes first."""
         return Verdict(
             tone,
             headline,

@@ -1,4 +1,4 @@
-"""What the text of a stack says in one line. Pure."""
+"""One line from the text of a stack: the user's innermost frame, or the error. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -31,8 +31,10 @@ def where(stack: str) -> Frame | None:
     if not frames:
         return None
     own = [frame for frame in frames if not _is_foreign(frame["file"])]
-    found = (own or frames)[-1]
-    return Frame(found["function"], found["file"].rpartition("/")[2], int(found["line"]))
+    innermost = (own or frames)[-1]
+    return Frame(
+        innermost["function"], innermost["file"].rpartition("/")[2], int(innermost["line"])
+    )
 
 
 def _is_foreign(file: str) -> bool:
@@ -40,7 +42,7 @@ def _is_foreign(file: str) -> bool:
 
 
 def error(text: str) -> str:
-    """What a traceback says in the end, ``"OSError: [Errno 28] No space left on device"``.
+    """The error at the end of a traceback, ``"OSError: [Errno 28] No space left on device"``.
 
     Text that is no traceback is its own first line.
     """

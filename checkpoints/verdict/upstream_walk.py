@@ -1,15 +1,15 @@
-"""From a late barrier to what made it late: a walk over the channels. Pure.
+"""A walk over the channels, from a late barrier to the subtask that made it late. Pure.
 
 A barrier's way is known from the acknowledgements: a subtask sends its own barriers on when it has
-the last of its inputs' (start delay and alignment after the trigger), and its receivers say when
-they came to them. The difference is the time a barrier spent in one channel, behind the records in
-it: its *transit*. Walked back from the subtask that was last, channel by channel along the barrier
+the last of its inputs' (start delay and alignment after the trigger), and its receivers report when
+those arrived. The difference is the time a barrier spent in one channel, behind the records in it:
+its *transit*. Walked back from the subtask that was last, channel by channel along the barrier
 that came last each time, the transits add up to the whole delay, and the greatest one says where
 it was spent. A receiver whose alignment is long only because its sender was late itself has a
-transit of nothing, so a delay is not blamed on everybody behind it.
+transit of nothing, so a delay is not blamed on every subtask behind it.
 
-Why a channel was slow is said by the shares of time of its ends. Records wait in front of a subtask
-that is busy. In front of one that is back-pressured they wait because of somebody further down, so
+The shares of time at the ends of a channel tell why it was slow. Records wait in front of a subtask
+that is busy. In front of one that is back-pressured they wait because of a subtask further down, so
 the walk follows the back pressure downstream, to the first that is busy. A subtask that is neither
 shares its loop with the others of its slot: one of those may be busy instead.
 """
@@ -19,7 +19,7 @@ from enum import Enum, auto
 
 from checkpoints.verdict.facts import Facts, Gate, Key, Rates, Stall, key_of
 
-# Half of a loop that several subtasks share: who has more than that keeps it from the others.
+# Half of a loop that several subtasks share: one that has more keeps it from the others.
 BUSY_SHARE = 0.5
 # Flink's web UI calls back pressure low from 10 % and high from 50 %; a third of all time is no
 # accident of a full buffer any more.
@@ -29,13 +29,13 @@ WALK_MAX = 64  # Operators in a row; a graph is acyclic, rows may not be.
 
 
 class Why(Enum):
-    """What is the matter with a subtask."""
+    """The reason why a subtask keeps others waiting, or that it does not."""
 
     STUCK = auto()  # In one call.
     SILENT = auto()
     BUSY = auto()
     NEIGHBOUR = auto()  # Its slot's loop is taken by another subtask.
-    IDLE = auto()  # It had time: not its fault.
+    IDLE = auto()  # It had time, so it is not to blame.
     UNKNOWN = auto()  # Nothing was reported of it.
 
 
@@ -46,20 +46,20 @@ class Hop:
     sender: Key
     receiver: Key
     arrived_ms: float  # After the receiver's first.
-    transit_ms: float  # In the channel; where the sender's part is not known, what it was late by.
-    own_ms: float  # Of that, what the receiver's other channels did not take as well.
+    transit_ms: float  # In the channel; equals arrived_ms without the sender's acknowledgement.
+    own_ms: float  # The part of it beyond the receiver's quickest channel.
     behind_bytes: int
     is_alone: bool  # The receiver has no other channel.
 
     @property
     def is_all(self) -> bool:
-        """All barriers of the receiver were late, or there is only this one: nobody was blocked."""
+        """Whether all the receiver's barriers were late, or there is only one: none was blocked."""
         return self.arrived_ms < self.transit_ms / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The end of a walk: who, and by which way."""
+    """The end of a walk: the subtask to blame, and the way to it."""
 
     key: Key
     why: Why
@@ -88,7 +88,7 @@ def _latest(facts: Facts, receiver: Key) -> Hop | None:
     latest = max((ms for gate in gates for ms in gate.arrived_ms if ms is not None), default=None)
     if latest is None:
         return None
-    # Of those that came together the one whose sender was itself the latest is waited for.
+    # Of channels that came together, the receiver waited for the one whose sender was latest.
     _, gate, at = max(
         (
             (_left_ms(facts, gate, at), gate, at)
@@ -96,7 +96,7 @@ def _latest(facts: Facts, receiver: Key) -> Hop | None:
             for at, ms in enumerate(gate.arrived_ms)
             if ms is not None and ms >= latest - TOGETHER_MS
         ),
-        key=lambda found: found[0],
+        key=lambda channel: channel[0],
     )
     sender, arrived = key_of(gate.upstream[at]), gate.arrived_ms[at] or 0.0
     transit, own = arrived, arrived
@@ -119,17 +119,17 @@ def _left_ms(facts: Facts, gate: Gate, at: int) -> float:
 
 
 def blame(facts: Facts, key: Key) -> Blame:
-    """What is the matter with a subtask in front of which a barrier waited."""
+    """The subtask to blame for a barrier that waited in front of ``key``, and why."""
     return _direct(facts, key, (key,)) or _down(facts, key) or _idle(facts, key)
 
 
 def _direct(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
-    """What can be said of a subtask without looking at others, but those of its slot."""
+    """Blame a subtask, or one of its slot, that is stuck, silent or busy; None: neither is."""
     seen = facts.evidence.subtasks.get(key)
     rates = seen.rates if seen else None
     if (stall := facts.evidence.stall(key)) is not None:
         return Blame(key, Why.STUCK, way, rates, stall)
-    for other, held in facts.evidence.stalled.items():  # One loop per slot: it stands for all.
+    for other, held in facts.evidence.stalled.items():  # One loop per slot: a call holds all.
         if other[1] == key[1]:
             return Blame(other, Why.STUCK, (*way, other), facts.evidence.rates(other), held)
     if seen is not None and seen.silent_ms is not None:
@@ -163,9 +163,9 @@ def _down(facts: Facts, key: Key) -> Blame | None:
             if chain not in visited
             for receiver in _receivers(facts, chain, partitioning, way[-1][1])
         ]
-        found = [b for r in receivers if (b := _direct(facts, r, (*way, r))) is not None]
-        if found:
-            return max(found, key=_weight)
+        blamed = [b for r in receivers if (b := _direct(facts, r, (*way, r))) is not None]
+        if blamed:
+            return max(blamed, key=_weight)
         held = [r for r in receivers if (s := facts.evidence.rates(r)) and is_held_back(s)]
         if not held:
             return None
@@ -191,7 +191,7 @@ def _weight(blame: Blame) -> tuple[bool, float]:
 
 
 def _idle(facts: Facts, key: Key) -> Blame:
-    """Nothing is the matter with it, nor further down: perhaps its slot is busy with another."""
+    """Blame for a subtask that had time, as those further down: its slot may work for another."""
     rates = facts.evidence.rates(key)
     busy = [
         (other_rates.busy, other)

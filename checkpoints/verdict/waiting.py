@@ -1,10 +1,10 @@
-"""What a checkpoint waits for, or waited for when it was given up. Pure.
+"""The subtask that a checkpoint waits for, or waited for when it was aborted. Pure.
 
-Most of those that have not acknowledged only wait for others: an alignment waits for the senders of
-the barriers that are missing, a subtask without a barrier for everybody upstream that has sent
-none. Walked from each to whom it waits for, the walk ends at a *root*: who waits for nobody, or a
-channel whose sender has sent its barrier while the receiver has not got to it. The worst root is
-the culprit.
+Most subtasks that have not acknowledged only wait for others: an alignment waits for the senders of
+the barriers that are missing, a subtask without a barrier for all subtasks upstream that have sent
+none. Walked from each to the one that it waits for, the walk ends at a *root*: a subtask that waits
+for no other, or a channel whose sender has sent its barrier while the receiver has not got to it.
+The worst root is the culprit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,10 +17,10 @@ from checkpoints.verdict.wording import Tense, hop, of_blame
 from controlplane.base.formatting import duration, listed, plural, rough_duration
 from weir.protocol.lifecycle import SubtaskStatus
 
-DOING_LISTED = 6  # Subtasks of which it is said what they do; the rest is counted.
+DOING_LISTED = 6  # Subtasks whose doing is listed; the others are counted.
 SENDERS_NAMED = 3
 _RUNS = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
-_OF_SLOT = (Why.STUCK, Why.SILENT)  # What all subtasks of a slot have in common.
+_OF_SLOT = (Why.STUCK, Why.SILENT)  # Reasons that all subtasks of a slot have in common.
 _GRAVITY = {
     Why.STUCK: 5,
     Why.SILENT: 4,
@@ -33,15 +33,15 @@ _GRAVITY = {
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """Who keeps others waiting, and waits for nobody."""
+    """A subtask that keeps others waiting, and waits for none."""
 
     key: Key
-    sender: Key | None  # Whose barrier is on its way to ``key``; None: it is ``key`` itself.
-    way: tuple[Key, ...]  # From who waits to ``key``.
+    sender: Key | None  # Its barrier is on its way to ``key``; None: ``key`` itself is slow.
+    way: tuple[Key, ...]  # From the subtask that waits to ``key``.
 
 
 def waiting(facts: Facts, tense: Tense) -> Finding | None:
-    """Who holds the checkpoint up; None: nothing is known of those that are missing."""
+    """The subtask that holds the checkpoint up; None: no missing subtask is known."""
     if not facts.evidence.missing:
         return None
     roots = _roots(facts)
@@ -56,32 +56,32 @@ def waiting(facts: Facts, tense: Tense) -> Finding | None:
         reverse=True,
     )
     worst, root = ranked[0]
-    found = _of_root(facts, worst, root, tense)
+    finding = _of_root(facts, worst, root, tense)
     if worst.why in (Why.IDLE, Why.UNKNOWN) and worst.key in _listed(facts):
-        found.because.clear()  # Below it is said what it does; once is enough.
+        finding.because.clear()  # The list of the missing ones has it too; once is enough.
     chains = {worst.key[0]}
     for other, its_root in ranked[1:]:
         if worst.why in _OF_SLOT and (other.why, other.key[1]) == (worst.why, worst.key[1]):
-            continue  # The same thing once more.
+            continue  # The same slot once more.
         if _GRAVITY[other.why] >= _GRAVITY[Why.BUSY] and other.key[0] not in chains:
             chains.add(other.key[0])
             second = _of_root(facts, other, its_root, tense)
-            found.because.append(f"Also: {second.clause}.")
-            found.advice += second.advice
-            found.culprits += second.culprits
+            finding.because.append(f"Also: {second.clause}.")
+            finding.advice += second.advice
+            finding.culprits += second.culprits
             break
-    busy = f"{name_of(worst.key)} {share(_busy(worst))}"  # As among those of its chain.
-    is_told = any(busy in line for line in found.because)
-    found.because += _doing(facts, tense, told=worst.key if is_told else None)
-    return found
+    busy = f"{name_of(worst.key)} {share(_busy(worst))}"  # As in the list of its chain.
+    is_told = any(busy in line for line in finding.because)
+    finding.because += _doing(facts, tense, told=worst.key if is_told else None)
+    return finding
 
 
-def _busy(found: Blame) -> float:
-    return found.rates.busy if found.rates else 0.0
+def _busy(blamed: Blame) -> float:
+    return blamed.rates.busy if blamed.rates else 0.0
 
 
 def _roots(facts: Facts) -> dict[Key, _Root]:
-    """For each that has not acknowledged where its waiting ends."""
+    """The root of each subtask that has not acknowledged."""
     missing = set(facts.evidence.missing)
     missing_of: dict[str, list[Key]] = {}
     for key in facts.evidence.missing:
@@ -106,7 +106,7 @@ def _root(facts: Facts, start: Key, missing: set[Key], missing_of: dict[str, lis
 
 
 def _has_acknowledged(facts: Facts, key: Key) -> bool:
-    """Whether it is known to have, of one that is not among the missing that are kept."""
+    """Whether a subtask that is not among the missing ones kept is known to have acknowledged."""
     return key in facts.acks or facts.evidence.missing_count <= len(facts.evidence.missing)
 
 
@@ -120,7 +120,7 @@ def _is_reason(facts: Facts, key: Key) -> bool:
 
 
 def _is_writing(facts: Facts, key: Key) -> bool:
-    """Its barrier has arrived somewhere, so its snapshot is taken and being written."""
+    """Whether a receiver has its barrier: then its snapshot is taken and being written."""
     seen = facts.evidence.subtasks.get(key)
     return (seen is not None and seen.sent_on) or name_of(key) in facts.has_sent
 
@@ -129,11 +129,11 @@ def _waits_for(facts: Facts, key: Key, missing_of: dict[str, list[Key]]) -> list
     seen = facts.evidence.subtasks.get(key)
     if seen is not None and seen.aligning is not None:
         return [key_of(name) for name in seen.aligning.missing]
-    found: list[Key] = []
+    late: list[Key] = []
     for chain, partitioning in facts.upstream.get(key[0], ()):
         senders = missing_of.get(chain, [])
-        found += [s for s in senders if partitioning != "forward" or s[1] == key[1]]
-    return found
+        late += [s for s in senders if partitioning != "forward" or s[1] == key[1]]
+    return late
 
 
 def _blame(facts: Facts, root: _Root) -> Blame:
@@ -145,13 +145,13 @@ def _blame(facts: Facts, root: _Root) -> Blame:
     return blame(facts, root.key)
 
 
-def _of_root(facts: Facts, found: Blame, root: _Root, tense: Tense) -> Finding:
+def _of_root(facts: Facts, blamed: Blame, root: _Root, tense: Tense) -> Finding:
     name = name_of(root.key)
-    finding = of_blame(facts, found, tense)
+    finding = of_blame(facts, blamed, tense)
     if root.sender is not None:
         sender = name_of(root.sender)
         finding.channel = LateChannel(sender, name, "not arrived")
-        late = f"the barrier that {sender} has sent {tense} not through to {name}"
+        late = f"the barrier that {sender} sent {tense.has} not reached {name}"
         finding.clause = f"{finding.clause}; {late}" if finding.clause else late
         finding.culprits = finding.culprits or [sender, name]
     elif len(root.way) > 1:
@@ -160,7 +160,7 @@ def _of_root(facts: Facts, found: Blame, root: _Root, tense: Tense) -> Finding:
         finding.clause = _of_state(facts, root.key, tense)
         finding.culprits = finding.culprits or [name]
     finding.advice = finding.advice or _advice(facts, root)
-    keys = dict.fromkeys([*root.way, *found.way])
+    keys = dict.fromkeys([*root.way, *blamed.way])
     finding.path = [hop(facts, key) for key in keys]
     return finding
 
@@ -168,10 +168,10 @@ def _of_root(facts: Facts, found: Blame, root: _Root, tense: Tense) -> Finding:
 def _of_state(facts: Facts, key: Key, tense: Tense) -> str:
     name, seen = name_of(key), facts.evidence.subtasks.get(key)
     if _is_writing(facts, key):
-        return f"{name} has sent its barrier on and {tense} writing its snapshot"
+        return f"{name} {tense.has} sent its barrier on and {tense} writing its snapshot"
     if seen is not None and seen.status not in _RUNS:
-        return f"{name} {tense} {seen.status.value}"
-    return f"{name} {tense} the first that has not acknowledged"
+        return f"{name} {tense} in status {seen.status.value}"
+    return f"{name} {tense} the first subtask that {tense.has} not acknowledged"
 
 
 def _advice(facts: Facts, root: _Root) -> list[str]:
@@ -182,16 +182,16 @@ def _advice(facts: Facts, root: _Root) -> list[str]:
         ]
     if root.sender is not None:
         return [
-            f"See whether {facts.label(root.key[0])} keeps up with its input, and the network "
-            f"between slot {root.sender[1]} and slot {root.key[1]}."
+            f"Check whether {facts.label(root.key[0])} keeps up with its input, and check the "
+            f"network between slot {root.sender[1]} and slot {root.key[1]}."
         ]
     return [
         f"See what {facts.label(root.key[0])} does in slot {root.key[1]}"
-        f"{facts.slot(root.key).text}: its log, its processor time."
+        f"{facts.slot(root.key).text}: look at its log and its processor time."
     ]
 
 
-# What everybody was doing -------------------------------------------------------------------------
+# What each missing subtask was doing --------------------------------------------------------------
 
 
 def _aligns(facts: Facts, key: Key) -> bool:
@@ -200,7 +200,7 @@ def _aligns(facts: Facts, key: Key) -> bool:
 
 
 def _listed(facts: Facts) -> Sequence[Key]:
-    """Those of which it is said what they do."""
+    """The missing subtasks whose doing is listed."""
     return facts.evidence.missing[:DOING_LISTED]
 
 
@@ -213,23 +213,23 @@ def _doing(facts: Facts, tense: Tense, told: Key | None) -> list[str]:
     ]
     rest = facts.evidence.missing_count - len(listed_ones)
     if rest > 0:
-        lines.append(f"And {plural(rest, 'more subtask')} that did not acknowledge.")
+        lines.append(f"{plural(rest, 'more subtask')} did not acknowledge either.")
     return lines
 
 
 def doing(facts: Facts, key: Key, tense: Tense) -> str:
-    """What one subtask that has not acknowledged was doing."""
+    """A clause on what one subtask that has not acknowledged is or was doing."""
     seen = facts.evidence.subtasks.get(key)
     if (stall := facts.evidence.stall(key)) is not None:
         return f"stuck in one call for {duration(stall.stalled_ms)}"
     if seen is None:
-        return "nothing is known of what it did"
+        return "no report of what it did"
     if seen.status not in _RUNS:
         return seen.status.value
     if seen.silent_ms is not None:
-        return f"nothing was heard of it for {rough_duration(seen.silent_ms)}"
+        return f"reported nothing for {rough_duration(seen.silent_ms)}"
     if _is_writing(facts, key):
-        return "its barrier has gone on; it writes its snapshot"
+        return "its barrier is sent on; it writes its snapshot"
     parts = []
     if (aligning := seen.aligning) is not None:
         shown = list(aligning.missing[:SENDERS_NAMED])
@@ -247,6 +247,6 @@ def doing(facts: Facts, key: Key, tense: Tense) -> str:
 
 
 def names(keys: Iterable[Key], count: int, at_most: int) -> str:
-    """Some names and how many more there are."""
+    """The first names, and how many more there are."""
     shown = [name_of(key) for key in keys][:at_most]
     return listed(shown + [""] * max(0, count - len(shown)), at_most)

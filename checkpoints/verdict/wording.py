@@ -1,4 +1,4 @@
-"""What is said of a subtask that others waited for, and what to do about it. Pure."""
+"""Clauses, reasons and advice about a subtask that a checkpoint waited for. Pure."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -22,13 +22,21 @@ class Tense(StrEnum):
     PRESENT = "is"
 
     @property
+    def has(self) -> str:
+        """The auxiliary verb for an action that was over by then."""
+        return "had" if self is Tense.PAST else "has"
+
+    @property
     def has_been(self) -> str:
-        """The form for what lasted."""
+        """The verb for a state that lasted."""
         return "was" if self is Tense.PAST else "has been"
 
 
 def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
-    """Who is slow, with the numbers and the advice; of what had time the clause is empty."""
+    """The finding on a blamed subtask, with numbers and advice.
+
+    The clause is empty for a subtask that had time, or whose busy share was not reported.
+    """
     name, rates = name_of(blame.key), blame.rates
     match blame.why:
         case Why.STUCK:
@@ -38,13 +46,13 @@ def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
             return of_silence(facts, blame.key, blame.silent_ms or 0.0, tense)
         case Why.BUSY | Why.NEIGHBOUR:
             assert rates is not None
-            found = _of_busy(facts, blame.key, rates.busy, tense)
+            finding = _of_busy(facts, blame.key, rates.busy, tense)
             if blame.why is Why.NEIGHBOUR:
-                found.because.append(
+                finding.because.append(
                     f"{name} and {name_of(blame.way[0])} share the loop of slot {blame.key[1]}: "
                     "while one works the other waits."
                 )
-            return found
+            return finding
         case Why.IDLE:
             assert rates is not None
             return Finding("", because=[f"{name} itself had time: {rates.known}."])
@@ -53,14 +61,15 @@ def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
 
 
 def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
-    """A call that does not return, or did so late."""
+    """The finding on a call that does not return, or returned late."""
     name, frame = name_of(key), where(stall.stack)
     what = f"stuck in {frame.text}" if frame else "stuck in one call"
     function = frame.function if frame else "the function"
     clause = f"{name} {tense.has_been} {what} for {duration(stall.stalled_ms)}"
     call = f"{function} of {facts.label(key[0])}"
+    takes = "took" if tense is Tense.PAST else "takes"
     long = (
-        f"{call} stood in one call for {duration(stall.stalled_ms)}"
+        f"{call} did not return for {duration(stall.stalled_ms)}"
         if tense is Tense.PAST
         else f"{call} does not return"
     )
@@ -68,9 +77,9 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
         clause,
         f"{name} ({what} for {duration(stall.stalled_ms)})",
         because=[
-            f"The loop of slot {key[1]}{facts.slot(key).text} stood in one call of {name} for "
-            f"{duration(stall.stalled_ms)}; no subtask of that slot takes a record or a barrier "
-            "meanwhile.",
+            f"The loop of slot {key[1]}{facts.slot(key).text} {tense.has_been} held by one call of "
+            f"{name} for {duration(stall.stalled_ms)}; meanwhile no subtask of that slot {takes} a "
+            "record or a barrier.",
         ],
         advice=[
             f"Look at the stack: {long}. Give every call to the outside (database, HTTP, lock) a "
@@ -82,16 +91,19 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
 
 
 def of_silence(facts: Facts, key: Key, silent_ms: float, tense: Tense) -> Finding:
-    """A subtask that nothing is heard of while others report."""
+    """The finding on a subtask that reports nothing while other slots report."""
     name, slot = name_of(key), facts.slot(key).text
-    runs, says = ("ran", "had said") if tense is Tense.PAST else ("runs", "has said")
+    runs, says = ("ran", "had reported") if tense is Tense.PAST else ("runs", "has reported")
     return Finding(
         f"slot {key[1]}{slot}, where {name} {runs}, {says} nothing for {rough_duration(silent_ms)}",
         f"{name} (silent for {rough_duration(silent_ms)})",
-        because=["Subtasks of other slots reported meanwhile, so it is this slot, not the driver."],
+        because=[
+            f"Subtasks of other slots reported meanwhile, so slot {key[1]} is silent, not the "
+            "driver."
+        ],
         advice=[
-            f"See whether the process of slot {key[1]}{slot} is alive, swaps or is frozen, and "
-            "whether its host is reachable; a slot that stays silent is replaced after the "
+            f"Check whether the process of slot {key[1]}{slot} is alive, swaps or is frozen, and "
+            "whether its host is reachable. A slot that stays silent is replaced after the "
             "heartbeat timeout.",
         ],
         culprits=[name],
@@ -102,13 +114,13 @@ def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
     name = name_of(key)
     clause = f"{name} {tense} slow, busy {share(busy)} of the time"
     because = _of_chain(facts, key)
-    if (found := skew(facts, key)) is not None:
-        most = _most(found)
+    if (skewed := skew(facts, key)) is not None:
+        most = _most(skewed)
         return Finding(
             f"{clause}: it got {most}",
             f"{name} (busy {share(busy)}, {most})",
-            because=[_of_skew(found), *because],
-            advice=_against_skew(facts, found),
+            because=[_of_skew(skewed), *because],
+            advice=_against_skew(facts, skewed),
             culprits=[name],
         )
     return Finding(
@@ -120,31 +132,31 @@ def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
     )
 
 
-def _most(found: Skew) -> str:
-    if found.middle < found.own / NEARLY_ALL_FACTOR:
+def _most(skewed: Skew) -> str:
+    if skewed.middle < skewed.own / NEARLY_ALL_FACTOR:
         return "nearly all records"
-    factor = f"{found.factor:.1f}" if found.factor < 9.95 else f"{found.factor:,.0f}"
+    factor = f"{skewed.factor:.1f}" if skewed.factor < 9.95 else f"{skewed.factor:,.0f}"
     return f"{factor} times the records of its siblings"
 
 
-def _of_skew(found: Skew) -> str:
+def _of_skew(skewed: Skew) -> str:
     return (
-        f"{name_of(found.key)} got {number(round(found.own))} {found.unit}, its siblings "
-        f"{number(round(found.middle))} in the middle."
+        f"{name_of(skewed.key)} got {number(round(skewed.own))} {skewed.unit}; the median of its "
+        f"siblings is {number(round(skewed.middle))}."
     )
 
 
-def _against_skew(facts: Facts, found: Skew) -> list[str]:
-    if found.key[0] not in facts.keyed_chains:
-        if not facts.upstream.get(found.key[0]):
+def _against_skew(facts: Facts, skewed: Skew) -> list[str]:
+    if skewed.key[0] not in facts.keyed_chains:
+        if not facts.upstream.get(skewed.key[0]):
             return [
-                f"Give the source {facts.label(found.key[0])} more and smaller splits, so that its "
-                "subtasks read alike."
+                f"Give the source {facts.label(skewed.key[0])} more and smaller splits, so that "
+                "its subtasks read equally much."
             ]
-        return [f"Spread the records evenly before {facts.label(found.key[0])} (rebalance)."]
+        return [f"Spread the records evenly before {facts.label(skewed.key[0])} (rebalance)."]
     return [
-        "A few keys have most of the records. Aggregate before the shuffle (combine), or salt the "
-        "key and aggregate in two steps.",
+        f"A few keys of {facts.label(skewed.key[0])} have most of the records. Aggregate before "
+        "the shuffle (combine), or salt the key and aggregate in two steps.",
         "More parallelism does not help: all records of a key go to one subtask.",
     ]
 
@@ -174,8 +186,8 @@ def _against_load(facts: Facts, key: Key) -> list[str]:
     if alone:
         return [
             f"Only some subtasks of {label} are busy, with no more records than their siblings: "
-            f"see whether the host of slot {key[1]}{facts.slot(key).text} is slower or loaded, and "
-            "whether some records cost far more than others.",
+            f"check whether the host of slot {key[1]}{facts.slot(key).text} is slower or loaded, "
+            "and whether some records cost far more than others.",
         ]
     return [
         f"Make {label} faster (work on whole batches, avoid calls per record), or give it more "
@@ -184,7 +196,7 @@ def _against_load(facts: Facts, key: Key) -> list[str]:
 
 
 def of_two(first: Finding, second: Finding, tense: Tense) -> Finding:
-    """Two culprits in one, the worse first."""
+    """Two findings as one, the worse culprit first."""
     verb = "were" if tense is Tense.PAST else "are"
     return Finding(
         f"two operators {verb} slow, {first.short} most, then {second.short}",
@@ -202,7 +214,7 @@ def of_two(first: Finding, second: Finding, tense: Tense) -> Finding:
 
 
 def of_step(step: Step) -> LateChannel:
-    """A channel that a barrier was late on, in words that follow "the barrier"."""
+    """The channel on which a barrier was late; its text follows the words "the barrier"."""
     if step.is_all:
         text = f"under way for {duration(step.transit_ms)}"
     else:
@@ -213,7 +225,7 @@ def of_step(step: Step) -> LateChannel:
 
 
 def of_channel(channel: LateChannel, step: Step, named: Sequence[str]) -> str:
-    """The same as a clause of its own; the sender's name is not repeated."""
+    """A late channel as a clause of its own; a sender in ``named`` is not named again."""
     whose = "its barrier" if list(named) == [channel.sender] else f"the barrier of {channel.sender}"
     if step.is_all:
         return f"{whose} was {channel.text} to {channel.receiver}"
@@ -221,7 +233,7 @@ def of_channel(channel: LateChannel, step: Step, named: Sequence[str]) -> str:
 
 
 def hop(facts: Facts, key: Key, text: str = "") -> Hop:
-    """A place on a path, with its share of time."""
+    """A subtask on the path, with its share of time."""
     rates = facts.evidence.rates(key)
     label = facts.label(key[0])
     parts = [label] if label != key[0] else []

@@ -75,7 +75,7 @@ def test_the_verdict_names_what_was_injected(plane: Plane, tmp_path: Path) -> No
     job.await_completed(beyond=2)
     calm = verdict_of(job, quick_again(job))
     assert calm["tone"] == "good", calm
-    assert calm["headline"].startswith("All is well: it took "), calm
+    assert calm["headline"].startswith("All is well: the checkpoint took "), calm
 
     for trouble_of in (slow, both_slow, stuck, skewed, slow_storage, silent_then_gone, expired):
         quick_again(job)
@@ -155,7 +155,7 @@ def silent_then_gone(job: PlaneJob, switches: Path) -> None:
     pid = job.worker_pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        silent = under_way(job, lambda v: "has said nothing" in v["headline"])
+        silent = under_way(job, lambda v: "has reported nothing" in v["headline"])
         number = job.await_pending()
     finally:
         with suppress(ProcessLookupError):  # The checks say so if it was replaced before its time.

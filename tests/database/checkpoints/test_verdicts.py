@@ -120,7 +120,7 @@ def test_an_aborted_checkpoint_keeps_who_never_acknowledged_and_what_they_did(li
     assert waits is not None
     assert (waits.missing, waits.missing_count) == (["source-1"], 1)
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
-    assert verdict.headline == "A subtask declined it: source-1: OSError: no."
+    assert verdict.headline == "A subtask declined the checkpoint: source-1: OSError: no."
 
 
 def test_an_alignment_of_another_checkpoint_says_nothing_of_this_one(line: Line) -> None:
@@ -150,12 +150,10 @@ def test_who_says_nothing_while_others_do_is_silent(line: Line) -> None:
     silent = Subtask.objects.filter(job=line.job_id, chain="source", index=1)
     silent.update(updated_at=ago)
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
-    assert any(
-        text.startswith("source-1: nothing was heard of it for ") for text in verdict.because
-    )
+    assert any(text.startswith("source-1: reported nothing for ") for text in verdict.because)
     Subtask.objects.filter(job=line.job_id).update(updated_at=ago)  # Nobody was heard of.
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
-    assert not any("nothing was heard" in text for text in verdict.because)
+    assert not any("reported nothing" in text for text in verdict.because)
 
 
 def test_a_failed_attempt_gives_the_checkpoint_its_cause(line: Line) -> None:
@@ -167,7 +165,9 @@ def test_a_failed_attempt_gives_the_checkpoint_its_cause(line: Line) -> None:
     )
     line.post(CheckpointingStopped(AttemptNumber(1), FailureReason.JOB_FAILOVER))
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
-    assert verdict.headline == "The job failed while it was under way: sink-1: ValueError: bad row."
+    assert verdict.headline == (
+        "The job failed while the checkpoint was under way: sink-1: ValueError: bad row."
+    )
     assert verdict.culprits == ("sink-1",)
 
 
@@ -313,6 +313,6 @@ def test_an_alignment_whose_arrays_differ_in_length_is_no_reason_to_fail(line: L
     line.post(replace(report, gates=(gate,)))
     line.post(protocol.decline("source-1", row.number, cause="OSError: no"))
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
-    assert verdict.headline == "A subtask declined it: source-1: OSError: no."
+    assert verdict.headline == "A subtask declined the checkpoint: source-1: OSError: no."
     found = evidence.read(kept(line, row.number))
     assert len(found.missing) == 4

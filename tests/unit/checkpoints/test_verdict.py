@@ -142,7 +142,7 @@ def test_two_slow_operators_on_branches_of_their_own_are_both_named() -> None:
 def test_a_source_whose_trigger_is_late_is_named() -> None:
     found = verdict(Case(front_ms={("source", 2): 3_000}, rates=EVERYBODY_IDLE))
     assert found.culprits == ("source-2",)
-    assert "3.00 s to be taken by the source source-2" in found.headline
+    assert "source source-2 took up the trigger only after 3.00 s" in found.headline
 
 
 # A skewed key -------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_a_skewed_key_is_named_with_its_factor_and_advice() -> None:
     assert found.headline.startswith(
         "hourly-2 was slow, busy 97 % of the time: it got 7.9 times the records of its siblings"
     )
-    assert "hourly-2 got 1,240,000 records, its siblings 157,000 in the middle." in found.because
+    assert "hourly-2 got 1,240,000 records; the median of its siblings is 157,000." in found.because
     assert any("salt the key" in line for line in found.advice)
     assert any("More parallelism does not help" in line for line in found.advice)
 
@@ -237,8 +237,8 @@ def test_one_slow_disk_is_named_by_its_host() -> None:
 
 def test_a_long_sync_part_is_the_snapshot_code() -> None:
     found = verdict(Case(sync_ms={("hourly", 1): 4_000.0}))
-    assert (
-        found.headline == "hourly-1 copied its state for 4.00 s while its loop stood (sync part)."
+    assert found.headline == (
+        "hourly-1 copied its state for 4.00 s, which held up its loop (sync part)."
     )
     assert "Python objects" in found.advice[0]
 
@@ -261,7 +261,7 @@ def test_a_stuck_function_is_named_with_file_line_and_stack() -> None:
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("hourly", 1): stall})
     found = verdict(Case(front_ms={("hourly", 1): 5_000}), evidence=evidence)
     assert found.headline == "hourly-1 was stuck in enrich (orders.py:41) for 4.80 s."
-    assert "stood in one call for 4.80 s" in found.advice[0]  # It has returned since.
+    assert "did not return for 4.80 s" in found.advice[0]  # It has returned since.
     assert found.stack == STACK
     assert found.culprits == ("hourly-1",)
 
@@ -325,12 +325,12 @@ def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None
     ("doing", "words"),
     [
         (running(stall=Stall(T0, 590_000.0, STACK)), "hourly-1 was stuck in enrich (orders.py:41)"),
-        (running(rates=IDLE, silent_ms=12_000.0), "hourly-1 ran, had said nothing for 12 s"),
+        (running(rates=IDLE, silent_ms=12_000.0), "hourly-1 ran, had reported nothing for 12 s"),
         (
             running(rates=IDLE, sent_on=True),
-            "hourly-1 has sent its barrier on and was writing its snapshot",
+            "hourly-1 had sent its barrier on and was writing its snapshot",
         ),
-        (Seen(SubtaskStatus.FAILED), "hourly-1 was failed"),
+        (Seen(SubtaskStatus.FAILED), "hourly-1 was in status failed"),
     ],
 )
 def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None:
@@ -343,7 +343,7 @@ def test_who_sent_its_barrier_to_somebody_who_acknowledged_is_writing() -> None:
     got = Case().run()
     gates = {key: of_sink for key, of_sink in got.gates.items() if key[0] == "sink"}
     found = judge.judge_checkpoint(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
-    assert "hourly-1 has sent its barrier on and was writing its snapshot" in found.headline
+    assert "hourly-1 had sent its barrier on and was writing its snapshot" in found.headline
 
 
 def test_the_share_of_who_is_waited_for_is_said_once() -> None:
@@ -366,7 +366,7 @@ def test_a_barrier_that_was_sent_and_did_not_arrive_is_a_channels() -> None:
     found = judge.judge_checkpoint(waits((("hourly", 2), aligning)))
     assert found.channel is not None
     assert (found.channel.sender, found.channel.receiver) == ("enrich-1", "hourly-2")
-    assert "the barrier that enrich-1 has sent was not through to hourly-2" in found.headline
+    assert "the barrier that enrich-1 sent had not reached hourly-2" in found.headline
 
 
 def test_two_culprits_of_one_wait_are_both_named() -> None:
@@ -380,7 +380,7 @@ def test_two_culprits_of_one_wait_are_both_named() -> None:
     assert found.culprits == ("hourly-1", "enrich-0")
     assert any(
         line.startswith("Also: slot 0")
-        and line.endswith("enrich-0 ran, had said nothing for 30 s.")
+        and line.endswith("enrich-0 ran, had reported nothing for 30 s.")
         for line in found.because
     )
 
@@ -397,7 +397,7 @@ def test_without_evidence_an_expired_checkpoint_says_how_many_are_missing() -> N
     assert found.headline == (
         "Timed out after 10 min 00 s: 4 operator subtasks of 12 never acknowledged."
     )
-    assert found.because == ("What they were doing at that time was not kept.",)
+    assert found.because == ("What those subtasks were doing at that time was not kept.",)
 
 
 # Under way ----------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ def test_a_checkpoint_under_way_that_is_not_late_is_calm() -> None:
     )
     assert found.tone == "busy"
     assert found.headline == (
-        "Under way: 8 of 12 operator subtasks have acknowledged; it waits for hourly-1."
+        "Under way: 8 of 12 operator subtasks have acknowledged; waiting for hourly-1."
     )
     assert found.advice == ()
 
@@ -431,7 +431,9 @@ def test_a_manifest_that_takes_long_is_said() -> None:
     late = times(status=CheckpointStatus.FINALIZING, now_ms=T0 + 60_000, cause="no answer")
     found = judge.judge_checkpoint(Facts(times=late))
     assert found.tone == "warn"
-    assert found.headline.startswith("Everybody has acknowledged; its manifest is being written")
+    assert found.headline.startswith(
+        "All subtasks have acknowledged; the manifest is being written"
+    )
 
 
 # Failed -------------------------------------------------------------------------------------------
@@ -468,7 +470,9 @@ def test_a_full_storage_is_said_whoever_met_it() -> None:
 def test_a_failed_attempt_names_the_subtask_that_failed() -> None:
     cause = "hourly-1 failed\nTraceback (most recent call last):\n  File x\nValueError: bad row"
     found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
-    assert found.headline == "The job failed while it was under way: hourly-1: ValueError: bad row."
+    assert found.headline == (
+        "The job failed while the checkpoint was under way: hourly-1: ValueError: bad row."
+    )
     assert "hourly-1 (Hourly step) ran in slot 1 (host node-1, process 4701)." in found.because
 
 
@@ -499,7 +503,7 @@ def test_a_killed_worker_process_names_its_slot_and_what_such_a_kill_means(
     cause = f"the worker process of slot 1 (pid 4701) ended: {ended}"
     found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
     (first, *_) = cause.splitlines()
-    assert found.headline == f"The job failed while it was under way: {first}."
+    assert found.headline == f"The job failed while the checkpoint was under way: {first}."
     assert found.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
     assert advice in found.advice[0]
 
@@ -507,7 +511,7 @@ def test_a_killed_worker_process_names_its_slot_and_what_such_a_kill_means(
 def test_a_victim_of_another_checkpoint_s_failure_leads_to_that_one() -> None:
     cause = "checkpoint 25 failed: checkpoint_expired; that is one more than tolerated"
     found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
-    assert found.advice[0] == "See checkpoint 25: why it failed is said there."
+    assert found.advice[0] == "See the verdict on checkpoint 25 for why it failed."
 
 
 @pytest.mark.parametrize("reason", FailureReason)
@@ -527,8 +531,8 @@ def test_a_quick_checkpoint_is_well_with_its_longest_part_and_share() -> None:
     found = verdict(Case(async_ms=dict.fromkeys(LINE.subtasks(), 180.0)))
     assert found.tone == "good"
     assert found.headline == (
-        "All is well: it took 192 ms, 2 % of its interval of 10 s; 94 % of its time went into "
-        "writing state."
+        "All is well: the checkpoint took 192 ms, 2 % of its interval of 10 s; 94 % of its time "
+        "went into writing state."
     )
     assert (found.advice, found.culprits) == ((), ())
     assert "slow" not in said(found)
@@ -538,8 +542,8 @@ def test_a_quick_checkpoint_still_names_the_channel_that_it_waited_for() -> None
     found = verdict(Case(channel_ms={LATE: 300}, rates=EVERYBODY_IDLE))
     assert found.tone == "good"
     assert found.headline.endswith(
-        "went into the barriers' way, most of all from enrich-1 to hourly-2 (300 ms after the "
-        "first one)."
+        "went into waiting for barriers, most of all for the one from enrich-1 to hourly-2 (300 ms "
+        "after the first one)."
     )
     assert found.culprits == ("enrich-1", "hourly-2")
 
@@ -547,7 +551,9 @@ def test_a_quick_checkpoint_still_names_the_channel_that_it_waited_for() -> None
 def test_without_acknowledgements_the_row_itself_is_told() -> None:
     kept = times(duration_ms=900, alignment_ms=700.0, async_ms=20.0)
     found = judge.judge_checkpoint(Facts(times=kept))
-    assert found.headline == "It took 900 ms; the longest part was alignment, with 700 ms."
+    assert (
+        found.headline == "The checkpoint took 900 ms; the longest part was alignment, with 700 ms."
+    )
     assert "not kept any more" in found.because[0]
     adopted = judge.judge_checkpoint(Facts(times=times(duration_ms=900)))
     assert "without this control plane" in adopted.headline
