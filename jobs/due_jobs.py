@@ -69,8 +69,8 @@ def _relaunch(job: Job) -> bool:
 def resume_stranded() -> int:
     """Schedule a restart of each stranded job; return their number.
 
-    A stranded job has neither a driver nor a restart due. No transaction leaves a job stranded. If there is one all the same it is a bug, which is logged,
-    but the job goes on.
+    A stranded job has neither a driver nor a restart due. No transaction leaves a job like that; if
+    there is one all the same it is a bug, which is logged, but the job goes on.
     """
     has_driver = Exists(Driver.objects.filter(job=OuterRef("pk"), status__in=LIVE_DRIVERS))
     stranded = Q(restart_at=None) & ~Q(status__in=FINAL_JOB_STATUSES) & ~has_driver
