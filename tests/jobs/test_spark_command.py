@@ -121,9 +121,10 @@ def test_environment_names_pythons_and_driver_and_no_secret(
 def test_launching_imports_neither_pyspark_nor_the_runtime() -> None:
     """The launcher is a Django process; what it starts is another one."""
     code = (
-        "import django, sys; django.setup(); from jobs import launcher, spark_command; "
+        "import django, sys; django.setup(); from jobs.drivers import launcher, spark_command; "
         "spark_command._entry_script(); spark_command._spark_submit(); "
-        "bad = {'pyspark', 'weir.spark', 'weir.runtime', 'numpy'} & set(sys.modules); "
+        "bad = {'pyspark', 'weir.spark', 'weir.jobmaster', 'weir.worker', 'numpy'}; "
+        "bad &= set(sys.modules); "
         "sys.exit(f'imported: {bad}' if bad else 0)"
     )
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.test"}
