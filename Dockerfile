@@ -8,12 +8,12 @@
 ARG PYTHON=python:3.11-slim-bookworm
 ARG NODE=node:22-slim
 
-# What everything runs on ---------------------------------------------------------------------------
+# The base of both images --------------------------------------------------------------------------
 FROM ${PYTHON} AS base
 RUN apt-get update \
     && apt-get install -y --no-install-recommends tini \
     && rm -rf /var/lib/apt/lists/*
-# The directories exist here so that volumes mounted on them take over their owner.
+# The directories exist here so that volumes mounted on them get their owner.
 RUN groupadd --gid 10001 weir \
     && useradd --uid 10001 --gid weir --home-dir /var/lib/weir --shell /usr/sbin/nologin weir \
     && install -d -o weir -g weir -m 0750 /var/lib/weir /var/lib/weir/checkpoints \
@@ -76,13 +76,13 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=packages /opt/venv /opt/venv
-# Executors use the same Python as drivers; Spark's scripts find themselves by SPARK_HOME.
+# Executors use the same Python as drivers; Spark's scripts find Spark by SPARK_HOME.
 ENV SPARK_HOME=/opt/venv/lib/python3.11/site-packages/pyspark \
     PYSPARK_PYTHON=/opt/venv/bin/python \
     PYSPARK_DRIVER_PYTHON=/opt/venv/bin/python \
     SPARK_WORKER_DIR=/tmp/spark-work \
     SPARK_CONF_DIR=/tmp/spark-conf
-# Master, workers and drivers know each other by a secret, which Spark takes from a file of its own.
+# Master, workers and drivers authenticate by a secret, which Spark reads from its own file.
 COPY --chmod=0755 <<'SCRIPT' /usr/local/bin/with-spark-secret
 #!/bin/sh
 set -eu

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK_VENV := .venv-lock
 UV_VERSION := 0.13.8
-# More pytest options, for example: make test PYTEST_ARGS="-m 'not spark'"
+# Further pytest options, for example: make test PYTEST_ARGS="-m 'not spark'"
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -16,11 +16,11 @@ PYTEST_ARGS ?=
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: ## Say whether this machine has the Python and the Java that Weir needs
+check: ## Check that this machine has the Python and the Java that Weir needs
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "Weir needs Python 3.11 or newer, and '$(PYTHON)' was not found."; \
 	  echo "  Debian/Ubuntu: sudo apt-get install python3 python3-venv"; \
-	  echo "  another one:   make setup PYTHON=python3.12"; exit 1; } >&2
+	  echo "  another name:  make setup PYTHON=python3.12"; exit 1; } >&2
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Weir needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)."; \
 	  echo "  Debian/Ubuntu: sudo apt-get install python3.11 python3.11-venv"; \
@@ -38,50 +38,56 @@ check: ## Say whether this machine has the Python and the Java that Weir needs
 	  echo "  Debian/Ubuntu: sudo apt-get install openjdk-17-jre-headless"; \
 	  echo "  then point JAVA_HOME at it"; exit 1; } >&2
 
-setup: $(STAMP) ## Create .venv with everything that requirements.lock names (done once)
+setup: $(STAMP) ## Create .venv with the packages of requirements.lock (once, about 2 minutes)
 
-# The lock pins what is installed, hashes included. Weir itself goes in without its dependencies, so
-# that nothing outside the lock can slip in.
+# The lock pins every installed package, with hashes. Weir itself is installed without its
+# dependencies, so that no package outside the lock can slip in.
 $(STAMP): requirements.lock package-lock.json pyproject.toml | check
+	@echo "Setting up Weir in $(VENV), once: four steps, about 2 minutes."
+	@echo "step 1 of 4: creating the virtual environment, about 5 s; next: packages"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
+	@echo "step 2 of 4: installing packages, 1 to 5 minutes without output; next: Weir"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
 	  --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "step 3 of 4: installing Weir itself, about 5 s; next: plotly.js"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "step 4 of 4: fetching the small bundle of plotly.js with npm, about 5 s"
 	@command -v npm >/dev/null && npm ci --silent || \
-	  echo "Without npm's small bundle of plotly.js (0.5 MB) the pages load the whole one, 1.5 MB once per browser."
+	  echo "Without npm pages load the whole plotly.js, once per browser: 1.5 MB instead of 0.5 MB."
 	@touch $@
+	@echo "Setup is done."
 
-lint: setup ## Format check, lint, types, import direction
+lint: setup ## Check format, lint, types and import direction
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python .ci/check_voice.py
 
-format: setup ## Rewrite the code into its format
+format: setup ## Format the code
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-test: lint ## Lint, then the whole test suite
+test: lint ## Lint, then run the whole test suite
 	$(BIN)/python -m tests $(PYTEST_ARGS)
 
 test-fast: setup ## Unit and database tests, 200 seeded jobs: what three minutes show
 	$(BIN)/python -m tests --fast
 
 SECONDS ?= 60
-fuzz: setup ## Draw random programs for SECONDS=60, compare each with what it means
+fuzz: setup ## Draw random programs for SECONDS=60, compare each with its oracle
 	$(BIN)/python -m tests.programs --seconds $(SECONDS)
 
-up: setup ## Start the whole control plane here, with a job to look at; Ctrl-C ends it
-	$(BIN)/python manage.py weir_up --demo
+up: setup ## Start the whole control plane here, with a demonstration job; Ctrl-C ends it
+	@$(BIN)/python manage.py weir_up --demo
 
-demo: setup ## Stream real flights on local Spark, kill a worker, check the result
-	$(BIN)/python -m weir.examples.demo
+demo: setup ## Stream real flights on local Spark, kill a worker, check the result (2 minutes)
+	@$(BIN)/python -m weir.examples.demo
 
 bench: setup ## Print the benchmark table
 	$(BIN)/python -m tests.benchmarks
 
-# Universal: one file for every platform and Python version that pyproject.toml allows.
+# One universal file, for every platform and Python version that pyproject.toml allows.
 lock: ## Resolve the newest allowed versions into requirements.lock
 	$(PYTHON) -m venv --clear $(LOCK_VENV)
 	$(LOCK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
@@ -90,7 +96,7 @@ lock: ## Resolve the newest allowed versions into requirements.lock
 	  --custom-compile-command "make lock" --output-file requirements.lock
 	rm -rf $(LOCK_VENV)
 
-clean: ## Remove the environment, the caches and what was built
+clean: ## Remove the environment, the caches and all build output
 	rm -rf $(VENV) $(LOCK_VENV) node_modules build dist *.egg-info .hypothesis .import_linter_cache \
 	  .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line for the control plane. ``python manage.py weir_up`` starts everything."""
+"""Django's command line for the control plane; ``python manage.py weir_up`` starts all services."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Where a server finds the web process' application: ``uvicorn controlplane.asgi:application``."""
+"""The ASGI entry point of the web process: ``uvicorn controlplane.asgi:application``."""
 
 import os
 

@@ -1,7 +1,7 @@
 """The Celery application: four queues, and a beat that ticks every second.
 
-A due time is a row; beat only makes somebody look. Two beats do no harm, and a countdown that a
-killed worker took with it is made up for by the next tick.
+A due time is a row; beat only makes a worker look. Two beats do no harm, and the next tick makes up
+for a countdown that was lost with a killed worker.
 """
 
 import os
@@ -23,14 +23,14 @@ TICK_S = 1.0
 SWEEP_S = 30.0
 
 app = Celery("weir")
-app.set_default()  # In every thread: ``celery.current_app`` is otherwise known only to this one.
+app.set_default()  # For every thread: else only this one knows ``celery.current_app``.
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_queues = [Queue(name) for name in (COORDINATION, STORAGE, WEBHOOKS, LAUNCH)]
 app.conf.task_routes = {
     "jobs.tasks.launch_*": {"queue": LAUNCH},
     "checkpoints.tasks.storage_*": {"queue": STORAGE},
 }
-# A tick that nobody took within its second is not worth running: the next one does its work.
+# A tick that no worker took in time is dropped: the next one does its work.
 _expires = {"expires": 5 * TICK_S}
 app.conf.beat_schedule = {
     "jobs": {"task": "jobs.tasks.tick", "schedule": SteadySchedule(TICK_S), "options": _expires},
@@ -66,7 +66,7 @@ _contexts: dict[str, ExitStack] = {}  # By task id, while the task runs.
 
 @signals.setup_logging.connect
 def _log_like_the_rest(**_: Any) -> None:
-    """Workers and beat log as ``settings.LOGGING`` says, not as Celery would."""
+    """Configure the logs of workers and beat by ``settings.LOGGING``, not by Celery's defaults."""
     dictConfig(settings.LOGGING)
 
 

@@ -1,6 +1,6 @@
-"""Where the barriers of each job's newest completed checkpoint were held up, edge by edge.
+"""Delays of the barriers of each job's newest completed checkpoint, by edge.
 
-A job may have tens of thousands of channels, so they are summed up by edge in the database, and
+A job may have tens of thousands of channels, so the database aggregates them by edge, and
 only the ``EDGES_MAX`` slowest edges of a job have series.
 """
 
@@ -25,15 +25,15 @@ _BY_EDGE = """
 
 
 def channel_metrics(checkpoints: Mapping[int, str]) -> Iterator[Metric]:
-    """The two families; ``checkpoints`` gives, by primary key, whose newest each one is."""
+    """The two metric families; ``checkpoints`` maps primary keys of checkpoints to their jobs."""
     delay = GaugeMetricFamily(
         "weir_channel_barrier_delay_seconds",
-        "Of a job's newest completed checkpoint, by edge: the last barrier after the first.",
+        "Time from the first barrier to the edge's last, of a job's newest completed checkpoint.",
         labels=["job", "edge"],
     )
     blocked = GaugeMetricFamily(
         "weir_checkpoint_blocked_seconds",
-        "Of a job's newest completed checkpoint, by edge: how long a channel was not read.",
+        "Longest blocking of a channel of the edge, of a job's newest completed checkpoint.",
         labels=["job", "edge"],
     )
     shown: dict[str, int] = defaultdict(int)

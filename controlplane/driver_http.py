@@ -1,7 +1,7 @@
 """The HTTP side of ``weir.protocol.driver_messages``: drivers post events and wait for commands.
 
-Waiting takes neither a thread nor a connection. What the requests mean is decided by
-``checkpoints.driver_protocol``.
+Waiting takes neither a thread nor a connection. ``checkpoints.driver_protocol`` carries out the
+requests.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ from weir.protocol.messages import SCHEMA_VERSION
 
 VERSION_HEADER = "Weir-Schema-Version"
 WAIT_S_MAX = 30.0
-LOOK_S = 1.0  # Where no wake-up comes: between queries for the commands of all who wait.
-ASK_AGAIN_S = 10.0  # Between looks of a poll that nobody woke: its driver may have been replaced.
+LOOK_S = 1.0  # Without wake-ups: between queries for the commands of all waiting drivers.
+ASK_AGAIN_S = 10.0  # Between checks of a poll without wake-up: its driver may have been replaced.
 AFTER_MAX = 2**63 - 1
-STRANGERS_BYTES_MAX = 256 << 10  # More is read only for who has a token of the job.
+STRANGERS_BYTES_MAX = 256 << 10  # A larger body is read only with a token of the job.
 MEMORY_BYTES_MAX = 1 << 20  # A larger body waits on disk until it is complete.
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def guarded(endpoint: Endpoint) -> Endpoint:
-    """An endpoint whose refusals, and the database's absence, become problem documents."""
+    """An endpoint whose refusals, and database outages, become problem documents."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -57,14 +57,14 @@ def guarded(endpoint: Endpoint) -> Endpoint:
         except DATABASE_AWAY as error:
             return plain(problems.of_exception(None, error))
         except ClientGoneError:
-            return Response(status_code=400)  # Nobody reads it.
+            return Response(status_code=400)  # The client has gone.
 
     return answer
 
 
 @guarded
 async def events(request: Request) -> Response:
-    """``POST …/events``: the driver's next batch; the answer says up to where events count."""
+    """``POST …/events``: the driver's next batch; the response acknowledges the applied events."""
     job_id, token = request.path_params["job_id"], _token(request)
     _check_version(request)
     is_packed = _is_packed(request)
@@ -86,7 +86,7 @@ async def events(request: Request) -> Response:
 
 @guarded
 async def commands(request: Request) -> Response:
-    """``GET …/commands?after=n&wait=s``: commands after number n, as soon as there are any."""
+    """``GET …/commands?after=n&wait=s``: the commands after number n, as soon as there are any."""
     job_id, token = request.path_params["job_id"], _token(request)
     _check_version(request)
     after, wait_s = _after(request), _wait_s(request)
@@ -103,10 +103,10 @@ async def commands(request: Request) -> Response:
 
 
 class Lookout:
-    """Wakes the polls whose jobs have commands, also those whose wake-up got lost.
+    """Wakes polls whose jobs have commands, also after a lost wake-up.
 
-    One query a second asks for all of them: if each poll looked for itself, many polls would keep
-    the database's threads busy, and commands waiting.
+    One query a second serves all polls: with a query per poll, many polls would keep the database
+    threads busy, and commands waiting.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -126,20 +126,20 @@ class Lookout:
                 del self._waiting[job_id]
 
     async def run(self) -> NoReturn:
-        """Look for ever."""
+        """Query for commands every ``LOOK_S`` seconds, for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
             if not self._waiting:
                 continue
             try:
-                found = await in_database(_with_commands, list(self._waiting))
+                job_ids = await in_database(_with_commands, list(self._waiting))
             except (*DATABASE_AWAY, Unavailable) as error:
-                logger.warning("commands cannot be looked for: %s", str(error).strip())
+                logger.warning("commands could not be queried: %s", str(error).strip())
                 continue
-            except Exception:  # A bug here must not end the looking for good.
-                logger.exception("commands cannot be looked for")
+            except Exception:  # A bug here must not end the queries for good.
+                logger.exception("commands could not be queried")
                 continue
-            for job_id in found:
+            for job_id in job_ids:
                 self._hub.ring(wakeups.commands(job_id))
 
 
@@ -156,7 +156,7 @@ def _token(request: Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
-        raise Unauthorized("send the driver's token: Authorization: Bearer …")
+        raise Unauthorized("the driver's token is missing; send Authorization: Bearer …")
     return token
 
 
@@ -174,7 +174,7 @@ def _check_version(request: Request) -> None:
 def _is_packed(request: Request) -> bool:
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("gzip", "identity"):
-        raise Invalid(f"Content-Encoding {encoding[:20]!r} is not known here; gzip is, and none")
+        raise Invalid(f"Content-Encoding {encoding[:20]!r} is unknown; send gzip, or no encoding")
     return encoding == "gzip"
 
 
@@ -185,7 +185,7 @@ def _may_be_large(request: Request) -> bool:
 
 def _check_known(job_id: str, token: str) -> None:
     if not Driver.objects.filter(job=job_id, token_digest=digest_of(token)).exists():
-        # In the order in which the small ones are refused.
+        # In the order in which small requests are refused.
         if not Job.objects.filter(pk=job_id).exists():
             raise NotFound(f"there is no job {job_id}")
         raise Unauthorized("this token belongs to no driver of the job")
@@ -194,7 +194,7 @@ def _check_known(job_id: str, token: str) -> None:
 def _after(request: Request) -> int:
     given = request.query_params.get("after", "0")
     if not given.isdecimal() or not given.isascii() or int(given) > AFTER_MAX:
-        raise Invalid(f"after={given[:30]!r} is no command number")
+        raise Invalid(f"after={given[:30]!r} is not the number of a command; give 0 or more")
     return int(given)
 
 

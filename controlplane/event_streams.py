@@ -1,11 +1,11 @@
-"""Server-sent events: what a job's page shows, as it changes.
+"""Server-sent events: the snapshots of a job's page, as the job changes.
 
-One feed per watched job and process computes the job's snapshot, only while somebody looks; its
-streams send the newest to as many browsers as there are. A slow browser gets fewer snapshots, never
-old ones.
+One feed per watched job and process computes the job's snapshot, only while a browser watches; its
+streams send the newest snapshot to all browsers of the job. A slow browser gets fewer snapshots,
+never old ones.
 
-What changes after a quiet moment is shown at once. After each snapshot a feed rests, the longer the
-more that one cost: a small job's page follows every subtask, a large one's takes half of one thread
+A change after a quiet moment is sent at once. After each snapshot a feed rests, the longer the more
+the snapshot cost: a small job's page follows every subtask, a large one's takes half of one thread
 at most.
 """
 
@@ -39,13 +39,13 @@ from controlplane.process_metrics import event_streams
 logger = logging.getLogger(__name__)
 
 PER_SECOND = 10  # Snapshots of one job, at most: a tenth of a second is soon enough to look live.
-REST = 1.0  # Between two snapshots, in times of what the first one took.
-LOOK_AGAIN_S = 1.0  # Where no wake-up comes.
-REFRESH_S = 10.0  # Times that are shown as ages grow old while nothing happens.
+REST = 1.0  # Between two snapshots, as a multiple of the time that the first one took.
+LOOK_AGAIN_S = 1.0  # Without wake-ups.
+REFRESH_S = 10.0  # Ages on the page grow also while nothing else changes.
 FIRST_TIMEOUT_S = 10.0
-HEARTBEAT_S = 15.0  # Proxies end connections on which nothing comes.
+HEARTBEAT_S = 15.0  # Proxies end idle connections.
 SESSION_CHECK_S = 30.0
-SEND_TIMEOUT_S = 60.0  # A browser that takes nothing for so long is gone.
+SEND_TIMEOUT_S = 60.0  # A browser that reads nothing for so long has gone.
 RETRY_MS = 2_000
 STREAMS_MAX = 1_000
 
@@ -53,7 +53,7 @@ Json = dict[str, Any]
 
 
 def rest_s(took_s: float) -> float:
-    """How long a feed rests after a snapshot that took so long, waiting for a thread included.
+    """The pause of a feed after a snapshot that took ``took_s``, including the wait for a thread.
 
     On a busy process snapshots take longer, so all feeds give way.
     """
@@ -61,13 +61,13 @@ def rest_s(took_s: float) -> float:
 
 
 class Feed:
-    """The newest snapshot of one job, kept new while the feed runs."""
+    """The newest snapshot of one job, kept up to date while the feed runs."""
 
     def __init__(self, hub: Hub, job_id: str) -> None:
         self.topic = f"snapshot:{job_id}"
         self.version = 0  # 0: none yet.
         self.data = ""
-        self.is_gone = False  # There is no such job, or not any more.
+        self.is_gone = False  # The job does not exist, or no longer.
         self.has_failed = False
         self.watchers = 0
         self._hub = hub
@@ -81,7 +81,7 @@ class Feed:
         return self.is_gone or self.has_failed
 
     async def run(self) -> None:
-        """Read the snapshot whenever the job may have changed, until it is gone."""
+        """Read the snapshot whenever the job may have changed, until the job is deleted."""
         with logs.about(job=self._job_id), self._hub.listen(wakeups.job(self._job_id)) as bell:
             while not self.has_ended:
                 started = time.monotonic()
@@ -94,10 +94,12 @@ class Feed:
         try:
             snapshot = await in_database(_snapshot, self._job_id)
         except (*DATABASE_AWAY, Unavailable) as error:
-            logger.warning("the page cannot be brought up to date: %s", str(error).strip())
+            logger.warning(
+                "the snapshot of the job's page cannot be updated: %s", str(error).strip()
+            )
             return
         except Exception:
-            logger.exception("the page's snapshot cannot be made")
+            logger.exception("the snapshot of the job's page failed")
             self.has_failed = True
         else:
             self.is_gone = snapshot is None
@@ -106,7 +108,7 @@ class Feed:
         self._hub.ring(self.topic)
 
     def _shows(self, snapshot: "_Snapshot") -> bool:
-        """Whether the snapshot is news."""
+        """Whether the snapshot differs from the last one, or is due again; keeps it if so."""
         now = time.monotonic()
         if snapshot.changes == self._shown and now < self._shown_at + REFRESH_S:
             return False
@@ -119,7 +121,7 @@ class Feed:
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     text: str  # JSON, one line.
-    changes: Json  # Without what only time changes.
+    changes: Json  # Without values that change with time alone.
 
 
 def _snapshot(job_id: str) -> _Snapshot | None:
@@ -133,7 +135,7 @@ def _snapshot(job_id: str) -> _Snapshot | None:
 
 
 class Feeds:
-    """The feeds of this process: one for each job that somebody looks at."""
+    """The feeds of this process: one for each job that a browser watches."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -141,12 +143,12 @@ class Feeds:
 
     @property
     def stream_count(self) -> int:
-        """How many watch."""
+        """The number of open event streams."""
         return sum(feed.watchers for feed, _ in self._feeds.values())
 
     @contextmanager
     def watch(self, job_id: str) -> Iterator[Feed]:
-        """The job's feed; it runs as long as somebody watches."""
+        """The job's feed, which runs as long as a browser watches."""
         if job_id in self._feeds:
             feed, task = self._feeds[job_id]
         else:
@@ -165,19 +167,19 @@ class Feeds:
 
 @guarded
 async def job_events(request: Request) -> Response:
-    """``GET /events/jobs/{job_id}``: the event stream for whoever is logged in."""
+    """``GET /events/jobs/{job_id}``: the event stream, for logged-in browsers."""
     session_key = request.cookies.get(settings.SESSION_COOKIE_NAME, "")
     if not session_key or not await in_database(_is_logged_in, session_key):
-        raise Unauthorized("log in to see this job")
+        raise Unauthorized("this session is not logged in; log in to see the job")
     feeds: Feeds = request.app.state.feeds
     if feeds.stream_count >= STREAMS_MAX:
-        raise Unavailable(f"{STREAMS_MAX} event streams are open already")
+        raise Unavailable(f"{STREAMS_MAX} event streams are open already; try again in a moment")
     return EventStream(request, feeds, session_key)
 
 
 def _is_logged_in(session_key: str) -> bool:
     sessions = import_module(settings.SESSION_ENGINE)
-    # All that get_user looks at; Django's middlewares, which make requests, are not passed here.
+    # ``get_user`` reads the session alone; this route does not pass Django's middlewares.
     user = get_user(SimpleNamespace(session=sessions.SessionStore(session_key)))
     return bool(user.is_authenticated)
 
@@ -205,8 +207,8 @@ class EventStream(Response):
                     await plain(refusal(refused))(scope, receive, send)
                     return
                 await self._follow(feed, bell, gone, send)
-            except TimeoutError:  # It takes nothing any more; the server closes the connection.
-                logger.info("a browser took no event within %g s", SEND_TIMEOUT_S)
+            except TimeoutError:  # The browser reads nothing; the server closes the connection.
+                logger.info("a browser read no event within %g s; its stream ends", SEND_TIMEOUT_S)
             finally:
                 gone.cancel()
 
@@ -220,7 +222,7 @@ class EventStream(Response):
         if feed.is_gone:
             return NotFound(f"there is no job {self._job_id}")
         if not feed.version:
-            return Unavailable("the job's page cannot be read at the moment")
+            return Unavailable("the job's snapshot cannot be read at the moment; try again soon")
         return None
 
     async def _follow(self, feed: Feed, bell: Bell, gone: "asyncio.Task[None]", send: Send) -> None:
@@ -252,7 +254,7 @@ class EventStream(Response):
         try:
             return await in_database(_is_logged_in, self._session_key)
         except (*DATABASE_AWAY, Unavailable):
-            return True  # Asked again later; without the database there is nothing to see either.
+            return True  # Checked again later; without the database there are no snapshots either.
 
 
 _START: Message = {

@@ -1,8 +1,8 @@
-"""Django under ASGI, with each request worked on by one thread of the process' pool.
+"""Django under ASGI, with each request on one thread of the process's pool.
 
 Django's own handler gives every request a thread and, with it, a database connection of its own.
 Here all middlewares and views run synchronously on ``controlplane.base.threads``, whose threads
-keep their connections: as many as configured, whatever comes in.
+keep their connections: as many as configured, under any load.
 """
 
 from tempfile import SpooledTemporaryFile
@@ -23,10 +23,10 @@ from controlplane.base.threads import in_database
 
 
 class DjangoHandler(ASGIHandler):
-    """The ASGI application that Django is. It serves HTTP only."""
+    """Django as an ASGI application, for HTTP only."""
 
     def load_middleware(self, is_async: bool = False) -> None:
-        """Load them for threads, whatever the base class asks for."""
+        """Load the middlewares as synchronous ones, for threads."""
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,19 +37,19 @@ class DjangoHandler(ASGIHandler):
             try:
                 size = await read_into(body, scope, receive, body_bytes_max(scope["path"]))
             except TooLarge as error:
-                refused = error  # For the middleware to say: with an id and a line in the log.
+                refused = error  # The middleware answers, with a request id and a log line.
                 body.seek(0)
                 body.truncate()
             except ClientGoneError:
                 return
             request, response = self.create_request(scope, body)
             if request is not None:
-                # Absent where the body came in chunks; without it parsers see an empty one.
+                # Absent for a chunked body; without it parsers see an empty body.
                 request.META["CONTENT_LENGTH"] = str(size)
                 request.refused = refused
                 try:
                     response = await in_database(self._respond, request)
-                except Refusal as error:  # No thread is to be had.
+                except Refusal as error:  # Too many calls wait for a thread.
                     await plain(refusal(error))(scope, receive, send)
                     return
             if response.streaming:
@@ -65,11 +65,11 @@ class DjangoHandler(ASGIHandler):
         if isinstance(response, FileResponse):
             response.block_size = self.chunk_size
         if not response.streaming:
-            response.close()  # Says that the request is finished; the content stays.
+            response.close()  # Signals the end of the request; the content stays.
         return response
 
     async def _stream(self, response: HttpResponseBase, send: Send) -> None:
-        """Send a response that is read as it goes: a thread is taken for a part at a time."""
+        """Send a streaming response; each part takes a thread for itself."""
         parts = iter(response)
         try:
             await send(self._start(response))

@@ -1,4 +1,4 @@
-"""Whether the process is alive, and whether the control plane can do its work."""
+"""Health checks: whether the process is alive, and whether the control plane is ready."""
 
 import asyncio
 import logging
@@ -24,12 +24,12 @@ Report = dict[str, str]
 
 
 async def alive(_: Request) -> JSONResponse:
-    """``GET /healthz``: 200 while the event loop turns; asks nothing of any other process."""
+    """``GET /healthz``: 200 while the event loop runs; needs no other process."""
     return JSONResponse({"status": OK})
 
 
 async def ready(_: Request) -> JSONResponse:
-    """``GET /readyz``: 200 when all that is needed is there, else 503 and what is not."""
+    """``GET /readyz``: 200 when database, migrations, Redis and ticks are well; else 503."""
     async with asyncio.TaskGroup() as group:
         database = group.create_task(_database())
         others = group.create_task(asyncio.to_thread(_redis))
@@ -57,7 +57,7 @@ def _missing_migrations() -> int:
 
 @cache
 def _migrations() -> frozenset[tuple[str, str]]:
-    loader = MigrationLoader(None)  # Those on disk, which this process' code goes with.
+    loader = MigrationLoader(None)  # The migrations of this process's code.
     assert loader.disk_migrations is not None
     return frozenset(loader.disk_migrations)
 

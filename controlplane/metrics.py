@@ -1,9 +1,9 @@
-"""``GET /metrics``: the rows as Prometheus sees them, read when it asks.
+"""``GET /metrics``: metrics for Prometheus, read from the rows at each scrape.
 
-A job has series while it lives and for an hour after, the newest ``JOBS_MAX`` jobs of these; so
-the number of series is bounded. What is counted over all checkpoints of a job is read once: later
-scrapes read the checkpoints settled since. Every web process gives the same numbers, except for
-``weir_web_*``, which are its own.
+The newest ``JOBS_MAX`` jobs have series, until an hour after their end; so the number of series is
+bounded. Totals over all checkpoints of a job are read once: later scrapes add the checkpoints
+settled since. Every web process gives the same numbers, except for ``weir_web_*``, which are its
+own.
 """
 
 import threading
@@ -56,36 +56,36 @@ _RESTORE_PHASES = ("backoff", "redeploy", "restore", "catch_up")
 
 
 class _Anything(BaseContentNegotiation):
-    """The exposition format decides by itself what to send."""
+    """No negotiation by REST framework: the exposition format negotiates itself."""
 
     def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
-        """The first one; nothing is parsed."""
+        """The first parser, which is not used."""
         return parsers[0]
 
     def select_renderer(
         self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """The first one; it renders refusals."""
+        """The first renderer, which renders refusals."""
         return renderers[0], str(renderers[0].media_type)
 
 
 @extend_schema(exclude=True)
 class MetricsView(APIView):
-    """For whoever may view, or for anybody where ``WEIR_METRICS_PUBLIC`` says so."""
+    """The metrics, for viewers; without any check if ``WEIR_METRICS_PUBLIC`` is set."""
 
     content_negotiation_class = _Anything
     throttle_classes = ()
 
     def get_authenticators(self) -> list[Any]:
-        """None where anybody may see it: a token that expired must not make it fail."""
+        """None if the metrics are public: an expired token must not fail the request."""
         return [] if settings.WEIR_METRICS_PUBLIC else super().get_authenticators()
 
     def get_permissions(self) -> list[Any]:
-        """None where anybody may see it."""
+        """None if the metrics are public."""
         return [] if settings.WEIR_METRICS_PUBLIC else super().get_permissions()
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        """All metrics, in the format that was asked for."""
+        """All metrics, in the requested format."""
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
         return HttpResponse(encoder(REGISTRY), content_type=content_type)
 
@@ -95,7 +95,7 @@ view = MetricsView.as_view()
 
 @dataclass(slots=True)
 class _Totals:
-    """What counts over all settled checkpoints of a job, up to the one with number ``up_to``."""
+    """Totals over all settled checkpoints of a job up to number ``up_to``."""
 
     up_to: int = 0
     completed: int = 0
@@ -106,7 +106,7 @@ class _Totals:
     alignments_ms: float = 0.0
 
     def add(self, row: dict[str, Any], up_to: int) -> None:
-        """Count the checkpoints that ``row`` sums up."""
+        """Add the checkpoints that ``row`` aggregates."""
         self.up_to = up_to
         self.completed += row["completed"]
         self.failed += row["failed"]
@@ -119,18 +119,18 @@ class _Totals:
 
 
 class Rows(Collector):
-    """Reads rows at each scrape."""
+    """The collector of metrics from rows, read at each scrape."""
 
     def __init__(self) -> None:
         self._totals: dict[str, _Totals] = {}
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: being registered must not read rows."""
+        """Nothing: registration must not read rows."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, of one moment each."""
+        """Every metric, each read at one moment."""
         now = clock.now()
         jobs = _shown_jobs(now)
         yield from _job_metrics(jobs)
@@ -163,7 +163,7 @@ def _shown_jobs(now: datetime) -> list[Job]:
 
 
 def _settled_up_to(job_ids: list[str]) -> dict[str, int]:
-    """The number up to which every checkpoint of a job is settled, for good."""
+    """The number up to which all checkpoints of a job are settled, by job."""
     own = Checkpoint.objects.filter(job=OuterRef("pk"))
     newest = own.order_by("-number").values("number")[:1]
     unsettled = own.filter(status__in=_UNSETTLED).order_by("number").values("number")[:1]
@@ -209,7 +209,9 @@ def _job_metrics(jobs: list[Job]) -> Iterator[Metric]:
         statuses.add_metric([status], count)
     yield statuses
 
-    info = GaugeMetricFamily("weir_job_info", "1; what a job is called.", labels=["job", "name"])
+    info = GaugeMetricFamily(
+        "weir_job_info", "Always 1; maps a job to its name.", labels=["job", "name"]
+    )
     for job in jobs:
         info.add_metric([job.pk, job.name], 1)
     yield info
@@ -224,7 +226,7 @@ def _job_metrics(jobs: list[Job]) -> Iterator[Metric]:
 
 
 def _counted(rows: QuerySet[Any], by: str) -> dict[str, int]:
-    """How many rows there are by the value of a column."""
+    """The number of rows by the value of a column."""
     groups = rows.order_by().values(by).annotate(count=Count("pk"))
     return dict(groups.values_list(by, "count"))
 
@@ -237,7 +239,7 @@ def _total_metrics(all_totals: dict[str, _Totals]) -> Iterator[Metric]:
     )
     durations = HistogramMetricFamily(
         "weir_checkpoint_duration_seconds",
-        "From trigger to completion, of completed checkpoints.",
+        "Time from trigger to completion of completed checkpoints.",
         labels=["job"],
     )
     alignments = HistogramMetricFamily(
@@ -269,7 +271,7 @@ def _buckets(bounds: Sequence[float], counts: Sequence[int], total: int) -> list
 def _last_checkpoint_metrics(jobs: list[Job], now: datetime) -> Iterator[Metric]:
     completed_at = GaugeMetricFamily(
         "weir_last_completed_checkpoint_timestamp_seconds",
-        "When a job's newest completed checkpoint completed.",
+        "Time of completion of a job's newest completed checkpoint.",
         labels=["job"],
     )
     age = GaugeMetricFamily(
@@ -279,7 +281,7 @@ def _last_checkpoint_metrics(jobs: list[Job], now: datetime) -> Iterator[Metric]
     )
     size = GaugeMetricFamily(
         "weir_checkpoint_state_bytes",
-        "Of a job's newest completed checkpoint: all state, what it wrote, data in flight.",
+        "Size of a job's newest completed checkpoint: all state, newly written, in flight.",
         labels=["job", "kind"],
     )
     newest = (
@@ -352,14 +354,14 @@ def _queue_metrics(now: datetime) -> Iterator[Metric]:
 
 
 class DatabasePool(Collector):
-    """The threads of this process that work with the database."""
+    """The collector of metrics of this process's database threads."""
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the pool may not be there yet."""
+        """Nothing: the pool may not exist yet."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Its size and its use."""
+        """The size and the use of the pool."""
         pool = threads.shared()
         used = GaugeMetricFamily(
             "weir_web_database_threads",

@@ -1,4 +1,4 @@
-"""The models of the app, for Django; they are written in ``controlplane.base``."""
+"""The models of the app, where Django looks for them; ``controlplane.base`` defines them."""
 
 from controlplane.base.models import ClockCorrection
 

@@ -1,4 +1,4 @@
-"""What this web process has open at the moment, counted where it is opened."""
+"""Gauges of this web process's open event streams and command polls."""
 
 from prometheus_client import CollectorRegistry, Gauge
 

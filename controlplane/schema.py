@@ -1,4 +1,4 @@
-"""The OpenAPI document: what drf-spectacular cannot read off the views, and the page beside it."""
+"""The OpenAPI document: its parts that drf-spectacular cannot derive from views, and its page."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.operations import Phase
 
-# The values by which ENUM_NAME_OVERRIDES recognises and names closed sets.
+# The values of closed sets, by which ENUM_NAME_OVERRIDES recognises and names them.
 CHECKPOINT_KINDS = [member.value for member in CheckpointKind]
 CHECKPOINT_STATUSES = [member.value for member in CheckpointStatus]
 CHECKPOINTING_MODES = [member.value for member in CheckpointingMode]
@@ -30,39 +30,42 @@ SUBTASK_STATUSES = [member.value for member in SubtaskStatus]
 
 _PROBLEM: dict[str, Any] = {
     "type": "object",
-    "description": "What is wrong with a request (RFC 9457).",
+    "description": "A problem with a request (RFC 9457).",
     "required": ["type", "title", "status", "detail", "code", "instance"],
     "properties": {
         "type": {"type": "string", "format": "uri"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What is wrong, and what to do."},
-        "code": {"type": "string", "description": "The same in every version."},
+        "detail": {"type": "string", "description": "The problem, and what to do."},
+        "code": {"type": "string", "description": "The problem's code, the same in every version."},
         "instance": {"type": "string", "description": "The request's path."},
-        "request_id": {"type": "string", "description": "To be found in the log."},
+        "request_id": {
+            "type": "string",
+            "description": "The request's id in the control plane's log.",
+        },
         "errors": {
             "type": "object",
             "description": "The messages by field; nested fields are joined by dots.",
             "additionalProperties": {"type": "array", "items": {"type": "string"}},
         },
-        "state": {"type": "string", "description": "Which state does not allow it."},
+        "state": {"type": "string", "description": "The state that does not allow the request."},
         "allowed": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "Which states would.",
+            "description": "The states that allow the request.",
         },
-        "operation": {"type": "string", "description": "The operation that is in the way."},
+        "operation": {"type": "string", "description": "The operation that has to end first."},
         "needed_by": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "What needs the savepoint that was to be deleted.",
+            "description": "The users of the savepoint, because of which it is not deleted.",
         },
     },
     "additionalProperties": True,
 }
 _EXAMPLE = {
     "type": "urn:weir:problem:wrong_state",
-    "title": "Not in this state",
+    "title": "Not possible in the job's state",
     "status": 409,
     "detail": "the job is finished already",
     "code": "wrong_state",
@@ -73,20 +76,20 @@ _EXAMPLE = {
 }
 _SAID = {
     "400": "The request is malformed; `errors` names the fields.",
-    "401": "No login, and no token that counts.",
-    "403": "The role is not enough.",
-    "404": "There is no such thing.",
+    "401": "The request has neither a login nor a valid token.",
+    "403": "The role is too low.",
+    "404": "The requested object does not exist.",
     "409": "The job's state does not allow it, or another operation is under way.",
     "413": "The body is too large.",
     "415": "The body is of another type.",
-    "422": "The idempotency key came with another request before.",
+    "422": "The idempotency key was used for another request.",
     "429": "Too many requests; `Retry-After` says how long to wait.",
-    "default": "Any other problem, such as the database being away (503).",
+    "default": "Any other problem, such as a database outage (503).",
 }
 
 
 def complete(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
-    """Add to every operation the problems it may answer with."""
+    """Add the possible problem responses to every operation of the document."""
     schemas = result["components"]["schemas"]
     schemas["Problem"] = _PROBLEM
     content = {
@@ -137,14 +140,14 @@ def _name_of(status: str) -> str:
 
 
 class SessionScheme(OpenApiAuthenticationExtension):
-    """How the document names a login."""
+    """The OpenAPI scheme of a login."""
 
     target_class = "rest_framework.authentication.SessionAuthentication"
     name = "session"
     priority = 1  # Before drf-spectacular's own.
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        """The session's cookie."""
+        """A session cookie."""
         return {
             "type": "apiKey",
             "in": "cookie",
@@ -154,7 +157,7 @@ class SessionScheme(OpenApiAuthenticationExtension):
 
 
 class SchemaView(SpectacularAPIView):
-    """The document itself."""
+    """A view of the OpenAPI document."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -163,12 +166,12 @@ class SchemaView(SpectacularAPIView):
 
 
 class DocsView(SpectacularSwaggerSplitView):
-    """The document to be read and tried, by Swagger UI. Its script is a file, not in the page."""
+    """The page of the document, by Swagger UI, with its script in a file of its own."""
 
     url_name = "api:schema"
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Answer, or send to the login."""
+        """Show the page, or redirect to the login."""
         if not request.user.is_authenticated and "Authorization" not in request.headers:
             return redirect_to_login(request.get_full_path())
         return super().dispatch(request, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Static files as ``collectstatic`` left them, compressed for those who take that."""
+"""The static files of ``collectstatic``, compressed for clients that accept gzip."""
 
 import os
 from pathlib import Path
@@ -13,10 +13,10 @@ from controlplane.base.static_storage import SUFFIX, is_current
 
 
 class Static(StaticFiles):
-    """Files of a directory, which may come to be after the process started.
+    """The static files of a directory, which may be created after the process has started.
 
-    Browsers keep them and ask each time whether they still hold: names stay the same between
-    versions, and a page must not meet the script of an older one.
+    Browsers cache the files and revalidate them each time: names stay the same between versions,
+    and a page must not run with a script of an older version.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -24,12 +24,12 @@ class Static(StaticFiles):
         self._directory = directory
 
     async def check_config(self) -> None:
-        """Asked before each request until it succeeds."""
+        """Check that the directory exists; called before each request until it does."""
         if not self._directory.is_dir():
-            raise HTTPException(404, "no static files: run manage.py collectstatic")
+            raise HTTPException(404, "there are no static files; run manage.py collectstatic")
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """The file, or 304."""
+        """The file, or 304 if the browser has it."""
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "no-cache"
         return response
@@ -41,12 +41,12 @@ class Static(StaticFiles):
         scope: Scope,
         status_code: int = 200,
     ) -> Response:
-        """The file or the compressed one beside it, each with its own ETag; or 304."""
+        """The file or its compressed copy, each with its own ETag; or 304."""
         compressed = Path(os.fspath(full_path) + SUFFIX)
         if not is_current(compressed, stat_result):
             return super().file_response(full_path, stat_result, scope, status_code)
         headers = Headers(scope=scope)
-        # Named so, it is of the type of what is in it, and that it is compressed an encoding.
+        # By its name the copy has the content's type; gzip is declared as the encoding.
         response: Response
         if accepts_gzip(headers.get("Accept-Encoding", "")):
             response = FileResponse(compressed, status_code, stat_result=compressed.stat())
@@ -60,7 +60,7 @@ class Static(StaticFiles):
 
 
 def accepts_gzip(accepted: str) -> bool:
-    """Whether an ``Accept-Encoding`` names gzip, and not with the weight of nothing."""
+    """Whether an ``Accept-Encoding`` names gzip with a weight above 0."""
     for item in accepted.lower().replace(" ", "").split(","):
         name, _, weight = item.partition(";q=")
         if name == "gzip":

@@ -1,4 +1,4 @@
-"""Addresses of what Django serves; ``controlplane.web`` has those beside it."""
+"""The URL conf of Django; ``controlplane.web`` has the routes beside it."""
 
 from django.contrib import admin
 from django.urls import include, path

@@ -8,8 +8,8 @@
     /static/                                  files               controlplane.static
     everything else                           pages and the API   Django
 
-Drivers and browsers wait on the event loop, a few hundred bytes each. All work with the database,
-Django's requests too, is done by the threads of ``controlplane.base.threads``.
+Drivers and browsers wait on the event loop, a few hundred bytes each. The threads of
+``controlplane.base.threads`` do all work with the database, Django's requests included.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _JobId(StringConvertor):
-    """As in Django's paths: what cannot be a job's id is no address of one."""
+    """The id of a job in a path, as in Django's URLs; other text does not match."""
 
     regex = converters.JobId.regex
 
@@ -49,7 +49,7 @@ register_url_convertor("job", _JobId())
 
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
-    """What lives as long as the process: wake-ups, feeds, the database's threads."""
+    """Run wake-ups, feeds and database threads for the life of the process."""
     hub = app.state.hub = Hub(settings.REDIS_URL)
     app.state.feeds = event_streams.Feeds(hub)
     lookout = app.state.lookout = driver_http.Lookout(hub)
@@ -70,10 +70,10 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
 
 @contextmanager
 def _on_signal(act: Callable[[], None]) -> Iterator[None]:
-    """Act on the signals that end the process, before the server does.
+    """Call ``act`` on signals that end the process, before the server's own handlers.
 
-    Uvicorn waits for open responses before it says that the lifespan ends: event streams would
-    hold it up until they were cut off.
+    Uvicorn waits for open responses before it ends the lifespan: event streams would hold it up
+    until they were cut off.
     """
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -87,7 +87,7 @@ def _on_signal(act: Callable[[], None]) -> Iterator[None]:
     try:
         for number in _SIGNALS:
             signal.signal(number, handle)
-    except ValueError:  # Not in the main thread, where a server gets no signals either.
+    except ValueError:  # Not the main thread; a server gets no signals here either.
         before = {}
     try:
         yield

@@ -1,6 +1,6 @@
-"""Jobs: what somebody submitted, the drivers that run it, and the operations on it.
+"""Jobs: submissions, the drivers that run them, and the operations on them.
 
-A job is wanted in one of two states (``DesiredState``) and is in one of ``JobStatus``; whatever
-brings the second to the first (launch, recover, cancel) is driven by rows with due times. This app
-knows nothing of checkpoints: it says what happens by the signals in ``jobs.signals``.
+A job has a desired state (``DesiredState``) and a status (``JobStatus``); the steps that bring the
+status to the desired state (launch, relaunch, cancel) are driven by rows with due times. This app
+knows nothing of checkpoints: it announces events by the signals in ``jobs.signals``.
 """

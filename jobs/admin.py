@@ -1,4 +1,4 @@
-"""The admin site shows jobs as they are. Changes go through the services, which keep them legal."""
+"""Read-only admin pages of jobs. Changes go through the services, which check them."""
 
 from typing import Any
 
@@ -9,21 +9,21 @@ from jobs.models import Artifact, Attempt, Driver, Job, JobException, Operation
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Rows to look at."""
+    """An admin page that only shows rows."""
 
     list_per_page = 50
     show_full_result_count = False  # It would count the whole table on every page.
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nothing is added here."""
+        """No: the services create rows."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nothing is changed here."""
+        """No: the services change rows."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nothing is deleted here."""
+        """No: the services delete rows."""
         return False
 
 
@@ -40,7 +40,7 @@ class JobAdmin(ReadOnlyAdmin):
 
 @admin.register(Driver)
 class DriverAdmin(ReadOnlyAdmin):
-    """Drivers; their tokens' digests are nobody's business."""
+    """Drivers, without the digests of their tokens."""
 
     list_display = ("job_id", "number", "status", "launched_by", "pid", "heard_at", "cause_line")
     list_filter = ("status", "launched_by")
@@ -49,7 +49,7 @@ class DriverAdmin(ReadOnlyAdmin):
 
     @admin.display(description="cause")
     def cause_line(self, driver: Driver) -> str:
-        """The first line of why it was lost or ended."""
+        """The first line of the reason why the driver was lost or ended."""
         return driver.cause.partition("\n")[0][:120]
 
 
@@ -75,7 +75,7 @@ class OperationAdmin(ReadOnlyAdmin):
 
 @admin.register(JobException)
 class JobExceptionAdmin(ReadOnlyAdmin):
-    """What went wrong."""
+    """Failures and notices."""
 
     list_display = ("at", "job_id", "kind", "driver_number", "attempt_number", "subtask")
     list_filter = ("kind",)

@@ -1,7 +1,7 @@
-"""What comes due for jobs: relaunches, silent drivers, cancellations that were not obeyed.
+"""Due work on jobs: relaunches, silent drivers, cancellations that were not obeyed.
 
-Due times are rows. A look claims one job after another with SKIP LOCKED, each in a transaction of
-its own, so that two looks at once share the work and one job that raises holds up no other.
+Due times are rows. A tick takes one job after another with SKIP LOCKED, each in a transaction of
+its own, so that two ticks at once share the work and one job that raises holds up no other.
 """
 
 import logging
@@ -30,9 +30,9 @@ from weir.protocol.lifecycle import JobStatus
 
 logger = logging.getLogger(__name__)
 
-CLAIMED_MAX = 200  # Jobs of one kind in one look; the next, a second later, takes the rest.
-# Ticks come every second. After a gap this long something of the control plane was away, and
-# drivers that seem silent may only have had nobody to talk to.
+CLAIMED_MAX = 200  # Jobs of one kind per tick; the next, a second later, takes the rest.
+# Ticks come every second. A gap this long means that part of the control plane was down, so that
+# drivers that seem silent may have had no gateway to report to.
 AWAY_MS = 5_000
 GATEWAY_TIMEOUT_S = 2.0
 
@@ -40,7 +40,7 @@ _SPEAKING = (DriverStatus.STARTING, DriverStatus.RUNNING)
 
 
 def tick() -> None:
-    """Do everything that is due now."""
+    """Relaunch, cancel and give up each job or driver that is due now."""
     clock.look()
     relaunch_due()
     cancel_due()
@@ -48,7 +48,7 @@ def tick() -> None:
 
 
 def relaunch_due() -> int:
-    """Request the next driver of each job whose restart is due; says how many were."""
+    """Request the next driver of each job whose restart is due; return their number."""
     now = clock.now()
     due = Q(restart_at__lte=now) & ~Q(status__in=FINAL_JOB_STATUSES)
     ids = Job.objects.filter(due).order_by("restart_at").values_list("pk", flat=True)
@@ -67,10 +67,10 @@ def _relaunch(job: Job) -> bool:
 
 
 def resume_stranded() -> int:
-    """See to jobs that nothing would ever happen to any more; says how many there were.
+    """Schedule a restart of each stranded job; return their number.
 
-    No transaction leaves one like that. If one is found all the same it is a bug, and logged, but
-    the job goes on.
+    A stranded job has neither a driver nor a restart due. No transaction leaves a job like that; if
+    there is one all the same it is a bug, which is logged, but the job goes on.
     """
     has_driver = Exists(Driver.objects.filter(job=OuterRef("pk"), status__in=LIVE_DRIVERS))
     stranded = Q(restart_at=None) & ~Q(status__in=FINAL_JOB_STATUSES) & ~has_driver
@@ -86,7 +86,7 @@ def _resume(job: Job) -> bool:
 
 
 def cancel_due() -> int:
-    """End each job whose driver did not obey its cancellation in time; says how many did not."""
+    """End each job whose driver did not obey its cancellation in time; return their number."""
     now = clock.now()
     due = Q(cancel_due_at__lte=now) & ~Q(status__in=FINAL_JOB_STATUSES)
     ids = Job.objects.filter(due).order_by("cancel_due_at").values_list("pk", flat=True)
@@ -97,7 +97,7 @@ def _cancel(job: Job) -> bool:
     before = {"status": job.status}
     driver = drivers.live(job)
     if driver is not None:
-        cause = f"it did not end its job within {settings.WEIR_CANCEL_GRACE_MS} ms"
+        cause = f"the driver did not cancel its job within {settings.WEIR_CANCEL_GRACE_MS} ms"
         drivers.end(driver, cause)
         drivers.replaced(job, driver, cause, end="canceled")
     drivers.conclude(job, JobStatus.CANCELED)
@@ -112,7 +112,7 @@ def _cancel(job: Job) -> bool:
 
 
 def lose_silent() -> int:
-    """Give up drivers that were silent for too long while somebody listened; says how many."""
+    """Give up drivers that were silent for too long at an open gateway; return their number."""
     pulse = _beat()
     if pulse is None:
         return 0
@@ -127,7 +127,8 @@ def lose_silent() -> int:
     if not _gateway_answers():  # Outside of any lock: it may take its whole timeout.
         ControlPlanePulse.objects.update(resumed_at=clock.now())
         logger.warning(
-            "%d drivers are silent, but %s does not answer: they get another %d ms once it does",
+            "%d drivers are silent, but the gateway %s does not answer either: they get %d ms more "
+            "once it does",
             len(ids),
             settings.WEIR_GATEWAY_URL,
             settings.WEIR_DRIVER_TIMEOUT_MS,
@@ -145,7 +146,7 @@ def _lose_if_silent(job: Job) -> bool:
         or driver.heartbeat_due_at is None
         or driver.heartbeat_due_at > now
     ):
-        return False  # It was heard of meanwhile.
+        return False  # The driver has sent a heartbeat meanwhile.
     drivers.lost(job, driver, _silence(driver, now))
     return True
 
@@ -153,16 +154,16 @@ def _lose_if_silent(job: Job) -> bool:
 def _silence(driver: Driver, now: datetime) -> str:
     if driver.heard_at is None:
         return (
-            f"driver {driver.number} was not heard of within "
+            f"driver {driver.number} did not report within "
             f"{settings.WEIR_DRIVER_START_TIMEOUT_MS} ms of its launch; its log may say why. "
-            f"It has to reach {settings.WEIR_GATEWAY_URL}"
+            f"Check that it can reach the gateway, {settings.WEIR_GATEWAY_URL}"
         )
     seconds = (now - driver.heard_at).total_seconds()
     return f"driver {driver.number} was silent for {seconds:.1f} s"
 
 
 def _beat() -> ControlPlanePulse | None:
-    """Note that somebody looks; None where somebody else does so right now."""
+    """Note this tick in the pulse; None while another tick holds it."""
     with transaction.atomic():
         now = clock.now()
         ControlPlanePulse.objects.get_or_create(
@@ -175,7 +176,7 @@ def _beat() -> ControlPlanePulse | None:
         if now - pulse.ticked_at > clock.milliseconds(AWAY_MS):
             pulse.resumed_at = now
             logger.warning(
-                "nobody looked at the drivers for %.1f s; they get a whole timeout to be heard",
+                "no tick ran for %.1f s; drivers get a whole timeout from now on to report",
                 (now - pulse.ticked_at).total_seconds(),
             )
         pulse.ticked_at = now
@@ -184,23 +185,23 @@ def _beat() -> ControlPlanePulse | None:
 
 
 def _gateway_answers() -> bool:
-    """Whether drivers could reach the gateway, as far as this machine can tell."""
+    """Whether the gateway answers requests from this machine."""
     url = f"{settings.WEIR_GATEWAY_URL}/healthz"
     try:
         with urllib.request.urlopen(url, timeout=GATEWAY_TIMEOUT_S):
             return True
     except urllib.error.HTTPError as error:
-        return error.code < 500  # A proxy whose server is away says 502 or 503.
+        return error.code < 500  # A proxy whose server is down answers 502 or 503.
     except (OSError, ValueError) as error:
         logger.info("%s does not answer: %s", url, error)
         return False
 
 
 def _each(ids: Iterable[str], due: Q, act: Callable[[Job], bool]) -> int:
-    """Claim one job after another and act on it if that is still due."""
+    """Take one job after another and act on it if that is still due."""
     count = 0
     for job_id in list(ids):
-        problem = f"job {job_id}: what is due failed; the next look tries again"
+        problem = f"job {job_id}: the due step failed; the next tick tries again"
         with logs.guarding(logger, problem, job=job_id), transaction.atomic():
             claim = Job.objects.filter(due, pk=job_id)
             job = claim.select_for_update(skip_locked=True, of=("self",)).first()

@@ -1,10 +1,10 @@
-"""Changing a job's status, and what hangs on it: its times, its operations, whoever watches.
+"""Changes of a job's status, with its times, its operations and the wake-ups of its readers.
 
-The driver's job master moves a job through ``JOB_TRANSITIONS`` and says so; each new driver begins
-again with INITIALIZING. The control plane itself makes three moves that no driver reports: a job
-whose driver is gone waits for the next one (RESTARTING), it ends because there will be none
-(FAILED, CANCELED), and a job that had ended is wanted again (RESTARTING). A final status is left
-by that last one only.
+The driver's job master moves a job through ``JOB_TRANSITIONS`` and reports each move; each new
+driver begins again with INITIALIZING. The control plane itself makes three moves that no driver
+reports: a job whose driver has ended waits for the next one (RESTARTING), it ends because there
+will be none (FAILED, CANCELED), and a job that had ended is restarted (RESTARTING). Only this last
+move leaves a final status.
 """
 
 from datetime import datetime
@@ -15,7 +15,7 @@ from jobs.models import Job
 from jobs.storable_text import storable
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
 
-# Where a new driver's stream may begin: its predecessor was lost, or never came up.
+# Statuses in which a new driver may report: its predecessor was lost, or never came up.
 BEGINNINGS = frozenset(
     {JobStatus.CREATED, JobStatus.INITIALIZING, JobStatus.FAILING, JobStatus.RESTARTING}
 )
@@ -30,7 +30,7 @@ def may_follow(current: JobStatus, following: JobStatus) -> bool:
 
 
 def change(job: Job, status: JobStatus, cause: str = "", *, at: datetime | None = None) -> None:
-    """Set a job's status and settle the operations it decides; the caller holds the job's lock."""
+    """Set a job's status and settle its operations; the caller holds the job's lock."""
     at = at or clock.now()
     job.status, job.status_changed_at = status.value, at
     if status in _CAUSED:

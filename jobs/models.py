@@ -4,7 +4,7 @@
 
     Artifact <── Job ──< Driver ──< Attempt ──< Worker
                   ├──< Operator, Edge         the submitted graph, once its pipeline built it
-                  ├──< Subtask                where each one stands now
+                  ├──< Subtask                the newest attempt's
                   ├──< JobException
                   ├──< Operation
                   └──< OutboxCommand          to the newest driver
@@ -31,14 +31,14 @@ FINAL_JOB_STATUSES = tuple(status.value for status in JobStatus if status not in
 
 
 class DesiredState(models.TextChoices):
-    """What a job is meant to be."""
+    """The state that a job is meant to be in."""
 
-    RUNNING = "running"  # Until its input ends, or it cannot go on.
+    RUNNING = "running"  # Until its input ends, or its restart strategy gives up.
     CANCELED = "canceled"
 
 
 class PipelineKind(models.TextChoices):
-    """Where a job's pipeline comes from."""
+    """The source of a job's pipeline."""
 
     SCRIPT = "script"  # A file below one of the configured script roots.
     MODULE = "module"  # A module that the drivers' Python can import.
@@ -46,20 +46,20 @@ class PipelineKind(models.TextChoices):
 
 
 class DriverStatus(models.TextChoices):
-    """Where a launched Spark application stands."""
+    """The status of a driver, one launched Spark application."""
 
     REQUESTED = "requested"  # To be started by a launcher.
-    STARTING = "starting"  # A launcher has it; its first word is awaited.
-    RUNNING = "running"  # It has spoken.
-    LOST = "lost"  # Gone, silent for too long, or never came up.
-    ENDED = "ended"  # Its job ended, or it was told to go.
+    STARTING = "starting"  # Claimed by a launcher; its first request is awaited.
+    RUNNING = "running"  # It has sent a request.
+    LOST = "lost"  # Its process ended, it was silent for too long, or it never came up.
+    ENDED = "ended"  # Its job ended, or it was told to stop.
 
 
 LIVE_DRIVERS = (DriverStatus.REQUESTED, DriverStatus.STARTING, DriverStatus.RUNNING)
 
 
 class OperationKind(models.TextChoices):
-    """What can be asked of a job that takes time."""
+    """The kinds of requests about a job that take time."""
 
     SUBMIT = "submit"
     CANCEL = "cancel"
@@ -71,12 +71,12 @@ class OperationKind(models.TextChoices):
     RESCALE = "rescale"
     FORK = "fork"
     DISCARD = "discard"  # A savepoint is deleted.
-    PREVIEW = "preview"  # Of a restore or a rollback.
-    COMPARE = "compare"  # The outputs of two jobs.
+    PREVIEW = "preview"  # The effects of a restore or a rollback.
+    COMPARE = "compare"  # The outputs of two jobs are compared.
 
 
 class OperationStatus(models.TextChoices):
-    """Where an operation stands; the last four are its end."""
+    """The status of an operation; the last four are final."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -90,10 +90,10 @@ OPEN_OPERATIONS = (OperationStatus.PENDING, OperationStatus.RUNNING)
 
 
 class Artifact(models.Model):
-    """An uploaded pipeline, kept once by what it contains."""
+    """An uploaded pipeline, stored once per content."""
 
     digest = models.CharField(max_length=64, primary_key=True)  # SHA-256, hex.
-    file_name = models.CharField(max_length=200)  # As it was called; never part of a path.
+    file_name = models.CharField(max_length=200)  # As uploaded; never part of a path.
     size = models.BigIntegerField()
     uploaded_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
@@ -105,7 +105,7 @@ class Artifact(models.Model):
 
 
 class Job(models.Model):
-    """A pipeline that was submitted, and what has become of it."""
+    """A submitted pipeline, its settings and its status."""
 
     id = models.CharField(primary_key=True, max_length=120)  # Also its directory in the storage.
     name = models.CharField(max_length=100)
@@ -117,19 +117,19 @@ class Job(models.Model):
     spark_conf = models.JSONField(default=dict)
     storage = models.CharField(max_length=500)  # Root of its checkpoints.
 
-    # Where the next driver begins, until the job has completed a checkpoint of its own from there;
-    # empty: the newest checkpoint of the job.
+    # The checkpoint or savepoint that the next driver restores, until the job has completed one of
+    # its own after it; empty: the newest checkpoint of the job.
     restore_uri = models.CharField(max_length=1_000, blank=True)
-    # Whose checkpoint that is, by number. While it is set here nothing deletes it.
+    # The job and the number of that checkpoint, which is not deleted while it is set here.
     restore_job = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="restored_by"
     )
     restore_number = models.BigIntegerField(null=True, blank=True)
-    # The first driver that begins there: what an earlier one may still complete is behind it.
+    # The first driver that restores it: a checkpoint that an earlier driver completes is older.
     restore_driver = models.IntegerField(null=True, blank=True)
-    restore_rewinds = models.BooleanField(default=True)  # File sinks take back what came after.
+    restore_rewinds = models.BooleanField(default=True)  # File sinks withdraw the output after it.
     restore_claims = models.BooleanField(default=False)  # The savepoint is this job's to delete.
-    # What the job came from, for good.
+    # The job and the checkpoint or savepoint that this one started from, never changed.
     origin = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="forks"
     )
@@ -139,7 +139,7 @@ class Job(models.Model):
     status = models.CharField(
         max_length=16, choices=_choices(JobStatus), default=JobStatus.CREATED.value
     )
-    cause = models.TextField(blank=True)  # Why it fails or failed; empty again once it runs again.
+    cause = models.TextField(blank=True)  # Why it fails or failed; empty once it runs again.
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="jobs"
     )
@@ -148,17 +148,17 @@ class Job(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)  # First RUNNING.
     ended_at = models.DateTimeField(null=True, blank=True)
 
-    # Known once the pipeline built its graph.
+    # Known once the pipeline has built its graph.
     planned_name = models.CharField(max_length=200, blank=True)
     slot_count = models.IntegerField(null=True, blank=True)
     checkpoint_config = models.JSONField(null=True, blank=True)  # weir.config.CheckpointConfig.
     restart_config = models.JSONField(null=True, blank=True)  # weir.config.RestartConfig.
     settings = models.JSONField(default=dict, blank=True)  # The rest of the pipeline's settings.
 
-    # Lost drivers: in-driver restarts are the driver's own.
+    # Restarts after lost drivers; a driver counts its own restarts itself.
     restart_state = models.JSONField(null=True, blank=True)  # weir.protocol.restarts.RestartState.
     restart_at = models.DateTimeField(null=True, blank=True, db_index=True)
-    cancel_due_at = models.DateTimeField(null=True, blank=True, db_index=True)  # Then it is killed.
+    cancel_due_at = models.DateTimeField(null=True, blank=True, db_index=True)  # Then killed.
 
     class Meta:
         ordering = ["-created_at", "id"]
@@ -193,7 +193,7 @@ class Job(models.Model):
 
     @property
     def is_over(self) -> bool:
-        """Whether it reached a final status."""
+        """Whether the job reached a final status."""
         return self.status in FINAL_JOB_STATUSES
 
 
@@ -209,17 +209,17 @@ class Driver(models.Model):
     launch_expires_at = models.DateTimeField(null=True, blank=True)  # Claimed by a launcher until.
     launched_by = models.CharField(max_length=200, blank=True)  # The launcher's host name.
     boot_id = models.CharField(max_length=64, blank=True)
-    pid = models.IntegerField(null=True, blank=True)  # Of spark-submit; its own session's leader.
-    process_started_at = models.FloatField(null=True, blank=True)  # With pid and boot id: which.
+    pid = models.IntegerField(null=True, blank=True)  # Of spark-submit, which leads its session.
+    process_started_at = models.FloatField(null=True, blank=True)  # Seconds since boot.
     directory = models.CharField(max_length=500, blank=True)  # Job file and logs.
     spark_application = models.CharField(max_length=200, blank=True)
     slots = models.JSONField(default=dict)  # Slot index -> host and pid of its Spark task.
     heard_at = models.DateTimeField(null=True, blank=True)
     heartbeat_due_at = models.DateTimeField(null=True, blank=True)
     stop_requested_at = models.DateTimeField(null=True, blank=True)  # A launcher ends the process.
-    stopped_at = models.DateTimeField(null=True, blank=True)  # A launcher saw that it is gone.
+    stopped_at = models.DateTimeField(null=True, blank=True)  # A launcher saw its end.
     ended_at = models.DateTimeField(null=True, blank=True)
-    applied_up_to = models.BigIntegerField(default=0)  # Number of its last event that counts.
+    applied_up_to = models.BigIntegerField(default=0)  # Number of its last applied event.
     commands_taken = models.BigIntegerField(default=0)
 
     class Meta:
@@ -261,9 +261,9 @@ class Attempt(models.Model):
     started_at = models.DateTimeField()
     running_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    end = models.CharField(max_length=16, blank=True)  # failed, finished, canceled; empty: goes on.
+    end = models.CharField(max_length=16, blank=True)  # failed, finished, canceled; empty: runs.
     cause = models.TextField(blank=True)
-    # How it replaced its predecessor; empty for the first one.
+    # The recovery that led to it; empty for the first attempt.
     recovery_cause = models.TextField(blank=True)
     backoff_ms = models.FloatField(null=True, blank=True)
     redeploy_ms = models.FloatField(null=True, blank=True)
@@ -306,7 +306,7 @@ class Operator(models.Model):
     position = models.IntegerField()  # In topological order.
     parallelism = models.IntegerField()
     max_parallelism = models.IntegerField(null=True, blank=True)
-    chain = models.CharField(max_length=300)  # Uid of its chain's head.
+    chain = models.CharField(max_length=300)  # The uid of its chain's head.
     is_source = models.BooleanField()
     is_sink = models.BooleanField()
     is_keyed = models.BooleanField()
@@ -342,11 +342,11 @@ class Edge(models.Model):
 
 
 class Subtask(models.Model):
-    """Where one chain subtask of the newest attempt stands, and what it does.
+    """One chain subtask of the newest attempt: status, counters, rates, alignment and stall.
 
-    Counters and rates are of its latest measurement. ``aligning`` is its latest report of an
-    alignment in progress, and tells of the past once the subtask acknowledged that checkpoint, or
-    the checkpoint settled. What an attempt left behind when it failed stays until the next begins.
+    Counters and rates are those of its latest measurement. ``aligning`` is its latest report of an
+    alignment in progress, and is history once the subtask has acknowledged that checkpoint, or the
+    checkpoint has ended. The rows of a failed attempt stay until the next attempt begins.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="subtasks")
@@ -357,12 +357,12 @@ class Subtask(models.Model):
         max_length=16, choices=_choices(SubtaskStatus), default=SubtaskStatus.DEPLOYING.value
     )
     metrics = models.JSONField(default=dict)  # weir.protocol.messages.SubtaskMetrics' counters.
-    samples = models.JSONField(default=list)  # Of the counters, for the rates (jobs.events.rates).
-    # Of jobs.events.rates.over; empty: not known yet, or it ended.
+    samples = models.JSONField(default=list)  # Samples of the counters for jobs.events.rates.
+    # The result of jobs.events.rates.over; empty: not known yet, or the subtask has ended.
     rates = models.JSONField(default=dict)
-    # messages.AlignmentProgress: checkpoint, since_ms, waited_ms and, by gate, what came when.
+    # messages.AlignmentProgress: checkpoint, since_ms, waited_ms and, by gate, the arrivals.
     aligning = models.JSONField(null=True, blank=True)
-    # messages.SubtaskStalled: since_ms, stalled_ms, stack. Null: the loop comes round.
+    # messages.SubtaskStalled: since_ms, stalled_ms, stack. Null: not stalled.
     stall = models.JSONField(null=True, blank=True)
     updated_at = models.DateTimeField()
 
@@ -374,7 +374,7 @@ class Subtask(models.Model):
 
 
 class JobException(models.Model):
-    """Something went wrong: an attempt, a driver, a subtask, or a notice worth reading."""
+    """A failure of an attempt, a driver, a subtask or the pipeline, or a notice."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="exceptions")
     at = models.DateTimeField()
@@ -382,7 +382,7 @@ class JobException(models.Model):
     driver_number = models.IntegerField(null=True, blank=True)
     attempt_number = models.IntegerField(null=True, blank=True)
     subtask = models.CharField(max_length=310, blank=True)
-    text = models.TextField()  # First line: what; the rest: the traceback.
+    text = models.TextField()  # First line: the failure; the rest: its traceback.
 
     class Meta:
         ordering = ["-at", "-id"]
@@ -390,7 +390,7 @@ class JobException(models.Model):
 
 
 class Operation(models.Model):
-    """Something that was asked of a job and takes time; it always reaches an end."""
+    """A request about a job that takes time; it always reaches an end."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="operations")
@@ -399,16 +399,16 @@ class Operation(models.Model):
         max_length=16, choices=OperationStatus, default=OperationStatus.PENDING
     )
     parameters = models.JSONField(default=dict)
-    # weir.protocol.operations.OperationState of those that take several steps; who works on it, of
-    # those that somebody has to work out.
+    # weir.protocol.operations.OperationState of an operation with several steps; the processes of
+    # one that processes of its own work out (jobs.preview_processes).
     progress = models.JSONField(null=True, blank=True)
-    result = models.JSONField(null=True, blank=True)  # Succeeded: what came of it.
-    error = models.TextField(blank=True)  # Else: why not.
+    result = models.JSONField(null=True, blank=True)  # Of a succeeded operation.
+    error = models.TextField(blank=True)  # Why it did not succeed.
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="operations"
     )
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)
-    fingerprint = models.CharField(max_length=64, blank=True)  # Of the request the key came with.
+    fingerprint = models.CharField(max_length=64, blank=True)  # Of the key's request.
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     deadline_at = models.DateTimeField()
@@ -423,7 +423,7 @@ class Operation(models.Model):
                 name="operation_deadlines",
             ),
             models.Index(fields=["job", "-created_at"]),
-            # Those under way, which have not ended, come first.
+            # Open operations, whose ``ended_at`` is null, come first.
             models.Index(fields=["job", "-ended_at", "-created_at", "id"], name="operation_recent"),
             models.Index(fields=["created_at", "id"]),
         ]
@@ -451,7 +451,7 @@ class Operation(models.Model):
 
 
 class OutboxCommand(models.Model):
-    """A command on its way to a job's driver. Its id is its number: the lock makes it grow."""
+    """A command on its way to a job's driver, numbered by its id, which grows by the job's lock."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="outbox")
     message = models.JSONField()  # weir.protocol.wire.encode of a DriverCommand.
@@ -463,10 +463,10 @@ class OutboxCommand(models.Model):
 
 
 class ControlPlanePulse(models.Model):
-    """When the control plane last looked at its drivers; there is one row.
+    """The time of the control plane's last tick over its drivers; there is one row.
 
-    A driver that was silent while nobody listened is not lost: overdue heartbeats count only once
-    drivers had a whole timeout since ``resumed_at`` to be heard.
+    A driver that was silent while no tick ran is not lost: overdue heartbeats count only once
+    drivers had a whole timeout since ``resumed_at`` to report.
     """
 
     id = models.SmallIntegerField(primary_key=True, default=1)

@@ -1,10 +1,10 @@
-"""Operations: what was asked of a job, until an end is reached, which each one does.
+"""Operations: requests about a job that take time, from begin to end, which each one reaches.
 
-The end comes from what happens to the job (``settle``), from whoever carries the operation out, or
+The end comes from the job's status (``settle``), from the service that executes the operation, or
 from its deadline (``expire_due``). Nothing changes an operation that has ended.
 
-Those that take several steps keep a ``weir.protocol.operations.OperationState``: ``fold`` takes one
-event in, and whoever calls it carries the commands out in the same transaction.
+Operations with several steps keep a ``weir.protocol.operations.OperationState``: ``fold`` takes one
+event in, and its caller executes the commands in the same transaction.
 """
 
 import hashlib
@@ -38,11 +38,12 @@ from weir.protocol.wire import from_wire, to_wire
 
 logger = logging.getLogger(__name__)
 
-EXPIRED_MAX = 500  # In one sweep; the next takes the rest.
+EXPIRED_MAX = 500  # Per sweep; the next takes the rest.
 KEY_LENGTH_MAX = 200
 
-# One of these has to end before the other may begin. A savepoint may run beside a checkpoint; what
-# changes the job waits for whatever was asked before, and a cancellation for nothing but another.
+# Operations of these kinds have to end before one of the key's kind may begin. A savepoint may run
+# beside a checkpoint; a change of the job waits for all earlier operations, a cancellation only for
+# another cancellation.
 _CHANGES = frozenset(
     {
         OperationKind.CANCEL,
@@ -63,7 +64,7 @@ _WAITS_FOR: Mapping[OperationKind, frozenset[OperationKind]] = {
     OperationKind.ROLLBACK: _CHANGES | _SAVES | {OperationKind.SUBMIT},
     OperationKind.RESCALE: _CHANGES | _SAVES | {OperationKind.SUBMIT},
 }
-# One of these makes the other pointless.
+# An operation of the key's kind makes open ones of these kinds pointless.
 _OVERTAKES: Mapping[OperationKind, frozenset[OperationKind]] = {
     OperationKind.CANCEL: (_CHANGES - {OperationKind.CANCEL})
     | _SAVES
@@ -78,26 +79,26 @@ _STARTS = (OperationKind.SUBMIT, OperationKind.RESTART)
 def fingerprint(
     kind: OperationKind, parameters: Mapping[str, Any], job_id: str | None = None
 ) -> str:
-    """What two requests with the same idempotency key must agree in."""
+    """The digest in which two requests with the same idempotency key must agree."""
     text = json.dumps([kind.value, job_id, parameters], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def earlier(actor: User | None, key: str | None, mark: str) -> Operation | None:
-    """The operation that the same request made before, known by its key.
+    """The operation of an earlier, equal request, known by its idempotency key.
 
     Raises:
-        KeyReused: The key came with another request.
+        KeyReused: The key was used with another request.
     """
     if key is None or actor is None:
         return None
-    found = Operation.objects.filter(requested_by=actor, idempotency_key=key).first()
-    if found is not None and found.fingerprint != mark:
+    known = Operation.objects.filter(requested_by=actor, idempotency_key=key).first()
+    if known is not None and known.fingerprint != mark:
         raise KeyReused(
             f"the idempotency key {key!r} was used for another request; choose a new one",
-            operation=str(found.pk),
+            operation=str(known.pk),
         )
-    return found
+    return known
 
 
 def blocking(kind: OperationKind, under_way: Iterable[Operation]) -> Operation | None:
@@ -118,18 +119,18 @@ def begin(
     progress: OperationState | None = None,
     waits: bool = True,
 ) -> Operation:
-    """Note what was asked; the same request made before gives its operation again.
+    """Begin an operation; a repeated request gets the operation of the first one.
 
     The caller holds the job's lock. Operations that this one makes pointless end as CANCELLED.
 
     Args:
         mark: The request's fingerprint where it is not that of kind, job and parameters.
-        progress: Where one begins that takes several steps.
-        waits: False: it gets along with whatever is under way.
+        progress: The first state of an operation with several steps.
+        waits: False: the operation may run beside all others.
 
     Raises:
         Busy: An operation that has to end first is under way.
-        KeyReused: The key came with another request.
+        KeyReused: The key was used with another request.
     """
     kind = OperationKind(kind)
     mark = mark or fingerprint(kind, parameters, job.pk)
@@ -157,7 +158,7 @@ def begin(
         with transaction.atomic():
             operation.save(force_insert=True)
     except IntegrityError:
-        # The same key came at the same time, with the lock of another job or of none yet.
+        # A request with the same key won the race, under the lock of another job or of none yet.
         winner = earlier(actor, key, mark)
         if winner is None:
             raise
@@ -170,7 +171,7 @@ def begin(
 
 
 def start(operation: Operation) -> bool:
-    """Somebody carries it out now. False where it has started or ended already."""
+    """Mark the operation as RUNNING. False where it has started or ended already."""
     now = clock.now()
     pending = Operation.objects.filter(pk=operation.pk, status=OperationStatus.PENDING)
     if not pending.update(status=OperationStatus.RUNNING, started_at=now):
@@ -181,22 +182,22 @@ def start(operation: Operation) -> bool:
 
 
 def succeed(operation: Operation, result: Mapping[str, Any]) -> bool:
-    """It was done. False where it had ended already."""
+    """End the operation as SUCCEEDED. False where it had ended already."""
     return _end(operation, OperationStatus.SUCCEEDED, result=dict(result))
 
 
 def fail(operation: Operation, error: str) -> bool:
-    """It could not be done. False where it had ended already."""
+    """End the operation as FAILED. False where it had ended already."""
     return _end(operation, OperationStatus.FAILED, error=error)
 
 
 def cancel(operation: Operation, why: str) -> bool:
-    """It is no longer wanted. False where it had ended already."""
+    """End the operation as CANCELLED. False where it had ended already."""
     return _end(operation, OperationStatus.CANCELLED, error=why)
 
 
 def give_up(operation: Operation, status: OperationStatus, why: str) -> bool:
-    """End one that has not come to its own end; what it saved until then is named."""
+    """End an open operation from outside; the error names the savepoint that it took, if any."""
     if operation.progress is not None and operation.kind in _STEPPED:
         for command in fold(operation, OutOfTime(why)):
             if isinstance(command, Fail):
@@ -205,7 +206,7 @@ def give_up(operation: Operation, status: OperationStatus, why: str) -> bool:
 
 
 def note(operation: Operation, result: Mapping[str, Any]) -> None:
-    """Keep a part of the result that is known already; nothing where it has ended."""
+    """Store a part of the result that is known already; no effect on an ended operation."""
     known = {**_noted(operation), **result}
     if Operation.objects.filter(pk=operation.pk, status__in=OPEN_OPERATIONS).update(result=known):
         operation.result = known
@@ -221,9 +222,9 @@ _STEPPED = frozenset(OperationKind(kind.value) for kind in steps.OperationKind)
 
 
 def fold(operation: Operation, event: OperationEvent) -> tuple[OperationCommand, ...]:
-    """Take one event in; the caller holds the job's lock and carries out what this gives.
+    """Fold one event in; the caller holds the job's lock and executes the returned commands.
 
-    Nothing comes of it where the operation has ended.
+    No commands for an operation that has ended.
     """
     row = Operation.objects.filter(pk=operation.pk, status__in=OPEN_OPERATIONS)
     progress = row.values_list("progress", flat=True).first()
@@ -238,7 +239,7 @@ def fold(operation: Operation, event: OperationEvent) -> tuple[OperationCommand,
 
 
 def conclude(operation: Operation, command: Succeed | Fail) -> None:
-    """Carry out the last command of an operation that takes several steps."""
+    """Execute the last command of an operation with several steps."""
     match command:
         case Succeed():
             succeed(operation, {"job": operation.job_id, **_noted(operation)})
@@ -247,11 +248,11 @@ def conclude(operation: Operation, command: Succeed | Fail) -> None:
 
 
 def _settle_steps(job: Job) -> None:
-    """Tell those that take several steps where the job stands."""
+    """Fold the job's status into its operations with several steps."""
     reached = JobReached(JobStatus(job.status), job.cause.partition("\n")[0])
     for operation in _under_way(job, *_STEPPED):
         for command in fold(operation, reached):
-            # Only an end can come of it: the other steps follow from what was saved.
+            # The status can only end an operation: the other steps follow from its savepoint.
             assert isinstance(command, Succeed | Fail)
             conclude(operation, command)
 
@@ -264,7 +265,7 @@ def _end(
     error: str = "",
 ) -> bool:
     now = clock.now()
-    # The condition, not the lock alone, keeps an end an end: the caller's row may be stale.
+    # The condition, not the lock alone, keeps an end final: the caller's row may be stale.
     still_open = Operation.objects.filter(pk=operation.pk, status__in=OPEN_OPERATIONS)
     if not still_open.update(status=status, result=result, error=error, ended_at=now):
         operation.refresh_from_db()
@@ -277,13 +278,13 @@ def _end(
 
 
 def start_launch(job: Job) -> None:
-    """A driver of the job is being launched: what waits for one has started."""
+    """Start the operations that wait for a driver of the job: one is being launched."""
     for operation in _under_way(job, *_STARTS):
         start(operation)
 
 
 def settle(job: Job) -> None:
-    """End what the job's status decides; the caller holds the job's lock."""
+    """End the operations that the job's status decides; the caller holds the job's lock."""
     _settle_steps(job)
     match JobStatus(job.status):
         case JobStatus.RUNNING:
@@ -311,7 +312,7 @@ def _under_way(job: Job, *kinds: OperationKind) -> list[Operation]:
 
 
 def expire_due() -> int:
-    """End operations whose deadline has passed; says how many."""
+    """End the operations whose deadline has passed; return their number."""
     now = clock.now()
     due = (
         Operation.objects.filter(status__in=OPEN_OPERATIONS, deadline_at__lte=now)
@@ -330,9 +331,9 @@ def _expire(pk: Any, job_id: str, now: datetime) -> bool:
     with transaction.atomic():
         job = Job.objects.filter(pk=job_id).select_for_update(skip_locked=True, of=("self",))
         if job.first() is None:
-            return False  # Somebody works on the job; the next sweep looks again.
+            return False  # Another transaction has the job; the next sweep tries again.
         operation = Operation.objects.get(pk=pk)
-        said = f"it had not ended by its deadline, {operation.deadline_at.isoformat()}"
+        said = f"the operation had not ended by its deadline, {operation.deadline_at.isoformat()}"
         if operation.deadline_at > now or not give_up(operation, OperationStatus.EXPIRED, said):
             return False
         operation_given_up.send(sender=Operation, operation=operation)

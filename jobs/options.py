@@ -1,4 +1,4 @@
-"""What a submission lays over its script's settings, as ``weir.managed.job_file`` takes it."""
+"""A submission's overrides of its script's settings, as ``weir.managed.job_file`` takes them."""
 
 import json
 import posixpath
@@ -17,13 +17,15 @@ RESTORE_LENGTH_MAX = 1_000
 def check_options(
     given: Mapping[str, Any], add_error: Callable[[str, str], None]
 ) -> dict[str, Any]:
-    """The options that were given, each in its range; what is wrong is said of its field."""
+    """The given options, each checked; ``add_error`` gets the problems by field."""
     if not isinstance(given, Mapping):
-        add_error("options", "Give an object.")
+        add_error("options", "Give an object with options as members.")
         return {}
     for key in given.keys() - _OPTIONS.keys():
         known = ", ".join(sorted(_OPTIONS))
-        hint = "Give storage beside the options." if key == "storage" else f"There are {known}."
+        hint = (
+            "Give storage beside the options." if key == "storage" else f"The options are {known}."
+        )
         add_error(f"options.{key}", f"There is no such option. {hint}")
     options: dict[str, Any] = {}
     for key, check_value in _OPTIONS.items():
@@ -38,12 +40,12 @@ def check_options(
 
 def _whole(value: Any) -> int:
     if type(value) is not int or value > 2**31 - 1:
-        raise ValueError("Give a whole number.")
+        raise ValueError(f"Give a whole number of at most {2**31 - 1}.")
     return value
 
 
 def _parallelism(value: Any) -> int:
-    # max_parallelism bounds it where the pipeline sets none; the range is weir.config's.
+    # JobConfig checks the range; 32 768 is its bound where the pipeline sets no max_parallelism.
     JobConfig(parallelism=_whole(value), max_parallelism=32_768)
     return int(value)
 
@@ -68,8 +70,8 @@ def _flag(value: Any) -> bool:
 def _restore(value: Any) -> str:
     if value == "latest":
         raise ValueError(
-            "A new job has no latest checkpoint. Name the one to begin with, such as "
-            "<storage>/<job>/chk-7; a job that is restarted takes its newest by itself."
+            "A new job has no latest checkpoint. Name the checkpoint to start from, such as "
+            "<storage>/<job>/chk-7; a job that is restarted restores its newest by itself."
         )
     return check_uri(
         value, "Name a checkpoint, such as <storage>/<job>/chk-7, or the directory of a savepoint."
@@ -77,22 +79,22 @@ def _restore(value: Any) -> str:
 
 
 def check_uri(value: Any, problem: str) -> str:
-    """A place that means the same on every machine: an absolute path, or a URI.
+    """The normalised form of a location valid on every machine: an absolute path, or a URI.
 
     Raises:
-        ValueError: It is none; says ``problem``.
+        ValueError: The value is neither; says ``problem``.
     """
     if type(value) is not str or not value.isprintable() or len(value) > RESTORE_LENGTH_MAX:
         raise ValueError(problem)
     if not PurePath(value).is_absolute() and not urlsplit(value).scheme:
         raise ValueError(f"{problem} A path has to be absolute.")
     if ".." in unquote(value).split("/"):
-        raise ValueError(f"{problem} It goes through no '..'.")
+        raise ValueError(f"{problem} It must not contain '..'.")
     return local_path(value) or value.rstrip("/")
 
 
 def local_path(uri: str) -> str | None:
-    """The one spelling of a path, or of a ``file:`` URI; None for any other URI."""
+    """The normalised path of a path or a ``file:`` URI; None for any other URI."""
     parts = urlsplit(uri)
     if parts.scheme and (parts.scheme != "file" or parts.netloc not in ("", "localhost")):
         return None
@@ -106,9 +108,9 @@ def _parameters(value: Any) -> dict[str, str]:
     ):
         raise ValueError("Give an object whose values are texts.")
     if len(json.dumps(dict(value))) > PARAMETERS_BYTES_MAX:
-        raise ValueError(f"All parameters together may have {PARAMETERS_BYTES_MAX} bytes.")
+        raise ValueError(f"All parameters together may have at most {PARAMETERS_BYTES_MAX} bytes.")
     if any("\0" in text for pair in value.items() for text in pair):
-        raise ValueError("A parameter holds a NUL character.")
+        raise ValueError("Parameters must not hold NUL characters.")
     return dict(value)
 
 

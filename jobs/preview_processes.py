@@ -1,12 +1,12 @@
-"""Questions that a process of their own answers: previews of a restore, comparisons of output.
+"""Operations that processes of their own work out: previews of a restore, comparisons of output.
 
-A preview runs the pipeline's script, which is code of its author, so it gets what a driver gets: an
-environment without secrets, a session that is ended as a whole, and a deadline. The launcher starts
-the processes and looks at them once a second; nobody waits for one.
+A preview runs the pipeline's script, which is code of its author, so its process gets what a driver
+gets: an environment without secrets, a session that is ended as a whole, and a deadline. The
+launcher starts the processes and checks them once a second; no thread waits for one.
 
-Like a driver, a process is known by machine, boot, pid and start time, which are in the operation's
-``progress``. A launcher that is started again goes on with its predecessor's; where one died before
-it had noted its processes, or with its machine, the question is asked again.
+Like a driver, a process is identified by machine, boot, pid and start time, which are in the
+operation's ``progress``. A restarted launcher goes on with its predecessor's processes; where a
+launcher died before it had noted the processes, or with its machine, the operation starts again.
 """
 
 import json
@@ -36,19 +36,19 @@ from jobs.uploads import path_of
 
 logger = logging.getLogger(__name__)
 
-RUNNING_MAX = 2  # Questions at once on one machine; the others wait.
-TRIES_MAX = 2  # One that is lost is asked once more.
-OUTPUTS_MAX = 8  # Processes of one question.
+RUNNING_MAX = 2  # Operations at once on one machine; the others wait.
+TRIES_MAX = 2  # A lost operation is started once more.
+OUTPUTS_MAX = 8  # Processes of one operation.
 ANSWER_BYTES_MAX = 1 << 20
-NOTED_WITHIN_MS = 15_000  # From a claim to the processes noted; it takes milliseconds.
+NOTED_WITHIN_MS = 15_000  # From a claim to the note of the processes, which takes milliseconds.
 SAMPLES = 20  # Rows of each kind in a comparison.
 _SAID_MAX = 4_000
 
-_children: list["subprocess.Popen[bytes]"] = []  # To be reaped: only their parent can.
+_children: list["subprocess.Popen[bytes]"] = []  # To be reaped, which only their parent can.
 
 
 def tick() -> None:
-    """Look at the questions of this machine, then take others up."""
+    """Check the operations of this machine, then take up waiting ones."""
     _children[:] = [child for child in _children if child.poll() is None]
     asked = Operation.objects.filter(_IN_PROCESSES).order_by("created_at")
     for pk in list(asked.filter(_here()).values_list("pk", flat=True)):
@@ -66,12 +66,12 @@ _UNCLAIMED = Q(progress__isnull=True) | Q(progress__boot__isnull=True)
 
 
 def _here() -> Q:
-    """Questions of this machine and boot; containers on one machine share its boot."""
+    """The operations of this machine and boot; containers on one machine share its boot."""
     return Q(progress__host=processes.host_name(), progress__boot=processes.boot_id())
 
 
 def forget_lost() -> int:
-    """Have questions asked again whose machine is away for too long; says how many."""
+    """Queue the operations of machines that are away for too long again; return their number."""
     now = clock.now()
     asked = Operation.objects.filter(_IN_PROCESSES, status__in=OPEN_OPERATIONS)
     asked = asked.exclude(_UNCLAIMED).exclude(_here())
@@ -82,8 +82,8 @@ def forget_lost() -> int:
 
 
 def _each(pk: UUID, act: Callable[[Operation], None]) -> None:
-    """Act on a question that nobody else acts on, in a transaction of its own."""
-    problem = "a question could not be seen to; the next look tries again"
+    """Act on an operation under its lock, in a transaction of its own; skip it where locked."""
+    problem = "the preview or comparison could not be checked; the next tick tries again"
     with logs.guarding(logger, problem, operation=str(pk)), transaction.atomic():
         claim = Operation.objects.filter(pk=pk).select_for_update(skip_locked=True, of=("self",))
         operation = claim.first()
@@ -92,17 +92,17 @@ def _each(pk: UUID, act: Callable[[Operation], None]) -> None:
                 act(operation)
 
 
-# Asking -------------------------------------------------------------------------------------------
+# Starting -----------------------------------------------------------------------------------------
 
 
 def _take_up(operation: Operation) -> None:
-    """Start a question's processes; what they are is noted when the transaction commits."""
+    """Start an operation's processes, which the commit of the transaction notes."""
     progress = operation.progress or {}
     if operation.status not in OPEN_OPERATIONS or progress.get("boot") is not None:
         return
     tries = int(progress.get("tries", 0)) + 1
     if tries > TRIES_MAX:
-        operations.fail(operation, "the process that worked it out was lost, again and again")
+        operations.fail(operation, f"the process of the operation was lost {TRIES_MAX} times")
         return
     _end_unnoted(operation)
     operations.start(operation)
@@ -126,14 +126,14 @@ def _take_up(operation: Operation) -> None:
             },
         )
     except BaseException:
-        # Nobody would ever find them again.
+        # Without the note no launcher would find the processes again.
         for pid, started_at in noted:
             processes.end_session(int(pid), started_at, signal.SIGKILL)
         raise
 
 
 def commands_of(operation: Operation) -> list[list[str]]:
-    """What to run: each prints one JSON document."""
+    """The command lines of an operation; each prints one JSON document."""
     given: dict[str, Any] = operation.parameters
     weir = [settings.WEIR_SPARK_PYTHON or sys.executable, "-m", "weir"]
     if operation.kind == OperationKind.COMPARE:
@@ -182,16 +182,16 @@ def _start(
         )
     _children.append(child)
     process = processes.find(child.pid)
-    assert process is not None  # At worst a zombie: it is this process that reaps it.
+    assert process is not None  # At worst a zombie: only this process reaps it.
     logger.info("%s %s is process %d", operation.kind, operation.pk, child.pid)
     return [child.pid, process.started_at]
 
 
-# Looking ------------------------------------------------------------------------------------------
+# Checking -----------------------------------------------------------------------------------------
 
 
 def _look(operation: Operation) -> None:
-    """See whether a question's processes are done, or have to be ended."""
+    """Conclude an operation whose processes are done, are late, or printed too much."""
     progress: dict[str, Any] = operation.progress or {}
     known = [(int(pid), float(started_at)) for pid, started_at in progress.get("processes", ())]
     left = [process for process in known if processes.session_of(*process)]
@@ -200,13 +200,15 @@ def _look(operation: Operation) -> None:
         _leave(operation, left)
     elif left and clock.now() >= _until(progress):
         _leave(operation, left)
-        operations.fail(operation, f"it was not done within {timeout_s:g} s, and was ended")
+        operations.fail(
+            operation, f"its process was not done within {timeout_s:g} s, and was ended"
+        )
     elif _size(operation) > ANSWER_BYTES_MAX:
         _leave(operation, left)
         limit = f"{ANSWER_BYTES_MAX >> 20} MiB"
-        operations.fail(operation, f"it printed more than {limit}, and was ended")
+        operations.fail(operation, f"its process printed more than {limit}, and was ended")
     elif not any(processes.is_running(*process) for process in known):
-        # Whatever a script has left behind in its session goes as well.
+        # Processes that a script has left behind in its session are ended as well.
         _conclude(operation, len(known))
         _leave(operation, left)
 
@@ -217,17 +219,17 @@ def _conclude(operation: Operation, count: int) -> None:
     if failed:
         operations.fail(operation, failed[0])
         return
-    found = [answer for answer, _ in answers if answer is not None]
+    documents = [answer for answer, _ in answers if answer is not None]
     if operation.kind == OperationKind.COMPARE:
         outputs = [
             {"operator": pair["operator"], **answer}
-            for pair, answer in zip(operation.parameters["outputs"], found, strict=True)
+            for pair, answer in zip(operation.parameters["outputs"], documents, strict=True)
         ]
         other = operation.parameters["other"]
         more = jobs_compared.send(sender=Job, job=operation.job, other=other)
         operations.succeed(operation, {"outputs": outputs, **_merged(a for _, a in more)})
     else:
-        operations.succeed(operation, found[0])
+        operations.succeed(operation, documents[0])
 
 
 def _merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -235,24 +237,24 @@ def _merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _answer(operation: Operation, number: int) -> tuple[dict[str, Any] | None, str]:
-    """What a process answered, or why it did not."""
+    """The document that a process printed, or the reason why it printed none."""
     directory = _directory(operation)
     try:
-        found = json.loads((directory / f"{number}.out").read_bytes())
-        if isinstance(found, dict):
-            answer: dict[str, Any] = storable_json(found)
+        document = json.loads((directory / f"{number}.out").read_bytes())
+        if isinstance(document, dict):
+            answer: dict[str, Any] = storable_json(document)
             return answer, ""
     except (OSError, ValueError, RecursionError) as error:
-        logger.info("process %d gave no answer: %s", number, error)
+        logger.info("process %d printed no JSON document: %s", number, error)
     try:
         said = (directory / f"{number}.err").read_bytes()[-_SAID_MAX:].decode(errors="replace")
     except OSError:
         said = ""
-    return None, storable(said).strip() or "its process ended without an answer; was it killed?"
+    return None, storable(said).strip() or "the process ended without a result; was it killed?"
 
 
 def _leave(operation: Operation, left: Sequence[tuple[int, float]]) -> None:
-    """End what runs of a question, and forget it."""
+    """End an operation's processes, and drop their files and notes."""
     for process in left:
         processes.end_session(*process, signal.SIGKILL)
     shutil.rmtree(_directory(operation), ignore_errors=True)
@@ -261,7 +263,7 @@ def _leave(operation: Operation, left: Sequence[tuple[int, float]]) -> None:
 
 def _ask_again(operation: Operation) -> None:
     if operation.progress is not None and operation.status in OPEN_OPERATIONS:
-        logger.warning("%s %s is asked again", operation.kind, operation.pk)
+        logger.warning("%s %s is started again: its machine is away", operation.kind, operation.pk)
         _save(operation, {"tries": operation.progress.get("tries", 0)})
 
 

@@ -1,4 +1,4 @@
-"""What settings' values are shown as: those that keep a secret are not shown at all. Pure.
+"""Settings as they are shown: the values of secrets are hidden. Pure.
 
 Spark hides by the names of its settings, and so do pages and API: the pattern is the default of
 ``spark.redaction.regex``, and the credentials in a URI are hidden as well. Source: Spark,
@@ -10,24 +10,24 @@ from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "••••••"
-HIDDEN_HELP = "Hidden: its name says that it keeps a secret."
+HIDDEN_HELP = "Hidden: its name says that it is a secret."
 
 _SECRET = re.compile(r"secret|password|passwd|token|credential|access[._-]?key|api[._-]?key", re.I)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of this name keeps a secret."""
+    """Whether the value of a setting with this name is a secret."""
     return _SECRET.search(name) is not None
 
 
 def shown(name: str, value: Any) -> Any:
-    """The value as anybody may see it; objects and lists go by the names in them."""
+    """The value with secrets hidden; inside objects and lists, by the names in them."""
     if isinstance(value, Mapping):
         return {key: shown(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [shown(name, inner) for inner in value]
-    # Whether something is on, and how much of it there is, are no secrets whatever they are called.
+    # Flags and numbers are no secrets, also under the name of one.
     if value is None or isinstance(value, bool | int | float):
         return value
     return HIDDEN if is_secret(name) and value else without_credentials(str(value))

@@ -1,4 +1,4 @@
-"""What people ask of jobs. Each function is one transaction that locks the job first.
+"""Services for jobs: submit, cancel, restart. Each is one transaction that locks the job first.
 
 ``actor`` None is the control plane itself. Every change leaves an audit entry.
 """
@@ -75,8 +75,8 @@ def locked(job_id: str) -> Job:
     Raises:
         NotFound: There is no such job.
     """
-    found = Job.objects.select_for_update(of=("self",)).filter(pk=job_id)
-    job = None if "\0" in job_id else found.first()  # PostgreSQL takes no such text.
+    matching = Job.objects.select_for_update(of=("self",)).filter(pk=job_id)
+    job = None if "\0" in job_id else matching.first()  # PostgreSQL refuses NUL in text.
     if job is None:
         raise NotFound(f"there is no job {job_id!r}")
     return job
@@ -84,11 +84,13 @@ def locked(job_id: str) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Something that somebody asks of a job, within the transaction that answers it."""
+    """A request about a job, within the transaction that carries it out."""
 
     job: Job  # Locked.
     mark: str  # The request's fingerprint.
-    repeated: Operation | None  # What the same request made before: the answer to this one.
+    repeated: (
+        Operation | None
+    )  # The operation of an equal, earlier request: the answer to this one.
 
 
 @contextmanager
@@ -99,12 +101,12 @@ def asking(
     parameters: Mapping[str, Any],
     key: str | None,
 ) -> Iterator[Asked]:
-    """The transaction of a request about a job; a request that came before is known by its key.
+    """The transaction of a request about a job; a repeated request is known by its key.
 
     Raises:
-        Invalid: The key is none.
+        Invalid: The key is malformed.
         NotFound: There is no such job.
-        KeyReused: The key came with another request.
+        KeyReused: The key was used with another request.
     """
     check_key(key)
     with transaction.atomic(), logs.about(job=job_id):
@@ -114,7 +116,7 @@ def asking(
 
 
 class _Repeated(Exception):
-    """The same request won the race; what this one did is rolled back."""
+    """An equal request won the race; the changes of this one are rolled back."""
 
     def __init__(self, operation: Operation) -> None:
         super().__init__()
@@ -125,8 +127,8 @@ def submit(actor: User | None, submission: Submission, *, key: str | None = None
     """Create a job and ask for its first driver; the operation ends once the job runs.
 
     Raises:
-        Invalid: The submission is not what a job can be made of.
-        KeyReused: The idempotency key came with another request.
+        Invalid: The submission is incomplete or wrong.
+        KeyReused: The idempotency key was used with another request.
     """
     check_key(key)
     parameters = parameters_of(submission)
@@ -155,7 +157,7 @@ def submit(actor: User | None, submission: Submission, *, key: str | None = None
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The checkpoint or savepoint that a job goes on from, and whose it is where that is known."""
+    """The checkpoint or savepoint that a job starts from, with its job and number if known."""
 
     uri: str
     job: Job | None = None
@@ -167,12 +169,12 @@ class Beginning:
 def submit_fork(
     actor: User | None, origin: Job, submission: Submission, beginning: Beginning
 ) -> Operation:
-    """Create a job that begins with what another one had; gives its SUBMIT operation.
+    """Create a job that starts from a checkpoint of another; return its SUBMIT operation.
 
-    The caller holds the origin's lock, so that nothing deletes what the fork begins with.
+    The caller holds the origin's lock, so that the checkpoint is not deleted meanwhile.
 
     Raises:
-        Invalid: The submission is not what a job can be made of.
+        Invalid: The submission is incomplete or wrong.
     """
     job = _created(actor, check(submission), beginning, origin=origin)
     operation = operations.begin(
@@ -221,7 +223,7 @@ def _created(
 
 
 def _beginning(checked: Checked) -> Beginning | None:
-    """What a submission names to begin with."""
+    """The checkpoint or savepoint that a submission starts from, if it names one."""
     if checked.restore is None:
         return None
     answers = restore_asked.send(sender=Job, uri=checked.restore)
@@ -230,10 +232,10 @@ def _beginning(checked: Checked) -> Beginning | None:
 
 
 def has_begun(job: Job, attempt: int) -> None:
-    """An attempt of the job completed a checkpoint of its own; the caller holds the job's lock.
+    """Note that an attempt completed a checkpoint of its own; the caller holds the job's lock.
 
-    From now on its drivers go on from the newest one, unless this attempt is from before the job
-    was told where to begin.
+    From now on the job's drivers restore its newest checkpoint, unless the attempt's driver is
+    older than the request to restore another one.
     """
     if not job.restore_uri:
         return
@@ -247,7 +249,7 @@ def has_begun(job: Job, attempt: int) -> None:
 
 
 def begin_with(job: Job, beginning: Beginning) -> None:
-    """Have the job's next driver go on from there; the caller saves the job."""
+    """Have the job's next driver restore ``beginning``; the caller saves the job."""
     last = None if job._state.adding else drivers.newest(job)
     job.restore_uri = beginning.uri
     job.restore_job, job.restore_number = beginning.job, beginning.number
@@ -258,12 +260,12 @@ def begin_with(job: Job, beginning: Beginning) -> None:
 def cancel(actor: User | None, job_id: str, *, key: str | None = None) -> Operation:
     """End a job without a savepoint; the operation succeeds once it is CANCELED.
 
-    A driver that runs is told to; one that has not spoken yet is ended at once.
+    A running driver gets a command; a driver that has sent no request yet is ended at once.
 
     Raises:
         NotFound: There is no such job.
-        WrongState: It is over.
-        Busy: It is being cancelled already.
+        WrongState: The job is over.
+        Busy: The job is being cancelled already.
     """
     with asking(actor, job_id, OperationKind.CANCEL, {}, key) as asked:
         if asked.repeated is not None:
@@ -295,19 +297,19 @@ def cancel(actor: User | None, job_id: str, *, key: str | None = None) -> Operat
             before=before,
             after={"desired": job.desired, "status": job.status},
         )
-        logger.info("%s is to be cancelled", job.pk)
+        logger.info("cancelling %s", job.pk)
     return operation
 
 
 def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Operation:
     """Run a job with a new driver, from its newest completed checkpoint.
 
-    One that runs is interrupted, which does not count against its restart strategy; one that
-    failed or was cancelled is wanted again. The operation succeeds once the job runs.
+    A running job is interrupted, which does not count against its restart strategy; a failed or
+    cancelled job is started again. The operation succeeds once the job runs.
 
     Raises:
         NotFound: There is no such job.
-        WrongState: It has finished, or is being cancelled.
+        WrongState: The job has finished, or is being cancelled.
         Busy: Another operation has to end first.
     """
     with asking(actor, job_id, OperationKind.RESTART, {}, key) as asked:
@@ -332,31 +334,31 @@ def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Opera
             before=before,
             after={"desired": job.desired, "status": job.status},
         )
-        logger.info("%s is restarted", job.pk)
+        logger.info("restarting %s", job.pk)
     return operation
 
 
 def relaunch(job: Job, why: str) -> None:
     """End the job's driver, if it has one, and request the next; the caller holds the job's lock.
 
-    A job that is over is wanted again.
+    A job that is over is reopened.
 
     Raises:
-        WrongState: Something of its end is still being settled.
+        WrongState: The job's end is still being settled.
     """
     if job.is_over:
         job_reopened.send(sender=Job, job=job)
-        job.restart_state = None  # Earlier losses are forgiven: somebody looked at them.
+        job.restart_state = None  # Earlier losses no longer count: a user asked for this start.
     job.desired = DesiredState.RUNNING
     job.restart_at = clock.now()
     job.save(update_fields=["desired", "restart_at", "restart_state"])
     _end_driver(job, drivers.live(job), why)
     drivers.await_driver(job, why)
-    drivers.relaunch(job, why)  # Else the next tick asks again.
+    drivers.relaunch(job, why)  # Where refused, the next tick tries again.
 
 
 def _end_driver(job: Job, driver: Driver | None, cause: str) -> None:
-    """The driver is fenced from now on; a launcher ends its process."""
+    """Fence the job's driver, if there is one; a launcher ends its process."""
     if driver is None:
         return
     drivers.end(driver, cause)
@@ -364,7 +366,7 @@ def _end_driver(job: Job, driver: Driver | None, cause: str) -> None:
 
 
 def parameters_of(submission: Submission) -> dict[str, Any]:
-    """The submission as it was given: what an operation and an audit entry show."""
+    """The submission as given, for its operation and its audit entry."""
     return {
         "name": submission.name,
         "pipeline_kind": submission.pipeline_kind,
@@ -378,16 +380,16 @@ def parameters_of(submission: Submission) -> dict[str, Any]:
 
 
 def _new_id(name: str) -> str:
-    """A job id that says what the job is called; it becomes a directory's name."""
+    """A job id that contains the job's name; it becomes a directory's name."""
     slug = re.sub(r"[^a-z0-9_]+", "-", name.lower())[:_SLUG_LENGTH_MAX].strip("-")
     return f"{slug or 'job'}-{secrets.token_hex(4)}"
 
 
 def check_key(key: str | None) -> None:
-    """Refuse what is no idempotency key.
+    """Check an idempotency key.
 
     Raises:
-        Invalid: It is too long, or cannot be printed.
+        Invalid: The key is empty, too long, or not printable.
     """
     limit = operations.KEY_LENGTH_MAX
     if key is not None and (not key or len(key) > limit or not key.isprintable()):
@@ -395,5 +397,5 @@ def check_key(key: str | None) -> None:
 
 
 def name_of(actor: User | None) -> str:
-    """Who asked, as a cause says it."""
+    """The account's name in a cause."""
     return "the control plane" if actor is None else actor.get_username()

@@ -1,4 +1,4 @@
-"""Text from elsewhere as PostgreSQL can keep it: tracebacks and logs may hold anything."""
+"""Text from elsewhere in a form that PostgreSQL can store: tracebacks and logs hold anything."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ _NUL, _INSTEAD = "\0", "\ufffd"
 
 
 def storable(text: str, length_max: int | None = None) -> str:
-    """The text without NUL characters and lone surrogates, cut where it is too long."""
+    """The text without NUL characters and lone surrogates, cut to ``length_max`` characters."""
     text = text.encode(errors="replace").decode().replace(_NUL, _INSTEAD)
     return text if length_max is None else text[:length_max]
 
 
 def storable_json(value: Any) -> Any:
-    """The same for every text in a JSON value."""
+    """A JSON value with every text in it storable."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):

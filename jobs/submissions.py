@@ -1,4 +1,4 @@
-"""What a job is submitted with, checked before anything is stored."""
+"""Submissions of jobs, checked before anything is stored."""
 
 import re
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ _MASTER = re.compile(
 )
 _CONF_KEY = re.compile(r"spark\.[A-Za-z0-9_.\-]+")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# What the launcher decides.
+# Settings that the launcher decides.
 _CONF_RESERVED = frozenset({"spark.master", "spark.submit.deployMode", "spark.app.name"})
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What a job runs, as a submission names it."""
+    """The pipeline of a submission."""
 
     kind: str
     target: str = ""  # A path, or a module; not needed for an upload.
@@ -37,7 +37,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job as somebody wants it; empty texts leave the choice to the control plane."""
+    """A job as submitted; empty texts leave the choice to the control plane."""
 
     name: str
     pipeline_kind: str
@@ -61,15 +61,15 @@ class Checked:
     spark_master: str
     spark_conf: dict[str, str]
     storage: str
-    restore: str | None  # What to begin with, which are no options of later drivers,
-    claims: bool  # and whether it is the job's own from then on.
+    restore: str | None  # The state to start from, no option of later drivers,
+    claims: bool  # and whether the job owns it from then on.
 
 
 def check(submission: Submission) -> Checked:
-    """Check a submission and fill in what it leaves open.
+    """Check a submission and fill in the choices that it leaves open.
 
     Raises:
-        Invalid: Something is missing, malformed or out of range; ``errors`` says what, by field.
+        Invalid: A field is missing, malformed or out of range; ``errors`` names each.
     """
     errors = Problems()
     name = submission.name.strip()
@@ -79,7 +79,9 @@ def check(submission: Submission) -> Checked:
     options = check_options(submission.options, errors.add)
     restore, claims = options.pop("restore", None), options.pop("claims", False)
     if claims and restore is None:
-        errors.add("options.claims", "Only what is restored can be claimed; give restore as well.")
+        errors.add(
+            "options.claims", "Only a restored savepoint can be claimed; give restore as well."
+        )
     master = submission.spark_master or settings.WEIR_SPARK_MASTER
     if not _MASTER.fullmatch(master) or len(master) > 200:
         errors.add(
@@ -90,7 +92,7 @@ def check(submission: Submission) -> Checked:
     conf = _conf(submission.spark_conf, errors)
     storage = _storage(submission.storage or str(settings.WEIR_CHECKPOINT_ROOT), errors)
     errors.refuse("the job cannot be submitted")
-    assert kind is not None, "what is no kind was refused"
+    assert kind is not None, "an unknown kind was refused"
     return Checked(
         name=name,
         pipeline_kind=kind,
@@ -115,7 +117,7 @@ def _pipeline(
         errors.add("pipeline_kind", f"Give one of {', '.join(PipelineKind.values)}.")
         return None, target, None
     if kind is not PipelineKind.UPLOAD and submission.artifact_digest is not None:
-        errors.add("artifact_digest", "Only a pipeline of kind upload has one.")
+        errors.add("artifact_digest", "Only a pipeline of kind upload has a digest; leave it out.")
     match kind:
         case PipelineKind.SCRIPT:
             target = _script(target, errors)
@@ -127,7 +129,10 @@ def _pipeline(
             is_digest = _DIGEST.fullmatch(digest) is not None
             artifact = Artifact.objects.filter(pk=digest).first() if is_digest else None
             if artifact is None:
-                errors.add("artifact_digest", "There is no such upload.")
+                errors.add(
+                    "artifact_digest",
+                    "There is no upload with this digest; upload the script first.",
+                )
             elif target not in ("", artifact.file_name):
                 errors.add("pipeline_target", "An upload is named by its artifact_digest alone.")
             return kind, "" if artifact is None else artifact.file_name, artifact
@@ -135,7 +140,7 @@ def _pipeline(
 
 
 def _script(target: str, errors: Problems) -> str:
-    """The script's real path, which has to lie below one of the script roots."""
+    """The script's resolved path, which has to lie below one of the script roots."""
     problem = "There is no such script below the script roots of this control plane."
     if not settings.WEIR_SCRIPT_ROOTS:
         errors.add("pipeline_target", "This control plane has no script roots; upload the script.")
@@ -145,27 +150,29 @@ def _script(target: str, errors: Problems) -> str:
         return target
     for root in map(Path, settings.WEIR_SCRIPT_ROOTS):
         try:
-            # Resolved first: neither .. nor a symbolic link leads out of the root.
+            # Resolved first, so that neither .. nor a symbolic link leads out of the root.
             path, real_root = (root / target).resolve(), root.resolve()
             if path.is_relative_to(real_root) and path.suffix == ".py" and path.is_file():
                 if len(str(path)) > 500:
                     break
                 return str(path)
         except (OSError, RuntimeError, ValueError):
-            continue  # A path that cannot be, such as one too long, or a ring of links.
+            continue  # An impossible path, such as one too long, or a ring of links.
     errors.add("pipeline_target", problem)
     return target
 
 
 def _conf(given: Mapping[str, str], errors: Problems) -> dict[str, str]:
     if not isinstance(given, Mapping):
-        errors.add("spark_conf", "Give an object.")
+        errors.add("spark_conf", "Give an object with Spark settings as members.")
         return {}
     for key, value in given.items():
         if not isinstance(key, str) or not _CONF_KEY.fullmatch(key) or len(key) > 200:
-            errors.add("spark_conf", f"{key!r} is no Spark setting.")
+            errors.add(
+                "spark_conf", f"{key!r} is not the name of a Spark setting; names begin with spark."
+            )
         elif key in _CONF_RESERVED:
-            errors.add("spark_conf", f"{key} is the control plane's to set.")
+            errors.add("spark_conf", f"{key} is set by the control plane; leave it out.")
         elif type(value) is not str or not value.isprintable() or len(value) > 10_000:
             errors.add("spark_conf", f"The value of {key} has to be a printable text.")
     return dict(given)

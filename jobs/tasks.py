@@ -1,4 +1,4 @@
-"""What Celery calls. The work is in the services; a task that is lost is repeated by the next."""
+"""Celery tasks of jobs. Services do the work; the next tick repeats a lost one."""
 
 from celery import shared_task
 
@@ -8,20 +8,20 @@ from jobs.drivers import launcher
 
 @shared_task
 def tick() -> None:
-    """Do what has come due for jobs."""
+    """Do the due work on jobs, and expire operations."""
     due_jobs.tick()
     operations.expire_due()
 
 
 @shared_task
 def launch_tick() -> None:
-    """Look after the drivers of this machine, and the questions that it works out."""
+    """Start and watch this machine's drivers, previews and comparisons."""
     launcher.tick()
     preview_processes.tick()
 
 
 @shared_task
 def sweep() -> None:
-    """Find what no tick would ever come to."""
+    """Resume stranded jobs, and previews and comparisons of machines that are away."""
     due_jobs.resume_stranded()
     preview_processes.forget_lost()

@@ -1,6 +1,6 @@
-"""Uploaded pipelines: files named by what they contain, so that one is stored once.
+"""Uploaded pipelines: files named by their content, so that equal content is stored once.
 
-The name a file came with is kept for people to read and is part of no path.
+The name of the uploaded file is kept for people to read and is part of no path.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ NAME_LENGTH_MAX = 200
 
 
 def path_of(artifact: Artifact) -> Path:
-    """Where an artifact's file lies."""
+    """The path of an artifact's file."""
     return Path(settings.WEIR_UPLOADS) / f"{artifact.digest}.py"
 
 
 def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifact:
-    """Keep an uploaded Python script; the same content again gives the same artifact.
+    """Store an uploaded Python script; equal content gives the same artifact.
 
     Raises:
         Invalid: The name is no plain name of a Python script, or the file is empty.
-        TooLarge: There is more of it than WEIR_UPLOAD_BYTES_MAX.
+        TooLarge: The file has more than WEIR_UPLOAD_BYTES_MAX bytes.
     """
     _check_name(file_name)
     directory = Path(settings.WEIR_UPLOADS)
@@ -47,8 +47,8 @@ def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifa
                 "uploaded_at": clock.now(),
             },
         )
-        # In either case: the row may have outlived its file. Before the commit, so that a row
-        # never names a file that is not there.
+        # Also for a known artifact, whose row may have outlived its file; and before the commit, so
+        # that a row never names a missing file.
         os.replace(received, path_of(artifact))
         _sync(directory)
         record(
@@ -62,7 +62,7 @@ def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifa
 
 @contextlib.contextmanager
 def _received(directory: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, str, int]]:
-    """The chunks in a file of mode 0600 that is gone afterwards, unless it was moved away."""
+    """The chunks in a file of mode 0600, which is deleted afterwards unless it was moved away."""
     size, digest = 0, hashlib.sha256()
     handle, name = tempfile.mkstemp(prefix=".upload-", dir=directory)
     path = Path(name)
@@ -72,8 +72,8 @@ def _received(directory: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, 
                 size += len(chunk)
                 if size > settings.WEIR_UPLOAD_BYTES_MAX:
                     raise TooLarge(
-                        f"an upload may have {settings.WEIR_UPLOAD_BYTES_MAX} bytes; "
-                        "this one has more"
+                        f"the file is larger than {settings.WEIR_UPLOAD_BYTES_MAX} bytes, the most "
+                        "that an upload may have"
                     )
                 digest.update(chunk)
                 file.write(chunk)

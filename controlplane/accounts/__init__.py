@@ -1,1 +1,1 @@
-"""Who may do what: users with one of three roles, and tokens for programs."""
+"""Accounts: users with one of three roles, and tokens for programs."""

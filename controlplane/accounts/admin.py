@@ -1,4 +1,4 @@
-"""Accounts and tokens in the admin site; roles and tokens change by the services alone."""
+"""Accounts and tokens in the admin site; only the services change roles and tokens."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from controlplane.accounts.models import Role, Token, User
 from controlplane.audit.admin import AuditedAdmin, ReadOnlyAdmin
 from controlplane.base.errors import Refusal
 
-admin.site.unregister(Group)  # Roles say who may do what.
+admin.site.unregister(Group)  # Roles take the place of groups.
 
 
 class UserForm(UserChangeForm):
-    """An account; the last admin stays one."""
+    """The form of an account; the last admin stays an admin."""
 
     def clean(self) -> dict[str, Any]:
-        """Refuse what the services would refuse."""
+        """Check that an admin is left, as the services do."""
         given: dict[str, Any] = super().clean() or self.cleaned_data
         user = self.instance
         is_admin = given.get("role") == Role.ADMIN and given.get("is_active")
@@ -36,7 +36,7 @@ class UserForm(UserChangeForm):
 
 @admin.register(User)
 class UserAdmin(AuditedAdmin, DjangoUserAdmin):
-    """Accounts. They are closed rather than deleted: what they did stays theirs."""
+    """Accounts. They are closed rather than deleted: their jobs and audit entries keep a name."""
 
     form = UserForm
     list_display = ["username", "role", "is_active", "email", "last_login"]
@@ -45,13 +45,13 @@ class UserAdmin(AuditedAdmin, DjangoUserAdmin):
     fieldsets = [
         (None, {"fields": ["username", "password"]}),
         ("Person", {"fields": ["first_name", "last_name", "email"]}),
-        ("What they may do", {"fields": ["role", "is_active"]}),
+        ("Permissions", {"fields": ["role", "is_active"]}),
         ("Dates", {"fields": ["last_login", "date_joined"]}),
     ]
     readonly_fields = ["last_login", "date_joined"]
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        """Save the person's data, and have the services change what they guard."""
+        """Save the person's data, and have the services change role and activity."""
         if not change:
             super().save_model(request, obj, form, change)
             return
@@ -63,7 +63,7 @@ class UserAdmin(AuditedAdmin, DjangoUserAdmin):
         services.set_active(request.user, obj.pk, is_active)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody."""
+        """No: accounts are closed instead."""
         return False
 
 
@@ -80,7 +80,9 @@ class TokenAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Revoke the selected tokens")
     def revoke(self, request: HttpRequest, tokens: QuerySet[Token]) -> None:
-        """From now on they are refused."""
+        """Revoke the selected tokens: requests with them are refused from now on."""
         for token in tokens:
             services.revoke(request.user, token)
-        self.message_user(request, "They count no more.")
+        self.message_user(
+            request, "The selected tokens are revoked: requests with them are refused from now on."
+        )

@@ -1,4 +1,4 @@
-"""The API's accounts: who asks, tokens, users."""
+"""The API of accounts: the caller, tokens, users."""
 
 from typing import Any
 
@@ -23,14 +23,16 @@ from controlplane.base.serializers import RequestSerializer
 
 
 class MeSerializer(serializers.Serializer):
-    """Who asks, and what they may do."""
+    """The caller's account and role."""
 
     username = serializers.CharField()
     role = serializers.ChoiceField(
-        Role.choices, help_text="Of this request; a token may have less."
+        Role.choices, help_text="The role of this request; a token's may be lower than the user's."
     )
     user_role = serializers.ChoiceField(Role.choices)
-    token = serializers.CharField(allow_null=True, help_text="The token's name; null: a login.")
+    token = serializers.CharField(
+        allow_null=True, help_text="The token's name; null: logged in with a password."
+    )
 
 
 class TokenSerializer(serializers.ModelSerializer):
@@ -52,14 +54,14 @@ class TokenSerializer(serializers.ModelSerializer):
             "last_used_at",
         ]
         extra_kwargs = {
-            "hint": {"help_text": "How the secret begins."},
-            "last_used_at": {"help_text": "To the minute."},
+            "hint": {"help_text": "The first characters of the secret."},
+            "last_used_at": {"help_text": "The time of the last use, to the minute."},
         }
         read_only_fields = fields
 
 
 class NewTokenSerializer(TokenSerializer):
-    """A token with its secret, which is shown this once."""
+    """A new token with its secret, which is shown only once."""
 
     secret = serializers.SerializerMethodField()
 
@@ -67,14 +69,14 @@ class NewTokenSerializer(TokenSerializer):
         fields = [*TokenSerializer.Meta.fields, "secret"]
 
     def get_secret(self, token: Token) -> str:
-        """As given by the view."""
+        """The secret, passed by the view."""
         return str(self.context["secret"])
 
 
 class TokenRequest(RequestSerializer):
-    """A token to be made, for whoever asks."""
+    """A token to create for the caller's account."""
 
-    name = serializers.CharField(max_length=100, help_text="What it is for.")
+    name = serializers.CharField(max_length=100, help_text="The purpose of the token.")
     role = serializers.ChoiceField(Role.choices, default=Role.VIEWER)
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
 
@@ -82,7 +84,7 @@ class TokenRequest(RequestSerializer):
 class UserSerializer(serializers.ModelSerializer):
     """An account."""
 
-    email = serializers.CharField(help_text="Empty where there is none.")
+    email = serializers.CharField(help_text="The email address; empty: none.")
     role = serializers.ChoiceField(Role.choices, source="effective_role")
 
     class Meta:
@@ -92,7 +94,7 @@ class UserSerializer(serializers.ModelSerializer):
 
 
 class NewUserSerializer(UserSerializer):
-    """An account with its generated password, which is shown this once."""
+    """A new account with its generated password, which is shown only once."""
 
     password = serializers.SerializerMethodField()
 
@@ -100,12 +102,12 @@ class NewUserSerializer(UserSerializer):
         fields = [*UserSerializer.Meta.fields, "password"]
 
     def get_password(self, user: User) -> str:
-        """As given by the view."""
+        """The password, passed by the view."""
         return str(self.context["password"])
 
 
 class UserRequest(RequestSerializer):
-    """An account to be made."""
+    """An account to create."""
 
     username = serializers.RegexField(r"^[\w.@+-]+\Z", max_length=150)
     email = serializers.EmailField(default="", allow_blank=True, max_length=254)
@@ -113,17 +115,20 @@ class UserRequest(RequestSerializer):
 
 
 class UserChangeRequest(RequestSerializer):
-    """What is to change of an account."""
+    """Changes of an account; fields that are left out stay."""
 
     role = serializers.ChoiceField(Role.choices, required=False)
     is_active = serializers.BooleanField(required=False)
 
 
 class TokenFilter(django_filters.FilterSet):
-    """Which tokens."""
+    """The filters of tokens."""
 
-    user = django_filters.CharFilter(field_name="user__username", help_text="By name.")
-    valid = TrueOrFalseFilter(method="by_revocation", help_text="Not revoked.")
+    user = django_filters.CharFilter(field_name="user__username", help_text="The account's name.")
+    valid = TrueOrFalseFilter(
+        method="by_revocation",
+        help_text="`true`: tokens that are not revoked; `false`: revoked ones.",
+    )
     role = ChoicesFilter(Role.choices)
 
     class Meta:
@@ -131,12 +136,12 @@ class TokenFilter(django_filters.FilterSet):
         fields: list[str] = []
 
     def by_revocation(self, tokens: QuerySet[Token], name: str, valid: bool) -> QuerySet[Token]:
-        """Those that were revoked, or those that were not."""
+        """The tokens that are not revoked, or the revoked ones."""
         return tokens.filter(revoked_at__isnull=valid)
 
 
 class UserFilter(django_filters.FilterSet):
-    """Which accounts."""
+    """The filters of accounts."""
 
     is_active = TrueOrFalseFilter()
     role = ChoicesFilter(Role.choices)
@@ -150,15 +155,15 @@ class UserFilter(django_filters.FilterSet):
 
 
 class MeView(GenericAPIView):
-    """Who asks."""
+    """A view of the caller's account."""
 
     serializer_class = MeSerializer
     pagination_class = None
     filter_backends = []
 
-    @extend_schema(operation_id="me", tags=["accounts"], summary="Who asks, and with which role")
+    @extend_schema(operation_id="me", tags=["accounts"], summary="Show your account and role")
     def get(self, request: Request) -> Response:
-        """Who the API takes you for."""
+        """The account and the role under which this request runs."""
         token = request.auth if isinstance(request.auth, Token) else None
         who = {
             "username": request.user.get_username(),
@@ -170,7 +175,7 @@ class MeView(GenericAPIView):
 
 
 class TokensView(ListAPIView):
-    """Own tokens; an admin sees everybody's."""
+    """The list of tokens, and the creation of another one."""
 
     roles = {"GET": Role.OPERATOR, "POST": Role.OPERATOR}
     login_only = {"POST"}
@@ -181,18 +186,18 @@ class TokensView(ListAPIView):
     default_ordering = "-id"
 
     def get_queryset(self) -> QuerySet[Token]:
-        """Those that whoever asks may know of."""
+        """The tokens that the caller may see."""
         return _visible(self.request)
 
     @extend_schema(operation_id="list_tokens", tags=["accounts"], summary="List tokens")
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Own tokens; an admin sees everybody's."""
+        """Your own tokens; for an admin, those of all accounts."""
         return super().get(request, *args, **kwargs)
 
     @extend_schema(
         operation_id="create_token",
         tags=["accounts"],
-        summary="Make a token",
+        summary="Create a token",
         request=TokenRequest,
         responses={201: NewTokenSerializer},
         examples=[
@@ -204,9 +209,9 @@ class TokensView(ListAPIView):
         ],
     )
     def post(self, request: Request) -> Response:
-        """A token that acts for you, at most in your role. Its secret is in this answer only.
+        """Create a token that acts for you, at most in your role.
 
-        Needs a login: a token cannot make another one.
+        Only this response contains its secret. Needs a login: a token cannot create another one.
         """
         asked = TokenRequest(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -224,7 +229,7 @@ class TokensView(ListAPIView):
 
 
 class TokenView(GenericAPIView):
-    """One token."""
+    """A view of one token."""
 
     roles = {"GET": Role.OPERATOR, "DELETE": Role.OPERATOR}
     queryset = Token.objects.select_related("user")
@@ -241,16 +246,16 @@ class TokenView(GenericAPIView):
         operation_id="revoke_token",
         tags=["accounts"],
         summary="Revoke a token",
-        responses={204: OpenApiResponse(description="It counts no more.")},
+        responses={204: OpenApiResponse(description="The token is revoked.")},
     )
     def delete(self, request: Request, id: int) -> Response:
-        """From now on the token is refused. Revoking it again changes nothing."""
+        """Revoke a token: requests with it are refused from now on. Idempotent."""
         services.revoke(request.user, _token(request, id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class UsersView(ListAPIView):
-    """All accounts."""
+    """The list of accounts, and the creation of another one."""
 
     roles = {"GET": Role.ADMIN, "POST": Role.ADMIN}
     login_only = {"POST"}
@@ -268,7 +273,7 @@ class UsersView(ListAPIView):
     @extend_schema(
         operation_id="create_user",
         tags=["accounts"],
-        summary="Make an account",
+        summary="Create an account",
         request=UserRequest,
         responses={201: NewUserSerializer},
         examples=[
@@ -278,7 +283,7 @@ class UsersView(ListAPIView):
         ],
     )
     def post(self, request: Request) -> Response:
-        """An account with a generated password, which is in this answer only. Needs a login."""
+        """Create an account. Only this response contains its generated password. Needs a login."""
         asked = UserRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
@@ -290,7 +295,7 @@ class UsersView(ListAPIView):
 
 
 class UserView(GenericAPIView):
-    """One account."""
+    """A view of one account."""
 
     roles = {"GET": Role.ADMIN, "PATCH": Role.ADMIN}
     login_only = {"PATCH"}
@@ -301,7 +306,7 @@ class UserView(GenericAPIView):
 
     @extend_schema(operation_id="get_user", tags=["accounts"], summary="Show an account")
     def get(self, request: Request, id: int) -> Response:
-        """One account."""
+        """One account, without its password."""
         return Response(self.get_serializer(_user(id)).data)
 
     @extend_schema(
@@ -312,7 +317,7 @@ class UserView(GenericAPIView):
         responses={200: UserSerializer},
     )
     def patch(self, request: Request, id: int) -> Response:
-        """Give an account a role, close it or open it. The last admin stays one. Needs a login."""
+        """Change an account's role, close it or open it. The last admin stays. Needs a login."""
         user = _user(id)
         asked = UserChangeRequest(data=request.data)
         asked.is_valid(raise_exception=True)

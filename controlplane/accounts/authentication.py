@@ -1,4 +1,4 @@
-"""``Authorization: Bearer weir_…``: a program acts for a user."""
+"""Authentication by ``Authorization: Bearer weir_…``, with which a program acts for a user."""
 
 from datetime import timedelta
 
@@ -12,26 +12,28 @@ from rest_framework.request import Request
 from controlplane.accounts.models import Token, User, digest_of
 
 SCHEME = "Bearer"
-LAST_USE_EVERY = timedelta(minutes=1)  # A write per request would be most of what the API writes.
+LAST_USE_EVERY = timedelta(minutes=1)  # A write per request would be most of the API's writes.
 _SECRET_LENGTH_MAX = 200
 
 
 class TokenAuthentication(BaseAuthentication):
-    """A token that is neither expired nor revoked, of a user who may log in."""
+    """Authentication by a token that is neither expired nor revoked, of an open account."""
 
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
-        """The user and the token; None where the request brings none.
+        """The user and the token; None for a request without a token.
 
         Raises:
-            AuthenticationFailed: It brings one that does not count. What is wrong with it is said
-                only to whoever knows the whole token.
+            AuthenticationFailed: The token is not valid. Only a caller who knows the whole token is
+                told why.
         """
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != SCHEME.lower():
             return None
         secret = secret.strip()
         if not secret or len(secret) > _SECRET_LENGTH_MAX or not secret.isascii():
-            raise AuthenticationFailed("The Authorization header holds no token.")
+            raise AuthenticationFailed(
+                "The Authorization header holds no token; send `Bearer weir_…`."
+            )
         token = (
             Token.objects.select_related("user")
             .annotate(now=Now())
@@ -39,26 +41,28 @@ class TokenAuthentication(BaseAuthentication):
             .first()
         )
         if token is None:
-            raise AuthenticationFailed("This token is not known here.")
+            raise AuthenticationFailed(
+                "This token is unknown; create one with `manage.py weir_token`."
+            )
         if token.revoked_at is not None:
-            raise AuthenticationFailed("This token was revoked.")
+            raise AuthenticationFailed("This token was revoked; create another one.")
         if not token.is_valid(token.now):
-            raise AuthenticationFailed("This token expired.")
+            raise AuthenticationFailed("This token has expired; create another one.")
         if not token.user.is_active:
-            raise AuthenticationFailed("This token's account is closed.")
+            raise AuthenticationFailed("This token's account is closed; an admin can open it.")
         if token.last_used_at is None or token.now - token.last_used_at >= LAST_USE_EVERY:
-            # The condition again: of many requests at once one writes.
+            # The condition is repeated so that only one of many concurrent requests writes.
             stale = Q(last_used_at=None) | Q(last_used_at__lte=token.now - LAST_USE_EVERY)
             Token.objects.filter(stale, pk=token.pk).update(last_used_at=token.now)
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """What a 401 asks for."""
+        """The challenge in a 401 response."""
         return f'{SCHEME} realm="weir"'
 
 
 class TokenScheme(OpenApiAuthenticationExtension):
-    """How the OpenAPI document names it."""
+    """The OpenAPI scheme of token authentication."""
 
     target_class = TokenAuthentication
     name = "token"

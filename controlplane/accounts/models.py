@@ -1,6 +1,6 @@
 """Users with a role, and tokens that act for them.
 
-Roles are ordered: who may do something as a viewer may do it as an operator and as an admin.
+Roles are ordered: an operator may do all that a viewer may, an admin all that an operator may.
 """
 
 import hashlib
@@ -14,20 +14,20 @@ TOKEN_PREFIX = "weir_"
 
 
 class Role(models.TextChoices):
-    """What somebody may do; each role may do what those above it may."""
+    """The role of an account or a token; each includes the rights of those above it."""
 
-    VIEWER = "viewer"  # Look.
-    OPERATOR = "operator"  # Submit, cancel, checkpoint: an uploaded pipeline runs as code.
-    ADMIN = "admin"  # Accounts, tokens of others, audit.
+    VIEWER = "viewer"  # Reads.
+    OPERATOR = "operator"  # Submits, cancels, checkpoints: an uploaded pipeline runs as code.
+    ADMIN = "admin"  # Manages accounts and tokens of others, reads the audit log.
 
     @property
     def rank(self) -> int:
-        """Higher may do more."""
+        """The place in the order of roles; a higher rank may do more."""
         return list(Role).index(self)
 
 
 class User(AbstractUser):
-    """Somebody who logs in."""
+    """An account with a role."""
 
     role = models.CharField(max_length=16, choices=Role, default=Role.VIEWER)
 
@@ -43,13 +43,15 @@ class User(AbstractUser):
 
 
 class Token(models.Model):
-    """Lets a program act for a user, at most in ``role``. Only its digest is kept."""
+    """A token by which a program acts for a user, at most in ``role``. Only its digest is kept."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=100)
     role = models.CharField(max_length=16, choices=Role, default=Role.VIEWER)
     digest = models.CharField(max_length=64, unique=True, editable=False)  # SHA-256, hex.
-    hint = models.CharField(max_length=12, editable=False)  # How it begins, to tell tokens apart.
+    hint = models.CharField(
+        max_length=12, editable=False
+    )  # The first characters, to tell tokens apart.
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -64,15 +66,15 @@ class Token(models.Model):
         return f"{self.name} ({self.hint}…)"
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it still counts."""
+        """Whether the token is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 def digest_of(secret: str) -> str:
-    """How a secret is kept: it is random and long, so a plain digest cannot be guessed back."""
+    """The stored digest of a secret, which is random and too long to be guessed back."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def new_secret() -> str:
-    """A fresh token as its owner gets to see it, once."""
+    """A new secret, which its owner sees once."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)

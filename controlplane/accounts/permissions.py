@@ -1,4 +1,4 @@
-"""Who may do what: one role per method of a view."""
+"""Permissions: the role that each method of a view needs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # REST framework reads its settings, which name this module, 
 
 
 def role_of(request: Request) -> Role:
-    """What whoever asks may do at most: the user's role, or the token's where that is less."""
+    """The role of a request: the user's, or the token's where that is lower."""
     role: Role = request.user.effective_role
     if isinstance(request.auth, Token):
         role = min(role, Role(request.auth.role), key=lambda one: one.rank)
@@ -22,10 +22,9 @@ def role_of(request: Request) -> Role:
 
 
 def role_needed(view: "APIView | type[APIView]", method: str) -> Role:
-    """The role that a method of a view asks for.
+    """The role that a method of a view needs.
 
-    A view names it in ``roles``; where it does not, reading needs a viewer and all else an
-    operator.
+    A view names it in ``roles``; by default reading needs a viewer, any other method an operator.
     """
     roles: Mapping[str, str] = getattr(view, "roles", {})
     default = Role.VIEWER if method in SAFE_METHODS else Role.OPERATOR
@@ -33,17 +32,17 @@ def role_needed(view: "APIView | type[APIView]", method: str) -> Role:
 
 
 class RolePermission(BasePermission):
-    """Whoever asks has the role that the view wants for this method.
+    """The check that a request has the role that the view needs for its method.
 
-    Methods in a view's ``login_only`` are refused to tokens: one that leaked must not be able to
-    make itself a successor.
+    Methods in a view's ``login_only`` are refused to tokens: a leaked token must not be able to
+    create its successor.
     """
 
     def has_permission(self, request: Request, view: "APIView") -> bool:
-        """Refuse with the reason.
+        """Check role and login; refuse with the reason.
 
         Raises:
-            PermissionDenied: The role is not enough, or a token may not do this.
+            PermissionDenied: The role is too low, or a token may not do this.
         """
         if not request.user.is_authenticated:
             return False  # Told apart by REST framework: 401.

@@ -1,7 +1,6 @@
 """The only writers of accounts and tokens. Each change leaves an audit entry.
 
-Nobody gives away more than they have: a token's role is at most that of whoever makes it. There is
-always an admin left.
+A token's role is at most that of the account that creates it. There is always an admin left.
 """
 
 import secrets
@@ -21,7 +20,7 @@ _HINT_LENGTH = 9  # "weir_" and four characters: tells tokens apart, and leaves 
 
 
 def new_password() -> str:
-    """A password that nobody has to think of."""
+    """A random password."""
     return secrets.token_urlsafe(18)
 
 
@@ -31,7 +30,7 @@ def create_user(
     """A new account and its password, which is generated unless given.
 
     Raises:
-        Invalid: The name is taken or not one, or the password is too weak.
+        Invalid: The name is taken or malformed, or the password is too weak.
     """
     user = User(username=name, email=email)
     _take_role(user, role)
@@ -46,19 +45,21 @@ def create_user(
             user.save(force_insert=True)
             record(actor, "user.create", _named(user), after=_shown(user))
     except ValidationError as error:
-        raise Invalid("The account cannot be made like this.", errors=error.message_dict) from error
+        raise Invalid(
+            "The account cannot be created like this.", errors=error.message_dict
+        ) from error
     except IntegrityError as error:
-        said = f"{name} is taken."
+        said = f"The name {name} is taken; choose another one."
         raise Invalid(said, errors={"username": [said]}) from error
     return user, password
 
 
 @transaction.atomic
 def set_role(actor: User | None, user_id: int, role: Role) -> User:
-    """Give a user a role.
+    """Change a user's role.
 
     Raises:
-        WrongState: It would leave no admin.
+        WrongState: The change would leave no admin.
     """
     user = _locked(user_id)
     before = _shown(user)
@@ -76,7 +77,7 @@ def set_active(actor: User | None, user_id: int, is_active: bool) -> User:
     """Close an account, with all its tokens and sessions, or open it again.
 
     Raises:
-        WrongState: It would leave no admin.
+        WrongState: The change would leave no admin.
     """
     user = _locked(user_id)
     if user.is_active == is_active:
@@ -115,10 +116,10 @@ def set_password(actor: User | None, user_id: int, password: str | None = None) 
 
 @transaction.atomic
 def ensure_operator(name: str, password: str) -> User:
-    """The account of this name, with this password, made as an operator if there is none.
+    """The account with this name and password, created as an operator if there is none.
 
-    For the control plane that starts itself on one machine and prints the login. An account that is
-    there keeps its role.
+    For the control plane that starts itself on one machine and prints the login. An existing
+    account keeps its role.
     """
     user = User.objects.select_for_update().filter(username=name).first()
     if user is None:
@@ -137,21 +138,21 @@ def create_token(
     expires_at: datetime | None = None,
     role_max: Role | None = None,
 ) -> tuple[Token, str]:
-    """A new token of a user, and its secret, which nothing will show again.
+    """A new token of a user, and its secret, which is not shown again.
 
     Args:
-        role_max: What whoever makes it may do; None: as much as the user.
+        role_max: The creator's role; None: no bound but the user's role.
 
     Raises:
-        Forbidden: Its role would be more than the maker's or the user's.
-        Invalid: It would be expired from the beginning.
+        Forbidden: The token's role would be higher than the creator's or the user's.
+        Invalid: ``expires_at`` is in the past.
     """
     limit = min(role_max or Role.ADMIN, user.effective_role, key=lambda one: one.rank)
     if role.rank > limit.rank:
         raise Forbidden(f"The token can have the role {limit.value} at most, not {role.value}.")
     now = clock.now()
     if expires_at is not None and expires_at <= now:
-        said = "This is in the past."
+        said = "This time is in the past; give a later one."
         raise Invalid(said, errors={"expires_at": [said]})
     secret = new_secret()
     with transaction.atomic():
@@ -176,7 +177,7 @@ def create_token(
 
 @transaction.atomic
 def revoke(actor: User | None, token: Token) -> Token:
-    """Let a token count no more; revoking it again changes nothing."""
+    """Revoke a token: requests with it are refused from now on. Idempotent."""
     token = Token.objects.select_for_update().get(pk=token.pk)
     if token.revoked_at is None:
         token.revoked_at = clock.now()
@@ -187,15 +188,15 @@ def revoke(actor: User | None, token: Token) -> Token:
 
 
 def check_admin_left(user: User) -> None:
-    """See that there is an admin without this user.
+    """Check that there is an admin beside this user.
 
     Raises:
-        WrongState: The user is the last one.
+        WrongState: The user is the last admin.
     """
     others = User.objects.filter(Q(role=Role.ADMIN) | Q(is_superuser=True), is_active=True)
     if user.effective_role is Role.ADMIN and not others.exclude(pk=user.pk).exists():
         raise WrongState(
-            f"{user.get_username()} is the last admin; make another one first.",
+            f"{user.get_username()} is the last admin; make another account an admin first.",
             state="last_admin",
             allowed=[],
         )
@@ -205,13 +206,13 @@ def check_admin_left(user: User) -> None:
 
 
 def _take_role(user: User, role: Role) -> None:
-    """One thing says what somebody may do: Django's own flags follow the role."""
+    """Set the role and, from it, Django's own flags, so that both agree."""
     user.role = role
     user.is_staff = user.is_superuser = role is Role.ADMIN
 
 
 def _locked(user_id: int) -> User:
-    """The user; all admins are locked in one order, so that no two demote each other at once."""
+    """The user, locked with all admins in one order, so that no two demote each other at once."""
     condition = Q(pk=user_id) | Q(role=Role.ADMIN) | Q(is_superuser=True)
     locked = {u.pk: u for u in User.objects.select_for_update().filter(condition).order_by("pk")}
     if user_id not in locked:

@@ -1,1 +1,1 @@
-"""Who changed what: one entry for every change, never changed itself."""
+"""The audit log: one entry for every change, never changed itself."""

@@ -1,4 +1,4 @@
-"""The audit log in the admin site: to be read, never written."""
+"""The audit log in the admin site, read-only."""
 
 from typing import Any
 
@@ -13,28 +13,28 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     """Rows that the services alone write."""
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody."""
+        """No: the services create rows."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody."""
+        """No: the services change rows."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody."""
+        """No: the services delete rows."""
         return False
 
 
 class AuditedAdmin(admin.ModelAdmin):
-    """What is changed in the admin site leaves an audit entry as well, in the same transaction."""
+    """An admin page whose changes leave an audit entry, in the same transaction."""
 
     def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
-        """Called by Django once the row is there."""
+        """Note a new row; Django calls this once it is saved."""
         record(request.user, f"{_kind(obj)}.create", f"{_kind(obj)}/{obj}", after=_said(message))
         return super().log_addition(request, obj, message)
 
     def log_change(self, request: HttpRequest, obj: Model, message: Any) -> Any:
-        """Called by Django once the row is changed."""
+        """Note a changed row; Django calls this once it is saved."""
         record(request.user, f"{_kind(obj)}.change", f"{_kind(obj)}/{obj}", after=_said(message))
         return super().log_change(request, obj, message)
 
@@ -49,7 +49,7 @@ def _said(message: Any) -> dict[str, Any]:
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
-    """Who did what."""
+    """The entries of the audit log."""
 
     list_display = ["at", "actor_name", "action", "target", "address", "request_id"]
     list_filter = ["action"]

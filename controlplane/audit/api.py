@@ -1,4 +1,4 @@
-"""The API's audit log. Admins only: it says who does what, and from where."""
+"""The API of the audit log. Admins only: entries name accounts and addresses."""
 
 import django_filters
 from django.urls import path
@@ -13,7 +13,7 @@ from controlplane.base.filters import after, before
 
 
 class AuditEntrySerializer(serializers.ModelSerializer):
-    """Somebody changed something."""
+    """One change, by an account or by the control plane itself."""
 
     class Meta:
         model = AuditEntry
@@ -31,18 +31,22 @@ class AuditEntrySerializer(serializers.ModelSerializer):
         read_only_fields = fields
 
     actor = serializers.CharField(
-        source="actor_name", help_text="The account's name then, or `control plane`."
+        source="actor_name", help_text="The account's name at that time, or `control plane`."
     )
     before = serializers.DictField(allow_null=True)
     after = serializers.DictField(allow_null=True)
 
 
 class AuditFilter(django_filters.FilterSet):
-    """Which entries."""
+    """The filters of audit entries."""
 
     actor = django_filters.CharFilter(field_name="actor_name")
-    action = django_filters.CharFilter(lookup_expr="startswith", help_text="Or how it begins.")
-    target = django_filters.CharFilter(lookup_expr="startswith", help_text="Or how it begins.")
+    action = django_filters.CharFilter(
+        lookup_expr="startswith", help_text="The action, or its first characters."
+    )
+    target = django_filters.CharFilter(
+        lookup_expr="startswith", help_text="The target, or its first characters."
+    )
     after = after("at")
     before = before("at")
 
@@ -52,7 +56,7 @@ class AuditFilter(django_filters.FilterSet):
 
 
 class AuditView(ListAPIView):
-    """Who did what."""
+    """The list of audit entries."""
 
     roles = {"GET": "admin"}  # By name: accounts are built on top of the audit log.
     queryset = AuditEntry.objects.all()
@@ -61,9 +65,9 @@ class AuditView(ListAPIView):
     orderings = {"at": ("at", "id")}
     default_ordering = "-at"
 
-    @extend_schema(operation_id="list_audit_entries", tags=["audit"], summary="Who did what")
+    @extend_schema(operation_id="list_audit_entries", tags=["audit"], summary="List audit entries")
     def get(self, request: Request, *args: object, **kwargs: object) -> Response:
-        """Every change that somebody or the control plane itself decided on, newest first."""
+        """Every change by an account or by the control plane itself, newest first."""
         return super().get(request, *args, **kwargs)
 
 

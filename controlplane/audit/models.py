@@ -10,13 +10,13 @@ from controlplane.base import clock, logs
 
 
 class AuditEntry(models.Model):
-    """Somebody changed something. A null actor is the control plane itself."""
+    """One change. A null actor is the control plane itself."""
 
     at = models.DateTimeField()
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    actor_name = models.CharField(max_length=200)  # Stays when the account goes.
+    actor_name = models.CharField(max_length=200)  # Kept when the account is deleted.
     action = models.CharField(max_length=64)  # E.g. "job.cancel".
     target = models.CharField(max_length=200, db_index=True)  # E.g. "job/flights-1a2b3c4d".
     before = models.JSONField(null=True)

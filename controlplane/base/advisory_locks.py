@@ -1,4 +1,4 @@
-"""Locks on what has no row to be locked, by name."""
+"""Advisory locks by name, for things without a row."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,9 @@ from django.db import connection
 
 
 def lock(names: Iterable[str]) -> None:
-    """Wait for whoever has one of these names; all are this transaction's until it ends.
+    """Take the locks of these names, waiting for their holders; kept until the transaction ends.
 
-    Whoever also locks a job does that first.
+    A transaction that also locks a job's row locks that row first.
     """
     with connection.cursor() as cursor:
         for name in sorted(set(names)):  # In one order, so that no two wait for each other.

@@ -1,4 +1,4 @@
-"""Request bodies, never more of them than allowed: not on disk, not in memory, not unpacked."""
+"""Bounded reading of request bodies: on disk, in memory and unpacked."""
 
 import asyncio
 import zlib
@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope
 
 from controlplane.base.errors import Invalid, TooLarge
 
-# Most clients read no answer before all is sent: this much more is taken and thrown away for them.
+# Most clients read no response before they have sent all: this much more is read and discarded.
 DRAINED_BYTES_MAX = 32 << 20
 DRAIN_TIMEOUT_S = 2.0
 
@@ -22,15 +22,15 @@ class ClientGoneError(Exception):
 
 def too_large(bytes_max: int) -> TooLarge:
     """The refusal of a body larger than ``bytes_max``."""
-    return TooLarge(f"the body is larger than the {bytes_max} bytes that are taken")
+    return TooLarge(f"the body is larger than {bytes_max} bytes, the most that is accepted")
 
 
 async def read_into(file: IO[bytes], scope: Scope, receive: Receive, bytes_max: int) -> int:
     """Write the body of a request into a file and return its size.
 
     Raises:
-        TooLarge: It has more than ``bytes_max`` bytes, or says so.
-        ClientGoneError: It did not come to its end.
+        TooLarge: The body has, or declares, more than ``bytes_max`` bytes.
+        ClientGoneError: The client went away before the end of the body.
     """
     declared = Headers(scope=scope).get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max:
@@ -57,7 +57,7 @@ async def _drain(receive: Receive) -> None:
                 part, is_complete = await _part(receive)
                 size += len(part)
     except TimeoutError:
-        return  # The answer closes the connection; whoever still sends sees that.
+        return  # The response closes the connection; a client that still sends notices.
 
 
 async def _part(receive: Receive) -> tuple[bytes, bool]:
@@ -71,14 +71,14 @@ def gunzip(packed: bytes, bytes_max: int) -> bytes:
     """The content of a gzip body, without ever holding more than ``bytes_max`` bytes of it.
 
     Raises:
-        TooLarge: It has more.
-        Invalid: It is no gzip, not whole, or followed by something else.
+        TooLarge: The content has more.
+        Invalid: The body is no gzip, is not whole, or is followed by something else.
     """
     unpacker = zlib.decompressobj(_GZIP)
     try:
         body = unpacker.decompress(packed, bytes_max + 1)
     except zlib.error as error:
-        raise Invalid(f"the body is no gzip: {error}") from error
+        raise Invalid(f"the body is not valid gzip: {error}") from error
     if len(body) > bytes_max:
         raise too_large(bytes_max)
     if not unpacker.eof or unpacker.unused_data:

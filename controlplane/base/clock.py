@@ -1,8 +1,8 @@
-"""The one clock: the database's, in UTC, without its jumps. Processes and machines may disagree;
-rows do not.
+"""The one clock: the database's, in UTC, without its jumps. The clocks of processes and machines
+may disagree; rows do not.
 
 Due times are rows, compared with this clock: the next trigger of a checkpoint, the moment it
-expires, when a driver has to be heard of, restarts, deadlines. The database's own clock is set now
+expires, a driver's next sign of life, restarts, deadlines. The database's own clock is set now
 and then, by hand or by a time server, and after a fail-over it is another machine's. If it went an
 hour ahead, every checkpoint under way expired and every driver was silent; if it went back, nothing
 came due for an hour.
@@ -10,28 +10,28 @@ came due for an hour.
 So a move is *corrected*: one row says what to add to the database's clock, and ``now()`` adds it.
 Rows of due times stay as they are, those in the middle of a transaction included.
 
-**Noticing.** Each reading notes the database's clock and this process's own, which nothing sets, in
-pairs. Between two readings both must have gone on alike. If not by more than ``TOLERANCE_S``, the
-database's clock was moved, and the reading is corrected before anybody decides by it. How long a
-query took is in doubt, and a process that stood still (garbage collection, SIGSTOP) counts it
-among its own time: neither is a move.
+**Detection.** Each reading notes the database's clock and this process's own, which is never set,
+in pairs. Between two readings both must have advanced alike. If they differ by more than
+``TOLERANCE_S``, the database's clock was moved, and the reading is corrected before any decision
+uses it. How long a query took is in doubt, and a process that stood still (garbage collection,
+SIGSTOP) counts that time as its own: neither is a move.
 
-**Once.** The correction is written by compare-and-set on its number, on a connection of its own, so
-that it neither waits for the transaction under way nor comes to nothing with it. Of several
-processes that notice one move, one wins; the others find the clock as they expect it. A process for
-which the database's clock went steadily takes any correction as it is, whoever made it: it has
-nothing to say about the time before it first looked.
+**One correction per move.** The correction is written by compare-and-set on its number, on a
+connection of its own, so that it neither waits for the transaction under way nor is rolled back
+with it. Of several processes that notice one move, one wins; the others then read the clock they
+expect. A process for which the database's clock went steadily accepts any correction, by any
+process: it knows nothing about the time before its own first look.
 
-**Who was away.** A machine that was suspended counts that time (CLOCK_BOOTTIME). A virtual machine
-that was paused may not, and sees the database's clock ahead by what truly passed. Processes whose
-clocks went steadily leave a mark every second (``look``): a mark within the time that this process
-missed says that it was this process. Where all were paused there is none, and the time counts as
-not passed. That is the safer mistake: drivers get their time to be heard of, checkpoints theirs to
-complete.
+**Paused machines.** A machine that was suspended counts that time (CLOCK_BOOTTIME). A virtual
+machine that was paused may not, and sees the database's clock ahead by the time that truly passed.
+Processes whose clocks went steadily leave a mark every second (``look``): a mark within the time
+that this process missed says that this process was paused. Where all were paused there is none, and
+the time counts as not passed. That is the safer mistake: drivers keep their time to report,
+checkpoints theirs to complete.
 
-**Back to the truth.** The correction shrinks by ``SLEW`` of the time that passes, so that stamps
-agree with other clocks again: an hour is made up for within a day. Time-outs are longer or shorter
-by as much meanwhile, and the clock never stands still or goes back for it.
+**Slewing.** The correction shrinks by ``SLEW`` of the time that passes, so that timestamps agree
+with other clocks again: an hour is made up for within a day. Time-outs are longer or shorter by as
+much meanwhile, and the clock never stands still or goes back for it.
 
 Units: the protocol counts milliseconds since 1970 as integers; rows hold aware datetimes.
 """
@@ -53,7 +53,7 @@ DRIFT = 0.001  # Clocks that are being adjusted differ by half as much at most (
 SLEW = 0.05
 # A process that has watched for less may have begun just behind a move.
 VOUCHES_AFTER_S = 10.0
-TRIES_MAX = 5  # Each of which another process's correction came before.
+TRIES_MAX = 5  # Each one overtaken by another process's correction.
 
 _TABLE = "controlplane_clockcorrection"
 _RAW = "clock_timestamp()"
@@ -65,24 +65,24 @@ def now() -> datetime:
 
 
 def now_ms() -> int:
-    """The same as the protocol counts it."""
+    """The time now in the protocol's milliseconds."""
     return to_ms(now())
 
 
 class DatabaseNow(Func):
-    """The same within a query that is made anyway; a move that nobody noticed yet is in it."""
+    """``now()`` as an expression in a query; includes a move of the clock not yet corrected."""
 
     output_field = DateTimeField()
 
     def as_sql(self, *_: Any, **__: Any) -> tuple[str, list[Any]]:
-        """No arguments."""
+        """The SQL of the corrected clock, without parameters."""
         return f"({_now_sql()})", []
 
 
 def look() -> None:
     """Correct a move if there was one, and leave the mark that the clock went steadily until now.
 
-    Called every second by whoever decides what is due, outside of transactions.
+    The ticks, which decide what is due, call this every second, outside of transactions.
     """
     _watch.read()
     if not _watch.vouches:
@@ -102,11 +102,11 @@ def from_ms(moment_ms: int) -> datetime:
 
 
 def milliseconds(count: float) -> timedelta:
-    """So many milliseconds."""
+    """A duration of ``count`` milliseconds."""
     return timedelta(milliseconds=count)
 
 
-# Noticing -----------------------------------------------------------------------------------------
+# Detection ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class _Reading:
 
 
 class _Watch:
-    """What this process has seen of the database's clock."""
+    """This process's readings of the database's clock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,7 +142,7 @@ class _Watch:
             if move is None:
                 self._note(reading)
                 return reading
-            _correct(move, reading.number)  # Or another process has: the next reading shows it.
+            _correct(move, reading.number)  # Or another process did: the next reading shows it.
         raise RuntimeError(f"the database's clock was moved {TRIES_MAX} times while it was read")
 
     def _note(self, reading: _Reading) -> None:
@@ -164,21 +164,21 @@ def own_s() -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """The clock was moved and nobody has corrected that."""
+    """A move of the database's clock without a correction yet."""
 
     by_s: float
-    offset_s: float  # With which the clock goes on as before.
+    offset_s: float  # The correction with which the clock goes on as before.
 
 
 def _move(last: _Reading, reading: _Reading) -> _Move | None:
-    """How the clock was moved since ``last`` without a correction; None: it was not."""
+    """The uncorrected move of the clock since ``last``; None: it was not moved."""
     least_s = reading.before_s - last.after_s
     most_s = reading.after_s - last.before_s
     raw_s = _beyond(reading.raw - last.raw, least_s, most_s)
     if raw_s == 0.0:
-        return None  # For this process it went steadily: others have corrected what was before.
+        return None  # The clock went steadily; other processes have corrected earlier moves.
     if reading.number != last.number:
-        # Perhaps just this move; the correction has shrunk by a little since.
+        # Perhaps another process corrected this move; its correction has shrunk a little since.
         allowed_s = SLEW * max(0.0, most_s)
         by_s = _beyond(reading.now - last.now, least_s - allowed_s, most_s + allowed_s)
         offset_s = (reading.now - reading.raw).total_seconds() - by_s
@@ -190,12 +190,12 @@ def _move(last: _Reading, reading: _Reading) -> _Move | None:
                 "this process missed %.1f s that passed for others: its machine was paused", raw_s
             )
             return None
-    # By what it was before: since then the correction has shrunk by the move as well.
+    # From the offset at ``last``: the move itself has shrunk the correction since.
     return _Move(raw_s, (last.now - last.raw).total_seconds() - raw_s)
 
 
 def _beyond(passed: timedelta, least_s: float, most_s: float) -> float:
-    """By how much a time that passed lies outside of what it can have been; 0: it does not."""
+    """Seconds by which ``passed`` lies outside of its possible range; 0: within."""
     passed_s = passed.total_seconds()
     slack_s = TOLERANCE_S + DRIFT * abs(most_s)
     if least_s - slack_s <= passed_s <= most_s + slack_s:
@@ -207,7 +207,7 @@ def _beyond(passed: timedelta, least_s: float, most_s: float) -> float:
 
 
 def _left_sql() -> str:
-    """What is left of the correction, in seconds."""
+    """SQL: the rest of the correction, in seconds."""
     passed = f"GREATEST(0, EXTRACT(EPOCH FROM {_RAW} - since)::float8)"
     return f"SIGN(offset_s) * GREATEST(0, ABS(offset_s) - {SLEW} * {passed})"
 
@@ -230,7 +230,7 @@ def _read() -> _Reading:
 
 
 def _correct(move: _Move, number: int) -> None:
-    """Correct a move, unless another process has corrected something since ``number``."""
+    """Write the correction of a move, unless another process has corrected since ``number``."""
     own = connection.copy()
     try:
         with own.cursor() as cursor:
@@ -245,8 +245,8 @@ def _correct(move: _Move, number: int) -> None:
         own.close()
     if is_first:
         logger.warning(
-            "the database's clock was moved by %+.1f s; due times wait as long as they would have, "
-            "and stamps come back to it by and by",
+            "the database's clock was moved by %+.1f s; due times stay as far away as they were, "
+            "and timestamps return to the database's clock gradually",
             move.by_s,
         )
 

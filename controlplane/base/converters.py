@@ -1,9 +1,9 @@
-"""Parts of paths that are checked before anything else is."""
+"""Path converters: parts of URLs that are checked before any view runs."""
 
 from django.urls.converters import StringConverter
 
 
 class JobId(StringConverter):
-    """A job's id: nothing else reaches a query."""
+    """A job's id; other text never reaches a query."""
 
     regex = "[A-Za-z0-9_][A-Za-z0-9._-]{0,119}"

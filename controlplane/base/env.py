@@ -1,4 +1,4 @@
-"""Settings from the environment, read strictly: what is missing or malformed is refused by name.
+"""Settings from the environment, read strictly: a missing or malformed variable is refused by name.
 
 ``X_FILE`` names a file that holds the value of ``X``, so that secrets need not be in the
 environment; one of the two may be set, not both.
@@ -17,7 +17,7 @@ def text(name: str, default: str | None = None) -> str:
     """The value of a variable, or of the file that ``NAME_FILE`` names; without default: required.
 
     Raises:
-        ImproperlyConfigured: It is missing, empty or given twice, or the file cannot be read.
+        ImproperlyConfigured: The value is missing, empty or given twice, or the file is unreadable.
     """
     value, file = os.environ.get(name), os.environ.get(f"{name}_FILE")
     if value is not None and file is not None:
@@ -32,7 +32,7 @@ def text(name: str, default: str | None = None) -> str:
             raise ImproperlyConfigured(f"set {name}, or {name}_FILE to a file that holds it")
         return default
     if not value and default is None:
-        raise ImproperlyConfigured(f"{name} is empty")
+        raise ImproperlyConfigured(f"{name} is empty; give it a value")
     return value
 
 
@@ -42,9 +42,9 @@ def integer(name: str, default: int, *, least: int = 0) -> int:
     try:
         value = int(given)
     except ValueError as error:
-        raise ImproperlyConfigured(f"{name}={given!r} is no whole number") from error
+        raise ImproperlyConfigured(f"{name}={given!r} is not a whole number") from error
     if value < least:
-        raise ImproperlyConfigured(f"{name}={value}; at least {least}")
+        raise ImproperlyConfigured(f"{name}={value} is too small; give at least {least}")
     return value
 
 
@@ -55,7 +55,7 @@ def flag(name: str, default: bool) -> bool:
         return True
     if given in _NO:
         return False
-    raise ImproperlyConfigured(f"{name}={given!r}; say yes or no")
+    raise ImproperlyConfigured(f"{name}={given!r} is neither yes nor no; give one of them")
 
 
 def words(name: str, default: str = "") -> list[str]:

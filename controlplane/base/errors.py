@@ -1,4 +1,4 @@
-"""What a service refuses: a stable code, an HTTP status, a sentence that says what to do.
+"""Refusals of services: a stable code, an HTTP status, a sentence that says what to do.
 
 Services raise these; ``controlplane.base.problems`` renders them for the API (RFC 9457).
 """
@@ -20,7 +20,7 @@ class Refusal(Exception):
 
 
 class NotFound(Refusal):
-    """There is no such thing, or not for whoever asks."""
+    """The requested thing does not exist, or not for this account."""
 
     code = "not_found"
     status = 404
@@ -28,7 +28,7 @@ class NotFound(Refusal):
 
 
 class Invalid(Refusal):
-    """The request does not say what it has to; ``errors`` names the fields."""
+    """The request lacks something or has it wrong; ``errors`` names the fields."""
 
     code = "invalid"
     status = 400
@@ -36,36 +36,36 @@ class Invalid(Refusal):
 
 
 class Problems:
-    """What is wrong with a request, by field, so that one answer names it all."""
+    """All problems of a request by field, so that one response names them together."""
 
     def __init__(self) -> None:
-        self.found: dict[str, list[str]] = {}
+        self.by_field: dict[str, list[str]] = {}
 
     def add(self, field: str, problem: str) -> None:
-        """Note one."""
-        self.found.setdefault(field, []).append(problem)
+        """Note a problem of a field."""
+        self.by_field.setdefault(field, []).append(problem)
 
     def refuse(self, said: str) -> None:
-        """Refuse the request if there are any.
+        """Refuse the request if it has problems.
 
         Raises:
-            Invalid: Its detail begins with ``said``.
+            Invalid: There are some; the detail begins with ``said``.
         """
-        if self.found:
-            fields = ", ".join(sorted(self.found))
-            raise Invalid(f"{said} like this; see {fields}", errors=self.found)
+        if self.by_field:
+            fields = ", ".join(sorted(self.by_field))
+            raise Invalid(f"{said} like this; see {fields}", errors=self.by_field)
 
 
 class Unauthorized(Refusal):
-    """Nobody known asks."""
+    """The request comes from no known account."""
 
     code = "not_authenticated"
     status = 401
-    title = "Authentication needed"
+    title = "Authentication required"
 
 
 class Forbidden(Refusal):
-    """Whoever asks has not the role for it."""
+    """The account's role does not allow the request."""
 
     code = "permission_denied"
     status = 403
@@ -73,11 +73,11 @@ class Forbidden(Refusal):
 
 
 class WrongState(Refusal):
-    """The job's state does not allow it; ``state`` and ``allowed`` say what is and what would."""
+    """The job's ``state`` does not allow the request; ``allowed`` names the states that do."""
 
     code = "wrong_state"
     status = 409
-    title = "Not in this state"
+    title = "Not possible in the job's state"
 
 
 class Busy(Refusal):
@@ -89,15 +89,15 @@ class Busy(Refusal):
 
 
 class DriverFenced(Refusal):
-    """A driver speaks that is not the job's newest, or whose job is over."""
+    """The request comes from a driver that is not the job's newest, or whose job is over."""
 
     code = "fenced"
     status = 409
-    title = "DriverFenced"
+    title = "Driver fenced"
 
 
 class KeyReused(Refusal):
-    """An idempotency key came again with another request."""
+    """An idempotency key was used again with another request."""
 
     code = "idempotency_key_reused"
     status = 422
@@ -105,7 +105,7 @@ class KeyReused(Refusal):
 
 
 class TooLarge(Refusal):
-    """The body is larger than what is taken."""
+    """The body is larger than the limit."""
 
     code = "too_large"
     status = 413

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # REST framework reads its settings, which name this module, 
 
 
 class FilterBackend(django_filters.rest_framework.DjangoFilterBackend):
-    """The filters of a view; one that is given without a value is refused, not ignored."""
+    """The filters of a view; a filter without a value is refused, not ignored."""
 
     def filter_queryset(
         self, request: Request, queryset: QuerySet[Model], view: "APIView"
@@ -24,14 +24,14 @@ class FilterBackend(django_filters.rest_framework.DjangoFilterBackend):
         """The rows that all filters let pass.
 
         Raises:
-            ValidationError: The value of one makes no sense.
+            ValidationError: A filter's value is not valid.
         """
         filters = self.get_filterset_class(view, queryset)
         for name, one in filters.base_filters.items() if filters else ():
             if not isinstance(one, django_filters.CharFilter) and "" in (
                 request.query_params.getlist(name)
             ):
-                raise exceptions.ValidationError({name: "Give a value, or leave it out."})
+                raise exceptions.ValidationError({name: "Give a value, or leave the filter out."})
         return super().filter_queryset(request, queryset, view)
 
 
@@ -42,7 +42,9 @@ class _MomentField(django_filters.fields.IsoDateTimeField):
             # PostgreSQL reads offsets up to 16 hours only; Python's, up to 24, are valid ISO 8601.
             return moment and moment.astimezone(UTC)
         except (OverflowError, ValueError) as error:  # Near the ends of time.
-            raise ValidationError("Not a point in time that can be kept.") from error
+            raise ValidationError(
+                "Out of range: give a point in time within the years 1 to 9999 of UTC."
+            ) from error
 
 
 class _TrueOrFalseField(forms.Field):
@@ -61,31 +63,33 @@ class TrueOrFalseFilter(django_filters.BooleanFilter):
 
 
 class WholeNumberFilter(django_filters.NumberFilter):
-    """A whole number."""
+    """A filter that takes a whole number."""
 
     field_class = forms.IntegerField
 
 
 class MomentFilter(django_filters.IsoDateTimeFilter):
-    """By a point in time, ISO 8601."""
+    """A filter that takes a point in time, ISO 8601."""
 
     field_class = _MomentField
 
 
 def after(column: str) -> MomentFilter:
-    """Not before a point in time."""
+    """A filter for rows at a point in time or later."""
     return MomentFilter(field_name=column, lookup_expr="gte", help_text="At this time or later.")
 
 
 def before(column: str) -> MomentFilter:
-    """Before a point in time."""
+    """A filter for rows before a point in time."""
     return MomentFilter(field_name=column, lookup_expr="lt", help_text="Earlier than this time.")
 
 
 class ChoicesFilter(django_filters.MultipleChoiceFilter):
-    """One of several: `?status=running&status=failing`."""
+    """A filter that takes several choices: `?status=running&status=failing`."""
 
     def __init__(self, choices: list[tuple[str, str]], **options: Any) -> None:
         super().__init__(
-            choices=choices, help_text="May be given several times: any of these.", **options
+            choices=choices,
+            help_text="May be given several times; rows that match any of them.",
+            **options,
         )

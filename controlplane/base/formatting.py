@@ -1,14 +1,14 @@
 """Numbers with their units, times and ages: one form everywhere.
 
-Pages, the API and alerts write alike. The pages' ``format.js`` holds the same rules for what grows
-while somebody looks; a test compares the two.
+Pages, the API and alerts write alike. The pages' ``format.js`` holds the same rules for values that
+grow while a page is open; a test compares the two.
 """
 
 from datetime import UTC, datetime
 
 from weir.protocol.elements import MAX_WATERMARK_MS
 
-NOTHING = "–"  # Where there is no value.
+NOTHING = "–"  # Stands for a missing value.
 
 _SECOND = 1_000
 _MINUTE = 60 * _SECOND
@@ -35,7 +35,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def rough_duration(milliseconds: float | None) -> str:
-    """The same in whole seconds, for what is shown while it grows."""
+    """A duration in whole seconds, for values shown while they grow."""
     if milliseconds is None:
         return NOTHING
     value = max(0.0, milliseconds)
@@ -55,7 +55,7 @@ def _long(value: float) -> str:
 
 
 def interval(milliseconds: float) -> str:
-    """A setting as somebody would write it: ``"1 s"``, ``"2.5 s"``, ``"100 ms"``."""
+    """A setting as a user would write it: ``"1 s"``, ``"2.5 s"``, ``"100 ms"``."""
     if milliseconds < _SECOND:
         return f"{milliseconds:g} ms"
     return f"{milliseconds / _SECOND:g} s" if milliseconds < _MINUTE else _long(milliseconds)
@@ -95,7 +95,7 @@ def moment(at: datetime | None) -> str:
 
 
 def event_time(watermark_ms: int | None) -> str:
-    """How far event time had come, as a point in time where a calendar can hold it."""
+    """A watermark as a point in time, or in milliseconds where no calendar can hold it."""
     if watermark_ms is None:
         return NOTHING
     if watermark_ms >= MAX_WATERMARK_MS:
@@ -107,21 +107,21 @@ def event_time(watermark_ms: int | None) -> str:
 
 
 def iso(at: datetime | None) -> str | None:
-    """A point in time for machines."""
+    """A point in time for machines: ISO 8601 in UTC, to the millisecond."""
     if at is None:
         return None
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def milliseconds_between(earlier: datetime | None, later: datetime | None) -> float | None:
-    """How long it was from one to the other; None where either is missing."""
+    """Milliseconds from one point in time to the other; None where either is missing."""
     if earlier is None or later is None:
         return None
     return (later - earlier).total_seconds() * 1_000
 
 
 def listed(names: list[str], at_most: int) -> str:
-    """Some names, and how many more there are: ``"a, b and 3 more"``."""
+    """The first names and the number of the rest: ``"a, b and 3 more"``."""
     if len(names) <= at_most:
         return ", ".join(names)
     return f"{', '.join(names[:at_most])} and {len(names) - at_most:,} more"

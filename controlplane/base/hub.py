@@ -1,7 +1,7 @@
-"""Wake-ups inside one process: one Redis subscription rings for everybody who waits.
+"""Wake-ups inside one process: one Redis subscription rings the bells of all its waiters.
 
-A bell only says "look again". Whoever listens looks first and waits then, so nothing is missed in
-between; without Redis no bell rings and ``wait`` is a pause.
+A bell only says "look again". A listener looks first and then waits, so no change between the two
+is missed; without Redis no bell rings and ``wait`` is a pause.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from controlplane.base import wakeups
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 2.0
-PING_S = 5.0  # A subscription that is silent for this long is asked whether it still is one.
+PING_S = 5.0  # A subscription that is silent for this long is pinged.
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 2.0  # Between attempts to subscribe.
 
 
 class Bell:
-    """Whether something happened since the last wait."""
+    """A flag that something happened since the last wait."""
 
     __slots__ = ("_event",)
 
@@ -38,7 +38,7 @@ class Bell:
         self._event.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """True once it rang, False after ``timeout_s`` seconds without."""
+        """True once the bell rang, False after ``timeout_s`` seconds without."""
         if not self._event.is_set():
             try:
                 async with asyncio.timeout(max(0.0, timeout_s)):
@@ -50,7 +50,7 @@ class Bell:
 
 
 class Hub:
-    """Rings bells by topic, for what Redis says and for what this process says."""
+    """Bells by topic, rung for wake-ups from Redis and from this process."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -79,35 +79,35 @@ class Hub:
             return await bell.wait(timeout_s)
 
     def ring(self, topic: str) -> None:
-        """Wake whoever listens to a topic in this process."""
+        """Wake the listeners of a topic in this process."""
         for bell in self._bells.get(topic, ()):
             bell.ring()
 
     def ring_all(self) -> None:
-        """Wake everybody."""
+        """Wake all listeners."""
         for bells in self._bells.values():
             for bell in bells:
                 bell.ring()
 
     def close(self) -> None:
-        """The process ends: wake everybody, now and later. Who is woken asks ``is_closed``."""
+        """Wake all listeners, now and later: the process ends. Listeners check ``is_closed``."""
         self.is_closed = True
         self.ring_all()
 
     async def run(self) -> NoReturn:
-        """Follow Redis for ever, also when it comes and goes."""
+        """Follow Redis for ever, subscribing again whenever the connection is lost."""
         pause_s = 0.0
         while True:
             try:
                 await self._follow()
             except (RedisError, OSError) as error:
-                if self.is_connected or pause_s == 0.0:  # Once for every time that it goes away.
-                    logger.warning("no wake-ups from Redis until it is back: %s", error)
+                if self.is_connected or pause_s == 0.0:  # Once per outage.
+                    logger.warning("no wake-ups until Redis can be reached again: %s", error)
                 pause_s = min(2 * pause_s, PAUSE_MAX_S) or PAUSE_MIN_S
                 if self.is_connected:
                     pause_s = PAUSE_MIN_S
             except Exception:  # A bug here or in the client must not cost wake-ups for good.
-                logger.exception("no wake-ups from Redis for a moment")
+                logger.exception("no wake-ups from Redis for %g s", PAUSE_MAX_S)
                 pause_s = PAUSE_MAX_S
             finally:
                 self.is_connected = False
@@ -140,6 +140,6 @@ class Hub:
                 self.ring(message["data"].decode("utf-8", "replace"))
             elif message["type"] == "subscribe":
                 self.is_connected = True
-                # What was published while nobody followed is lost: all look for themselves.
+                # Topics published while it was unsubscribed are lost: all listeners look again.
                 self.ring_all()
-                logger.info("wake-ups come from Redis")
+                logger.info("subscribed to wake-ups from Redis")

@@ -1,7 +1,7 @@
-"""Log records carry what they are about: request, job, driver, attempt, checkpoint.
+"""Fields on log records: request, job, driver, attempt, checkpoint.
 
 ``with about(job="…", checkpoint=7):`` adds fields to every record made within, in any logger. A
-function as value is called for each record; what is None or empty is left out.
+function as value is called for each record; values that are None or empty are left out.
 """
 
 import logging
@@ -25,10 +25,10 @@ def about(**fields: Any) -> Iterator[None]:
 
 @contextmanager
 def guarding(logger: logging.Logger, problem: str, **fields: Any) -> Iterator[None]:
-    """Log whatever is raised within, with ``fields``, and go on.
+    """Log any exception raised within, with ``fields``, and go on.
 
-    For one of many that are worked on in turn, each in a transaction of its own: what is wrong with
-    it must not hold up the others, and it comes up again at the next look.
+    For one of many items that are handled in turn, each in a transaction of its own: an item that
+    fails must not hold up the others, and the next tick tries it again.
     """
     with about(**fields):
         try:
@@ -43,7 +43,7 @@ def current() -> dict[str, Any]:
 
 
 class ContextFilter(logging.Filter):
-    """Puts the fields on each record; a field that the record has of its own stays."""
+    """Adds the fields to each record; a field that the record already has stays."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep every record."""
@@ -59,7 +59,7 @@ class ContextFilter(logging.Filter):
 
 
 class PlainFormatter(logging.Formatter):
-    """For people: the fields in brackets after the message."""
+    """Lines for people: the fields in brackets after the message."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line without a traceback."""

@@ -7,15 +7,15 @@ from django.db.models import Q
 class ClockCorrection(models.Model):
     """The correction of the database's clock after it was moved: ``controlplane.base.clock``.
 
-    There is one row, from the first look on.
+    There is one row, written by the first ``look``.
 
     Units: seconds; points in time are the database's own clock, moved or not.
     """
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     number = models.BigIntegerField(default=0)  # Grows with every correction.
-    offset_s = models.FloatField(default=0.0)  # Added to the database's clock since, less and less,
-    since = models.DateTimeField()  # this moment.
+    offset_s = models.FloatField(default=0.0)  # Added to the database's clock; shrinks from
+    since = models.DateTimeField()  # this moment on.
     looked_at = models.DateTimeField()  # When a process last saw that the clock went steadily.
 
     class Meta:

@@ -1,9 +1,9 @@
-"""Pages by position: each begins after the last row of the one before, whatever came in between.
+"""Pages by position: each begins after the last row of the one before, also when rows are added.
 
 A view names its ``orderings``: for each name that ``?ordering=`` may have, the columns to sort by.
 Together they have to be unique, not null and lead an index, so that a page costs the same wherever
-it is and rows with equal times are neither skipped nor shown twice. All columns of an ordering go
-the same way; ``-name`` is the other one.
+it is and rows with equal times are neither skipped nor shown twice. All columns of an ordering are
+sorted in one direction; ``-name`` is the opposite one.
 """
 
 import base64
@@ -40,7 +40,7 @@ class Cursor:
     is_backward: bool = False
 
     def encode(self) -> str:
-        """As it stands in a link."""
+        """The cursor as text for a link."""
         text = json.dumps(
             [self.ordering, int(self.is_backward), *self.values],
             default=str,  # Of times to the microsecond, which Django's encoder cuts off.
@@ -50,10 +50,10 @@ class Cursor:
 
     @classmethod
     def decode(cls, text: str) -> "Cursor":
-        """From a link; values are still JSON's.
+        """The cursor of a link; its values are still JSON's.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The text is no cursor.
         """
         if len(text) > CURSOR_LENGTH_MAX:
             raise ValueError("too long")
@@ -69,14 +69,14 @@ class Cursor:
 
 
 class Ordering(BaseFilterBackend):
-    """``?ordering=``: one of the view's ``orderings``, or with a minus the other way round."""
+    """``?ordering=``: one of the view's ``orderings``, reversed by a minus."""
 
     parameter: ClassVar[str] = "ordering"
 
     def filter_queryset(
         self, request: Request, queryset: QuerySet[Model], view: "APIView"
     ) -> QuerySet[Model]:
-        """Sorting is the page's business; this only refuses what is unknown."""
+        """Refuse an unknown ordering; the page does the sorting."""
         self.chosen(request, view)
         return queryset
 
@@ -85,7 +85,9 @@ class Ordering(BaseFilterBackend):
         given: str = request.query_params.get(self.parameter, view.default_ordering)
         if given.removeprefix("-") not in view.orderings:
             known = ", ".join(self._names(view))
-            raise exceptions.ValidationError({self.parameter: f"One of {known}."})
+            raise exceptions.ValidationError(
+                {self.parameter: f"Unknown ordering {given!r}; give one of {known}."}
+            )
         return given
 
     def get_schema_operation_parameters(self, view: "APIView") -> list[dict[str, Any]]:
@@ -97,7 +99,7 @@ class Ordering(BaseFilterBackend):
                 "name": self.parameter,
                 "in": "query",
                 "required": False,
-                "description": "What to sort by; a minus turns it round.",
+                "description": "The column to sort by; a minus reverses the order.",
                 "schema": {
                     "type": "string",
                     "enum": self._names(view),
@@ -112,13 +114,13 @@ class Ordering(BaseFilterBackend):
 
 
 class Page(BasePagination):
-    """What all pages share: the parameters, the links and the shape of the answer."""
+    """The base of all pages: their parameters, their links and the shape of the response."""
 
     def begin(self, request: Request, view: "APIView") -> None:
         """Read the parameters.
 
         Raises:
-            ValidationError: One of them makes no sense.
+            ValidationError: A parameter is not valid.
         """
         self.url = request.build_absolute_uri()
         self.ordering = Ordering().chosen(request, view)
@@ -129,7 +131,7 @@ class Page(BasePagination):
             try:
                 self.cursor = Cursor.decode(given)
                 if self.cursor.ordering != self.ordering:
-                    raise ValueError("of another ordering")
+                    raise ValueError("for another ordering")
                 if len(self.cursor.values) != len(self.columns):
                     raise ValueError("malformed")
             except ValueError as error:
@@ -137,7 +139,7 @@ class Page(BasePagination):
 
     @property
     def is_descending(self) -> bool:
-        """Whether the rows are to be read from the largest on, for this page."""
+        """Whether the rows of this page are read from the largest on."""
         is_backward = self.cursor is not None and self.cursor.is_backward
         return self.ordering.startswith("-") != is_backward
 
@@ -146,7 +148,7 @@ class Page(BasePagination):
 
         Args:
             rows: Beginning at the cursor, in the direction of reading.
-            position: Of a row: the values of the ordering's columns.
+            position: Maps a row to its values in the ordering's columns.
         """
         more, rows = len(rows) > self.size, rows[: self.size]
         is_backward = self.cursor is not None and self.cursor.is_backward
@@ -159,7 +161,7 @@ class Page(BasePagination):
         return rows
 
     def get_paginated_response(self, data: Any) -> Response:
-        """The rows between links to the pages beside them."""
+        """The response: the rows, and links to the pages before and after."""
         return Response(
             {"next": self._link(self.next), "previous": self._link(self.previous), "results": data}
         )
@@ -172,7 +174,8 @@ class Page(BasePagination):
             "required": ["next", "previous", "results"],
             "properties": {
                 "next": link | {"description": "The page after this one; null at the end."},
-                "previous": link | {"description": "The page before; null at the beginning."},
+                "previous": link
+                | {"description": "The page before this one; null at the beginning."},
                 "results": schema,
             },
         }
@@ -184,14 +187,14 @@ class Page(BasePagination):
                 "name": "cursor",
                 "in": "query",
                 "required": False,
-                "description": "Where the page begins: from the links of another page.",
+                "description": "The position of the page, taken from the links of another page.",
                 "schema": {"type": "string", "maxLength": CURSOR_LENGTH_MAX},
             },
             {
                 "name": "page_size",
                 "in": "query",
                 "required": False,
-                "description": "How many to show.",
+                "description": "The number of rows per page.",
                 "schema": {
                     "type": "integer",
                     "minimum": 1,
@@ -206,9 +209,11 @@ class Page(BasePagination):
         if given is None:
             return PAGE_SIZE
         if not (given.isascii() and given.isdecimal() and len(given) < 10):
-            raise exceptions.ValidationError({"page_size": "A whole number."})
+            raise exceptions.ValidationError({"page_size": "Give a whole number."})
         if not 1 <= int(given) <= PAGE_SIZE_MAX:
-            raise exceptions.ValidationError({"page_size": f"Between 1 and {PAGE_SIZE_MAX}."})
+            raise exceptions.ValidationError(
+                {"page_size": f"Give a number between 1 and {PAGE_SIZE_MAX}."}
+            )
         return int(given)
 
     def _link(self, cursor: Cursor | None) -> str | None:
@@ -218,7 +223,7 @@ class Page(BasePagination):
 
 
 class CursorPagination(Page):
-    """Pages of a QuerySet."""
+    """Pages of a QuerySet by cursor."""
 
     def paginate_queryset(
         self, queryset: QuerySet[Any], request: Request, view: "APIView | None" = None
@@ -238,7 +243,7 @@ class CursorPagination(Page):
 
 
 def bad_cursor(why: str) -> exceptions.ValidationError:
-    """What to raise for a cursor that does not fit; ``why`` ends "this cursor is"."""
+    """The error for a cursor that does not fit; ``why`` completes "This cursor is"."""
     return exceptions.ValidationError(
         {"cursor": f"This cursor is {why}; take one from the links of a page with these filters."}
     )
@@ -250,7 +255,7 @@ def _typed(model: type[Model], columns: Sequence[str], values: Sequence[Any]) ->
         if isinstance(value, str) and "\0" in value:
             raise bad_cursor("malformed")
         try:
-            # This checks the range too: PostgreSQL refuses to compare with what it cannot hold.
+            # ``clean`` checks the range too: PostgreSQL refuses to compare with a value beyond it.
             value = model._meta.get_field(column).clean(value, None)
             if isinstance(value, datetime):
                 value = _in_utc(value)
@@ -275,6 +280,6 @@ def _beyond(columns: Sequence[str], values: Sequence[Any], is_descending: bool) 
         condition |= Q(**equal, **{f"{column}__{comparison}": value})
         equal = {**equal, column: value}
     if len(columns) > 1:
-        # Implied, but it is what lets PostgreSQL begin in the index where the page begins.
+        # Implied by the rest, but it lets PostgreSQL enter the index where the page begins.
         condition &= Q(**{f"{columns[0]}__{comparison}e": values[0]})
     return condition

@@ -1,4 +1,4 @@
-"""JSON bodies: bounded, and without what the database cannot keep."""
+"""JSON bodies: bounded, and without text that the database cannot store."""
 
 import json
 import re
@@ -17,8 +17,8 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 class JSONParser(parsers.BaseParser):
     """A JSON object of at most ``WEIR_BODY_BYTES_MAX`` bytes.
 
-    Refused as malformed: what is no object, NaN and infinities, and text with NUL or half a
-    surrogate pair, which are JSON but which PostgreSQL's ``jsonb`` cannot hold.
+    Refused as malformed: any JSON but an object, NaN and infinities, and text with NUL or half a
+    surrogate pair, which is JSON but which PostgreSQL's ``jsonb`` cannot store.
     """
 
     media_type = "application/json"
@@ -34,11 +34,11 @@ class JSONParser(parsers.BaseParser):
         limit = settings.WEIR_BODY_BYTES_MAX
         body = stream.read(limit + 1)
         if len(body) > limit:
-            raise TooLarge(f"The body is larger than {limit} bytes.")
+            raise TooLarge(f"The body is larger than {limit} bytes, the most that is accepted.")
         try:
             data = json.loads(body.decode(), parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            raise ParseError(f"The body is no JSON: {error}") from error
+            raise ParseError(f"The body is not valid JSON: {error}") from error
         if not isinstance(data, dict):
             raise ParseError("The body has to be a JSON object.")
         _check_text(data)

@@ -1,8 +1,8 @@
-"""Every error of the API as a problem document (RFC 9457), whoever raised it.
+"""Every error of the API as a problem document (RFC 9457), from services, views and middleware.
 
 A document has ``type``, ``title``, ``status``, ``detail`` and ``instance``, a ``code`` that does
-not change between versions, the ``request_id`` under which the log has more, and for a request that
-says something wrong ``errors``: the messages by field, nested fields joined by dots.
+not change between versions, the ``request_id`` under which the log has more, and for an invalid
+request ``errors``: the messages by field, nested fields joined by dots.
 """
 
 import logging
@@ -22,7 +22,7 @@ from controlplane.base.errors import Refusal, TooLarge
 from controlplane.base.throttling import AnonymousThrottle
 
 CONTENT_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:weir:problem:"  # A name, not an address: the code says it all.
+TYPE_PREFIX = "urn:weir:problem:"  # A name, not an address; the code follows.
 DATABASE_RETRY_AFTER_S = 2
 _API_PREFIX = "/api/"
 
@@ -39,7 +39,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     **extra: Any,
 ) -> JsonResponse:
-    """The response that says what is wrong; ``extra`` are further members of the document."""
+    """The response with a problem document; ``extra`` are further members of it."""
     document: dict[str, Any] = {
         "type": TYPE_PREFIX + code,
         "title": title,
@@ -72,7 +72,7 @@ def of_refusal(
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
-    """What REST framework calls for whatever a view raises."""
+    """Turn any exception of a view into a response; REST framework calls this."""
     request = context["request"]
     if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
         throttle = AnonymousThrottle()
@@ -99,21 +99,27 @@ def of_exception(request: HttpRequest, error: BaseException) -> JsonResponse:
         case exceptions.APIException():
             return _of_api_exception(request, error)
         case Http404():
-            return problem(request, 404, "not_found", "Not found", "There is nothing here.")
+            return problem(
+                request, 404, "not_found", "Not found", "There is nothing at this address."
+            )
         case PermissionDenied():
             return problem(
-                request, 403, "permission_denied", "Not allowed", str(error) or "Not allowed."
+                request,
+                403,
+                "permission_denied",
+                "Not allowed",
+                str(error) or "This account is not allowed to do that.",
             )
         case RequestDataTooBig():
             return of_refusal(request, TooLarge(str(error)))
         case OperationalError() | InterfaceError():
-            logger.warning("The database did not answer: %s", error)
+            logger.warning("the database did not answer: %s", error)
             return problem(
                 request,
                 503,
                 "database_unavailable",
-                "The database is away",
-                "The database could not be reached or gave up; try again in a moment.",
+                "The database is unavailable",
+                "The database could not be reached or ended the query; try again in a moment.",
                 headers={"Retry-After": str(DATABASE_RETRY_AFTER_S)},
             )
         case _:
@@ -123,7 +129,7 @@ def of_exception(request: HttpRequest, error: BaseException) -> JsonResponse:
                 500,
                 "internal_error",
                 "Internal error",
-                "Something is broken here; the log has the traceback under this request's id.",
+                "The control plane failed; its log has the traceback under this request_id.",
             )
 
 
@@ -137,7 +143,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if isinstance(exception, RequestDataTooBig):
         return of_refusal(request, TooLarge(str(exception)))
     return problem(
-        request, 400, "bad_request", "Bad request", "The request is not one that is understood."
+        request, 400, "bad_request", "Bad request", "The request could not be understood."
     )
 
 
@@ -160,7 +166,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if not request.path.startswith(_API_PREFIX):
         return defaults.server_error(request)
     error = sys.exc_info()[1]  # Django calls this while it handles the exception.
-    return of_exception(request, error or RuntimeError("an error that nobody caught"))
+    return of_exception(request, error or RuntimeError("an uncaught error"))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -183,7 +189,7 @@ def _of_api_exception(request: HttpRequest, error: exceptions.APIException) -> J
 
 
 def _by_field(detail: Any, field: str = "") -> Iterator[tuple[str, list[str]]]:
-    """The messages of a validation error by the dotted name of what they are about."""
+    """The messages of a validation error by the dotted name of their field."""
     if isinstance(detail, Mapping):
         for name, inner in detail.items():
             own = field if name == "non_field_errors" else f"{field}.{name}" if field else str(name)

@@ -1,4 +1,4 @@
-"""What every HTTP request gets: an id, a limit on its body, a line in the log, a content policy.
+"""Middleware of all HTTP requests: an id, a limit on the body, a log line, a content policy.
 
 Django's requests pass ``RequestMiddleware``; the routes beside Django pass ``PlainRequests``.
 """
@@ -31,8 +31,8 @@ logger = logging.getLogger("controlplane.access")
 RETRY_AFTER_S = 1
 UPLOADS_PATH = "/api/v1/uploads"
 SUBMIT_PATH = "/jobs/new"  # The page's form takes a script as well.
-MULTIPART_BYTES_MAX = 64 << 10  # Of an upload's form beside the file.
-# Asked for so often that their lines would be most of the log; failures are logged all the same.
+MULTIPART_BYTES_MAX = 64 << 10  # The parts of an upload's form beside the file.
+# Requested so often that their lines would be most of the log; failures are logged all the same.
 QUIET_PATHS = ("/gateway/", "/healthz", "/metrics", "/readyz", "/static/")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:+/=-]{1,64}")
@@ -41,14 +41,14 @@ GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
 
 def request_id(given: str | None) -> str:
-    """The id the client gave its request where it is short and plain, else a new one."""
+    """The id that the client gave its request if short and plain, else a new one."""
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
     return uuid.uuid4().hex
 
 
 def body_bytes_max(path: str) -> int:
-    """How large the body of a request to a path of Django's may be."""
+    """The limit on the body of a request to one of Django's paths."""
     if path.startswith(UPLOADS_PATH) or path == SUBMIT_PATH:
         return int(settings.WEIR_UPLOAD_BYTES_MAX) + MULTIPART_BYTES_MAX
     return int(settings.WEIR_BODY_BYTES_MAX)
@@ -72,7 +72,7 @@ class RequestMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer 503 where a page found the database away; the API does so by itself."""
+        """Answer 503 for a page whose database is unavailable; the API does so by itself."""
         if not isinstance(exception, DATABASE_AWAY):
             return None
         logger.warning("the database did not answer: %s", str(exception).strip())
@@ -90,17 +90,17 @@ class RequestMiddleware:
 
 
 def refusal(refused: Refusal, request: HttpRequest | None = None) -> HttpResponse:
-    """The response to a request that was refused before or beside any view."""
+    """The response to a request that was refused before, or outside of, any view."""
     return problems.of_refusal(request, refused, _headers_of(refused))
 
 
 def plain(response: HttpResponse) -> Response:
-    """Django's response as an ASGI application sends it."""
+    """A Django response as an ASGI response."""
     return Response(response.content, response.status_code, dict(response.items()))
 
 
 def http_problem(error: HTTPException) -> HttpResponse:
-    """What Starlette says to a request that no route takes as it is."""
+    """The problem document of a request that no Starlette route accepts."""
     title = HTTPStatus(error.status_code).phrase
     code = title.lower().replace(" ", "_")
     return problems.problem(
@@ -115,13 +115,13 @@ def _headers_of(refused: Refusal) -> dict[str, str]:
         case Unauthorized():
             return {"WWW-Authenticate": "Bearer"}
         case TooLarge():
-            return {"Connection": "close"}  # The rest of the body is not wanted.
+            return {"Connection": "close"}  # The rest of the body is not read.
         case _:
             return {}
 
 
 def _user_name(request: HttpRequest) -> str | None:
-    """Who makes a request, as far as it is known: finding out would be a query, in a log record."""
+    """The account's name if already looked up: a log record must not cost a query."""
     user = request.__dict__.get("user")
     if isinstance(user, LazyObject):
         user = getattr(request, "_cached_user", None)  # Set once it was looked up.
@@ -129,7 +129,7 @@ def _user_name(request: HttpRequest) -> str | None:
 
 
 class PlainRequests:
-    """The same for ASGI applications beside Django; log records also get the path's job."""
+    """Request ids and log lines for ASGI routes beside Django; records also get the path's job."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -157,14 +157,14 @@ class PlainRequests:
         with logs.about(**about):
             try:
                 await self._app(scope, receive, send_with_id)
-            except HTTPException as error:  # What Starlette's own parts raise: no such file.
+            except HTTPException as error:  # From Starlette's own parts, such as 404 for a file.
                 await plain(http_problem(error))(scope, receive, send_with_id)
             finally:
                 log_access(scope["method"], scope["path"], status, started)
 
 
 def log_access(method: str, path: str, status: int, started: float) -> None:
-    """Log a request that was answered, and how; ``started`` is when, by the monotonic clock."""
+    """Log a request and its status; ``started`` is its begin by the monotonic clock."""
     is_quiet = status < 400 and path.startswith(QUIET_PATHS)
     logger.log(
         logging.DEBUG if is_quiet else logging.INFO,
@@ -182,20 +182,20 @@ def log_access(method: str, path: str, status: int, started: float) -> None:
 
 
 class ContentSecurityPolicyMiddleware:
-    """Tells browsers to run scripts from files of this server only, never from a page itself."""
+    """Middleware that lets browsers run scripts from this server's files only, none inline."""
 
     POLICY = (
         "default-src 'self'; script-src 'self'; style-src {styles}; img-src 'self' data: blob:; "
         "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
-    # Pages whose scripts, Plotly and Swagger UI, write style elements and attributes.
+    # Pages with Plotly or Swagger UI, which write style elements and attributes.
     STYLED_PATHS = ("/jobs/", "/api/v1/docs")
 
     def __init__(self, get_response: GetResponse) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """The response, with the policy where it has none of its own."""
+        """The response, with the policy unless it has one of its own."""
         response = self._get_response(request)
         is_styled = request.path.startswith(self.STYLED_PATHS)
         policy = self.POLICY.format(styles="'self' 'unsafe-inline'" if is_styled else "'self'")

@@ -1,8 +1,8 @@
-"""The schedule of beat's ticks, by a clock that nothing sets.
+"""The schedule of beat's ticks, by a clock that is never set.
 
-Celery's own goes by the wall clock: set back an hour, beat would send nothing for an hour, and
-everything that a tick does would wait. Beat also keeps on disk when it sent each task last; a time
-that lies ahead is from before the clock was set, so the task is due.
+Celery's own schedule uses the wall clock: set back an hour, beat would send nothing for an hour,
+and the work of every tick would wait. Beat also keeps on disk when it last sent each task; a time
+in the future is from before the clock was set back, so the task is due.
 """
 
 import time
@@ -14,18 +14,18 @@ _BASE = datetime.now(UTC) - timedelta(seconds=time.monotonic())
 
 
 def steady_now() -> datetime:
-    """The wall clock when this process began, and what has passed since."""
+    """The wall clock at this process's start, plus the time passed since."""
     return _BASE + timedelta(seconds=time.monotonic())
 
 
 class SteadySchedule(schedule):
-    """Every so many seconds, whatever becomes of the wall clock."""
+    """A fixed interval in seconds, unaffected by moves of the wall clock."""
 
     def __init__(self, run_every: float | timedelta | None = None, *_: object) -> None:
         super().__init__(run_every, nowfun=steady_now)
 
     def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
-        """Whether to run it, and in how many seconds to ask again."""
+        """Whether the task is due, and the seconds until the next check."""
         if self.maybe_make_aware(last_run_at) > self.maybe_make_aware(self.now()):
             return schedstate(is_due=True, next=self.seconds)
         return super().is_due(last_run_at)

@@ -1,4 +1,4 @@
-"""What the API's request bodies share."""
+"""The base of the API's request bodies."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ class RequestSerializer(serializers.Serializer):
         if isinstance(data, dict) and (unknown := sorted(set(data) - set(self.fields))):
             known = ", ".join(self.fields) or "none"
             raise serializers.ValidationError(
-                {name: [f"There is no such field; there is {known}."] for name in unknown}
+                {name: [f"There is no such field; the fields are: {known}."] for name in unknown}
             )
         return super().to_internal_value(data)
 
 
 class EmptyRequest(RequestSerializer):
-    """A body without fields; it may be missing altogether."""
+    """A body without fields; the body may be missing altogether."""

@@ -1,7 +1,7 @@
-"""Static files and, beside each that gets smaller by it, the same compressed.
+"""Static files and, beside each that compresses well, its compressed copy.
 
-``collectstatic`` makes them once, as small as gzip can: plotly.js alone has 1.5 or 4.8 MB. What is
-served from them is decided by ``controlplane.static``.
+``collectstatic`` makes the copies once, as small as gzip can: plotly.js alone has 1.5 or 4.8 MB.
+``controlplane.static`` decides which of the two is served.
 """
 
 import gzip
@@ -18,15 +18,15 @@ GAIN_MIN = 0.1  # Images and fonts are compressed already.
 
 
 class CompressedStaticFilesStorage(StaticFilesStorage):
-    """Files of a directory; ``x.js`` is accompanied by ``x.js.gz``."""
+    """Static files in a directory; ``x.js.gz`` lies beside ``x.js``."""
 
     def post_process(
         self, paths: Mapping[str, Any], dry_run: bool = False, **_: Any
     ) -> Iterator[tuple[str, str, bool]]:
-        """Compress what ``collectstatic`` has found, unless that was done since it changed.
+        """Compress the collected files, except those unchanged since they were compressed.
 
         Yields:
-            The name of a file, that of the compressed one, and that there is something new.
+            The name of a file, the name of its compressed copy, and True: the copy is new.
         """
         if dry_run:
             return
@@ -45,12 +45,12 @@ class CompressedStaticFilesStorage(StaticFilesStorage):
             return False
         beside = target.with_name(f"{target.name}.{os.getpid()}")
         beside.write_bytes(packed)
-        beside.replace(target)  # A server may be reading: it finds the whole of it or none.
+        beside.replace(target)  # A server that reads meanwhile gets the old or the new file, whole.
         return True
 
 
 def is_current(compressed: Path, of: os.stat_result) -> bool:
-    """Whether a compressed file is there, and made since the other one was written."""
+    """Whether a compressed copy exists and is not older than its original, ``of``."""
     try:
         return compressed.stat().st_mtime_ns >= of.st_mtime_ns
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Database work of the web process: a few threads, each with one connection that it keeps.
+"""The web process's threads for database work, each with one connection that it keeps.
 
-Everything that the web process asks of the database goes through here, Django's own requests too,
-so that however many browsers and drivers wait, threads and connections are as many as configured.
+All database work of the web process runs on these threads, Django's own requests too, so that
+threads and connections stay as many as configured, however many browsers and drivers wait.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from controlplane.base.errors import Refusal
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What the database raises while it is away, restarts, or ends a wait for a lock: ask again later.
+# Raised while the database is away or restarts, or when it ends a wait for a lock: retry later.
 DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
 class Unavailable(Refusal):
-    """It cannot be done now; the same request can succeed a moment later."""
+    """The request cannot be served now; the same request can succeed a moment later."""
 
     code = "unavailable"
     status = 503
-    title = "Not available at the moment"
+    title = "Temporarily unavailable"
 
 
 class DatabaseThreads:
@@ -39,16 +39,16 @@ class DatabaseThreads:
         self.size = size
         self.waiting_max = waiting_max
         self.pending = 0  # Running and waiting calls.
-        self._lock = threading.Lock()  # Of the count.
+        self._lock = threading.Lock()  # Guards ``pending``.
         self._connections: list[BaseDatabaseWrapper] = []
         self._executor = ThreadPoolExecutor(
             size, thread_name_prefix="weir-database", initializer=self._note_connections
         )
 
     async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """What ``function`` returns, called on one of the threads with the caller's context.
+        """The result of ``function``, called on one of the threads with the caller's context.
 
-        Cancelling drops a call that waits; one that runs is finished, its result is dropped.
+        Cancelling drops a waiting call; a running one finishes, and its result is dropped.
 
         Raises:
             Unavailable: Too many calls wait already.
@@ -71,12 +71,12 @@ class DatabaseThreads:
 
     @property
     def busy(self) -> int:
-        """How many threads work."""
+        """The number of threads at work."""
         return min(self.pending, self.size)
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a thread."""
+        """The number of calls that wait for a thread."""
         return self.pending - self.busy
 
     def _done(self, _: Future[Any]) -> None:
@@ -90,7 +90,7 @@ class DatabaseThreads:
 
 
 def _call(function: Callable[..., R], args: Any, kwargs: Any) -> R:
-    # Both times: before, for a connection that broke while it lay idle; after, so that one that
+    # Before the call, for a connection that broke while idle; after it, so that a connection that
     # broke in this call is not kept.
     close_old_connections()
     try:
@@ -100,13 +100,13 @@ def _call(function: Callable[..., R], args: Any, kwargs: Any) -> R:
 
 
 class _Shared:
-    """The pool of this process, made when it is first needed."""
+    """The holder of this process's pool, which is made when first needed."""
 
     pool: ClassVar[DatabaseThreads | None] = None
 
 
 def shared() -> DatabaseThreads:
-    """The pool of this process."""
+    """The pool of this process, made by the first call."""
     if _Shared.pool is None:
         _Shared.pool = DatabaseThreads(
             settings.WEIR_DATABASE_THREADS, settings.WEIR_DATABASE_WAITING_MAX
@@ -115,12 +115,12 @@ def shared() -> DatabaseThreads:
 
 
 def close() -> None:
-    """End this process' pool; the next call makes a new one."""
+    """End this process's pool; the next call makes a new one."""
     pool, _Shared.pool = _Shared.pool, None
     if pool is not None:
         pool.close()
 
 
 async def in_database(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """What ``function`` returns, called on a thread of this process' pool."""
+    """The result of ``function``, called on a thread of this process's pool."""
     return await shared().run(function, *args, **kwargs)

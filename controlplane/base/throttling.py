@@ -1,7 +1,7 @@
 """Throttles that let requests pass while their counters cannot be reached.
 
-They protect the service from one caller; being strict about it without Redis would take the whole
-API away from everybody.
+They protect the service from a single caller; refusing requests while Redis is away would close the
+API to all callers.
 """
 
 import logging
@@ -22,17 +22,17 @@ class _PassingWithoutCounters(throttling.SimpleRateThrottle):
         try:
             return bool(super().allow_request(request, view))
         except RedisError as error:
-            logger.warning("Requests are not throttled: %s", error)
+            logger.warning("requests are not throttled while Redis is away: %s", error)
             return True
 
 
 class UserThrottle(_PassingWithoutCounters, throttling.UserRateThrottle):
-    """By account, its tokens together."""
+    """Throttling by account; all tokens of an account count together."""
 
 
 class AnonymousThrottle(_PassingWithoutCounters, throttling.AnonRateThrottle):
-    """By address, for whoever does not say who they are, or says it wrongly.
+    """Throttling by address, for requests without credentials or with wrong ones.
 
-    Nothing is open to them, so this counts refusals: an address that is over its limit hears 429
-    instead of 401, and who comes from there with a token that counts is served all the same.
+    Nothing is open to such requests, so this counts refusals: an address over its limit gets 429
+    instead of 401, while requests from the same address with a valid token are served.
     """

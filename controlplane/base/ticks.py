@@ -1,4 +1,4 @@
-"""When each of beat's ticks last ran, by Redis' own clock: for who watches over the workers."""
+"""The last run of each of beat's ticks, by Redis's own clock, for monitoring of the workers."""
 
 import logging
 
@@ -19,18 +19,18 @@ _KEPT_MS = 24 * 3_600_000  # A key's remaining life tells its age.
 
 
 def note(task: str) -> None:
-    """A tick ran to its end."""
+    """Note that a tick ran to its end."""
     try:
         wakeups.client(settings.REDIS_URL).set(_key(task), 1, px=_KEPT_MS)
     except redis.RedisError as error:
-        logger.warning("that %s ran could not be noted: %s", task, error)
+        logger.warning("the run of %s could not be noted in Redis: %s", task, error)
 
 
 def ages_s(client: redis.Redis) -> dict[str, float | None]:
-    """Seconds since each tick's last run; None: not within a day.
+    """Seconds since each tick's last run; None: no run within a day.
 
     Raises:
-        redis.RedisError: Redis cannot be asked.
+        redis.RedisError: Redis cannot be reached.
     """
     with client.pipeline(transaction=False) as pipeline:
         for task in TASKS:

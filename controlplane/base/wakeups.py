@@ -1,6 +1,6 @@
-"""Wake-ups over Redis: they make things punctual, nothing depends on one.
+"""Wake-ups over Redis: they shorten waits; correctness depends on none.
 
-Whoever changed something publishes its topic after the commit; whoever waits looks again at least
+A service that changed something publishes its topic after the commit; waiters look again at least
 once a second anyway. A wake-up that cannot be published is logged, never raised.
 """
 
@@ -17,19 +17,19 @@ logger = logging.getLogger(__name__)
 
 CHANNEL = "weir:wakeups"
 PUBLISH_TIMEOUT_S = 0.5
-SILENCE_S = 1.0  # After a failure; whoever publishes must not wait for Redis again and again.
+SILENCE_S = 1.0  # After a failure nothing is published for this long: each try may wait for Redis.
 
 _clients: dict[str, redis.Redis] = {}
 _silent_until: dict[str, float] = {}
 
 
 def commands(job_id: str) -> str:
-    """The topic: there are commands for the job's driver."""
+    """The topic of commands for the job's driver."""
     return f"commands:{job_id}"
 
 
 def job(job_id: str) -> str:
-    """The topic: something that a reader of the job sees has changed."""
+    """The topic of changes that the job's readers see."""
     return f"job:{job_id}"
 
 
@@ -39,7 +39,7 @@ def on_commit(topic: str) -> None:
 
 
 def publish(topic: str) -> None:
-    """Wake whoever waits for a topic now."""
+    """Wake the waiters of a topic now; after a failure, skip for ``SILENCE_S`` seconds."""
     url = settings.REDIS_URL
     if time.monotonic() < _silent_until.get(url, 0.0):
         return
@@ -47,18 +47,18 @@ def publish(topic: str) -> None:
         client(url).publish(CHANNEL, topic)
     except redis.RedisError as error:
         _silent_until[url] = time.monotonic() + SILENCE_S
-        logger.warning("a wake-up for %s could not be published: %s", topic, error)
+        logger.warning("the wake-up for %s could not be published: %s", topic, error)
 
 
 def client(url: str) -> redis.Redis:
-    """This process' client of a Redis server: it fails soon instead of waiting for the server."""
-    found = _clients.get(url)
-    if found is None:
-        found = _clients[url] = redis.Redis.from_url(
+    """This process's client of a Redis server, with short timeouts."""
+    known = _clients.get(url)
+    if known is None:
+        known = _clients[url] = redis.Redis.from_url(
             url,
             socket_timeout=PUBLISH_TIMEOUT_S,
             socket_connect_timeout=PUBLISH_TIMEOUT_S,
-            # Once more at once: a pooled connection may be to a server that has restarted.
+            # One retry at once: a pooled connection may be to a server that has restarted.
             retry=Retry(NoBackoff(), 1),
         )
-    return found
+    return known

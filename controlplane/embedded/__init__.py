@@ -1,12 +1,12 @@
-"""Everything Weir needs, started from what pip installed: no service, no container, no account.
+"""The control plane on one machine, from installed wheels alone: no service, container or account.
 
-A server here is the real one: PostgreSQL and Redis run from the binaries of two wheels, on a free
-port of the loopback interface, with a password that is made on the first start and kept in a file
-only its owner can read. Nothing in this package is used when ``DATABASE_URL`` and ``REDIS_URL``
-point at servers of one's own.
+The servers are the real ones: PostgreSQL and Redis run from the binaries of two wheels, on a free
+port of the loopback interface, with a password that is generated on the first start and kept in a
+file that only its owner can read. This package is not used when ``DATABASE_URL`` and ``REDIS_URL``
+point at other servers.
 
 - ``process``: one process: started, awaited, stopped, found again after its starter died
 - ``server``, ``postgres``, ``redis``: the two servers, each on a directory of its own
 - ``program``: one of Weir's own processes
-- ``stack``: all of them, watched, restarted and ended together
+- ``stack``: all services, watched, restarted and ended together
 """

@@ -1,4 +1,4 @@
-"""The job that a first look at Weir shows: a year of flights, replayed for ever."""
+"""The demonstration job: a year of flights, replayed for ever."""
 
 import shutil
 from pathlib import Path
@@ -15,12 +15,12 @@ INTERVAL_MS = 2_000
 
 
 def ensure_demo(actor: User, directory: Path) -> str:
-    """The id of the demonstration job that is not over; submitted if there is none."""
+    """The id of the demonstration job that is not over; submits one if there is none."""
     mine = Job.objects.filter(name=NAME, pipeline_target=MODULE)
     if (job := mine.exclude(status__in=FINAL_JOB_STATUSES).first()) is not None:
         return str(job.pk)
     output = directory / f"output-{clock.now():%Y%m%d-%H%M%S}"
-    for old in directory.glob("output-*"):  # Of demonstrations that are over.
+    for old in directory.glob("output-*"):  # Output of demonstration jobs that are over.
         shutil.rmtree(old)
     operation = submit(
         actor,

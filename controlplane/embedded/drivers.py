@@ -1,8 +1,8 @@
 """The Spark drivers that this home's launcher started.
 
-They run in sessions of their own, so that they outlive the launcher. Whoever wants to end
-everything has to find them, also while PostgreSQL is down: a driver's environment marks it as one,
-and its command line names its job file, which lies below the home's ``drivers`` directory.
+Drivers run in sessions of their own, so that they outlive the launcher. Ending the whole stack has
+to find them, also while PostgreSQL is down: a driver's environment carries a mark, and its command
+line names its job file, which lies below the home's ``drivers`` directory.
 """
 
 import os
@@ -25,27 +25,27 @@ def driver_processes(directory: Path) -> list[psutil.Process]:
         try:
             session = os.getsid(process.pid)
             sessions.setdefault(session, []).append(process)
-            # The mark as well: somebody who reads a driver's log names the directory too.
+            # The mark as well: a program that reads a driver's log names the directory too.
             if any(prefix in word for word in process.cmdline()) and MARK in process.environ():
                 ours.add(session)
-        except (ProcessLookupError, psutil.Error):  # Gone meanwhile, or another user's.
+        except (ProcessLookupError, psutil.Error):  # It has ended, or is another user's.
             continue
     return [process for session in ours for process in sessions[session]]
 
 
 def end_drivers(directory: Path) -> int:
-    """End the drivers below ``directory``; how many processes that were.
+    """End the drivers below ``directory``; return the number of their processes.
 
-    Asked first, so that Spark removes its scratch files, then killed.
+    SIGTERM comes first, so that Spark removes its scratch files, then SIGKILL.
     """
-    found = driver_processes(directory)
-    _signal(found, signal.SIGTERM)
-    psutil.wait_procs(found, timeout=END_TIMEOUT_S)
-    # Looked up again: a driver may have started workers while it was told to go.
-    left = {*driver_processes(directory), *(one for one in found if one.is_running())}
+    running = driver_processes(directory)
+    _signal(running, signal.SIGTERM)
+    psutil.wait_procs(running, timeout=END_TIMEOUT_S)
+    # Looked up again: a driver may have started workers while it was being ended.
+    left = {*driver_processes(directory), *(one for one in running if one.is_running())}
     _signal(list(left), signal.SIGKILL)
     psutil.wait_procs(list(left), timeout=END_TIMEOUT_S)
-    return len(found)
+    return len(running)
 
 
 def _signal(processes: list[psutil.Process], signal_number: signal.Signals) -> None:

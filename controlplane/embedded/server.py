@@ -1,4 +1,4 @@
-"""A server whose data, password, port and log live in one directory."""
+"""Servers whose data, password, port and log lie in one directory each."""
 
 import os
 import secrets
@@ -15,9 +15,9 @@ LOOPBACK = "127.0.0.1"
 class Server(ServiceProcess):
     """A server on a directory of its own, reached over the loopback interface with a password.
 
-    ``start`` takes up the data of an earlier start. The first port is a free one; later starts use
-    the same again, so that clients find a restarted server where they knew it. Only when another
-    program has taken it meanwhile, and nobody knows the old one through this object, is it changed.
+    ``start`` uses the data of an earlier start. The first port is a free one; later starts use the
+    same one, so that clients find a restarted server at its old address. The port changes only when
+    another program has taken it meanwhile, and this object has not handed it out yet.
     """
 
     def __init__(self, name: str, directory: Path) -> None:
@@ -28,7 +28,7 @@ class Server(ServiceProcess):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where clients connect, password included. Known after the first start."""
+        """The URL for clients, password included. Known after the first start."""
 
     @property
     def port(self) -> int:
@@ -39,7 +39,7 @@ class Server(ServiceProcess):
 
     @property
     def password(self) -> str:
-        """The password, made on first use and kept for later starts."""
+        """The password, generated on first use and kept for later starts."""
         return kept_secret(self.directory / "password")
 
     def remove(self) -> None:
@@ -48,12 +48,12 @@ class Server(ServiceProcess):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def leftover_pid(self) -> int | None:
-        """The process that serves this directory, whoever started it."""
+        """The id of the process that serves this directory, of any starter."""
         try:
             first_line = self._pid_path().read_text().split("\n", 1)[0].strip()
         except FileNotFoundError:
             return None
-        # A pid alone may belong to anybody by now; a server works inside its own directory.
+        # A pid alone may have been reused; a server's working directory is its own.
         if first_line.isdigit() and works_in(int(first_line), self._working_directory()):
             return int(first_line)
         return None
@@ -64,7 +64,7 @@ class Server(ServiceProcess):
 
     @abstractmethod
     def _working_directory(self) -> Path:
-        """The directory the server process works in."""
+        """The working directory of the server process."""
 
     def _prepare(self, deadline: float) -> None:
         self._make_directory()
@@ -76,12 +76,12 @@ class Server(ServiceProcess):
         self.directory.chmod(0o700)
 
     def _make_ready(self) -> None:
-        """Put in place what the server needs inside its directory."""
+        """Create the files that the server needs inside its directory."""
 
     def _choose_port(self, deadline: float) -> int:
         kept = self.directory / "port"
         if self._port is not None:
-            # Clients hold this port, so it is waited for instead of replaced.
+            # Clients know this port, so the start waits for it instead of taking another.
             port = self._port
             wait_until(lambda: is_free(port), deadline, f"port {port} to become free")
             return port
@@ -92,7 +92,7 @@ class Server(ServiceProcess):
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nothing listens on now."""
+    """A port of the loopback interface on which no server listens now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -102,7 +102,7 @@ def free_port() -> int:
 def is_free(port: int) -> bool:
     """Whether a server could listen on ``port`` of the loopback interface now."""
     with socket.socket() as probe:
-        # As servers do: connections that are still closing do not count.
+        # Servers set this too: connections that are still closing do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -112,7 +112,7 @@ def is_free(port: int) -> bool:
 
 
 def kept_port(path: Path) -> int:
-    """The port kept in ``path`` if it is still free, else another one, kept from now on."""
+    """The port kept in ``path`` if still free, else a new one, kept from now on."""
     if path.exists() and is_free(port := int(path.read_text())):
         return port
     port = free_port()
@@ -132,7 +132,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def kept_secret(path: Path, *, length_bytes: int = 24) -> str:
-    """The secret kept in ``path``, made on first use."""
+    """The secret kept in ``path``, generated on first use."""
     if not path.exists():
         write_private(path, secrets.token_urlsafe(length_bytes))
     return path.read_text().strip()

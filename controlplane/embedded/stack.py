@@ -1,18 +1,18 @@
 """All services of the control plane on one machine: started together, watched, ended together.
 
-Everything lies in one home directory::
+All files lie in one home directory::
 
-    lock          held by whoever runs the stack
-    secret-key    of Django, made on the first start
-    port          of the web service, when none was asked for
+    lock          held by the process that runs the stack
+    secret-key    Django's, generated on the first start
+    port          the web service's, unless one was given
     postgres/     redis/     data, password, port and log of each server
     logs/         one file per service
     run/          process ids, by which a killed stack's processes are found
     static/  checkpoints/  uploads/  drivers/
 
 Order of start: PostgreSQL and Redis; then, once, migrations and static files; then web, worker,
-launcher and beat. The end comes in the opposite order; the drivers of running jobs go after the
-control plane, so that their end is no news to it and the next start takes the jobs up again.
+launcher and beat. The end comes in the opposite order; the drivers of running jobs are ended after
+the control plane, which therefore does not notice, so that the next start relaunches the jobs.
 """
 
 import fcntl
@@ -66,9 +66,9 @@ class Stack:
     """The services of one home directory.
 
     ``port`` is the web service's; 0 takes a free one and keeps it for later starts. With
-    ``auto_restart`` a service that dies is started again, and ``say`` hears of it in one line.
-    ``fast`` is PostgreSQL's, for tests. ``environment`` goes to Weir's own processes, on top of
-    what they need anyway.
+    ``auto_restart`` a service that dies is started again. ``say`` gets one line for each step of a
+    start, and for each restart. ``fast`` is PostgreSQL's, for tests. ``environment`` is added to
+    the environment of Weir's own processes.
     """
 
     def __init__(
@@ -100,15 +100,15 @@ class Stack:
 
     @property
     def url(self) -> str:
-        """Where the web service answers. Known once the stack has been started."""
+        """The web service's URL. Known once the stack has been started."""
         if not self._port:
             raise ServiceError("the stack has not been started yet")
         return f"http://{LOOPBACK}:{self._port}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to work with this stack. Known once the servers were started."""
-        # Made anew instead of inherited where ours could contradict: one home per setting.
+        """The environment of processes of this stack. Known once the servers were started."""
+        # Settings of the stack are not inherited, also not by their ``_FILE`` form.
         inherited = {
             key: value
             for key, value in os.environ.items()
@@ -121,12 +121,12 @@ class Stack:
             "SECRET_KEY": kept_secret(self.home / "secret-key", length_bytes=48),
             "WEIR_HOME": str(self.home),
             "WEIR_URL": self.url,
-            "PYTHONUNBUFFERED": "1",  # What a killed process said last is in its log.
+            "PYTHONUNBUFFERED": "1",  # The last output of a killed process reaches its log.
             **self._extra,
         }
 
     def process(self, name: str) -> ServiceProcess:
-        """A service by name, to look at, kill, stop or start."""
+        """The service with this name."""
         if name not in self._services and name in PROGRAMS:
             self._services[name] = self._program(name)
         return self._services[name]
@@ -137,10 +137,10 @@ class Stack:
         *,
         prepare: Sequence[str] | None = ("weir_prepare",),
     ) -> str:
-        """Start the services, all of them or ``only`` some, and return once all do their work.
+        """Start the services, all or ``only`` some, and return once all are ready.
 
         May be called again for further services. ``prepare`` is the ``manage.py`` command that
-        runs between the servers and the programs; None leaves it out. What it printed is returned.
+        runs between the servers and the programs; None leaves it out. Returns the command's output.
         When one service fails to start, those that did start are stopped again.
 
         Raises:
@@ -150,27 +150,33 @@ class Stack:
         names = ALL if only is None else [name for name in ALL if name in only]
         if only is not None and (unknown := set(only) - set(ALL)):
             raise ValueError(f"no such service: {', '.join(sorted(unknown))}")
+        servers = [name for name in names if name in SERVERS]
+        programs = [name for name in names if name in PROGRAMS]
+        lines = iter(self._step_lines(servers, programs, prepares=prepare is not None))
         self._take_home()
         printed = ""
         try:
-            self._start_all([name for name in names if name in SERVERS])
-            programs = [name for name in names if name in PROGRAMS]
+            if servers:
+                self._say(next(lines))
+                self._start_all(servers)
             if programs:
                 self._choose_port(serves="web" in programs)
                 if prepare is not None:
+                    self._say(next(lines))
                     printed = self.run_once(*prepare)
+                self._say(next(lines))
                 self._start_all(programs)
         except BaseException:
-            # Without a launcher, drivers are what an earlier run left on purpose.
+            # Without a launcher, all drivers are an earlier run's, which kept them on purpose.
             self.stop(keep_jobs=not self.process("launcher").running)
             raise
         return printed
 
     def run_once(self, *arguments: str) -> str:
-        """Run a ``manage.py`` command against this stack; what it printed.
+        """Run a ``manage.py`` command against this stack; return its output.
 
         Raises:
-            ServiceError: It failed; the end of its log is in the message.
+            ServiceError: The command failed; the message has the end of its log.
         """
         log_path = self.home / "logs" / f"{arguments[0]}.log"
         command = [sys.executable, str(BASE_DIR / "manage.py"), *arguments]
@@ -191,7 +197,8 @@ class Stack:
                 )
             except subprocess.TimeoutExpired as error:
                 raise ServiceError(
-                    f"{arguments[0]} took too long:\n{tail(log_path, since=log_start)}"
+                    f"{arguments[0]} took longer than {ONCE_TIMEOUT_S:.0f} s:\n"
+                    f"{tail(log_path, since=log_start)}"
                 ) from error
         if done.returncode:
             raise ServiceError(
@@ -201,7 +208,7 @@ class Stack:
         return done.stdout.strip()
 
     def stop(self, *, keep_jobs: bool = False) -> None:
-        """End every service in order; with ``keep_jobs`` the drivers of running jobs go on."""
+        """End all services in order; with ``keep_jobs`` the drivers of running jobs go on."""
         self._stopping.set()
         for service in self._services.values():
             service.give_up()
@@ -248,7 +255,7 @@ class Stack:
         self._end_leftovers()
 
     def _end_leftovers(self) -> None:
-        """End what a killed stack left running. Drivers are left alone: the launcher finds them."""
+        """End the services of a killed stack, but not its drivers, which the launcher finds."""
         for names in (PROGRAMS, SERVERS):
             with ThreadPoolExecutor(len(names), thread_name_prefix="weir-leftover") as pool:
                 ended = pool.map(lambda name: self.process(name).end_leftover(), names)
@@ -258,7 +265,7 @@ class Stack:
 
     def _leave_home(self) -> None:
         if self._lock_file is not None:
-            os.close(self._lock_file)  # Which gives up the lock.
+            os.close(self._lock_file)  # Releases the lock.
             self._lock_file = None
 
     def _choose_port(self, *, serves: bool) -> None:
@@ -271,6 +278,27 @@ class Stack:
 
     # Starting, watching and stopping.
 
+    def _step_lines(
+        self, servers: Sequence[str], programs: Sequence[str], *, prepares: bool
+    ) -> list[str]:
+        """A line for each step of a start: its work, its usual duration, and the next step."""
+        steps: list[tuple[str, str, int]] = []
+        if servers:
+            steps.append(("starting", self._listed(servers), 3))
+        if programs and prepares:
+            steps.append(("preparing", "database and static files", 5))
+        if programs:
+            steps.append(("starting", self._listed(programs), 8))
+        lines = []
+        for number, (verb, what, seconds) in enumerate(steps, 1):
+            after = f"; next: {steps[number][1]}" if number < len(steps) else ""
+            lines.append(f"step {number} of {len(steps)}: {verb} {what}, about {seconds} s{after}")
+        return lines
+
+    def _listed(self, names: Sequence[str]) -> str:
+        *others, last = [self.process(name).name for name in names]
+        return f"{', '.join(others)} and {last}" if others else last
+
     def _start_all(self, names: Sequence[str]) -> None:
         pool = ThreadPoolExecutor(max(1, len(names)), thread_name_prefix="weir-start")
         try:
@@ -278,7 +306,7 @@ class Stack:
             for start in starts:
                 start.result()
         except BaseException:
-            for name in names:  # The others need not get ready any more.
+            for name in names:  # Cancels the starts of the other services.
                 self.process(name).give_up()
             raise
         finally:
@@ -292,7 +320,7 @@ class Stack:
                 watcher.start()
 
     def _watch(self, name: str) -> None:
-        """Start ``name`` again whenever it dies without having been told to."""
+        """Start ``name`` again whenever it dies without having been stopped."""
         service = self.process(name)
         backoff_s = BACKOFF_FIRST_S
         alive_s = 0.0
@@ -313,7 +341,7 @@ class Stack:
                 service.start()
             except ServiceStoppedError:
                 continue
-            except Exception as error:  # Whatever it is, a watcher that ends watches no more.
+            except Exception as error:  # No exception may end the watcher.
                 self._say(f"{name} could not be started again: {error}")
             else:
                 self._say(f"{name} is back")
@@ -340,7 +368,7 @@ class Stack:
                 "web": self._web_answers,
                 "worker": self._celery_answers("worker@weir"),
                 "launcher": self._celery_answers("launcher@weir"),
-                # Written before its first tick; with a suffix that depends on the platform.
+                # Written before beat's first tick; the suffix depends on the platform.
                 "beat": lambda: any(self.home.glob("run/beat-schedule*")),
             }[name],
         )
@@ -354,7 +382,7 @@ class Stack:
                 *("--timeout-graceful-shutdown", "2"),
             ]
         celery = [sys.executable, "-m", "celery", "-A", "controlplane"]
-        # One machine: nobody to gossip with, and a start without waiting for neighbours.
+        # On one machine a worker has no neighbours to gossip with or to wait for.
         alone = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         if name == "worker":
             queues = ["-Q", "coordination,storage,webhooks"]
@@ -378,15 +406,15 @@ class Stack:
 
         def answers() -> bool:
             app = Celery(broker=self.redis.url, set_as_current=False)
-            # A connection of its own: the pool's may be from before Redis was started again.
+            # A connection of its own: the pool's may be older than the last start of Redis.
             with app.connection_for_write() as connection:
                 try:
                     connection.ensure_connection(max_retries=1, timeout=PING_TIMEOUT_S)
-                    found = app.control.ping(
+                    replies = app.control.ping(
                         destination=[node], timeout=PING_TIMEOUT_S, connection=connection
                     )
                 except (OperationalError, *connection.connection_errors):  # Redis is away.
                     return False
-            return bool(found)
+            return bool(replies)
 
         return answers

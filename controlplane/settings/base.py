@@ -1,4 +1,4 @@
-"""What all environments share. Every process setting has its one home here or beside it."""
+"""Settings of all environments. Each process setting is defined once, here or beside this file."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from controlplane.base import env, plotly_js
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
-# What this control plane is and where its things are ----------------------------------------------
+# Addresses and directories of this control plane --------------------------------------------------
 
 WEIR_HOME = Path(env.text("WEIR_HOME", str(BASE_DIR / ".weir"))).resolve()
 WEIR_URL = env.text("WEIR_URL", "http://127.0.0.1:8000").rstrip("/")  # As people reach it.
@@ -19,12 +19,12 @@ WEIR_GATEWAY_ALLOW_PLAIN_HTTP = env.flag("WEIR_GATEWAY_ALLOW_PLAIN_HTTP", False)
 WEIR_CHECKPOINT_ROOT = env.text("WEIR_CHECKPOINT_ROOT", str(WEIR_HOME / "checkpoints"))
 WEIR_UPLOADS = Path(env.text("WEIR_UPLOADS", str(WEIR_HOME / "uploads")))
 WEIR_DRIVERS = Path(env.text("WEIR_DRIVERS", str(WEIR_HOME / "drivers")))  # Job files and logs.
-# Where a pipeline may lie that is submitted by its path; modules are found by name.
+# Directories of pipelines that are submitted by path; modules are found by name.
 WEIR_SCRIPT_ROOTS = [Path(root).resolve() for root in env.words("WEIR_SCRIPT_ROOTS")]
 WEIR_SPARK_MASTER = env.text("WEIR_SPARK_MASTER", "local[*]")
 WEIR_SPARK_DEPLOY_MODE = env.text("WEIR_SPARK_DEPLOY_MODE", "client")
-WEIR_SPARK_SUBMIT = env.text("WEIR_SPARK_SUBMIT", "")  # Empty: that of the pyspark beside this.
-WEIR_SPARK_PYTHON = env.text("WEIR_SPARK_PYTHON", "")  # Of drivers and executors; empty: this one.
+WEIR_SPARK_SUBMIT = env.text("WEIR_SPARK_SUBMIT", "")  # Empty: pyspark's, in this environment.
+WEIR_SPARK_PYTHON = env.text("WEIR_SPARK_PYTHON", "")  # For drivers and executors; empty: this one.
 WEIR_SPARK_CONF = dict(word.partition("=")[::2] for word in env.words("WEIR_SPARK_CONF"))
 
 WEIR_UPLOAD_BYTES_MAX = env.integer("WEIR_UPLOAD_BYTES_MAX", 10 << 20, least=1)
@@ -33,18 +33,18 @@ WEIR_GATEWAY_BODY_BYTES_MAX = env.integer("WEIR_GATEWAY_BODY_BYTES_MAX", 64 << 2
 
 WEIR_DRIVER_TIMEOUT_MS = env.integer("WEIR_DRIVER_TIMEOUT_MS", 30_000, least=1_000)
 WEIR_DRIVER_START_TIMEOUT_MS = env.integer("WEIR_DRIVER_START_TIMEOUT_MS", 180_000, least=1_000)
-# A driver that has not been heard of for this long may be unreachable: its job is not ticked.
+# A driver that has been silent for this long may be unreachable: its job is not ticked.
 WEIR_DRIVER_SILENT_MS = env.integer("WEIR_DRIVER_SILENT_MS", 4_000, least=500)
 WEIR_OPERATION_TIMEOUT_MS = env.integer("WEIR_OPERATION_TIMEOUT_MS", 300_000, least=1_000)
 WEIR_PREVIEW_TIMEOUT_MS = env.integer("WEIR_PREVIEW_TIMEOUT_MS", 120_000, least=1_000)
 WEIR_CANCEL_GRACE_MS = env.integer("WEIR_CANCEL_GRACE_MS", 20_000, least=1_000)
-# The web process: threads that work with the database, a connection each, and calls that may wait
-# for one of them.
+# The web process: threads for database work, each with a connection, and calls that may wait for a
+# thread.
 WEIR_DATABASE_THREADS = env.integer("WEIR_DATABASE_THREADS", 8, least=1)
 WEIR_DATABASE_WAITING_MAX = env.integer("WEIR_DATABASE_WAITING_MAX", 1_000, least=1)
-WEIR_METRICS_PUBLIC = env.flag("WEIR_METRICS_PUBLIC", False)  # Else /metrics needs a viewer.
-WEIR_TICK_AGE_MAX_S = env.integer("WEIR_TICK_AGE_MAX_S", 15, least=2)  # Older: /readyz says 503.
-# What an event of a job's stream holds, and how to tell whether it is news.
+WEIR_METRICS_PUBLIC = env.flag("WEIR_METRICS_PUBLIC", False)  # No: /metrics needs a viewer.
+WEIR_TICK_AGE_MAX_S = env.integer("WEIR_TICK_AGE_MAX_S", 15, least=2)  # Older: /readyz gives 503.
+# The functions that make a job's snapshot for its event stream, and its part that counts as news.
 WEIR_JOB_SNAPSHOT = "frontend.job.snapshot.snapshot"
 WEIR_JOB_SNAPSHOT_CHANGES = "frontend.job.snapshot.changes"
 
@@ -110,9 +110,9 @@ TEMPLATES = [
     }
 ]
 
-# Connections are kept: by the few threads of the web process, and by Celery's processes. A wait for
-# a lock ends with an error that is answered by another try, and a transaction that somebody left
-# open lets go of its locks, because a job's row lock holds up everything of that job.
+# The few threads of the web process, and Celery's processes, keep their connections. A long wait
+# for a lock ends with an error, after which the caller retries, and an idle open transaction is
+# ended, because a job's row lock holds up all other work on that job.
 DATABASES: dict[str, dict[str, Any]] = {
     "default": dj_database_url.parse(
         env.text("DATABASE_URL", "postgres://weir@127.0.0.1:5432/weir"),
@@ -124,7 +124,7 @@ DATABASES: dict[str, dict[str, Any]] = {
             "connect_timeout": 5,
             "application_name": "weir",
             "options": "-c lock_timeout=15s -c idle_in_transaction_session_timeout=120s",
-            # A server that vanished with its machine is noticed within half a minute.
+            # Detects a server that vanished with its machine within half a minute.
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
@@ -176,14 +176,14 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PAGINATION_CLASS": "controlplane.base.pagination.CursorPagination",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    # Whoever is nobody is throttled where they are refused: in controlplane.base.problems.
+    # Anonymous requests are throttled where they are refused: in controlplane.base.problems.
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.base.throttling.UserThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.text("WEIR_THROTTLE_ANONYMOUS", "60/min"),
         "user": env.text("WEIR_THROTTLE_USER", "1200/min"),
     },
     "EXCEPTION_HANDLER": "controlplane.base.problems.exception_handler",
-    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not answered: the OpenAPI document is.
+    "DEFAULT_METADATA_CLASS": None,  # No OPTIONS: the OpenAPI document takes its place.
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
@@ -192,9 +192,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Weir",
     "DESCRIPTION": (
         "Jobs, their checkpoints, and the operations on them.\n\n"
-        "Reading needs the role viewer, changing something operator, accounts and audit admin. "
-        "What takes time answers 202 with an operation, which always reaches an end. Errors are "
-        "problem documents (RFC 9457) with a `code` to rely on."
+        "Reading needs the role viewer, changes the role operator, accounts and audit the role "
+        "admin. A request that takes time answers 202 with an operation, which always reaches an "
+        "end. Errors are problem documents (RFC 9457) with a stable `code`."
     ),
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
@@ -225,13 +225,19 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "controlplane.schema.complete",
     ],
     "TAGS": [
-        {"name": "jobs", "description": "Pipelines that were submitted."},
-        {"name": "operations", "description": "What was asked of jobs and takes time."},
+        {"name": "jobs", "description": "Submitted pipelines and their runs."},
+        {
+            "name": "operations",
+            "description": "Requests about jobs that take time, from begin to end.",
+        },
         {"name": "checkpoints", "description": "Checkpoints and savepoints, and their details."},
-        {"name": "savepoints", "description": "What somebody named and keeps."},
-        {"name": "uploads", "description": "Pipelines that were uploaded."},
-        {"name": "accounts", "description": "Who may do what."},
-        {"name": "audit", "description": "Who did what."},
+        {
+            "name": "savepoints",
+            "description": "Checkpoints that are taken on request and kept until they are deleted.",
+        },
+        {"name": "uploads", "description": "Uploaded pipelines."},
+        {"name": "accounts", "description": "Accounts, roles and tokens."},
+        {"name": "audit", "description": "The audit log."},
     ],
     "SORT_OPERATIONS": False,
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False},
@@ -243,16 +249,16 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 # Celery -------------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = REDIS_URL
-CELERY_RESULT_BACKEND = None  # Whatever a task leads to is a row.
+CELERY_RESULT_BACKEND = None  # Tasks write their results as rows.
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_ACKS_LATE = True  # A task that a killed worker held runs again; all may run twice.
+CELERY_TASK_ACKS_LATE = True  # A killed worker's task runs again: each task may run twice.
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TIMEZONE = "UTC"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
-CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 60}  # Seconds; ticks repeat what it holds.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 60}  # Seconds; ticks repeat lost tasks.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
@@ -270,7 +276,7 @@ LOGGING: dict[str, Any] = {
             "fmt": "%(levelname)s %(name)s %(message)s",
             "rename_fields": {"levelname": "level", "name": "logger"},
             "timestamp": "time",  # ISO 8601, UTC.
-            # The context's fields are members themselves; the other repeats the message.
+            # The context's fields are members of their own; color_message repeats the message.
             "reserved_attrs": [*RESERVED_ATTRS, "context", "color_message"],
         },
         "plain": {
@@ -287,14 +293,14 @@ LOGGING: dict[str, Any] = {
     },
     "root": {"handlers": ["console"], "level": env.text("WEIR_LOG_LEVEL", "INFO")},
     "loggers": {
-        # Uvicorn brings handlers of its own; controlplane.base.requests logs a line per request.
+        # Replaces Uvicorn's handlers; controlplane.base.requests logs a line per request.
         "uvicorn": {"handlers": [], "propagate": True},
         "uvicorn.error": {"handlers": [], "propagate": True},
         "uvicorn.access": {"handlers": [], "propagate": True, "level": "WARNING"},
         "django.request": {"level": "ERROR"},  # Its warnings repeat that line.
         "celery.app.trace": {"level": "WARNING"},  # A line per task would be most of the log.
         "celery.worker.strategy": {"level": "WARNING"},
-        "py4j": {"level": "WARNING"},  # It tells of every connection that it closes.
+        "py4j": {"level": "WARNING"},  # It logs every connection that it closes.
         "celery.beat": {"level": "WARNING"},
     },
 }

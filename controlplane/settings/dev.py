@@ -1,4 +1,4 @@
-"""One machine, one person: what ``manage.py weir_up`` runs with."""
+"""Settings of ``manage.py weir_up``: one machine, one person."""
 
 from controlplane.base import env
 from controlplane.settings.base import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Everything that has to be given is required, and nothing starts with a secret that ships."""
+"""Production settings: nothing starts with a missing setting, or with a default as secret."""
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -9,7 +9,7 @@ from controlplane.settings.base import WEIR_URL
 SECRET_KEY = env.text("SECRET_KEY")
 if len(SECRET_KEY) < 40 or "development" in SECRET_KEY or "changeme" in SECRET_KEY.lower():
     raise ImproperlyConfigured(
-        "SECRET_KEY is too short or a default; make one: "
+        "SECRET_KEY is too short or a default; generate one with "
         "python -c 'import secrets; print(secrets.token_urlsafe(48))'"
     )
 env.text("DATABASE_URL")
@@ -19,7 +19,10 @@ env.text("WEIR_URL")
 DEBUG = False
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS")
 if not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS:
-    raise ImproperlyConfigured("ALLOWED_HOSTS has to name the hosts that people and drivers use")
+    raise ImproperlyConfigured(
+        "ALLOWED_HOSTS is empty or has *; name the hosts by which people and drivers reach the web "
+        "service, separated by commas"
+    )
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", WEIR_URL)
 
 _is_https = WEIR_URL.startswith("https://")

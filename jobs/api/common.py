@@ -1,4 +1,4 @@
-"""What the views of jobs, their checkpoints and their savepoints share."""
+"""Base classes and schema decorators for views of jobs, their checkpoints and savepoints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -29,15 +29,16 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     {"type": "string", "minLength": 1, "maxLength": operations.KEY_LENGTH_MAX},
     "header",
     description=(
-        "Makes the request safe to repeat: the same key with the same request answers with the "
-        "operation that is there; with another request it is refused (422). Keys are the account's."
+        "Makes the request safe to repeat: the same key with the same request returns the "
+        "operation that exists already; with another request it is refused (422). Each account has "
+        "its own keys."
     ),
 )
 LOCATION = OpenApiParameter(
     "Location",
     OpenApiTypes.URI,
     "header",
-    description="The operation, to be asked until it ended.",
+    description="The URL of the operation; poll it until the operation has ended.",
     response=[202],
 )
 OPERATION_EXAMPLE = {
@@ -66,31 +67,31 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def accepted(request: Request, operation: Operation) -> Response:
-    """202 with the operation and where to ask for it."""
+    """202 with the operation, and its URL in ``Location``."""
     shown = shapes.OperationSerializer(operation, context={"request": request})
     where = reverse("api:operation", kwargs={"id": operation.pk}, request=request)
     return Response(shown.data, status=status.HTTP_202_ACCEPTED, headers={"Location": where})
 
 
 class OfJob:
-    """A view below ``jobs/{job_id}``: an unknown job is 404 before anything else is looked at."""
+    """A view below ``jobs/{job_id}``: an unknown job is 404 before any other check."""
 
     job: Job
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """After authentication, role and throttles."""
+        """Load the job, after authentication, role and throttles."""
         super().initial(request, *args, **kwargs)
         self.job = self.find_job(kwargs["job_id"])
 
     def jobs(self) -> QuerySet[Job]:
-        """The rows to look among."""
+        """The jobs among which the job is looked up."""
         return Job.objects.all()
 
     def find_job(self, job_id: str) -> Job:
-        """The job.
+        """The job with this id.
 
         Raises:
-            NotFound: There is none.
+            NotFound: There is no such job.
         """
         job = self.jobs().filter(pk=job_id).first()
         if job is None:
@@ -99,23 +100,23 @@ class OfJob:
 
 
 class ShowView(GenericAPIView):
-    """One thing, without pages."""
+    """A view of one object, without pages."""
 
     pagination_class = None
     filter_backends: ClassVar[Sequence[type]] = []
 
 
 class OperationActionView(OfJob, ShowView):
-    """POST asks for something that takes time; the answer is its operation."""
+    """A view whose POST begins an operation and responds with it."""
 
-    serializer_class: ClassVar[type[RequestSerializer]] = EmptyRequest  # Of the request's body.
+    serializer_class: ClassVar[type[RequestSerializer]] = EmptyRequest  # The request's body.
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
-        """Call the service with the validated body."""
+        """Begin the operation with the validated body."""
         raise NotImplementedError
 
     def post(self, request: Request, job_id: str) -> Response:
-        """Ask for it."""
+        """Begin the operation."""
         asked = self.serializer_class(data=request.data)
         asked.is_valid(raise_exception=True)
         operation = self.ask(request, asked.validated_data, idempotency_key(request))
@@ -125,10 +126,10 @@ class OperationActionView(OfJob, ShowView):
 def action_schema(
     operation_id: str, summary: str, *, tag: str = "jobs", examples: Mapping[str, Any] | None = None
 ) -> Any:
-    """How an action stands in the OpenAPI document; its description is the view's docstring.
+    """The OpenAPI schema of an action; its description is the view's docstring.
 
     Args:
-        examples: Bodies by what they are called.
+        examples: Request bodies by name.
     """
 
     def decorate(view: type[OperationActionView]) -> type[OperationActionView]:
@@ -151,7 +152,7 @@ def action_schema(
 
 
 def list_schema(operation_id: str, summary: str, *, tag: str = "jobs", of_job: bool = True) -> Any:
-    """How a list stands in the OpenAPI document; its description is the view's docstring."""
+    """The OpenAPI schema of a list; its description is the view's docstring."""
 
     def decorate(view: type[ListAPIView]) -> type[ListAPIView]:
         get = extend_schema(

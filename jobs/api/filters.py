@@ -1,4 +1,4 @@
-"""Which jobs, operations and so on a list shows."""
+"""Filters of the lists of jobs, operations, attempts, drivers, subtasks and exceptions."""
 
 import django_filters
 
@@ -19,18 +19,20 @@ from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
 
 def choices(enum: type) -> list[tuple[str, str]]:
-    """The members of an enum, as filters want them."""
+    """The members of an enum as choices of a filter."""
     return [(member.value, member.value) for member in enum]
 
 
 class JobFilter(django_filters.FilterSet):
-    """Which jobs."""
+    """The filters of jobs."""
 
     status = ChoicesFilter(choices(JobStatus))
-    name = django_filters.CharFilter(lookup_expr="icontains", help_text="Part of it.")
+    name = django_filters.CharFilter(
+        lookup_expr="icontains", help_text="Part of the name, in any case."
+    )
     pipeline_kind = ChoicesFilter(choices(PipelineKind))
     origin = django_filters.CharFilter(
-        field_name="origin_id", help_text="The job that they were forked from, by id."
+        field_name="origin_id", help_text="The id of the job that they were forked from."
     )
     created_by = django_filters.CharFilter(
         field_name="created_by__username", help_text="The account's name."
@@ -44,7 +46,7 @@ class JobFilter(django_filters.FilterSet):
 
 
 class OperationFilter(django_filters.FilterSet):
-    """Which operations of one job."""
+    """The filters of one job's operations."""
 
     status = ChoicesFilter(choices(OperationStatus))
     kind = ChoicesFilter(choices(OperationKind))
@@ -60,15 +62,15 @@ class OperationFilter(django_filters.FilterSet):
 
 
 class AnyOperationFilter(OperationFilter):
-    """Which operations of all jobs."""
+    """The filters of all jobs' operations."""
 
     job = django_filters.CharFilter(field_name="job_id", help_text="The job's id.")
 
 
 class AttemptFilter(django_filters.FilterSet):
-    """Which attempts."""
+    """The filters of attempts."""
 
-    driver = WholeNumberFilter(field_name="driver__number", help_text="By number.")
+    driver = WholeNumberFilter(field_name="driver__number", help_text="The driver's number.")
 
     class Meta:
         model = Attempt
@@ -76,7 +78,7 @@ class AttemptFilter(django_filters.FilterSet):
 
 
 class DriverFilter(django_filters.FilterSet):
-    """Which drivers."""
+    """The filters of drivers."""
 
     status = ChoicesFilter(choices(DriverStatus))
 
@@ -86,7 +88,7 @@ class DriverFilter(django_filters.FilterSet):
 
 
 class SubtaskFilter(django_filters.FilterSet):
-    """Which subtasks."""
+    """The filters of subtasks."""
 
     chain = django_filters.CharFilter(help_text="The uid of the chain's head.")
     status = ChoicesFilter(choices(SubtaskStatus))
@@ -97,7 +99,7 @@ class SubtaskFilter(django_filters.FilterSet):
 
 
 class ExceptionFilter(django_filters.FilterSet):
-    """Which exceptions."""
+    """The filters of exceptions."""
 
     kind = django_filters.CharFilter()
     attempt = WholeNumberFilter(field_name="attempt_number")

@@ -1,4 +1,4 @@
-"""The API of operations: what was asked of jobs and takes time."""
+"""The API of operations: requests about jobs that take time."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from jobs.models import Operation
 
 @list_schema("list_operations", "List operations", tag="operations", of_job=False)
 class OperationsView(ListAPIView):
-    """Whatever was asked of any job."""
+    """The operations of all jobs: requests that take time, from begin to end."""
 
     queryset = Operation.objects.select_related("requested_by")
     serializer_class = shapes.OperationSerializer
@@ -26,19 +26,19 @@ class OperationsView(ListAPIView):
     default_ordering = "-created_at"
 
 
-@list_schema("list_job_operations", "What was asked of the job", tag="operations")
+@list_schema("list_job_operations", "List the job's operations", tag="operations")
 class JobOperationsView(OfJob, OperationsView):
-    """Whatever was asked of one job."""
+    """The operations of one job: requests that take time, from begin to end."""
 
     filterset_class = filters.OperationFilter
 
     def get_queryset(self) -> QuerySet[Operation]:
-        """The job's."""
+        """The job's operations."""
         return super().get_queryset().filter(job_id=self.kwargs["job_id"])
 
 
 class OperationView(ShowView):
-    """One operation."""
+    """A view of one operation."""
 
     serializer_class = shapes.OperationSerializer
     queryset = Operation.objects.select_related("requested_by")
@@ -50,7 +50,7 @@ class OperationView(ShowView):
         examples=[OpenApiExample("A submission", OPERATION_EXAMPLE, response_only=True)],
     )
     def get(self, request: Request, id: Any) -> Response:
-        """Where an operation stands; ask again until `ended_at` is set."""
+        """The status of an operation; poll until `ended_at` is set."""
         operation = self.get_queryset().filter(pk=id).first()
         if operation is None:
             raise NotFound(f"There is no operation {id}.")

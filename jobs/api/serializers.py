@@ -1,4 +1,4 @@
-"""The shapes in which the API shows jobs, and takes them."""
+"""The shapes of jobs in the API's responses and requests."""
 
 from typing import Any
 
@@ -26,11 +26,12 @@ from weir.protocol.operations import Phase
 
 
 class PipelineSerializer(serializers.ModelSerializer):
-    """Where a job's pipeline comes from."""
+    """The source of a job's pipeline: a script, a module or an upload."""
 
     kind = serializers.ChoiceField(PipelineKind.choices, source="pipeline_kind")
     target = serializers.CharField(
-        source="pipeline_target", help_text="The script's path, the module, or the file's name."
+        source="pipeline_target",
+        help_text="The script's path, the module, or the uploaded file's name.",
     )
     upload = serializers.CharField(source="artifact_id", allow_null=True)
 
@@ -66,11 +67,15 @@ class JobSerializer(serializers.ModelSerializer):
             "ended_at",
         ]
         extra_kwargs = {
-            "desired": {"help_text": "What it is meant to be."},
-            "cause": {"help_text": "Why it fails or failed; empty once it runs again."},
-            "planned_name": {"help_text": "What the pipeline calls itself; empty until it says."},
-            "slot_count": {"help_text": "Null until the pipeline built its graph."},
-            "started_at": {"help_text": "When it ran for the first time."},
+            "desired": {"help_text": "The state that the job is meant to be in."},
+            "cause": {
+                "help_text": "The reason why the job fails or failed; empty once it runs again."
+            },
+            "planned_name": {
+                "help_text": "The pipeline's own name for the job; empty until its graph is built."
+            },
+            "slot_count": {"help_text": "Null until the pipeline has built its graph."},
+            "started_at": {"help_text": "The time when the job first ran."},
         }
         read_only_fields = fields
 
@@ -78,7 +83,7 @@ class JobSerializer(serializers.ModelSerializer):
 class DriverSerializer(serializers.ModelSerializer):
     """One launched Spark application of a job."""
 
-    host = serializers.CharField(source="launched_by", help_text="Of the launcher.")
+    host = serializers.CharField(source="launched_by", help_text="The launcher's host.")
     log_url = serializers.SerializerMethodField()
 
     class Meta:
@@ -97,14 +102,16 @@ class DriverSerializer(serializers.ModelSerializer):
             "log_url",
         ]
         extra_kwargs = {
-            "cause": {"help_text": "Why it was lost or ended."},
-            "pid": {"help_text": "Of spark-submit."},
-            "stopped_at": {"help_text": "When its process was seen to be gone."},
+            "cause": {"help_text": "The reason why the driver was lost or ended."},
+            "pid": {"help_text": "The pid of spark-submit."},
+            "stopped_at": {
+                "help_text": "The time when the launcher saw that the driver process had ended."
+            },
         }
         read_only_fields = fields
 
     def get_log_url(self, driver: Driver) -> str:
-        """Where its log is."""
+        """The URL of the driver's log."""
         where = {"job_id": driver.job_id, "number": driver.number}
         return str(reverse("api:driver-log", kwargs=where, request=self.context.get("request")))
 
@@ -119,9 +126,9 @@ class WorkerSerializer(serializers.ModelSerializer):
 
 
 class AttemptSerializer(serializers.ModelSerializer):
-    """One deployment of a job's graph, and how it replaced the one before."""
+    """One deployment of a job's graph, and the recovery that led to it."""
 
-    driver = serializers.IntegerField(source="driver.number", help_text="Its number.")
+    driver = serializers.IntegerField(source="driver.number", help_text="The driver's number.")
     workers = WorkerSerializer(many=True, source="worker_list")
 
     class Meta:
@@ -145,20 +152,24 @@ class AttemptSerializer(serializers.ModelSerializer):
             "workers",
         ]
         extra_kwargs = {
-            "restored_checkpoint": {"help_text": "Its number; null: from the beginning."},
-            "end": {"help_text": "`failed`, `finished` or `canceled`; empty while it goes on."},
-            "recovery_cause": {"help_text": "What it recovered from."},
+            "restored_checkpoint": {
+                "help_text": "The restored checkpoint's number; null: started from the beginning."
+            },
+            "end": {
+                "help_text": "`failed`, `finished` or `canceled`; empty while the attempt runs."
+            },
+            "recovery_cause": {"help_text": "The failure from which the job recovered."},
         }
         read_only_fields = fields
 
 
 class RedactedField(serializers.DictField):
-    """Settings whose secrets are hidden, whoever asks."""
+    """Settings whose secrets are hidden from all roles."""
 
     def to_representation(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Values by name, as anybody may see them."""
-        found: dict[str, Any] = redaction.shown("", super().to_representation(value))
-        return found
+        """The values by name, secrets hidden."""
+        visible: dict[str, Any] = redaction.shown("", super().to_representation(value))
+        return visible
 
 
 class JobDetailSerializer(JobSerializer):
@@ -166,20 +177,23 @@ class JobDetailSerializer(JobSerializer):
 
     driver = DriverSerializer(source="newest_driver", allow_null=True)
     options = RedactedField(
-        help_text="What the submission laid over the pipeline's own settings; secrets are hidden."
+        help_text="The submission's overrides of the pipeline's own settings; secrets are hidden."
     )
     spark_conf = RedactedField(
-        child=serializers.CharField(), help_text="Secrets are hidden, by their names."
+        child=serializers.CharField(),
+        help_text="Spark settings; values with the name of a secret are hidden.",
     )
     checkpoint_config = serializers.DictField(
-        allow_null=True, help_text="Null until the pipeline built its graph."
+        allow_null=True, help_text="Null until the pipeline has built its graph."
     )
     restart_config = serializers.DictField(
-        allow_null=True, help_text="Null until the pipeline built its graph."
+        allow_null=True, help_text="Null until the pipeline has built its graph."
     )
     settings = serializers.DictField(help_text="The rest of the pipeline's settings.")
     origin = serializers.CharField(
-        source="origin_id", allow_null=True, help_text="The job it was forked from."
+        source="origin_id",
+        allow_null=True,
+        help_text="The id of the job that this one was forked from.",
     )
     forks = serializers.SerializerMethodField()
 
@@ -202,24 +216,30 @@ class JobDetailSerializer(JobSerializer):
             "driver",
         ]
         extra_kwargs = JobSerializer.Meta.extra_kwargs | {
-            "storage": {"help_text": "Where its checkpoints are."},
+            "storage": {"help_text": "The root directory or URI of the job's checkpoints."},
             "restore_uri": {
                 "help_text": (
-                    "Where its next driver begins, until a checkpoint completed from there; empty: "
-                    "its newest checkpoint."
+                    "The checkpoint or savepoint that the next driver restores, until the job has "
+                    "completed a checkpoint after it; empty: the job's newest checkpoint."
                 )
             },
-            "origin_uri": {"help_text": "The savepoint or checkpoint that it began with."},
-            "restart_at": {"help_text": "When its next driver is launched, if one is due."},
-            "cancel_due_at": {"help_text": "When a cancelled driver is killed."},
+            "origin_uri": {"help_text": "The savepoint or checkpoint that the job started from."},
+            "restart_at": {
+                "help_text": "The time when the next driver is launched, if one is due."
+            },
+            "cancel_due_at": {
+                "help_text": "The time when a driver that does not obey its cancellation is killed."
+            },
         }
         read_only_fields = fields
 
     @extend_schema_field(
-        serializers.ListField(child=serializers.CharField(), help_text="Jobs forked from it.")
+        serializers.ListField(
+            child=serializers.CharField(), help_text="The ids of the jobs forked from this one."
+        )
     )
     def get_forks(self, job: Job) -> list[str]:
-        """Their ids, the oldest first."""
+        """The ids of the job's forks, the oldest first."""
         return list(job.forks.order_by("created_at", "id").values_list("pk", flat=True))
 
 
@@ -238,7 +258,7 @@ class OperatorSerializer(serializers.ModelSerializer):
             "is_sink",
             "is_keyed",
         ]
-        extra_kwargs = {"chain": {"help_text": "The uid of the head of the chain that runs it."}}
+        extra_kwargs = {"chain": {"help_text": "The uid of the head of the operator's chain."}}
         read_only_fields = fields
 
 
@@ -252,23 +272,29 @@ class EdgeSerializer(serializers.ModelSerializer):
 
 
 class GraphSerializer(serializers.Serializer):
-    """The graph that a job's pipeline built; empty until it did."""
+    """The graph that a job's pipeline built; empty until then."""
 
     operators = OperatorSerializer(many=True, help_text="In topological order.")
     edges = EdgeSerializer(many=True)
 
 
 class RatesSerializer(serializers.Serializer[Any]):
-    """What a subtask does, over about the last two seconds."""
+    """Throughput and use of time of a subtask, over about the last two seconds."""
 
-    window_ms = serializers.FloatField(help_text="The time that they are measured over.")
-    records_in_per_s = serializers.FloatField(help_text="Of a source: emitted.")
+    window_ms = serializers.FloatField(help_text="The time over which the rates are measured.")
+    records_in_per_s = serializers.FloatField(help_text="For a source: records emitted.")
     records_out_per_s = serializers.FloatField()
     bytes_in_per_s = serializers.FloatField()
     bytes_out_per_s = serializers.FloatField()
-    busy = serializers.FloatField(help_text="Share of the time, 0 to 1, in its own calls.")
-    idle = serializers.FloatField(help_text="Share: nothing to do, or waiting for its turn.")
-    back_pressured = serializers.FloatField(help_text="Share: its output waits for credit.")
+    busy = serializers.FloatField(
+        help_text="Share of the time, 0 to 1, in the subtask's own calls."
+    )
+    idle = serializers.FloatField(
+        help_text="Share of the time, 0 to 1: no input, or another subtask's turn."
+    )
+    back_pressured = serializers.FloatField(
+        help_text="Share of the time, 0 to 1: the output waits for credit."
+    )
 
 
 class GateProgressSerializer(serializers.Serializer[Any]):
@@ -281,16 +307,20 @@ class GateProgressSerializer(serializers.Serializer[Any]):
     arrived_ms = serializers.ListField(
         child=serializers.FloatField(allow_null=True),
         help_text=(
-            "When the barrier came, after the first one of the subtask. Null: it has not come, or "
-            "never will where the channel has ended."
+            "Arrival of the barrier on each channel, after the subtask's first barrier. Null: not "
+            "yet; never, where the channel has ended."
         ),
     )
-    blocked_ms = serializers.ListField(child=serializers.FloatField(), help_text="So far.")
+    blocked_ms = serializers.ListField(
+        child=serializers.FloatField(),
+        help_text="The time that each channel has been blocked so far.",
+    )
     bytes_during = serializers.ListField(
-        child=serializers.IntegerField(), help_text="Bytes that came since the first barrier."
+        child=serializers.IntegerField(),
+        help_text="Bytes received on each channel since the first barrier.",
     )
     ended = serializers.ListField(
-        child=serializers.BooleanField(), help_text="The channel's input is complete."
+        child=serializers.BooleanField(), help_text="Whether each channel's input is complete."
     )
 
 
@@ -306,26 +336,28 @@ class AligningSerializer(serializers.Serializer[Any]):
 
 
 class StallSerializer(serializers.Serializer[Any]):
-    """The loop of the subtask's slot has been in one call for more than a second."""
+    """A stall: the loop of the subtask's slot has been in one call for more than a second."""
 
     since_ms = serializers.IntegerField(help_text="Wall clock, milliseconds since the epoch.")
     stalled_ms = serializers.FloatField()
-    stack = serializers.CharField(help_text="The user's frames, innermost call last.")
+    stack = serializers.CharField(help_text="The stack frames of user code, innermost call last.")
 
 
 class SubtaskSerializer(serializers.ModelSerializer):
-    """Where one subtask of the newest attempt stands, and what it does."""
+    """One subtask of the newest attempt: status, counters, rates, alignment and stall."""
 
-    metrics = serializers.DictField(help_text="Its latest counters.")
-    rates = serializers.SerializerMethodField(help_text="Null: not known yet, or it has ended.")
+    metrics = serializers.DictField(help_text="The latest counters.")
+    rates = serializers.SerializerMethodField(
+        help_text="Null: not known yet, or the subtask has ended."
+    )
     aligning = AligningSerializer(
         allow_null=True,
         help_text=(
-            "The latest alignment that lasted; over once the subtask acknowledged that checkpoint, "
-            "or the checkpoint ended."
+            "The latest alignment that took long; over once the subtask has acknowledged that "
+            "checkpoint, or the checkpoint has ended."
         ),
     )
-    stall = StallSerializer(allow_null=True, help_text="Null: the loop comes round.")
+    stall = StallSerializer(allow_null=True, help_text="Null: the subtask's loop is not stalled.")
 
     class Meta:
         model = Subtask
@@ -344,12 +376,12 @@ class SubtaskSerializer(serializers.ModelSerializer):
 
     @extend_schema_field(RatesSerializer(allow_null=True))
     def get_rates(self, subtask: Subtask) -> dict[str, float] | None:
-        """An object without rates would be none of its kind."""
+        """The rates; null instead of an object without members."""
         return subtask.rates or None
 
 
 class JobExceptionSerializer(serializers.ModelSerializer):
-    """Something that went wrong."""
+    """A failure or a notice, of the job, a driver, an attempt or a subtask."""
 
     driver = serializers.IntegerField(source="driver_number", allow_null=True)
     attempt = serializers.IntegerField(source="attempt_number", allow_null=True)
@@ -357,12 +389,14 @@ class JobExceptionSerializer(serializers.ModelSerializer):
     class Meta:
         model = JobException
         fields = ["id", "at", "kind", "driver", "attempt", "subtask", "text"]
-        extra_kwargs = {"text": {"help_text": "First line: what; the rest: the traceback."}}
+        extra_kwargs = {
+            "text": {"help_text": "The first line is the failure, the rest its traceback."}
+        }
         read_only_fields = fields
 
 
 class OperationSerializer(serializers.ModelSerializer):
-    """Something that was asked of a job and takes time. It always reaches an end."""
+    """A request about a job that takes time. An operation always reaches an end."""
 
     url = serializers.HyperlinkedIdentityField("api:operation", lookup_url_kwarg="id")
     job = serializers.CharField(source="job_id")
@@ -370,8 +404,12 @@ class OperationSerializer(serializers.ModelSerializer):
         "api:job", source="job", lookup_url_kwarg="job_id", read_only=True
     )
     requested_by = serializers.SlugRelatedField("username", read_only=True)
-    parameters = RedactedField(help_text="As asked for; secrets are hidden, by their names.")
-    result = serializers.DictField(allow_null=True, help_text="What came of it, if it succeeded.")
+    parameters = RedactedField(
+        help_text="The request's parameters; values with the name of a secret are hidden."
+    )
+    result = serializers.DictField(
+        allow_null=True, help_text="The result, if the operation succeeded."
+    )
     phase = serializers.SerializerMethodField()
     saved = serializers.SerializerMethodField()
 
@@ -396,9 +434,11 @@ class OperationSerializer(serializers.ModelSerializer):
             "ended_at",
         ]
         extra_kwargs = {
-            "error": {"help_text": "Why it did not succeed."},
-            "requested_by": {"help_text": "Null: the control plane itself."},
-            "deadline_at": {"help_text": "It expires then, unless it ended."},
+            "error": {"help_text": "The reason why the operation did not succeed."},
+            "requested_by": {"help_text": "The account's name; null: the control plane itself."},
+            "deadline_at": {
+                "help_text": "The time when the operation expires, unless it has ended."
+            },
         }
         read_only_fields = fields
 
@@ -406,21 +446,21 @@ class OperationSerializer(serializers.ModelSerializer):
         serializers.ChoiceField(
             [(phase.value, phase.value) for phase in Phase],
             allow_null=True,
-            help_text="What it waits for, where it takes several steps; `done`: nothing any more.",
+            help_text="The step under way, of an operation with several steps; `done`: none left.",
         )
     )
     def get_phase(self, operation: Operation) -> str | None:
-        """Null for one that takes a single step."""
+        """The step under way; null for an operation with a single step."""
         return (operation.progress or {}).get("phase")
 
     @extend_schema_field(
         serializers.CharField(
             allow_null=True,
-            help_text="The savepoint or checkpoint that it took; kept whatever comes of the rest.",
+            help_text="The savepoint or checkpoint that the operation took; kept even if it fails.",
         )
     )
     def get_saved(self, operation: Operation) -> str | None:
-        """Null: none so far."""
+        """The savepoint or checkpoint taken; null: none so far."""
         return (operation.progress or {}).get("saved")
 
 
@@ -455,23 +495,25 @@ class PipelineRequest(RequestSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Exactly the field that the kind names."""
+        """Check that the only field beside ``kind`` is the one that it names."""
         kind = attrs["kind"]
         if kind not in attrs:
-            raise serializers.ValidationError({kind: ["A pipeline of this kind needs it."]})
+            raise serializers.ValidationError(
+                {kind: [f"A pipeline of kind {kind} needs this field."]}
+            )
         if others := sorted(set(attrs) - {"kind", kind}):
             raise serializers.ValidationError(
-                {name: [f"A pipeline of kind {kind} does not have it."] for name in others}
+                {name: [f"A pipeline of kind {kind} has no such field."] for name in others}
             )
         return attrs
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
 class TextsField(serializers.DictField):
-    """An object whose values are texts, taken as they are: 1 is not "1"."""
+    """An object whose values are texts, unconverted: 1 is not "1"."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """The same object."""
+        """The object, unchanged."""
         if not isinstance(data, dict):
             self.fail("not_a_dict", input_type=type(data).__name__)
         wrong = [name for name, value in data.items() if not isinstance(value, str)]
@@ -481,7 +523,7 @@ class TextsField(serializers.DictField):
 
 
 class SubmissionRequest(RequestSerializer):
-    """A job to be run. What is left out is up to the pipeline or the server."""
+    """A job to run. The pipeline or the server decides the fields that are left out."""
 
     name = serializers.CharField(max_length=100)
     pipeline = PipelineRequest()
@@ -490,32 +532,34 @@ class SubmissionRequest(RequestSerializer):
         required=False, min_value=10, max_value=2**31 - 1
     )
     mode = serializers.ChoiceField([mode.value for mode in CheckpointingMode], required=False)
-    parameters = TextsField(required=False, help_text="For the pipeline; viewers can see them.")
+    parameters = TextsField(
+        required=False, help_text="Parameters for the pipeline; viewers can see them."
+    )
     restore = serializers.CharField(
         required=False,
         max_length=1_000,
         help_text=(
-            "What to begin with: a checkpoint of a job, `<storage>/<job>/chk-7`, or a savepoint's "
-            "directory, wherever it was moved."
+            "The state to start from: a checkpoint of a job, `<storage>/<job>/chk-7`, or a "
+            "savepoint's directory, also after it was moved."
         ),
     )
     claims = serializers.BooleanField(
-        required=False, help_text="The savepoint is the job's own from then on."
+        required=False, help_text="Whether the job owns the savepoint from then on."
     )
     allow_non_restored_state = serializers.BooleanField(required=False)
     allow_pickled_state = serializers.BooleanField(
-        required=False, help_text="Restoring pickled state runs code that is in it."
+        required=False, help_text="Restoring pickled state runs the code inside it."
     )
     spark_master = serializers.CharField(
-        required=False, max_length=200, help_text="Admins only; else the server's."
+        required=False, max_length=200, help_text="Admins only; default: the server's."
     )
     spark_conf = TextsField(
         required=False,
         help_text=(
-            "Spark settings. Operators may set the size of driver and executors; admins anything "
+            "Spark settings. Operators may set the size of driver and executors; admins all others "
             "that the server does not set itself."
         ),
     )
     storage = serializers.CharField(
-        required=False, max_length=500, help_text="Admins only; else the server's."
+        required=False, max_length=500, help_text="Admins only; default: the server's."
     )

@@ -1,4 +1,4 @@
-"""A request body as a submission, and its errors back in the body's own names."""
+"""Request bodies as submissions, and the service's errors in the body's own names."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +13,9 @@ from controlplane.base.errors import Invalid
 from jobs.models import PipelineKind
 from jobs.submissions import Pipeline, Submission
 
-# Where code runs, and where files get written and deleted.
+# Fields that decide where code runs, and where files are written and deleted.
 ADMIN_FIELDS = ("location", "spark_master", "storage")
-# What an operator may tell Spark: how large the job is, not what else the driver loads or opens.
+# Spark settings open to operators: the job's size, not what else the driver loads or opens.
 OPERATOR_CONF = frozenset(
     {
         "spark.cores.max",
@@ -30,7 +30,7 @@ OPERATOR_CONF = frozenset(
         "spark.executor.pyspark.memory",
     }
 )
-_OPTIONS = {  # Of the body -> of weir's ExecutionOptions.
+_OPTIONS = {  # Name in the body -> name in weir's ExecutionOptions.
     "parallelism": "parallelism",
     "checkpoint_interval_ms": "interval_ms",
     "mode": "mode",
@@ -46,11 +46,11 @@ _OPTIONS = {  # Of the body -> of weir's ExecutionOptions.
 def submission_of(request: Request, body: Mapping[str, Any]) -> Iterator[Submission]:
     """The submission that a validated body asks for.
 
-    What the service says inside about a field of it is said about the body's field.
+    Errors of the service inside the block are renamed to the body's fields.
 
     Raises:
-        PermissionDenied: A part of it is not for the role of whoever asks.
-        Invalid: From inside, in the body's names.
+        PermissionDenied: The account's role may not choose one of the fields.
+        Invalid: Raised inside the block, in the body's names.
     """
     check_place(request, body)
     if role_of(request) is not Role.ADMIN:
@@ -72,7 +72,7 @@ def submission_of(request: Request, body: Mapping[str, Any]) -> Iterator[Submiss
 
 
 def pipeline_of(body: Mapping[str, Any]) -> Pipeline | None:
-    """The pipeline that a validated body names; None where it names none."""
+    """The pipeline that a validated body names, if any."""
     given = body.get("pipeline")
     if given is None:
         return None
@@ -83,10 +83,10 @@ def pipeline_of(body: Mapping[str, Any]) -> Pipeline | None:
 
 @contextmanager
 def in_words_of(body: Mapping[str, Any], problem: str) -> Iterator[None]:
-    """What a service says about a submission's fields is said about the body's.
+    """Rename the fields in a service's errors to those of the request body.
 
     Raises:
-        Invalid: From inside, in the body's names.
+        Invalid: Raised inside the block, in the body's names.
     """
     kind = body.get("pipeline", {}).get("kind", "")
     names = {
@@ -105,10 +105,10 @@ def in_words_of(body: Mapping[str, Any], problem: str) -> Iterator[None]:
 
 
 def check_place(request: Request, body: Mapping[str, Any]) -> None:
-    """Refuse who may not choose where code runs and files are written.
+    """Check that only an admin chooses where code runs and files are written.
 
     Raises:
-        PermissionDenied: The body names such a place, and whoever asks is no admin.
+        PermissionDenied: The body names such a place, and the account is no admin.
     """
     if role_of(request) is Role.ADMIN:
         return

@@ -29,7 +29,7 @@ UPLOAD = {
 
 
 class UploadsView(ListAPIView):
-    """Uploaded pipelines."""
+    """The list of uploaded pipelines, and the upload of another one."""
 
     queryset = Artifact.objects.select_related("uploaded_by")
     serializer_class = shapes.UploadSerializer
@@ -39,7 +39,7 @@ class UploadsView(ListAPIView):
 
     @extend_schema(operation_id="list_uploads", tags=["uploads"], summary="List uploads")
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Which pipelines were uploaded."""
+        """The uploaded pipelines."""
         return super().get(request, *args, **kwargs)
 
     @extend_schema(
@@ -48,11 +48,13 @@ class UploadsView(ListAPIView):
         summary="Upload a pipeline",
         request={"multipart/form-data": UPLOAD},
         responses={
-            201: OpenApiResponse(shapes.UploadSerializer, description="To be submitted by digest.")
+            201: OpenApiResponse(
+                shapes.UploadSerializer, description="The upload; submit it by its digest."
+            )
         },
     )
     def post(self, request: Request) -> Response:
-        """Keeps a Python script, to be submitted by its digest. The same content is kept once."""
+        """Store a Python script, to be submitted by its digest. Equal content is stored once."""
         file = request.data.get("file")
         if not isinstance(file, UploadedFile):
             said = "Give the script as a file in the form's field `file`."

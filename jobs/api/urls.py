@@ -1,4 +1,4 @@
-"""Paths of what belongs to jobs. Jobs themselves are routed by ``checkpoints.api.urls``."""
+"""URLs below a job, of operations and of uploads. ``checkpoints.api.urls`` has those of jobs."""
 
 from django.urls import path
 

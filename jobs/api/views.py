@@ -1,7 +1,7 @@
-"""The API of jobs: thin views, each a service to call or rows to show.
+"""The API of jobs: thin views that call a service or show rows.
 
-Jobs themselves are shown with what their checkpoints say, so their list and their page are built
-upon these views in ``checkpoints.api``.
+Jobs themselves are shown with facts from their checkpoints, so their list and their page extend
+these views in ``checkpoints.api``.
 """
 
 from typing import Any, ClassVar
@@ -47,14 +47,14 @@ from jobs.models import (
     Worker,
 )
 
-LOG_BYTES = 64 << 10  # Unless asked for another length.
+LOG_BYTES = 64 << 10  # Default length of a part.
 
 
 # Jobs ---------------------------------------------------------------------------------------------
 
 
 class JobsView(ListAPIView):
-    """All jobs, and the submission of another one."""
+    """The list of jobs, and the submission of another one."""
 
     queryset = Job.objects.select_related("created_by")
     serializer_class: ClassVar[type[serializers.BaseSerializer]] = shapes.JobSerializer
@@ -94,9 +94,9 @@ class JobsView(ListAPIView):
         ],
     )
     def post(self, request: Request) -> Response:
-        """A job is made at once; the operation ends when it runs, or could not.
+        """Create a job. The operation ends once the job runs, or has failed to start.
 
-        An uploaded pipeline runs as code on the cluster: that is what the role operator means.
+        An uploaded pipeline runs as code on the cluster: the role operator allows exactly that.
         """
         asked = shapes.SubmissionRequest(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -106,23 +106,23 @@ class JobsView(ListAPIView):
 
 
 class JobView(OfJob, ShowView):
-    """One job."""
+    """A view of one job."""
 
     serializer_class: ClassVar[type[serializers.BaseSerializer]] = shapes.JobDetailSerializer
 
     def jobs(self) -> QuerySet[Job]:
-        """With who made it."""
+        """Jobs with the accounts that created them."""
         return Job.objects.select_related("created_by")
 
     def get(self, request: Request, job_id: str) -> Response:
-        """Show it."""
+        """Show the job and its newest driver."""
         self.job.newest_driver = self.job.drivers.order_by("-number").first()
         return Response(self.get_serializer(self.job).data)
 
 
 @action_schema("cancel_job", "Cancel a job")
 class CancelView(OperationActionView):
-    """Ends a job without a savepoint. The operation succeeds once it is CANCELED."""
+    """Cancel a job without a savepoint. The operation succeeds once the job is CANCELED."""
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
@@ -131,9 +131,9 @@ class CancelView(OperationActionView):
 
 @action_schema("restart_job", "Restart a job")
 class RestartView(OperationActionView):
-    """Runs a job with a new driver, from its newest completed checkpoint.
+    """Restart a job with a new driver, from its newest completed checkpoint.
 
-    One that failed or was cancelled is wanted again. The operation succeeds once the job runs.
+    A failed or cancelled job can be restarted too. The operation succeeds once the job runs.
     """
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
@@ -145,7 +145,7 @@ class RestartView(OperationActionView):
 
 
 class GraphView(OfJob, ShowView):
-    """A job's graph."""
+    """A view of a job's graph."""
 
     serializer_class = shapes.GraphSerializer
 
@@ -156,7 +156,7 @@ class GraphView(OfJob, ShowView):
         parameters=[JOB_ID],
     )
     def get(self, request: Request, job_id: str) -> Response:
-        """The graph that the job's pipeline built; empty until it did."""
+        """The graph that the job's pipeline built; empty until then."""
         graph = {
             "operators": Operator.objects.filter(job=self.job).order_by("position"),
             "edges": Edge.objects.filter(job=self.job).order_by("position"),
@@ -166,7 +166,7 @@ class GraphView(OfJob, ShowView):
 
 @list_schema("list_job_subtasks", "The job's subtasks and their counters")
 class SubtasksView(OfJob, ListAPIView):
-    """Where each subtask of the newest attempt stands, and its latest counters."""
+    """The status and the latest counters of each subtask of the newest attempt."""
 
     queryset = Subtask.objects.all()
     serializer_class = shapes.SubtaskSerializer
@@ -175,13 +175,13 @@ class SubtasksView(OfJob, ListAPIView):
     default_ordering = "place"
 
     def get_queryset(self) -> QuerySet[Subtask]:
-        """The job's."""
+        """The job's subtasks."""
         return Subtask.objects.filter(job_id=self.kwargs["job_id"])
 
 
 @list_schema("list_job_attempts", "The job's attempts")
 class AttemptsView(OfJob, ListAPIView):
-    """Each deployment of the job's graph, its workers, and how it replaced the one before."""
+    """Each deployment of the job's graph, its workers, and the recovery that led to it."""
 
     queryset = Attempt.objects.all()
     serializer_class = shapes.AttemptSerializer
@@ -190,7 +190,7 @@ class AttemptsView(OfJob, ListAPIView):
     default_ordering = "-number"
 
     def get_queryset(self) -> QuerySet[Attempt]:
-        """The job's, with their workers."""
+        """The job's attempts, with their workers."""
         workers = Prefetch(
             "workers", queryset=Worker.objects.order_by("slot_index"), to_attr="worker_list"
         )
@@ -200,7 +200,7 @@ class AttemptsView(OfJob, ListAPIView):
 
 @list_schema("list_job_drivers", "The job's drivers")
 class DriversView(OfJob, ListAPIView):
-    """Each Spark application that was launched for the job."""
+    """The Spark applications launched for the job."""
 
     queryset = Driver.objects.all()
     serializer_class = shapes.DriverSerializer
@@ -209,13 +209,13 @@ class DriversView(OfJob, ListAPIView):
     default_ordering = "-number"
 
     def get_queryset(self) -> QuerySet[Driver]:
-        """The job's."""
+        """The job's drivers."""
         return Driver.objects.filter(job_id=self.kwargs["job_id"])
 
 
-@list_schema("list_job_exceptions", "What went wrong with the job")
+@list_schema("list_job_exceptions", "The job's failures and notices")
 class ExceptionsView(OfJob, ListAPIView):
-    """What went wrong: with attempts, drivers, subtasks or the pipeline, newest first."""
+    """Failures and notices of attempts, drivers, subtasks and the pipeline, newest first."""
 
     queryset = JobException.objects.all()
     serializer_class = shapes.JobExceptionSerializer
@@ -224,37 +224,43 @@ class ExceptionsView(OfJob, ListAPIView):
     default_ordering = "-at"
 
     def get_queryset(self) -> QuerySet[JobException]:
-        """The job's."""
+        """The job's exceptions."""
         return JobException.objects.filter(job_id=self.kwargs["job_id"])
 
 
 class PlainTextRenderer(renderers.BaseRenderer):
-    """Lets a client ask for text/plain; the view makes the response."""
+    """A renderer that allows ``Accept: text/plain``; the view makes the response."""
 
     media_type = "text/plain"
     format = "txt"
     charset = "utf-8"
 
     def render(self, data: Any, *args: Any, **kwargs: Any) -> str:
-        """The text."""
+        """The data as text."""
         return str(data)
 
 
 class LogQuery(serializers.Serializer):
-    """Which part of a log."""
+    """The part of a log to read."""
 
     offset = serializers.IntegerField(
-        required=False, min_value=0, max_value=2**63 - 1, help_text="Where to begin, in bytes."
+        required=False,
+        min_value=0,
+        max_value=2**63 - 1,
+        help_text="The first byte to read; default: so that the part ends with the log.",
     )
     limit = serializers.IntegerField(
-        default=LOG_BYTES, min_value=1, max_value=driver_files.READ_BYTES_MAX, help_text="Bytes."
+        default=LOG_BYTES,
+        min_value=1,
+        max_value=driver_files.READ_BYTES_MAX,
+        help_text="The most bytes to read.",
     )
 
 
 class DriverLogView(OfJob, ShowView):
-    """What a driver wrote to its terminal."""
+    """A view of a driver's log: its standard output and error."""
 
-    roles = {"GET": Role.OPERATOR}  # Whatever the pipeline prints, secrets too.
+    roles = {"GET": Role.OPERATOR}  # A pipeline may print anything, secrets too.
     renderer_classes = [PlainTextRenderer, renderers.JSONRenderer]
 
     @extend_schema(
@@ -267,19 +273,19 @@ class DriverLogView(OfJob, ShowView):
             *(
                 OpenApiParameter(name, int, "header", description=said, response=[200])
                 for name, said in (
-                    ("Weir-Log-Offset", "Where this part begins, in bytes."),
-                    ("Weir-Log-Next", "Where the next one does: the offset to ask for."),
-                    ("Weir-Log-Size", "How long the log is."),
+                    ("Weir-Log-Offset", "The offset of this part, in bytes."),
+                    ("Weir-Log-Next", "The offset of the next part, in bytes."),
+                    ("Weir-Log-Size", "The size of the log, in bytes."),
                 )
             ),
         ],
         responses={(200, "text/plain"): OpenApiTypes.STR},
     )
     def get(self, request: Request, job_id: str, number: int) -> HttpResponse:
-        """A part of what the driver wrote: from `offset` on, or without it the end.
+        """A part of the driver's log: from `offset` on, or without it the end of the log.
 
-        Bytes that are no UTF-8 are replaced. For operators: a log may hold whatever the pipeline
-        printed.
+        Bytes that are no UTF-8 are replaced. For operators only: a log holds all that the pipeline
+        printed, secrets too.
         """
         query = LogQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
@@ -296,7 +302,7 @@ class DriverLogView(OfJob, ShowView):
                 part = driver_files.read(driver, max(0, end - limit), limit)
         except OSError as error:
             on = f"; its launcher ran on {driver.launched_by}" if driver.launched_by else ""
-            raise NotFound(f"Driver {number} has no log here{on}.") from error
+            raise NotFound(f"Driver {number} has no log on this machine{on}.") from error
         response = HttpResponse(part.text, content_type="text/plain; charset=utf-8")
         response["Weir-Log-Offset"] = part.offset
         response["Weir-Log-Next"] = part.next_offset

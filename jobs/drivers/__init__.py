@@ -2,6 +2,6 @@
 
 - ``drivers``: which driver may speak, its end, its successor; ``restart_policy``: whether and when;
 - ``driver_claims``: a launcher's hold on a driver; ``outbox``: commands that it has not taken yet;
-- ``launcher``, ``spark_command``, ``driver_files``: starting one;
-- ``driver_watch``, ``processes``, ``child_processes``: seeing that it is gone, and ending it.
+- ``launcher``, ``spark_command``, ``driver_files``: starting a driver;
+- ``driver_watch``, ``processes``, ``child_processes``: noticing its end, and ending it.
 """

@@ -1,4 +1,4 @@
-"""Driver processes that this very process started: only their parent learns how they ended."""
+"""Driver processes started by this process: only the parent of a process gets its exit code."""
 
 import subprocess
 import threading
@@ -8,15 +8,15 @@ _children: dict[tuple[int, float], subprocess.Popen[bytes]] = {}
 
 
 def adopt(child: "subprocess.Popen[bytes]", started_at: float) -> None:
-    """Keep a child, to be asked for its exit code later."""
+    """Keep a child, whose exit code is read later."""
     with _lock:
         _children[child.pid, started_at] = child
 
 
 def exit_code(pid: int, started_at: float) -> int | None:
-    """How a child ended; None where it runs, or somebody else started it.
+    """The exit code of a child; None while it runs, or where another process started it.
 
-    A child that has ended is reaped by this. Negative: the signal that killed it.
+    Reaps a child that has ended. Negative: the signal that killed the child.
     """
     with _lock:
         child = _children.get((pid, started_at))
@@ -24,6 +24,6 @@ def exit_code(pid: int, started_at: float) -> int | None:
 
 
 def forget(pid: int, started_at: float) -> None:
-    """The child is gone and nobody will ask again."""
+    """Drop a child that has ended: its exit code is not read again."""
     with _lock:
         _children.pop((pid, started_at), None)

@@ -1,4 +1,4 @@
-"""Acting on a driver under its job's lock, and what a launcher writes into the driver's row."""
+"""A launcher's hold on a driver: acting under the job's lock, and notes in the driver's row."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jobs.models import Driver, DriverStatus, Job
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-CLAIM_MS = 15_000  # From a claim to the process noted; it takes milliseconds.
+CLAIM_MS = 15_000  # From a claim to the note of the process, which takes milliseconds.
 
 
 def here() -> Q:
@@ -25,7 +25,7 @@ def here() -> Q:
 
 
 def claimed(driver: Driver, act: Callable[[Job, Driver], _T], *, wait: bool = False) -> _T | None:
-    """Act on a driver under its job's lock; None where somebody else has it, or acting raised."""
+    """Act on a driver under its job's lock; None where the lock is taken, or ``act`` raised."""
     with logs.about(job=driver.job_id, driver=driver.number):
         try:
             with transaction.atomic():
@@ -37,12 +37,12 @@ def claimed(driver: Driver, act: Callable[[Job, Driver], _T], *, wait: bool = Fa
         except Exception:
             if wait:
                 raise
-            logger.exception("driver %d: the next look tries again", driver.number)
+            logger.exception("driver %d: failed; the next tick tries again", driver.number)
             return None
 
 
 def note(driver: Driver, pid: int, started_at: float, now: datetime) -> bool:
-    """Record a driver's process, also of one that is to be stopped already."""
+    """Record a driver's process, also where the driver is to be stopped already."""
     driver.pid, driver.process_started_at = pid, started_at
     driver.launch_expires_at = None
     if driver.status == DriverStatus.STARTING:
@@ -61,13 +61,13 @@ def note(driver: Driver, pid: int, started_at: float, now: datetime) -> bool:
 
 
 def note_stopped(driver: Driver, now: datetime) -> None:
-    """Record that nothing of a driver runs any more."""
+    """Record that no process of a driver runs any more."""
     driver.stopped_at = now
     driver.save(update_fields=["stopped_at"])
 
 
 def never_started(job: Job, driver: Driver, cause: str) -> None:
-    """The driver is lost and there is no process to wait for."""
+    """Give up a driver that has no process to wait for."""
     drivers.lost(job, driver, cause)
     note_stopped(driver, clock.now())
 

@@ -1,4 +1,4 @@
-"""A driver's directory: its job file, and what it wrote to its terminal.
+"""A driver's directory: its job file and its log.
 
 ``<WEIR_DRIVERS>/<job>/<number>/`` holds ``job.json`` (mode 0600: the token is in it) and
 ``driver.log``. Where launcher and web run on different machines, the directory is shared.
@@ -19,13 +19,13 @@ from jobs.models import Driver, Job, PipelineKind
 JOB_FILE_VERSION = 1
 JOB_FILE_NAME = "job.json"
 LOG_NAME = "driver.log"
-TAIL_BYTES_MAX = 8 << 10  # Goes into a cause, which people read.
+TAIL_BYTES_MAX = 8 << 10  # Becomes part of a cause, which people read.
 READ_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """A piece of a log. Units: bytes from the log's beginning."""
+    """A part of a log. Units: bytes from the log's beginning."""
 
     text: str
     offset: int
@@ -34,22 +34,22 @@ class LogPart:
 
 
 def root() -> Path:
-    """Where the files of what a launcher starts lie."""
+    """The directory of the files of all processes that a launcher starts."""
     return Path(settings.WEIR_DRIVERS)
 
 
 def directory_of(job_id: str, number: int) -> Path:
-    """Where a driver's files lie."""
+    """The directory of a driver's files."""
     return root() / job_id / str(number)
 
 
 def log_path(driver: Driver) -> Path:
-    """Where a driver's output goes."""
+    """The file of a driver's standard output and error."""
     return directory_of(driver.job_id, driver.number) / LOG_NAME
 
 
 def pipeline_path(job: Job) -> Path | None:
-    """The script that the job runs; None where it is a module."""
+    """The script that the job runs; None for a module."""
     match PipelineKind(job.pipeline_kind):
         case PipelineKind.SCRIPT:
             return Path(job.pipeline_target)
@@ -61,10 +61,10 @@ def pipeline_path(job: Job) -> Path | None:
 
 
 def job_file(job: Job, driver: Driver, token: str, *, shipped: bool) -> dict[str, Any]:
-    """What the driver is told.
+    """The content of the driver's job file.
 
     Args:
-        shipped: The script is copied beside the driver by Spark, so its name alone is given.
+        shipped: Spark copies the script beside the driver, so the file holds its name alone.
     """
     script = pipeline_path(job)
     if script is None:
@@ -84,10 +84,10 @@ def job_file(job: Job, driver: Driver, token: str, *, shipped: bool) -> dict[str
 
 
 def _options(job: Job) -> dict[str, Any]:
-    """What is laid over the script's settings.
+    """The submission's overrides of the script's settings.
 
-    A checkpoint to begin with is named until the job has one of its own from there: a later driver
-    that restored it again would redo, and put out twice, what has been committed since.
+    They name a checkpoint to start from until the job has completed one of its own after it: a
+    later driver that restored it again would repeat, and put out twice, all output committed since.
     """
     options = {**job.options, "storage": job.storage}
     if job.restore_uri:
@@ -95,21 +95,21 @@ def _options(job: Job) -> dict[str, Any]:
             "restore": job.restore_uri,
             "rewinds_output": job.restore_rewinds,
             "claims": job.restore_claims,
-            # As it is now: only then may its output that still waits be committed for it.
+            # Read now: the pending output of the origin may be committed only once it is over.
             "origin_is_over": job.restore_job is not None and job.restore_job.is_over,
         }
     return options
 
 
 def prepare(job: Job, driver: Driver, token: str, *, shipped: bool) -> Path:
-    """Make the driver's directory with its job file; gives the directory."""
+    """Make the driver's directory with its job file, and return the directory."""
     directory = directory_of(job.pk, driver.number)
     for path in (directory, scratch_of(directory)):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     content = json.dumps(job_file(job, driver, token, shipped=shipped), indent=2)
     path = directory / JOB_FILE_NAME
     path.unlink(missing_ok=True)
-    # Created with its mode: at no time can anybody else open it.
+    # Created with its mode: at no time can another user open it.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
@@ -117,18 +117,18 @@ def prepare(job: Job, driver: Driver, token: str, *, shipped: bool) -> Path:
 
 
 def scratch_of(directory: Path) -> Path:
-    """Where Spark and its JVM put what only they need, while the driver runs."""
+    """The directory of temporary files of Spark and its JVM, while the driver runs."""
     return directory / "scratch"
 
 
 def remove_scratch(driver: Driver) -> None:
-    """Delete what a driver's Spark left; a killed one could not. Harmless to repeat."""
+    """Delete a driver's temporary files: a killed JVM leaves them. Idempotent."""
     scratch = scratch_of(directory_of(driver.job_id, driver.number))
     shutil.rmtree(scratch, ignore_errors=True)
 
 
 def tail(driver: Driver, length: int = TAIL_BYTES_MAX) -> str:
-    """The end of the driver's log; empty where there is none."""
+    """The last lines of the driver's log; empty without a log on this machine."""
     path = log_path(driver)
     try:
         size = path.stat().st_size
@@ -139,7 +139,7 @@ def tail(driver: Driver, length: int = TAIL_BYTES_MAX) -> str:
 
 
 def read(driver: Driver, offset: int = 0, length: int = READ_BYTES_MAX) -> LogPart:
-    """At most ``length`` bytes of the driver's log from ``offset``; undecodable ones replaced.
+    """At most ``length`` bytes of the driver's log from ``offset``; invalid UTF-8 is replaced.
 
     Raises:
         OSError: There is no log on this machine.

@@ -1,4 +1,4 @@
-"""Sees when a driver of this machine is gone, and ends those that were told to go."""
+"""Watches this machine's driver processes: reports ended ones, and ends those told to stop."""
 
 import logging
 import signal
@@ -20,17 +20,19 @@ from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_MS = 5_000  # From SIGTERM to SIGKILL.
-# A driver whose job ended by its own word stops Spark and goes; one that does not is helped.
+# A driver that reported its job's end stops Spark and exits; after this long it is ended.
 WIND_UP_MS = 60_000
 
-_told: set[tuple[int, float]] = set()  # Sessions that this process has sent SIGTERM.
+_told: set[tuple[int, float]] = set()  # Sessions to which this process has sent SIGTERM.
 
 
 def watch() -> int:
-    """Report drivers of this machine whose process is gone as lost; says how many were."""
-    found = Driver.objects.filter(here(), status__in=(DriverStatus.STARTING, DriverStatus.RUNNING))
+    """Report this machine's drivers whose process has ended as lost; return their number."""
+    watched = Driver.objects.filter(
+        here(), status__in=(DriverStatus.STARTING, DriverStatus.RUNNING)
+    )
     count = 0
-    for driver in found:
+    for driver in watched:
         if driver.pid is None:
             count += claimed(driver, _adopt) is True
         elif not runs(driver):
@@ -39,7 +41,7 @@ def watch() -> int:
 
 
 def _adopt(job: Job, driver: Driver) -> bool:
-    """A claimed driver without a process: find it, or give it up once the claim has run out."""
+    """Find the process of a claimed driver, or give the driver up once the claim has expired."""
     now = clock.now()
     if driver.pid is not None or driver.status not in LIVE_DRIVERS:
         return False
@@ -47,12 +49,14 @@ def _adopt(job: Job, driver: Driver) -> bool:
         return False  # Its launcher may be starting it right now.
     process = processes.marked(f"{job.pk}/{driver.number}")
     if process is not None:
-        logger.warning("process %d of driver %d had not been noted", process.pid, driver.number)
+        logger.warning(
+            "adopted process %d of driver %d, not noted at its launch", process.pid, driver.number
+        )
         note(driver, process.pid, process.started_at, now)
         return False
     if driver.status == DriverStatus.RUNNING:
-        return False  # It speaks: its heartbeats say whether it lives.
-    never_started(job, driver, "its launcher ended before it had started the driver")
+        return False  # Its heartbeats show whether the driver lives.
+    never_started(job, driver, "the launcher ended before it had started the driver")
     return True
 
 
@@ -60,7 +64,7 @@ def _lose(job: Job, driver: Driver) -> bool:
     if driver.status not in LIVE_DRIVERS or driver.pid is None or runs(driver):
         return False
     assert driver.process_started_at is not None
-    # The JVM may have been killed and its Python driver not: a twin, if it were left.
+    # The JVM may have been killed without its Python driver, which would then be a second driver.
     processes.end_session(driver.pid, driver.process_started_at, signal.SIGKILL)
     code = exit_code(driver.pid, driver.process_started_at)
     drivers.lost(job, driver, _how_it_ended(driver, code))
@@ -76,20 +80,20 @@ def _how_it_ended(driver: Driver, code: int | None) -> str:
         how = f" with exit code {code}, so by {signal.Signals(code - 128).name}"
     else:
         how = f" with exit code {code}"
-    # Who was killed had no last words; what it said before is in its log.
+    # A killed driver writes no last error; its earlier output is in the log.
     said = "" if code is not None and code < 0 else driver_files.tail(driver).strip()
     return f"the driver's process {driver.pid} ended{how}" + (f"\n{said}" if said else "")
 
 
 def stop() -> None:
-    """End the processes of drivers that were told to go, or whose job is long over."""
+    """End the processes of drivers that were told to stop, or whose job is long over."""
     over = Driver.objects.filter(here(), stopped_at=None).exclude(status__in=LIVE_DRIVERS)
     for driver in over:
         claimed(driver, has_stopped)
 
 
 def has_stopped(job: Job, driver: Driver) -> bool:
-    """Whether nothing of the driver runs any more."""
+    """Whether no process of the driver runs any more; one that runs is sent SIGTERM or SIGKILL."""
     if driver.stopped_at is not None:
         return True
     now = clock.now()
@@ -98,7 +102,7 @@ def has_stopped(job: Job, driver: Driver) -> bool:
         if process is not None:
             note(driver, process.pid, process.started_at, now)
         elif driver.ended_at is not None and now - driver.ended_at > clock.milliseconds(CLAIM_MS):
-            note_stopped(driver, now)  # By now its launcher would have noted a process.
+            note_stopped(driver, now)  # The launcher would have noted a process by now.
             return True
         return False
     assert driver.process_started_at is not None
@@ -113,7 +117,9 @@ def has_stopped(job: Job, driver: Driver) -> bool:
     asked_at = driver.stop_requested_at
     if asked_at is None:
         if driver.ended_at is not None and now - driver.ended_at > clock.milliseconds(WIND_UP_MS):
-            logger.warning("driver %d does not end after its job has", driver.number)
+            logger.warning(
+                "driver %d still runs after the end of its job; stopping it", driver.number
+            )
             driver.stop_requested_at = now
             driver.save(update_fields=["stop_requested_at"])
     elif now - asked_at > clock.milliseconds(STOP_GRACE_MS) or not runs(driver):

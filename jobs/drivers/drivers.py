@@ -1,8 +1,8 @@
-"""Drivers of a job: which one may speak, what happens when it is lost, and its successor.
+"""Drivers of a job: the right to speak for it, the loss of a driver, and its successor.
 
 A driver is fenced from the moment a newer one is requested, or the control plane ends it. Its
-process may go on for a while; the launcher ends that (``stop_requested_at``) before it starts the
-next driver on the same host.
+process may run for a while; the launcher ends the process (``stop_requested_at``) before it starts
+the next driver on the same host.
 """
 
 import logging
@@ -41,23 +41,23 @@ SUBTASK_ENDS = (
 
 
 def newest(job: Job) -> Driver | None:
-    """The job's last driver, live or not."""
+    """The job's newest driver, live or not."""
     return Driver.objects.filter(job=job).order_by("-number").first()
 
 
 def live(job: Job) -> Driver | None:
-    """The driver that runs, or is about to, if there is one."""
+    """The job's driver that runs or is about to, if there is one."""
     return Driver.objects.filter(job=job, status__in=LIVE_DRIVERS).first()
 
 
 def authenticate(job: Job, token: str) -> Driver:
-    """The driver that a token belongs to, which may speak for the job.
+    """The driver with this token, which may speak for the job.
 
-    A driver whose job ended by its own word may still deliver the rest of its events.
+    A driver that reported its job's end may still deliver the rest of its events.
 
     Raises:
-        Unauthorized: Nobody has this token, or a driver of another job.
-        DriverFenced: A newer driver runs the job, or this one was told to go.
+        Unauthorized: No driver of the job has this token.
+        DriverFenced: A newer driver runs the job, or this one was told to stop.
     """
     numbers = Driver.objects.filter(job=OuterRef("job")).order_by("-number").values("number")
     holders = Driver.objects.filter(token_digest=digest_of(token))
@@ -67,19 +67,19 @@ def authenticate(job: Job, token: str) -> Driver:
     if driver.number < driver.last:
         raise DriverFenced(
             f"driver {driver.last} runs {job.pk} now; driver {driver.number} must end without "
-            "committing anything any more"
+            "committing anything more"
         )
     winds_up = driver.status == DriverStatus.ENDED and driver.stop_requested_at is None
     if driver.status not in LIVE_DRIVERS and not winds_up:
         raise DriverFenced(
             f"driver {driver.number} of {job.pk} is {driver.status}: "
-            f"{_first_line(driver.cause) or 'the job is over for it'}"
+            f"{_first_line(driver.cause) or 'it no longer runs the job'}"
         )
     return driver
 
 
 def heard(driver: Driver, now: datetime) -> None:
-    """The driver gave a sign of life."""
+    """Note a sign of life of the driver."""
     if driver.status == DriverStatus.STARTING:
         driver.status = DriverStatus.RUNNING
     driver.heard_at = now
@@ -89,7 +89,7 @@ def heard(driver: Driver, now: datetime) -> None:
 
 
 def request(job: Job) -> Driver:
-    """Ask for the job's next driver; a launcher starts it. The caller holds the job's lock."""
+    """Request the job's next driver; a launcher starts it. The caller holds the job's lock."""
     last = newest(job)
     if last is not None and last.status in LIVE_DRIVERS:
         raise AssertionError(f"{job.pk} has a live driver already")
@@ -105,7 +105,7 @@ def request(job: Job) -> Driver:
 
 
 def relaunch(job: Job, why: str) -> Driver | None:
-    """Request the driver of a job that waits for one; None while something has to settle first."""
+    """Request the driver of a job that waits for one; None while its last end is being settled."""
     answers = launch_asked.send(sender=Job, job=job)
     if any(answer is False for _, answer in answers):
         return None
@@ -119,13 +119,13 @@ def relaunch(job: Job, why: str) -> Driver | None:
 
 
 def end(driver: Driver, cause: str, *, status: DriverStatus = DriverStatus.ENDED) -> None:
-    """The driver is done by a decision made here; a launcher ends what runs of it."""
+    """End the driver by the control plane's decision; a launcher ends its processes."""
     now, cause = clock.now(), storable(cause)
     was_launched = driver.status != DriverStatus.REQUESTED
     driver.status, driver.cause, driver.ended_at = status, cause, now
     driver.stop_requested_at = driver.stop_requested_at or now
     if not was_launched:
-        driver.stopped_at = now  # There never was a process.
+        driver.stopped_at = now  # No process was started.
     driver.heartbeat_due_at = driver.launch_expires_at = None
     driver.save(
         update_fields=[
@@ -141,16 +141,16 @@ def end(driver: Driver, cause: str, *, status: DriverStatus = DriverStatus.ENDED
 
 
 def retire(driver: Driver) -> None:
-    """The driver's job ended by its own word; it winds up, and ends itself."""
+    """Note the end of a driver that reported its job's end; its process exits by itself."""
     driver.status, driver.ended_at = DriverStatus.ENDED, clock.now()
     driver.heartbeat_due_at = driver.launch_expires_at = None
     driver.save(update_fields=["status", "ended_at", "heartbeat_due_at", "launch_expires_at"])
 
 
 def lost(job: Job, driver: Driver, cause: str) -> None:
-    """The driver is gone: end the job, or have it relaunched, as its restart strategy says.
+    """Give up a driver: fail the job or schedule a relaunch, as its restart strategy says.
 
-    The caller holds the job's lock. Nothing happens where the driver was done already.
+    The caller holds the job's lock. No effect on a driver that has ended already.
     """
     if driver.status not in LIVE_DRIVERS:
         return
@@ -185,10 +185,10 @@ def lost(job: Job, driver: Driver, cause: str) -> None:
 
 
 def replaced(job: Job, driver: Driver, cause: str, *, end: str = "failed") -> None:
-    """Settle what the driver leaves behind: its attempt, its commands, its checkpoints.
+    """Settle the driver's attempt, subtasks, commands and checkpoints.
 
     Args:
-        end: How its attempt ended; "canceled" where somebody wanted it to.
+        end: The end of the attempt; "canceled" where a user asked for it.
     """
     Attempt.objects.filter(job=job, ended_at=None).update(
         ended_at=clock.now(), end=end, cause=cause
@@ -199,7 +199,7 @@ def replaced(job: Job, driver: Driver, cause: str, *, end: str = "failed") -> No
 
 
 def end_subtasks(job: Job) -> None:
-    """No subtask runs any more; those that had an end of their own keep it."""
+    """Mark all subtasks as ended; those that had an end of their own keep it."""
     Subtask.objects.filter(job=job).exclude(status__in=SUBTASK_ENDS).update(
         status=SubtaskStatus.CANCELED.value, updated_at=clock.now()
     )
@@ -215,17 +215,17 @@ def _wait_or_fail(job: Job, cause: str, now: datetime) -> None:
     job.save(update_fields=["restart_at", "restart_state"])
     await_driver(job, cause)
     if delay_ms == 0:
-        relaunch(job, cause)  # Else the next tick asks again.
+        relaunch(job, cause)  # Where refused, the next tick tries again.
 
 
 def await_driver(job: Job, cause: str = "") -> None:
-    """The job goes on with its next driver; one that was never planned stays CREATED."""
+    """Have the job wait for its next driver; a job that was never planned stays CREATED."""
     if job.status != JobStatus.CREATED:
         job_status.change(job, JobStatus.RESTARTING, cause)
 
 
 def conclude(job: Job, status: JobStatus, cause: str = "") -> None:
-    """End the job by a decision made here."""
+    """End the job by the control plane's decision."""
     cause = storable(cause)
     Attempt.objects.filter(job=job, ended_at=None).update(
         ended_at=clock.now(), end=status.value, cause=cause
@@ -235,7 +235,7 @@ def conclude(job: Job, status: JobStatus, cause: str = "") -> None:
     job.save(update_fields=["restart_state"])
     job_status.change(job, status, cause)
     job_ended.send(sender=Job, job=job)
-    # What they were about explained the checkpoints that ended with the job.
+    # Until here, alignments and stalls explained the checkpoints that ended with the job.
     Subtask.objects.filter(job=job).update(aligning=None, stall=None)
 
 

@@ -1,17 +1,17 @@
-"""Starts drivers on this machine, sees when one is gone, and ends those that were told to go.
+"""The launcher: starts drivers on this machine, notices when they end, and ends those told to.
 
-One ``tick`` a second, on every machine with a worker on the queue ``launch``. All that has to
-survive the launcher is in the driver's row: which machine and boot, pid and start time. A launcher
-that is started again finds its predecessor's drivers by them, and two launchers on one machine
-share the work: each step claims the job's row first.
+``tick`` runs once a second, on every machine with a worker on the queue ``launch``. All that has to
+survive the launcher is in the driver's row: machine, boot, pid and start time. A restarted launcher
+finds its predecessor's drivers by them, and two launchers on one machine share the work: each step
+claims the job's row first.
 
-A launch is claimed, done and noted, each step durable before the next::
+A launch is claimed, carried out and noted, each step durable before the next::
 
     REQUESTED ── claimed, token ──> STARTING ── process started ──> pid noted ── heard ──> RUNNING
 
-A launcher that dies between the last two leaves a process that nobody noted. It carries a mark in
-its environment, by which the next look adopts it; where there is none, the claim runs out and the
-driver is lost.
+A launcher that dies between start and note leaves a process without a note. The process carries a
+mark in its environment, by which the next tick adopts it; without such a process the claim expires
+and the driver is lost.
 """
 
 import logging
@@ -34,8 +34,8 @@ from jobs.models import Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)
 
-LAUNCHED_MAX = 20  # In one tick: each starts a JVM.
-BEFORE_TIMEOUT_S = 10.0  # Within the claim.
+LAUNCHED_MAX = 20  # Per tick: each launch starts a JVM.
+BEFORE_TIMEOUT_S = 10.0  # Shorter than the claim.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class _Launch:
 
 
 def tick() -> None:
-    """Look after this machine's drivers, then start those that are wanted."""
+    """Watch this machine's drivers, stop those told to, then start the requested ones."""
     driver_watch.watch()
     driver_watch.stop()
     launch()
 
 
 def launch() -> int:
-    """Start the drivers that were requested; says how many it started."""
+    """Start the requested drivers; return the number started."""
     wanted = Driver.objects.filter(status=DriverStatus.REQUESTED).order_by("created_at")
     count = 0
     for driver in wanted[:LAUNCHED_MAX]:
@@ -74,7 +74,7 @@ def launch() -> int:
 
 
 def _claim(job: Job, driver: Driver) -> _Launch | None:
-    """Make the driver this launcher's, once its predecessor's process is gone."""
+    """Claim the driver for this launcher, once its predecessor's process has ended."""
     if driver.status != DriverStatus.REQUESTED:
         return None
     earlier = Driver.objects.filter(here(), job=job, number__lt=driver.number, stopped_at=None)
@@ -84,15 +84,15 @@ def _claim(job: Job, driver: Driver) -> _Launch | None:
         if predecessor.stop_requested_at is None:
             predecessor.stop_requested_at = now
             predecessor.save(update_fields=["stop_requested_at"])
-    # All of them are told.
+    # Each predecessor is stopped, also after the first that still runs.
     gone = [driver_watch.has_stopped(job, predecessor) for predecessor in left]
     if not all(gone):
-        return None  # The next tick looks again.
+        return None  # The next tick tries again.
     token = token_urlsafe(32)
     driver.status = DriverStatus.STARTING
     driver.token_digest = digest_of(token)
     driver.launch_expires_at = now + clock.milliseconds(CLAIM_MS)
-    # Should this machine never come back, it is not heard of in time, and somebody else sees that.
+    # Should this machine not come back, the heartbeat falls due and any other machine notices.
     driver.heartbeat_due_at = now + clock.milliseconds(settings.WEIR_DRIVER_START_TIMEOUT_MS)
     driver.launched_by, driver.boot_id = processes.host_name(), processes.boot_id()
     driver.directory = str(driver_files.directory_of(job.pk, driver.number))
@@ -102,7 +102,7 @@ def _claim(job: Job, driver: Driver) -> _Launch | None:
 
 
 def _start(launch: _Launch) -> None:
-    """Start the process, without a lock, and note which it is."""
+    """Start the driver process, without a lock, and note its pid and start time."""
     job, driver = launch.job, launch.driver
     directory = driver_files.prepare(job, driver, launch.token, shipped=is_shipped(job))
     spark = spark_command(job, driver, directory)
@@ -127,7 +127,7 @@ def _start(launch: _Launch) -> None:
             start_new_session=True,
         )
     process = processes.find(child.pid)
-    assert process is not None  # At worst a zombie: it is this process that reaps it.
+    assert process is not None  # At worst a zombie: only this process reaps it.
     adopt(child, process.started_at)
     logger.info("driver %d is process %d", driver.number, child.pid)
     try:
@@ -138,7 +138,7 @@ def _start(launch: _Launch) -> None:
         )
         assert noted is not None
     except BaseException:
-        # Nobody would ever find it again.
+        # Without the note no launcher would find the process again.
         processes.end_session(child.pid, process.started_at, signal.SIGKILL)
         child.wait()
         forget(child.pid, process.started_at)

@@ -1,4 +1,4 @@
-"""Commands to a job's driver: rows until it has taken them."""
+"""The outbox: commands to a job's driver, kept as rows until the driver has taken them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,7 +10,7 @@ from weir.protocol.driver_messages import DriverCommand
 
 
 def enqueue(job: Job, commands: Iterable[DriverCommand], now: datetime) -> None:
-    """Leave commands for the job's driver, in order; the caller holds the job's lock."""
+    """Add commands for the job's driver, in order; the caller holds the job's lock."""
     rows = [OutboxCommand(job=job, message=wire.encode(c), created_at=now) for c in commands]
     if rows:
         OutboxCommand.objects.bulk_create(rows)
@@ -18,5 +18,5 @@ def enqueue(job: Job, commands: Iterable[DriverCommand], now: datetime) -> None:
 
 
 def forget(job: Job) -> None:
-    """Drop what the job's driver has not taken: it is gone, and its successor starts afresh."""
+    """Drop the commands that an ended driver has not taken: its successor starts afresh."""
     OutboxCommand.objects.filter(job=job).delete()

@@ -1,10 +1,10 @@
-"""Processes of this machine, known beyond doubt: by pid, start time and boot.
+"""Processes of this machine, identified beyond doubt by pid, start time and boot.
 
-A pid is used again one day; together with the time since boot at which its process started, and
-the boot, it is not. Wall clocks play no part, so a clock that jumps confuses nobody. Linux only.
+A pid is reused one day; together with the time since boot at which its process started, and the
+boot, it is unique. Wall clocks play no part, so a clock that jumps does no harm. Linux only.
 
 A driver is a session of processes: spark-submit's JVM leads it, the Python driver is its child.
-Either may be killed and leave the other behind, so it is the session that is looked at and ended.
+Either may be killed and leave the other behind, so the whole session is watched and ended.
 
 Source: proc(5); setsid(2).
 """
@@ -33,19 +33,19 @@ class Process:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it runs no more: a zombie only waits for its parent to notice."""
+        """Whether the process has ended: a zombie only waits for its parent to reap it."""
         return self.state in "ZXx"
 
 
 @cache
 def host_name() -> str:
-    """This machine, for people."""
+    """This machine's name, for people."""
     return socket.gethostname()
 
 
 @cache
 def boot_id() -> str:
-    """This boot of this machine and its pids: containers on one machine count apart."""
+    """The id of this boot and pid namespace: containers on one machine count apart."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     namespace = os.stat(_PROC / "self/ns/pid").st_ino
     return f"{boot}/{namespace}"
@@ -68,16 +68,16 @@ def find(pid: int) -> Process | None:
 
 
 def is_running(pid: int, started_at: float) -> bool:
-    """Whether the very process that was started then runs."""
+    """Whether the process with this pid runs, and is the one started at this time."""
     process = find(pid)
     return process is not None and not process.is_gone and process.started_at == started_at
 
 
 def session_of(leader: int, started_at: float) -> list[Process]:
-    """What runs of the session that this process led, the leader included if it does."""
+    """The running processes of the session that this process led, itself included if it runs."""
     current = find(leader)
     if current is not None and current.started_at != started_at:
-        return []  # The pid is another's now, which it cannot be while the session has members.
+        return []  # The pid was reused, which cannot be while the session has members.
     return [
         process
         for process in _all()
@@ -86,7 +86,7 @@ def session_of(leader: int, started_at: float) -> list[Process]:
 
 
 def end_session(leader: int, started_at: float, signal_number: signal.Signals) -> int:
-    """Signal what runs of a session; says how many processes were there."""
+    """Signal the running processes of a session; return their number."""
     members = session_of(leader, started_at)
     for process in members:
         try:
@@ -104,7 +104,7 @@ def marked(mark: str) -> Process | None:
             continue
         try:
             environment = (_PROC / str(process.pid) / "environ").read_bytes()
-        except OSError:  # It has ended, or is another user's.
+        except OSError:  # The process has ended, or is another user's.
             continue
         if wanted in environment.split(b"\0"):
             return process

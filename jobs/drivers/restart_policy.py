@@ -1,6 +1,6 @@
-"""Whether a job whose driver was lost gets another one, and when.
+"""The restart of a job whose driver was lost: whether it gets another driver, and when.
 
-Failures within a driver are its own job master's business; each counts its own.
+Failures within a driver are handled by its job master; the two count separately.
 """
 
 import random
@@ -10,8 +10,8 @@ from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.protocol.restarts import RestartState, initial, on_failure
 from weir.protocol.wire import from_wire, to_wire
 
-# Before the pipeline has said how it wants to be restarted: three launches, the last two a second
-# after a failure. What makes the first one fail (no Java, no such master) rarely goes away.
+# Until the pipeline has declared its restart strategy: three launches, the last two a second after
+# a failure. The causes of a failed first launch (no Java, no such master) rarely go away.
 LAUNCH_FAILURES_MAX = 3
 _LAUNCHING = RestartConfig(
     kind=RestartStrategyKind.FIXED_DELAY, attempts_max=LAUNCH_FAILURES_MAX - 1, delay_ms=1_000
@@ -29,7 +29,7 @@ def after_loss(job: Job, now_ms: int) -> int | None:
 
 
 def _state(job: Job) -> RestartState:
-    """What is remembered of earlier losses, unless the pipeline has said otherwise since."""
+    """The state after earlier losses, unless the pipeline has declared another strategy since."""
     fresh = _initial(job)
     if job.restart_state is not None:
         known = from_wire(RestartState, job.restart_state)

@@ -1,4 +1,4 @@
-"""How a driver is started: the command line of spark-submit, per kind of master.
+"""The command line of spark-submit that starts a driver, per kind of master.
 
 * ``local…`` and ``local-cluster[…]``: everything on the launcher's machine.
 * ``spark://…``: the driver on the launcher's machine (Spark runs Python drivers of a standalone
@@ -25,10 +25,10 @@ from jobs.drivers import driver_files
 from jobs.drivers.processes import MARK
 from jobs.models import Driver, Job
 
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1"  # Spark's move no data: optimising them never pays.
-TASK_FAILURES_MAX = 1_000  # A slot that is lost comes back; the restart strategy decides.
-# Threads, not cores: each slot needs one of its own, and the script may want more slots than the
-# machine has cores. Until it has said how many, this is enough for most; idle ones cost nothing.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1"  # Spark's JVMs move no data: optimising never pays.
+TASK_FAILURES_MAX = 1_000  # Spark restarts a lost slot; the restart strategy decides on the job.
+# Threads, not cores: each slot needs a thread of its own, and the script may want more slots than
+# the machine has cores. Until its graph is known, this suffices for most; idle ones cost nothing.
 LOCAL_THREADS_MIN = 32
 SECRETS_DIRECTORY = "/var/run/weir"
 LOOPBACK = "127.0.0.1"
@@ -38,7 +38,7 @@ _NOT_FOR_DRIVERS = re.compile(r"DATABASE_|PGPASS|REDIS_|SECRET_|DJANGO_|CELERY_|
 
 @dataclass(frozen=True, slots=True)
 class SparkCommand:
-    """What to run, in this order; the last one is the driver."""
+    """The commands that start a driver: those of ``before`` in order, then ``command``."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
@@ -67,7 +67,7 @@ def spark_command(job: Job, driver: Driver, directory: Path) -> SparkCommand:
         target = job_file.name
         script = driver_files.pipeline_path(job)
         flags = ["--files", ",".join([str(job_file), *([] if script is None else [str(script)])])]
-        conf["spark.yarn.maxAppAttempts"] = "1"  # A second one is the control plane's to launch.
+        conf["spark.yarn.maxAppAttempts"] = "1"  # Only the control plane relaunches a driver.
     elif is_in_cluster(job):
         entry = f"local://{entry}"
         secret = f"weir-{job.pk.replace('_', '-')[:200]}-{driver.number}".lower()
@@ -95,11 +95,11 @@ def spark_command(job: Job, driver: Driver, directory: Path) -> SparkCommand:
 
 
 def _master(job: Job) -> str:
-    """The job's master; a local one retries its tasks, and ``*`` means enough for all slots."""
-    found = _LOCAL.fullmatch(job.spark_master)
-    if found is None:
+    """The job's master; a local one retries tasks, and its ``*`` becomes enough for all slots."""
+    match = _LOCAL.fullmatch(job.spark_master)
+    if match is None:
         return job.spark_master
-    threads = found["threads"] or "1"
+    threads = match["threads"] or "1"
     if threads == "*":
         wanted = (job.options.get("parallelism") or 0, job.slot_count or 0)
         threads = str(max(os.cpu_count() or 1, LOCAL_THREADS_MIN, *wanted))
@@ -125,7 +125,7 @@ def _defaults(job: Job, directory: Path) -> dict[str, str]:
         conf |= {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
-            # A JVM that is killed removes nothing of what it put into its temporary directory.
+            # A killed JVM leaves its temporary files, which are deleted with the scratch directory.
             "spark.driver.extraJavaOptions": (
                 f"-Dlog4j2.configurationFile={log_configuration} -XX:-UsePerfData {JVM_OPTIONS} "
                 f"-Djava.io.tmpdir={driver_files.scratch_of(directory)}"
@@ -143,7 +143,7 @@ def environment_of(mark: str) -> dict[str, str]:
     """The launcher's environment without its secrets: a pipeline is code of its author.
 
     Args:
-        mark: By which the processes are found.
+        mark: The text by which ``processes.marked`` finds the processes.
     """
     environment = {k: v for k, v in os.environ.items() if not _NOT_FOR_DRIVERS.match(k)}
     python = settings.WEIR_SPARK_PYTHON or sys.executable
@@ -174,17 +174,17 @@ def _spark_submit() -> str:
 
 
 def _pyspark() -> Path:
-    """Where pyspark is installed, found without importing it."""
+    """The directory of the installed pyspark, located without an import."""
     return _origin("pyspark").parent
 
 
 def _entry_script() -> Path:
-    """What spark-submit runs; ``weir.spark`` is not imported here, it is the runtime's."""
+    """The driver's entry script, located without importing ``weir.spark``, the runtime's."""
     return _origin("weir.spark").with_name("driver.py")
 
 
 def _origin(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise RuntimeError(f"{package} is not installed where the launcher runs")
+        raise RuntimeError(f"the launcher needs {package}, which is not installed on its machine")
     return Path(spec.origin)

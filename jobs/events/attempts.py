@@ -1,4 +1,4 @@
-"""Attempts and their worker processes, as a driver's events tell of them."""
+"""Rows of attempts and their worker processes, from a driver's events."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from weir.protocol.events import AttemptStarted, CaughtUp, Recovered, WorkerStar
 
 
 class Attempts:
-    """Writes the attempts of one driver; the caller holds the job's lock."""
+    """Writer of the attempts of one driver; the caller holds the job's lock."""
 
     def __init__(self, job: Job, driver: Driver, now: datetime) -> None:
         self._job = job
@@ -21,13 +21,13 @@ class Attempts:
         return None if newest is None else newest.number
 
     def started(self, event: AttemptStarted) -> None:
-        """The graph is being deployed."""
+        """Note the start of an attempt: the graph is being deployed."""
         attempt = self._of(event.attempt)
         attempt.restored_checkpoint = event.restored_checkpoint
         attempt.save(update_fields=["restored_checkpoint"])
 
     def worker_started(self, event: WorkerStarted) -> None:
-        """A worker process listens; it may be heard of before its attempt has started."""
+        """Note a worker process, possibly before the start of its attempt."""
         slot = self._driver.slots.get(str(event.slot_index), {})
         Worker.objects.update_or_create(
             attempt=self._of(event.attempt),
@@ -40,13 +40,13 @@ class Attempts:
         )
 
     def running(self) -> None:
-        """The newest attempt's subtasks all run."""
+        """Note that all subtasks of the newest attempt run."""
         if (attempt := self._newest()) is not None and attempt.running_at is None:
             attempt.running_at = self._now
             attempt.save(update_fields=["running_at"])
 
     def recovered(self, event: Recovered) -> None:
-        """How the attempt replaced its predecessor."""
+        """Note the cause and the durations of the recovery that led to an attempt."""
         attempt = self._of(event.attempt)
         attempt.recovery_cause = storable(event.cause)
         attempt.backoff_ms = event.backoff_ms
@@ -58,13 +58,13 @@ class Attempts:
         attempt.save()
 
     def caught_up(self, event: CaughtUp) -> None:
-        """Its sources are where those of its predecessor were."""
+        """Note that the attempt's sources have reached the positions of its predecessor."""
         attempt = self._of(event.attempt)
         attempt.catch_up_ms = event.catch_up_ms
         attempt.save(update_fields=["catch_up_ms"])
 
     def ended(self, end: str, cause: str = "") -> None:
-        """Whatever attempt was under way is over."""
+        """End the attempt under way, if there is one."""
         Attempt.objects.filter(job=self._job, ended_at=None).update(
             ended_at=self._now, end=end, cause=cause
         )
@@ -73,14 +73,14 @@ class Attempts:
         return Attempt.objects.filter(driver=self._driver).order_by("-number").first()
 
     def _of(self, number: int) -> Attempt:
-        """The row of an attempt, made when it is first mentioned; older ones are over then."""
+        """The row of an attempt, made at its first event, which ends all older attempts."""
         attempt, is_new = Attempt.objects.get_or_create(
             job=self._job,
             number=number,
             defaults={"driver": self._driver, "started_at": self._now},
         )
         if not is_new and attempt.driver_id != self._driver.pk:
-            # Its first driver went before it had claimed the number in the storage.
+            # Its first driver ended before it had claimed the number in the storage.
             attempt.delete()
             return self._of(number)
         if is_new:

@@ -1,6 +1,6 @@
-"""A driver's events become rows. The caller holds the job's lock and applies each event once.
+"""Writer of a driver's events into rows. The caller holds the job's lock, and applies each once.
 
-What moves the checkpoint coordinator is not for here; it is passed over.
+Events for the checkpoint coordinator are skipped here.
 """
 
 import logging
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 def apply(job: Job, driver: Driver, events: Sequence[DriverEvent]) -> None:
-    """Fold a batch of the job's newest driver into its rows."""
+    """Fold a batch of events of the job's newest driver into the job's rows."""
     if not events:
         return
     about = {event.chain for event in events if isinstance(event, SubtaskChanged | Measurement)}
@@ -50,7 +50,7 @@ def apply(job: Job, driver: Driver, events: Sequence[DriverEvent]) -> None:
 
 
 class _Fold:
-    """One batch under way: what many of its events change is written once."""
+    """One batch under way; a row that several of its events change is written once."""
 
     def __init__(self, job: Job, driver: Driver, about: Collection[SubtaskId]) -> None:
         self._job = job
@@ -63,7 +63,7 @@ class _Fold:
 
     def take(self, event: DriverEvent) -> None:
         if self._is_refused:
-            return  # The driver is told to end; what else it did comes to nothing.
+            return  # The driver is told to end; the rest of its batch is void.
         match event:
             case JobPlanned():
                 self._planned(event)
@@ -98,10 +98,10 @@ class _Fold:
                 self.save()
                 drivers.lost(self._job, self._driver, cause)
             case _:
-                pass  # The coordinator's.
+                pass  # An event for the coordinator.
 
     def save(self) -> None:
-        """Write what was collected."""
+        """Write the collected changes."""
         self._subtasks.save()
         JobException.objects.bulk_create(self._exceptions)
         self._exceptions = []
@@ -122,12 +122,14 @@ class _Fold:
     def _job_changed(self, event: JobChanged) -> None:
         job, current = self._job, JobStatus(self._job.status)
         if current not in JOB_TRANSITIONS:
-            return  # It ended here first.
+            return  # The control plane ended the job first.
         if event.status is current:
             return
         if not job_status.may_follow(current, event.status):
-            # Only a bug leads here. The job is where its driver says, or nothing would ever fit.
-            text = f"driver {self._driver.number} reports {event.status} of a job that is {current}"
+            # Only a bug leads here. The driver's status counts, or no later one would ever fit.
+            text = (
+                f"driver {self._driver.number} reports {event.status} for a job that is {current}"
+            )
             logger.error("%s", text)
             self._note("internal", text)
         known_cause = job.cause
@@ -149,7 +151,7 @@ class _Fold:
 
     def _subtask_changed(self, event: SubtaskChanged) -> None:
         self._subtasks.changed(event)
-        # The first failure comes back as the attempt's cause; those that follow do not.
+        # The first failure becomes the attempt's cause; the ones that follow do not.
         if (
             event.status is SubtaskStatus.FAILED
             and self._job.status in (JobStatus.FAILING.value, JobStatus.RESTARTING.value)
@@ -176,12 +178,12 @@ class _Fold:
         self._subtasks.end(job_ended=True)
         if self._driver.status != DriverStatus.ENDED:
             drivers.retire(self._driver)
-        # The coordinator may never have begun, and hears of the end from here.
+        # The coordinator may never have begun; this is how it learns of the end.
         self.save()
         self._conclude(cause)
 
     def _conclude(self, cause: str) -> None:
-        """The job comes to nothing."""
+        """End the job: CANCELED where that was asked for, else FAILED."""
         if self._job.desired == DesiredState.CANCELED:
             drivers.conclude(self._job, JobStatus.CANCELED)
         else:

@@ -1,4 +1,4 @@
-"""What a driver's pipeline planned: graph, settings, and a row for each subtask."""
+"""The plan of a driver's pipeline as rows: graph, settings, and each subtask."""
 
 import posixpath
 from graphlib import CycleError, TopologicalSorter
@@ -15,15 +15,16 @@ FILES_LENGTH_MAX = 1_000
 
 
 class OutputTaken(Exception):
-    """Another job that is not over commits files to the same directory."""
+    """The output directory is already used by another job that is not over."""
 
 
 def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
-    """Take over a plan in place of the one of an earlier driver; the caller holds the lock.
+    """Store a plan in place of an earlier driver's; the caller holds the job's lock.
 
     Raises:
-        Invalid: An operator's uid has no place in a row; the pipeline has to choose another.
-        OutputTaken: The rows are stored all the same, and the driver has to end.
+        Invalid: An operator's uid cannot be stored; the pipeline has to choose another.
+        OutputTaken: Another job uses the output directory. The rows are stored all the same, and
+            the driver has to end.
     """
     for operator in plan.operators:
         if len(operator.uid) > NAME_LENGTH_MAX or operator.uid != storable(operator.uid):
@@ -52,7 +53,7 @@ def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
 
 
 def _check_output(job: Job, plan: JobPlanned) -> None:
-    """Refuse a directory that another job commits to: each would take the other's files away.
+    """Refuse an output directory that another job commits to: each would take the other's files.
 
     Jobs that are planned at the same time wait for one another here, so one sees the other.
     """
@@ -65,8 +66,8 @@ def _check_output(job: Job, plan: JobPlanned) -> None:
         if (directory := _normal(other.files or "")) in directories:
             raise OutputTaken(
                 f"{other.job_id} ({other.job.name}) is {other.job.status} and commits files to "
-                f"{directory} as well. Two jobs cannot share an output directory: give this one "
-                "another, for a fork by its parameters, or end the other job first"
+                f"{directory} as well. Two jobs cannot share an output directory: give this job "
+                "another one, for a fork by its parameters, or end the other job first"
             )
 
 
@@ -116,7 +117,7 @@ def _store_graph(job: Job, plan: JobPlanned) -> None:
 
 
 def _topological(plan: JobPlanned) -> list[str]:
-    """The operators' uids, inputs first; the order they came in decides between equals."""
+    """The operators' uids, inputs first; equals in the order of the plan."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for operator in plan.operators:
         sorter.add(operator.uid)

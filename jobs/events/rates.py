@@ -1,10 +1,9 @@
-"""What a subtask does per second and where its time goes, from the counters that it reports.
+"""A subtask's rates per second and shares of time, from the counters that it reports.
 
-Counters only grow within an attempt. The newest and one of about two seconds ago make the rates;
-what lies between is kept so that the window can move on. Time is the subtask's own, the growth of
-busy, idle and back-pressured together: a report that was on its way for long, or several that came
-in one batch, change nothing. A step that lasts longer than the window widens it: its time is known
-only once it is over.
+Counters only grow within an attempt. The newest sample and one of about two seconds ago make the
+rates; the samples between are kept so that the window can move on. Time is the subtask's own, the
+growth of busy, idle and back-pressured together: delayed reports, or several in one batch, change
+nothing. A step that lasts longer than the window widens it: its time is known only at its end.
 
 Source: Flink's busyTimeMsPerSecond, idleTimeMsPerSecond and backPressuredTimeMsPerSecond, here as
 shares of the time.
@@ -14,25 +13,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 WINDOW_MS = 2_000.0
-# At the interval of half a second that subtasks keep, five make a window; more are not kept.
+# Subtasks report every half second, so five samples make a window; this many are kept at most.
 SAMPLES_MAX = 16
 
-Counters: TypeAlias = Mapping[str, Any]  # Of weir.protocol.messages.SubtaskMetrics.
+Counters: TypeAlias = Mapping[str, Any]  # Fields of weir.protocol.messages.SubtaskMetrics.
 
 _COUNTED = ("records_in", "records_out", "bytes_in", "bytes_out")
 _TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
 
 
 def sample(counters: Counters) -> dict[str, float]:
-    """What of a subtask's counters is kept for its rates."""
+    """The counters of a subtask that its rates need."""
     return {name: counters[name] for name in (*_COUNTED, *_TIMES)}
 
 
 def slid(samples: Sequence[Counters], newest: Counters) -> list[Counters]:
     """The samples of the window that ends with ``newest``, oldest first.
 
-    The first is the newest of those that are a whole window old, if there is one. Counters that
-    went down are those of another attempt: the window begins anew.
+    The first is the newest sample that is a whole window old, if there is one. Counters that went
+    down are those of another attempt: the window begins anew.
     """
     if samples and any(newest[name] < samples[-1][name] for name in _COUNTED):
         return [newest]
@@ -66,5 +65,5 @@ def over(samples: Sequence[Counters]) -> dict[str, float]:
 
 
 def _clock_ms(counters: Counters) -> float:
-    """How long the subtask has run, by its own measure."""
+    """The subtask's running time, by its own clock."""
     return float(sum(counters[name] for name in _TIMES))

@@ -1,4 +1,4 @@
-"""Where each chain subtask stands and what it does, folded over a batch and written once."""
+"""Rows of chain subtasks, folded over a batch of events and written once."""
 
 from collections.abc import Collection
 from dataclasses import fields
@@ -30,7 +30,7 @@ class Subtasks:
     """The job's subtask rows while a batch is applied; the caller holds the job's lock."""
 
     def __init__(self, job: Job, now: datetime, about: Collection[SubtaskId]) -> None:
-        """``about`` are the chain subtasks of which the batch tells."""
+        """Fold into rows of ``job``; ``about`` names the chain subtasks in the batch."""
         self._job = job
         self._now = now
         self._about = about
@@ -39,44 +39,44 @@ class Subtasks:
         self._touched: dict[tuple[str, int], Subtask] = {}
 
     def forget(self) -> None:
-        """The rows were made anew."""
+        """Forget the rows read so far: the database has new ones."""
         self._rows, self._has_all, self._touched = None, False, {}
 
     def begin(self, attempt: int) -> None:
-        """An attempt deploys all of them."""
+        """Reset all subtasks: an attempt deploys them."""
         for key, row in self._all().items():
             row.attempt, row.status, row.metrics = attempt, SubtaskStatus.DEPLOYING.value, {}
             row.samples, row.rates, row.aligning, row.stall = [], {}, None, None
             self._touched[key] = row
 
     def changed(self, event: SubtaskChanged) -> None:
-        """A subtask reached a status."""
+        """Note the status of a subtask."""
         row = self._row(event.chain, event.attempt)
         row.status = event.status.value
 
     def measured(self, event: SubtaskMetrics) -> None:
-        """The latest counters, and the rates that they make with those before.
+        """Note a subtask's latest counters, and the rates since the earlier ones.
 
-        They come from the loop, so it has come round.
+        The loop itself sends counters, so it is not stalled.
         """
         row = self._measured(event)
         if row is None:
             return
-        # Thousands a second: to copy them as dataclasses do would cost as much as to write them.
+        # Thousands a second: ``dataclasses.asdict`` would cost as much as writing the rows.
         row.metrics = {name: getattr(event, name) for name in _COUNTERS}
-        if not self._job.is_over:  # Its last counters are kept, but nothing moves any more.
+        if not self._job.is_over:  # The last counters are kept, but rates are over.
             row.samples = rates.slid(row.samples, rates.sample(row.metrics))
             row.rates = rates.over(row.samples)
         row.stall = None
 
     def aligning(self, event: AlignmentProgress) -> None:
-        """An alignment lasts."""
+        """Note the progress of a long alignment."""
         row = self._measured(event)
         if row is None:
             return
         row.aligning = {
             "checkpoint": event.checkpoint_id,
-            "since_ms": clock.to_ms(self._now) - round(event.waited_ms),  # By this clock.
+            "since_ms": clock.to_ms(self._now) - round(event.waited_ms),  # By the database's clock.
             "waited_ms": event.waited_ms,
             "gates": [
                 {
@@ -92,7 +92,7 @@ class Subtasks:
         }
 
     def stalled(self, event: SubtaskStalled) -> None:
-        """The loop has been in one call of this subtask for long."""
+        """Note a stall: the loop has been in one call of this subtask for long."""
         row = self._measured(event)
         if row is None:
             return
@@ -103,10 +103,10 @@ class Subtasks:
         }
 
     def end(self, *, job_ended: bool) -> None:
-        """None runs any more; those that had an end of their own keep it.
+        """Mark all subtasks as ended; those that had an end of their own keep it.
 
-        What they were about when a failed attempt ended is told until the next one begins: it is
-        what explains the checkpoints that end with it.
+        Alignments and stalls of a failed attempt are kept until the next one begins: they explain
+        the checkpoints that end with it.
         """
         for key, row in self._all().items():
             if row.status not in SUBTASK_ENDS:
@@ -117,7 +117,7 @@ class Subtasks:
             self._touched[key] = row
 
     def save(self) -> None:
-        """Write what changed, in one statement."""
+        """Write the changed rows in one statement."""
         for row in self._touched.values():
             row.updated_at = self._now
         Subtask.objects.bulk_create(
@@ -138,7 +138,7 @@ class Subtasks:
         self.forget()
 
     def _known(self) -> dict[tuple[str, int], Subtask]:
-        """Those that the batch tells of: of a large job, few."""
+        """The rows of the subtasks in the batch, few of a large job's."""
         if self._rows is None:
             indexes: dict[str, list[int]] = {}
             for subtask in self._about:
@@ -158,9 +158,9 @@ class Subtasks:
         return {(row.chain, row.index): row for row in rows}
 
     def _measured(self, event: Measurement) -> Subtask | None:
-        """The row that a measurement is about; None: it comes too late.
+        """The row of a measured subtask; None: the measurement comes too late.
 
-        Measurements may come after what was reported after them, when there is much to report.
+        Under load a measurement may arrive after events that were reported after it.
         """
         if self._job.is_over and not isinstance(event, SubtaskMetrics):
             return None

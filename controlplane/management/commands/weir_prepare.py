@@ -1,4 +1,4 @@
-"""``manage.py weir_prepare``: everything a control plane needs before its services start."""
+"""The command ``manage.py weir_prepare``: migrations, static files, account and demo job."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -16,9 +16,12 @@ OPERATOR = "operator"
 
 
 class Command(BaseCommand):
-    """Bring the database and the static files up to date; harmless to repeat."""
+    """Bring the database and the static files up to date, before services start. Idempotent."""
 
-    help = "Migrate the database and collect the static files; if asked, make account and demo job."
+    help = (
+        "Migrate the database and collect the static files; with --operator and --demo also create "
+        "an account and submit the demonstration job."
+    )
     requires_system_checks = ()  # The services check themselves when they start.
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -27,7 +30,7 @@ class Command(BaseCommand):
             "--operator",
             metavar="FILE",
             type=Path,
-            help=f"make the account '{OPERATOR}' with the password kept in FILE",
+            help=f"create the account '{OPERATOR}' with the password kept in FILE",
         )
         parser.add_argument(
             "--demo",
@@ -36,7 +39,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print nothing but the id of the demonstration job."""
+        """Prepare; print the id of the demonstration job and nothing else."""
         call_command("migrate", interactive=False, verbosity=0)
         settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
         call_command("collectstatic", interactive=False, verbosity=0)

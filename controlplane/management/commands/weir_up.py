@@ -1,4 +1,4 @@
-"""``manage.py weir_up``: the whole control plane on this machine, with nothing installed."""
+"""The command ``manage.py weir_up``: the whole control plane on this machine."""
 
 import signal
 import time
@@ -23,44 +23,46 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Command(BaseCommand):
-    """Start everything, say where it is, and end everything on Ctrl-C."""
+    """Start all services, print the URL and a login, and end all services on Ctrl-C."""
 
     help = (
         "Start PostgreSQL, Redis, web, Celery worker, launcher and beat on this machine and print "
-        "where to log in. Ctrl-C ends all of it."
+        "the URL and a login. Ctrl-C ends all of them."
     )
     requires_system_checks = ()  # Each service checks itself when it starts.
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The command line."""
         parser.add_argument(
-            "--demo", action="store_true", help="also run a job that replays flights for ever"
+            "--demo",
+            action="store_true",
+            help="also run the demonstration job, which replays a year of flights for ever",
         )
         parser.add_argument(
             "--port",
             type=int,
-            help=f"of the web service; 0 for any free one (default: {PREFERRED_PORT} if free)",
+            help=f"the web service's port; 0 for any free one (default: {PREFERRED_PORT} if free)",
         )
         parser.add_argument(
             "--home",
             type=Path,
             default=settings.WEIR_HOME,
-            help="where everything is kept (default: %(default)s)",
+            help="the directory of all data and logs (default: %(default)s)",
         )
         parser.add_argument(
             "--access",
             type=Path,
             metavar="FILE",
-            help="write the URL and a token for the API there as JSON, once everything is up",
+            help="write the URL and a token for the API to FILE as JSON, once all services are up",
         )
         parser.add_argument(
             "--keep-jobs",
             action="store_true",
-            help="Ctrl-C leaves running jobs alone; the next weir_up finds them again",
+            help="let running jobs go on after Ctrl-C; the next weir_up finds them again",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run until a signal says to end."""
+        """Run until SIGINT, SIGTERM or SIGHUP."""
         console = Console(highlight=False, soft_wrap=True)
         home = options["home"].resolve()
         stack = Stack(
@@ -72,7 +74,7 @@ class Command(BaseCommand):
             signal.signal(number, _end)
         try:
             began = time.monotonic()
-            console.print(f"Starting Weir in {escape(str(home))} ...")
+            console.print(f"Starting Weir in {escape(str(home))}: three steps, 10 to 20 s.")
             password = home / OPERATOR
             demo = ["--demo"] if options["demo"] else []
             job_id = stack.start(prepare=("weir_prepare", "--operator", str(password), *demo))
@@ -93,15 +95,17 @@ class Command(BaseCommand):
             for name, value in rows.items():
                 console.print(f"  [bold]{name:<7}[/]{escape(value)}")
             jobs = "but running jobs" if options["keep_jobs"] else "running jobs included"
+            if job_id:
+                console.print("\nThe demonstration job starts now and runs in about 15 s.")
             console.print(f"\nCtrl-C ends everything, {jobs}.")
             while True:
                 signal.pause()
         except KeyboardInterrupt:
-            console.print("Stopping ...")
+            console.print("Stopping all services in order, about 5 s.")
         except ServiceError as error:
             raise CommandError(str(error)) from error
         finally:
-            for number in END_SIGNALS:  # Being told twice does not make it faster.
+            for number in END_SIGNALS:  # A second Ctrl-C must not interrupt the orderly end.
                 signal.signal(number, signal.SIG_IGN)
             stack.stop(keep_jobs=options["keep_jobs"])
         console.print("Everything has ended.")
@@ -112,7 +116,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _port(asked: int | None) -> int:
-    """The port asked for; else the preferred one; 0, for a free one, if that is taken."""
+    """The given port; else the preferred one, or 0, for any free one, if that is taken."""
     if asked is not None:
         return asked
     return PREFERRED_PORT if is_free(PREFERRED_PORT) else 0

@@ -80,7 +80,7 @@ def test_process_that_takes_too_long_is_ended_with_its_children(
     operation = asked(monkeypatch, script)
     preview_processes.tick()
     ((pid, started_at),) = reload(operation).progress["processes"]
-    assert done(operation).error == "it was not done within 1 s, and was ended"
+    assert done(operation).error == "its process was not done within 1 s, and was ended"
     wait_until(lambda: not processes.session_of(pid, started_at))
 
 

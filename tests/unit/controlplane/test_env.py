@@ -70,14 +70,14 @@ def test_a_binary_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 @pytest.mark.parametrize("given", ["seven", "7.5", "", "0x7"])
 def test_a_malformed_number_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv(NAME, given)
-    with pytest.raises(ImproperlyConfigured, match=f"{NAME}='{given}' is no whole number"):
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME}='{given}' is not a whole number"):
         env.integer(NAME, 8)
 
 
 def test_a_number_below_its_least_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "4")
     assert env.integer(NAME, 8, least=4) == 4
-    with pytest.raises(ImproperlyConfigured, match=f"{NAME}=4; at least 5"):
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME}=4 is too small; give at least 5"):
         env.integer(NAME, 8, least=5)
 
 
@@ -91,5 +91,5 @@ def test_yes_and_no_have_several_words(
 
 def test_neither_yes_nor_no_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "perhaps")
-    with pytest.raises(ImproperlyConfigured, match="say yes or no"):
+    with pytest.raises(ImproperlyConfigured, match="is neither yes nor no"):
         env.flag(NAME, True)

@@ -43,8 +43,8 @@ def test_production_starts_with_everything_given() -> None:
         ({"DATABASE_URL": None}, "set DATABASE_URL"),
         ({"REDIS_URL": None}, "set REDIS_URL"),
         ({"WEIR_URL": None}, "set WEIR_URL"),
-        ({"ALLOWED_HOSTS": None}, "ALLOWED_HOSTS has to name"),
-        ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS has to name"),
+        ({"ALLOWED_HOSTS": None}, "ALLOWED_HOSTS is empty or has"),
+        ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS is empty or has"),
         ({"WEIR_URL": "http://weir.example"}, "is not https"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``manage.py weir_token USER --name NAME --role operator``."""
+"""The command ``manage.py weir_token USER --name NAME --role operator``: create a token."""
 
 import json
 import os
@@ -18,30 +18,37 @@ from controlplane.base.errors import Refusal
 
 
 class Command(BaseCommand):
-    """Make a token and print its secret."""
+    """Create a token and print its secret."""
 
-    help = "Make a token that acts for a user, and print its secret, which is not shown again."
+    help = "Create a token that acts for a user, and print its secret, which is not shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The command line."""
-        parser.add_argument("user")
-        parser.add_argument("--name", required=True, help="what it is for")
-        parser.add_argument("--role", choices=Role.values, help="the user's own unless given")
-        parser.add_argument("--days", type=int, help="it expires after so many; else never")
+        parser.add_argument("user", help="the name of an open account")
+        parser.add_argument("--name", required=True, help="the purpose of the token")
+        parser.add_argument(
+            "--role", choices=Role.values, help="at most the user's role; default: the user's role"
+        )
+        parser.add_argument(
+            "--days", type=int, help="days until the token expires, 1 to 36500; default: never"
+        )
         parser.add_argument(
             "--file",
             type=Path,
-            help="write url and token there as JSON, readable by the owner only; else print it",
+            help="write URL and token to this file as JSON, readable by its owner only, instead of "
+            "printing the token",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the secret alone, so that it can be piped, or write it to a file."""
         user = User.objects.filter(username=options["user"], is_active=True).first()
         if user is None:
-            raise CommandError(f"There is no open account {options['user']}.")
+            raise CommandError(
+                f"There is no open account {options['user']}; create it with weir_user."
+            )
         days = options["days"]
         if days is not None and not 1 <= days <= 36_500:
-            raise CommandError("--days has to be between 1 and 36500")
+            raise CommandError(f"--days={days} is out of range; give 1 to 36500")
         try:
             _, secret = services.create_token(
                 None,
@@ -59,7 +66,7 @@ class Command(BaseCommand):
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, and never readable by others."""
+    """Write the file whole or not at all, never readable by other users."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # Mode 0600.
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""``manage.py weir_user NAME --role operator``."""
+"""The command ``manage.py weir_user NAME --role operator``: create or change an account."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -12,21 +12,29 @@ from controlplane.base.errors import Refusal
 
 
 class Command(BaseCommand):
-    """Make an account, or change one that is there."""
+    """Create an account, or change an existing one."""
 
-    help = "Make an account with a generated password, or change one that is there."
+    help = "Create an account with a generated password, or change an existing one."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The command line."""
-        parser.add_argument("name")
-        parser.add_argument("--role", choices=Role.values, help="new accounts: viewer unless given")
-        parser.add_argument("--new-password", action="store_true", help="of an existing account")
+        parser.add_argument("name", help="the account's name")
+        parser.add_argument("--role", choices=Role.values, help="default for a new account: viewer")
+        parser.add_argument(
+            "--new-password",
+            action="store_true",
+            help="generate another password for an existing account",
+        )
         activity = parser.add_mutually_exclusive_group()
-        activity.add_argument("--close", action="store_true", help="it can log in no more")
-        activity.add_argument("--open", action="store_true", help="it can log in again")
+        activity.add_argument(
+            "--close", action="store_true", help="close the account: it can no longer log in"
+        )
+        activity.add_argument(
+            "--open", action="store_true", help="open the account: it can log in again"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print what came of it, and a password if one was made."""
+        """Print the account's name and role, and a new password if one was generated."""
         try:
             with transaction.atomic():
                 self._handle(**options)
