@@ -171,7 +171,7 @@ def page_of(name: str) -> Page:
 
 
 def codes(text: str) -> list[str]:
-    """What stands in backticks."""
+    """The texts in backticks."""
     return re.findall(r"`([^`]+)`", text)
 
 
@@ -218,7 +218,7 @@ def _words() -> frozenset[str]:
 
 @cache
 def public_names() -> dict[str, Any]:
-    """What users import, by name; ``env`` is what all scripts call their environment."""
+    """The names that users import, and ``env``, as all scripts call their environment."""
     public: dict[str, Any] = {}
     for module in ("datastream", "common", "datastream.connectors", "config"):
         public |= vars(importlib.import_module(f"weir.{module}"))
@@ -506,7 +506,7 @@ def validator(schema: dict[str, Any], value: Any) -> list[Any]:
 
 @dataclass
 class Request:
-    """What curl would send."""
+    """A request of curl."""
 
     method: str = ""
     url: str = ""
