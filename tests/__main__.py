@@ -1,7 +1,7 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
 A lane is one pytest run. ``timeless`` holds what waits for no clock (unit, database, simulation,
-programs), on two niced workers; the other lanes run against real time and have the machine
+programs, docs), on two niced workers; the other lanes run against real time and have the machine
 whenever they want it. ``--fast`` runs what is timeless alone, with fewer seeds. With pytest options
 there is one ordinary run of what they ask for.
 
@@ -48,7 +48,10 @@ class Lane:
 TIMELESS_OPTIONS = ("--timeout=900", "-n", "2", "--dist", "loadgroup")
 TIMELESS = Lane(
     "timeless",
-    ("tests/unit", "tests/database", "tests/simulation", "tests/programs", *TIMELESS_OPTIONS),
+    (
+        *("tests/unit", "tests/database", "tests/simulation", "tests/programs", "tests/docs"),
+        *TIMELESS_OPTIONS,
+    ),
     NICENESS,
 )
 FAST = Lane(

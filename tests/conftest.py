@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-TIERS = ("unit", "database", "process", "browser", "spark", "e2e", "simulation", "programs")
+TIERS = ("unit", "database", "process", "browser", "spark", "e2e", "simulation", "programs", "docs")
 GROUPED_BY_FILE = {"process", "browser", "simulation", "programs"}
 
 # What one example takes depends on the machine's other work.

@@ -52,7 +52,7 @@ from checkpoints.verdict.completed import Part
 from controlplane.base.errors import Refusal
 from jobs.api.serializers import AttemptSerializer
 from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Attempt, DriverStatus, OperationStatus
-from tests.api.test_permissions import TABLE
+from tests.database.api.test_permissions import TABLE
 from weir.cli import arguments
 from weir.config import CheckpointConfig, JobConfig, RestartConfig
 from weir.datastream.options import OPTIONS
@@ -66,7 +66,7 @@ from weir.protocol.lifecycle import (
     SubtaskStatus,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 PACKAGES = ("weir", "jobs", "checkpoints", "controlplane", "frontend")
 UNCHECKED = 1  # The output of make demo.
