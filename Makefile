@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test test-fast fuzz up demo bench lock clean
+.PHONY: help check setup lint format test test-fast fuzz up demo bench bench-compare lock clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: ## Check that this machine has the Python and the Java that Weir needs
 	@command -v $(PYTHON) >/dev/null || { \
@@ -86,6 +86,9 @@ demo: setup ## Stream real flights on local Spark, kill a worker, check the resu
 
 bench: setup ## Print the benchmark table
 	$(BIN)/python -m tests.benchmarks
+
+bench-compare: setup ## Show the newest benchmarks beside the last release's
+	@$(BIN)/python -m tests.benchmarks --compare
 
 # One universal file, for every platform and Python version that pyproject.toml allows.
 lock: ## Resolve the newest allowed versions into requirements.lock

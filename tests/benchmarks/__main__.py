@@ -1,8 +1,13 @@
-"""``python -m tests.benchmarks [row ...] [--quick] [--json FILE]``."""
+"""``python -m tests.benchmarks [row ...] [--quick] [--json FILE] [--compare [FILE]]``.
+
+Each run is kept as JSON with its host and load, in ``build/benchmarks`` where no file is named. The
+report of the last release lies in the repository, in ``tests/benchmarks/releases``.
+"""
 
 import argparse
 import inspect
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +31,7 @@ from tests.benchmarks import (
     throughput,
     triggers,
 )
-from tests.benchmarks.report import Row, save, show
+from tests.benchmarks.report import Report, Row, show, show_changes
 
 FILE_WIDTH = 140  # Where the output is no terminal.
 BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
@@ -48,6 +53,27 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
 }
 
 
+RUNS = Path("build", "benchmarks")
+RELEASES = Path(__file__).parent / "releases"
+
+
+def newest(directory: Path) -> Path | None:
+    """The newest report below a directory."""
+    reports = sorted(directory.glob("*.json"), key=lambda path: Report.load_from(path).measured_at)
+    return reports[-1] if reports else None
+
+
+def compare(run: Path | None) -> int:
+    """Show a run beside the last release."""
+    release = newest(RELEASES)
+    if run is None or release is None:
+        missing = "a release's report" if release is None else "a run: `make bench` makes one"
+        print(f"nothing to compare: there is no {missing}", file=sys.stderr)
+        return 1
+    show_changes(Report.load_from(release), Report.load_from(run), Console())
+    return 0
+
+
 def main() -> int:
     """Measure what was asked for; 1 where a benchmark could not run."""
     listed = "\n".join(f"  {name:12} {inspect.getdoc(b)}" for name, b in BENCHMARKS.items())
@@ -58,14 +84,25 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="row", help="which; without any, all")
     parser.add_argument("--quick", action="store_true", help="short runs, to see that it works")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the report goes there")
+    parser.add_argument(
+        "--compare",
+        nargs="?",
+        type=Path,
+        const=newest(RUNS),
+        metavar="FILE",
+        help="measure nothing: show a report, the newest one here, beside the last release's",
+    )
     given = parser.parse_args()
+    if "--compare" in sys.argv:
+        return compare(given.compare)
     if unknown := sorted(set(given.names) - BENCHMARKS.keys()):
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     logging.getLogger("weir").setLevel(logging.ERROR)  # Failures are what recovery is about.
     console = Console()
     if not console.is_terminal:
         console.width = FILE_WIDTH
+    load = os.getloadavg()[0]
     rows: list[Row] = []
     failed: dict[str, Exception] = {}
     for name in given.names or BENCHMARKS:
@@ -77,8 +114,10 @@ def main() -> int:
             console.print_exception()
         console.print(f"[dim]{name}: {time.monotonic() - started:.0f} s[/dim]")
     show(rows, console)
-    if given.json is not None:
-        save(rows, given.json)
+    report = Report.made(rows, is_quick=given.quick, load=load)
+    path = given.json or RUNS / f"{report.measured_at.replace(':', '')}.json"
+    report.save(path)
+    console.print(f"[dim]kept as {path}[/dim]")
     for name, cause in failed.items():
         console.print(f"[red]{name} could not run: {cause}[/red]")
     return 1 if failed else 0

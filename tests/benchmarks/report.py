@@ -1,13 +1,19 @@
 """One measured row, and the table of all of them."""
 
+import datetime as dt
 import json
+import os
+import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+import psutil
 from rich.console import Console
 from rich.table import Table
+
+import weir
 
 _SCALES = {
     "rows/s": ((1e6, "M rows/s"), (1e3, "k rows/s")),
@@ -108,9 +114,82 @@ def show(rows: Iterable[Row], console: Console) -> None:
     console.print(table)
 
 
-def save(rows: Iterable[Row], path: Path) -> None:
-    """Write the rows as JSON."""
-    path.write_text(json.dumps([asdict(row) for row in rows], indent=2))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The rows of one run, and the machine that they were measured on.
+
+    Units: ``load`` the average number of running processes before the run; ``memory_bytes``.
+    """
+
+    version: str
+    measured_at: str  # ISO 8601, UTC.
+    is_quick: bool
+    machine: str
+    cores: int
+    memory_bytes: int
+    python: str
+    load: float
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def made(cls, rows: Iterable[Row], *, is_quick: bool, load: float) -> "Report":
+        """The report of a run that has just ended on this machine."""
+        return cls(
+            version=weir.__version__,
+            measured_at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            is_quick=is_quick,
+            machine=f"{platform.system()} {platform.release()} {platform.machine()}",
+            cores=os.cpu_count() or 0,
+            memory_bytes=psutil.virtual_memory().total,
+            python=platform.python_version(),
+            load=load,
+            rows=tuple(rows),
+        )
+
+    @classmethod
+    def load_from(cls, path: Path) -> "Report":
+        """The report of an earlier run.
+
+        Raises:
+            ValueError: The file is no report.
+        """
+        try:
+            document = json.loads(path.read_text())
+            return cls(**document | {"rows": tuple(Row(**row) for row in document["rows"])})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{path} is no report of the benchmarks: {error}") from error
+
+    def save(self, path: Path) -> None:
+        """Write the report as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n")
+
+
+def show_changes(before: Report, after: Report, console: Console) -> None:
+    """Print each row's ratio beside that of an earlier report.
+
+    Ratios against the same run's baseline are compared, not speeds: another machine, or the same
+    one with other work on it, is faster or slower at both.
+    """
+    table = Table(show_lines=False)
+    for heading in ("what", before.version, after.version, "change"):
+        table.add_column(heading, justify="left" if heading == "what" else "right")
+    known = {row.what: row for row in before.rows}
+    for row in after.rows:
+        old = known.pop(row.what, None)
+        if old is None:
+            table.add_row(row.what, "", f"{row.ratio:.3g}", "new")
+        else:
+            change = row.ratio / old.ratio - 1
+            table.add_row(row.what, f"{old.ratio:.3g}", f"{row.ratio:.3g}", f"{change:+.0%}")
+    for row in known.values():
+        table.add_row(row.what, f"{row.ratio:.3g}", "", "not measured")
+    console.print(table)
+    for report in (before, after):
+        console.print(
+            f"[dim]{report.version}: {report.measured_at}, {report.cores} cores, load "
+            f"{report.load:.1f} before it{', short runs' if report.is_quick else ''}[/dim]"
+        )
 
 
 def readable(value: float, unit: str) -> str:

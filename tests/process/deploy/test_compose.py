@@ -178,7 +178,7 @@ def test_what_several_services_read_lies_in_one_volume() -> None:
         }
 
     spark = {"spark-worker-1", "spark-worker-2"}
-    assert mounted("checkpoints") == {"worker", "launcher", *spark}
+    assert mounted("checkpoints") == {"web", "worker", "launcher", *spark}
     assert mounted("uploads") == mounted("drivers") == {"web", "launcher"}
 
 
