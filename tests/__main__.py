@@ -63,7 +63,7 @@ FAST = Lane(
 )
 LANES = (
     Lane("jobs", ("tests/e2e", "tests/process/embedded", "-p", "no:schemathesis")),
-    Lane("spark", ("tests/spark", "-p", "no:schemathesis", "-p", "no:django")),
+    Lane("spark", ("tests/spark", "-p", "no:schemathesis")),
     Lane("processes", ("tests/process", "tests/browser", "--ignore=tests/process/embedded")),
     TIMELESS,
 )
