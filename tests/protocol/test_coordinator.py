@@ -886,8 +886,8 @@ def test_a_barrier_is_injected_where_only_one_of_several_paths_ended() -> None:
         (replace(ack("source-0"), chain=subtask("source-9")), "source-9 is no chain"),
         (replace(ack("source-0"), operators=()), "for nothing; it runs parse-0, source-0"),
         (decline("other-0"), "other-0 is no chain"),
-        (decline(reason=FailureReason.JOB_FAILOVER), "not its to give"),
-        (written(1), "nobody asked for the manifest of checkpoint 1"),
+        (decline(reason=FailureReason.JOB_FAILOVER), "which is no reason of a subtask"),
+        (written(1), "no manifest was requested for checkpoint 1"),
         (written(2), "checkpoint 2 was never triggered"),
         (TriggerFailed(CheckpointId(2), ""), "checkpoint 2 was never triggered"),
         (finished("other-0"), "other-0 is no chain"),
@@ -897,7 +897,7 @@ def test_a_barrier_is_injected_where_only_one_of_several_paths_ended() -> None:
         (CheckpointsRestored((), CheckpointId(9)), "only before the job runs"),
         (given_up(2), "checkpoint 2 was never triggered"),
         (given_up(attempt=2), "attempt 2 reports, but 1 is the newest"),
-        (given_up(reason=FailureReason.CHECKPOINT_EXPIRED), "no reason to give a checkpoint up"),
+        (given_up(reason=FailureReason.CHECKPOINT_EXPIRED), "is no reason for a driver to give a checkpoint up"),
     ],
 )
 def test_what_only_a_bug_can_send_is_an_error(event: CoordinatorEvent, problem: str) -> None:
