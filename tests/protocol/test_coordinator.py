@@ -882,9 +882,9 @@ def test_a_barrier_is_injected_where_only_one_of_several_paths_ended() -> None:
         (ack("source-0", 5), "checkpoint 5 was never triggered"),
         (ack("source-0", 0), "checkpoint 0 was never triggered"),
         (ack("source-0", attempt=2), "attempt 2 reports, but 1 is the newest"),
-        (replace(ack("source-0"), chain=subtask("sink-0")), "it runs sink-0"),
+        (replace(ack("source-0"), chain=subtask("sink-0")), "the chain runs sink-0"),
         (replace(ack("source-0"), chain=subtask("source-9")), "source-9 is no chain"),
-        (replace(ack("source-0"), operators=()), "for nothing; it runs parse-0, source-0"),
+        (replace(ack("source-0"), operators=()), "for nothing; the chain runs parse-0, source-0"),
         (decline("other-0"), "other-0 is no chain"),
         (decline(reason=FailureReason.JOB_FAILOVER), "which is no reason of a subtask"),
         (written(1), "no manifest was requested for checkpoint 1"),
@@ -897,7 +897,7 @@ def test_a_barrier_is_injected_where_only_one_of_several_paths_ended() -> None:
         (CheckpointsRestored((), CheckpointId(9)), "only before the job runs"),
         (given_up(2), "checkpoint 2 was never triggered"),
         (given_up(attempt=2), "attempt 2 reports, but 1 is the newest"),
-        (given_up(reason=FailureReason.CHECKPOINT_EXPIRED), "is no reason for a driver to give a checkpoint up"),
+        (given_up(reason=FailureReason.CHECKPOINT_EXPIRED), "no reason for a driver to give"),
     ],
 )
 def test_what_only_a_bug_can_send_is_an_error(event: CoordinatorEvent, problem: str) -> None:

@@ -215,7 +215,7 @@ def test_a_savepoint_that_comes_to_nothing_with_the_job_says_why_it_did() -> Non
 
 
 def test_a_rollback_to_nothing_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="something to go back to"):
+    with pytest.raises(ProtocolError, match="a checkpoint or savepoint to restore"):
         advance(replace(ROLLBACK, restore=None), RUNS)
 
 
