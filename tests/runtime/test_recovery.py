@@ -179,7 +179,7 @@ def test_another_jobs_checkpoint_starts_a_fork(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "error", "message"),
     [
-        (lambda store: None, RestoreError, r"no checkpoint 1 of job job .*lists what there is"),
+        (lambda store: None, RestoreError, r"no checkpoint 1 of job job .*lists those that exist"),
         (lambda store: give_up(store, 1), RestoreError, "was given up: disk full"),
         (lambda store: damage(store, 1), CorruptStateError, "not whole.*checksum does not match"),
     ],
@@ -373,7 +373,7 @@ def test_a_checkpoint_that_was_copied_out_of_its_storage_is_no_savepoint(tmp_pat
     store = LocalStore(tmp_path / "storage")
     stored_checkpoint(store, 7, state_file(store, "chk-7/1/sink-0-x"))
     copy = shutil.copytree(tmp_path / "storage" / JOB / "chk-7", tmp_path / "copy")
-    with pytest.raises(RestoreError, match=r"that of checkpoint 7 .*Only savepoints can be moved"):
+    with pytest.raises(RestoreError, match=r"belongs to checkpoint 7 .*Only savepoints can be moved"):
         choose(MemoryStore(), requested=RestoreRequest.parse(str(copy)))
 
 
