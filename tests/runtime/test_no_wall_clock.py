@@ -19,7 +19,7 @@ READS = {
 }
 ALLOWED = {
     "common/clock.py": "the base of a process's clock: read once",
-    "cli/deletion.py": "a stamp for people, in the note of what was deleted",
+    "cli/delete_savepoint.py": "a stamp for people, in the note of what was deleted",
     "cli/savepoint.py": "until when a request is no leftover, told to another process",
 }
 
