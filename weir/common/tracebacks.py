@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 _WEIR = re.compile(
-    r"[/\\]weir[/\\](?:(?:channels|cli|common|datastream|graph|operators|protocol|runtime|spark|state|"
-    r"storage|testing)[/\\]|(?:__init__|__main__|config|errors|ids)\.py$)"
+    r"[/\\]weir[/\\](?:(?:channels|cli|common|datastream|graph|jobmaster|local|managed|operators|"
+    r"output|protocol|spark|state|storage|tools|worker)[/\\]|"
+    r"(?:__init__|__main__|config|errors|fault_points|ids)\.py$)"
 )
 _EXAMPLES = re.compile(r"[/\\]weir[/\\]examples[/\\]")
 _LIBRARY = re.compile(r"^<|[/\\]lib[/\\]python3|[/\\](?:site|dist)-packages[/\\]")
