@@ -373,7 +373,7 @@ def test_a_checkpoint_that_was_copied_out_of_its_storage_is_no_savepoint(tmp_pat
     store = LocalStore(tmp_path / "storage")
     stored_checkpoint(store, 7, state_file(store, "chk-7/1/sink-0-x"))
     copy = shutil.copytree(tmp_path / "storage" / JOB / "chk-7", tmp_path / "copy")
-    with pytest.raises(RestoreError, match=r"belongs to checkpoint 7 .*Only savepoints can be moved"):
+    with pytest.raises(RestoreError, match=r"checkpoint 7 of job .*Only savepoints can be moved"):
         choose(MemoryStore(), requested=RestoreRequest.parse(str(copy)))
 
 
