@@ -119,7 +119,7 @@ def _matches(match: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
 
 
 def _mark(fault: Fault, where: Mapping[str, Any]) -> bool:
-    """Write the marker; False where another process has written it, so that the fault is over."""
+    """Whether the fault may fire: writes its marker, which only one process can."""
     if fault.once_file is None:
         return True
     try:

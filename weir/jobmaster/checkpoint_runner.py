@@ -191,7 +191,7 @@ class CheckpointRunner:
         self._unsettled: set[CheckpointId] = set()  # Triggered; no ``CheckpointSettled`` yet.
         self._writing: set[CheckpointId] = set()  # Manifests whose outcome is not known.
         self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}  # Of open checkpoints.
-        self._written: dict[CheckpointId, _Written] = {}  # Of ``_writing`` ones and later.
+        self._written: dict[CheckpointId, _Written] = {}  # Manifest commanded, end not emitted.
         # The records that each source had emitted at a checkpoint, as far as known.
         self._source_records: dict[CheckpointId, dict[str, int]] = {}
         self._base_records: dict[str, int] = {}  # The same at the restored checkpoint.

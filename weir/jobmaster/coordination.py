@@ -313,7 +313,7 @@ class RemoteCoordination:
             return
         known = self._under_way.get(checkpoint_id)
         if known is not None:
-            # One checkpoint has one barrier, although a repeated command may carry another age.
+            # One checkpoint has one barrier, although a repeated command may carry another time.
             command = replace(command, barrier=known.barrier)
         else:
             if checkpoint_id <= self._newest_id:

@@ -192,8 +192,8 @@ class Deploy:
     # Whether sinks withdraw output that was committed beside that lineage, and put back what is on
     # it. False: a rollback that keeps the output as it is.
     rewinds_output: bool = True
-    # Another job, whose output that waits since the restored checkpoint this job's sinks commit:
-    # that job no longer commits it itself.
+    # The job that took the restored checkpoint, where this one's sinks commit its waiting output,
+    # since that job no longer does.
     adopts: JobId | None = None
     # The restored savepoint was taken to stop the job, which is to end: commit and finish.
     completes_stop: bool = False
