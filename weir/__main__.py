@@ -25,13 +25,14 @@ def main() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output, such as head, has enough; Python must not flush into it again.
+        # The reader of the output, such as head, has closed it; Python must not flush into it
+        # again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
 
 def _dispatch(arguments: Namespace) -> int:
-    # A command imports what it needs and no more: listing checkpoints needs no Spark.
+    # A command imports only the modules it needs: listing checkpoints needs no Spark.
     match arguments.command:
         case "run":
             from weir.cli import run
@@ -66,7 +67,7 @@ def _savepoint(arguments: Namespace) -> int:
         kind = CheckpointKind.STOP_DRAIN if drains else CheckpointKind.STOP_SUSPEND
         return savepoint.run(arguments, kind)
     if (arguments.job is None) == (arguments.delete is None):
-        raise ConfigError("give the job to take a savepoint of, or --delete and a savepoint")
+        raise ConfigError("give the job to take a savepoint of, or --delete with a savepoint's URI")
     if arguments.delete is not None:
         return delete_savepoint.run(arguments.delete, is_sure=arguments.yes)
     return savepoint.run(arguments, CheckpointKind.SAVEPOINT)

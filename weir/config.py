@@ -1,4 +1,4 @@
-"""Settings of a job, checked once when they are made.
+"""Settings of a job, checked once when they are constructed.
 
 Nothing else in the runtime holds a default. Names say units; defaults are Flink's unless a comment
 says otherwise.
@@ -23,7 +23,7 @@ def from_mapping(cls: type, values: Mapping[str, Any]) -> Any:
 
 
 class CheckpointingMode(StrEnum):
-    """What a restore may do to a record."""
+    """The guarantee for a record's effect on state after a restore."""
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
@@ -39,7 +39,7 @@ class Retention(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """When checkpoints are taken, how, and how many are kept."""
+    """Settings of checkpoints: when they are taken, how, and how many are retained."""
 
     interval_ms: int | None = None  # None: periodic checkpointing is off.
     mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
@@ -52,8 +52,8 @@ class CheckpointConfig:
     retention: Retention = Retention.RETAIN_ON_CANCELLATION  # Library mode outlives its driver.
     inline_max_bytes: int = 20_000  # Smaller state travels inside the acknowledgement.
     storage: str | None = None  # A directory or URI; None: memory of the job master.
-    # How long checkpoints are kept behind which the job went back, so that it can go on from them
-    # after all; they do not count among those retained.
+    # How long abandoned checkpoints are kept, those that a rollback left behind, so that the job
+    # can still be restored from them; they do not count among those retained.
     abandoned_ttl_ms: int = 7 * 86_400_000
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class CheckpointConfig:
         if self.tolerable_failures < 0:
             raise ConfigError("tolerable checkpoint failures cannot be negative")
         if self.abandoned_ttl_ms < 0:
-            raise ConfigError("checkpoints cannot be abandoned for less than no time")
+            raise ConfigError("the time to keep abandoned checkpoints cannot be negative")
         if self.retained_max < 1:
             raise ConfigError("at least one completed checkpoint must be retained")
         if self.alignment_timeout_ms is not None and self.concurrent_max > 1:
@@ -76,7 +76,7 @@ class CheckpointConfig:
 
 
 class RestartStrategyKind(StrEnum):
-    """How a failed job comes back."""
+    """The rule by which a failed job is restarted."""
 
     NONE = "none"
     FIXED_DELAY = "fixed_delay"
@@ -86,7 +86,7 @@ class RestartStrategyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartConfig:
-    """How often and how soon a failed job is restarted.
+    """Settings of restarts: how often and how soon a failed job is restarted.
 
     With checkpointing on the default is exponential delay whose first restart is immediate; with
     checkpointing off a failed job fails.
@@ -112,24 +112,25 @@ class RestartConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelConfig:
-    """Bounds of what is under way between subtasks."""
+    """Bounds on batches and on the bytes under way between subtasks."""
 
-    # A slice is what a subtask does between two looks at the world: about this long by the
-    # processor time that it measures (weir.worker.slice_size), and at most this many rows. Four
-    # times fewer rows cost a running aggregate half its speed, which was measured; the time keeps
-    # slow functions responsive.
+    # A slice is the work of a subtask between two checks for barriers and timers: about
+    # slice_target_ms of measured processor time (weir.worker.slice_size), and at most
+    # batch_rows_max rows. With a quarter of the rows a running aggregate was measured at half its
+    # speed; the time bound keeps slow functions responsive.
     batch_rows_max: int = 32_768
     slice_target_ms: float = 5.0
     frame_bytes_max: int = 1 << 20
-    credit_bytes: int = 2 << 20  # Per channel: what the sender may have under way.
-    # What a batch costs of that beside its size: some tenths of a millisecond go into each, in
-    # which about so many bytes of a large one are aggregated. 64 tiny ones are under way at most.
+    credit_bytes: int = 2 << 20  # Per channel: bytes that the sender may have under way.
+    # The credit that a batch costs beside its size: each takes some tenths of a millisecond, in
+    # which about this many bytes of a large batch are aggregated. At most 64 tiny batches are under
+    # way.
     batch_credit_bytes: int = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
-    """Everything a job can be told that is not its graph."""
+    """All settings of a job, beside its graph."""
 
     name: str = "job"
     parallelism: int = 1
@@ -142,17 +143,15 @@ class JobConfig:
     slots_timeout_ms: int = 60_000  # How long to wait for all slots to register.
     spare_slots: int = 0
     allow_non_restored_state: bool = False
-    allow_pickled_state: bool = False  # Restore state that was declared as pickles: it runs code.
-    object_reuse: bool = False  # Operators hand on the very objects they hold, without a copy.
+    allow_pickled_state: bool = False  # Restore state that was declared as pickles, which run code.
+    object_reuse: bool = False  # Operators pass on their own objects, without a copy.
     parameters: Mapping[str, str] = field(default_factory=dict)  # The pipeline's own arguments.
 
     def __post_init__(self) -> None:
         if self.parallelism < 1:
             raise ConfigError(f"parallelism is {self.parallelism}; at least 1")
         if self.spare_slots < 0:
-            raise ConfigError(
-                f"spare slots are {self.spare_slots}; there cannot be fewer than none"
-            )
+            raise ConfigError(f"spare slots are {self.spare_slots}; at least 0")
         if self.max_parallelism is not None and not (
             self.parallelism <= self.max_parallelism <= 32_768
         ):

@@ -1,24 +1,20 @@
-"""What can go wrong, whose it is, and whether trying again can help.
+"""The errors of Weir: their owner, and whether a retry can help.
 
 ::
 
-    WeirError
-    ├── UserError                  the pipeline or its input; the user can repair it
-    │   ├── ConfigError            a setting is out of range or contradicts another
-    │   ├── GraphError             the pipeline cannot be built
-    │   ├── SchemaError            records do not fit their declared type
-    │   ├── KeyTypeError           a key of a type that has no canonical encoding
-    │   ├── SourceChangedError     an input file is not what it was at the checkpoint
-    │   └── RestoreError           a checkpoint does not fit the job, or cannot be found
-    ├── ExternalError              the world around Weir; a retry may help
-    │   ├── StorageError           checkpoint storage cannot be read or written
-    │   ├── CorruptStateError      a stored file is damaged or missing (no retry helps)
-    │   ├── SlotError              the cluster gave fewer slots than needed, or other versions
-    │   ├── DriverEndedError       the driver left a job that goes on under another one
-    │   └── ChannelError           a connection broke, or a peer sent what it may not
-    ├── SubtaskError               user code raised inside a subtask; carries the traceback
-    ├── JobFailedError             a job ended FAILED; its message is the cause
-    └── InternalError
+    WeirError ├── UserError                  the pipeline or its input; the user can repair it │ ├──
+    ConfigError            a setting is out of range or contradicts another │   ├── GraphError the
+    pipeline cannot be built │   ├── SchemaError            records do not fit their declared type │
+    ├── KeyTypeError           a key of a type that has no canonical encoding │   ├──
+    SourceChangedError     an input file changed since the checkpoint │   └── RestoreError a
+    checkpoint does not fit the job, or cannot be found ├── ExternalError              storage,
+    cluster or network failed; a retry may help │   ├── StorageError           checkpoint storage
+    cannot be read or written │   ├── CorruptStateError      a stored file is damaged or missing (no
+    retry helps) │   ├── SlotError              the cluster gave fewer slots than needed, or other
+    versions │   ├── DriverEndedError       the driver left a job that goes on under another one │
+    └── ChannelError           a connection broke, or a peer broke the protocol ├── SubtaskError
+    user code raised inside a subtask; carries the traceback ├── JobFailedError             a job
+    ended FAILED; its message is the cause └── InternalError
         └── ProtocolError          only a bug can cause it
 """
 
@@ -57,7 +53,7 @@ class KeyTypeError(UserError):
 
 
 class SourceChangedError(UserError):
-    """An input is not what it was when the checkpoint was taken."""
+    """An input has changed since the checkpoint was taken."""
 
 
 class RestoreError(UserError):
@@ -86,11 +82,11 @@ class SlotError(ExternalError):
 
 
 class DriverEndedError(ExternalError):
-    """The driver has to end although its job is not over; the job's next driver goes on."""
+    """The driver has to end although its job is not over; the job's next driver continues it."""
 
 
 class ChannelError(ExternalError):
-    """A connection between slots broke, or its peer sent something it may not."""
+    """A connection between slots broke, or its peer broke the protocol."""
 
 
 class SubtaskError(WeirError):
@@ -107,7 +103,7 @@ class JobFailedError(WeirError):
 
 
 class InternalError(WeirError):
-    """Weir itself is wrong."""
+    """A bug in Weir."""
 
 
 class ProtocolError(InternalError):

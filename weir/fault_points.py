@@ -1,14 +1,14 @@
 """Named points in production code at which a test can make a process die, throw, hang or stop.
 
-A point is a call of ``reach``; it does nothing, at the cost of looking at one boolean, unless a
-fault for it was armed. Faults come to a process in the environment variable ``WEIR_FAULTS``, which
-is read once, when this module is first imported: a JSON list of objects with the fields of
-``Fault``. (Nothing else in the runtime reads the environment; this module may, because it must not
-pass through the settings of a job whose very handling it disturbs.)
+A point is a call of ``reach``; it does nothing, at the cost of checking one boolean, unless a fault
+for it was armed. A process gets its faults in the environment variable ``WEIR_FAULTS``, which is
+read once, when this module is first imported: a JSON list of objects with the fields of ``Fault``.
+(Nothing else in the runtime reads the environment; this module may, because faults must not pass
+through the settings of the job whose handling they disturb.)
 
 A fault that fires first writes its marker, ``once_file``. The file is created exclusively, so the
-fault fires once over all processes and restarts, and a test reads in it that the fault did fire,
-where and when. Only then does the fault act.
+fault fires once over all processes and restarts, and a test reads from the marker where and when it
+fired. Only then does the fault act.
 
 Standard library only: every floor may import this module.
 """
@@ -30,7 +30,7 @@ Action = Literal["kill", "raise", "hang", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens at a point, and when.
+    """One fault: its point, its action, and the hit at which it fires.
 
     kill: SIGKILL to this process. stop: SIGSTOP to it. hang: the calling thread stays in one C call
     for an hour. raise: ``RuntimeError`` in the caller.
@@ -38,9 +38,9 @@ class Fault:
 
     point: str
     action: Action
-    match: Mapping[str, Any] = field(default_factory=dict)  # What ``reach`` must have been told.
+    match: Mapping[str, Any] = field(default_factory=dict)  # Arguments that ``reach`` must have.
     after: int = 1  # Fires at this matching hit of the process, counted from 1.
-    once_file: str | None = None  # The marker; None: once in every process that gets this far.
+    once_file: str | None = None  # The marker; None: once in every process that reaches it.
 
     def __post_init__(self) -> None:
         if self.action not in get_args(Action):
@@ -84,7 +84,7 @@ def arm(faults: Iterable[Fault]) -> None:
 
 @contextmanager
 def listening(listener: Callable[[str, Mapping[str, Any]], None]) -> Iterator[None]:
-    """Within it ``listener`` hears of every point that is reached; it may raise."""
+    """Call ``listener`` at every point that is reached within the context; it may raise."""
     global _armed, _listener
     before = _listener
     _listener, _armed = listener, True
@@ -96,7 +96,7 @@ def listening(listener: Callable[[str, Mapping[str, Any]], None]) -> Iterator[No
 
 
 def reach(point: str, **where: Any) -> None:
-    """Say that the process got to ``point``; ``where`` tells the occasion, for ``Fault.match``."""
+    """Mark that the process reached ``point``; ``where`` holds arguments for ``Fault.match``."""
     if _armed:
         _reach_armed(point, where)
 
@@ -114,12 +114,12 @@ def _reach_armed(point: str, where: Mapping[str, Any]) -> None:
 
 
 def _matches(match: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Compared as text: ids are their numbers, and JSON has no richer types."""
+    """Whether all arguments match, compared as text: ids are numbers, and JSON has few types."""
     return all(key in where and str(where[key]) == str(value) for key, value in match.items())
 
 
 def _mark(fault: Fault, where: Mapping[str, Any]) -> bool:
-    """Whether the fault may fire: nobody else has written its marker."""
+    """Whether the fault may fire: writes its marker, which only one process can."""
     if fault.once_file is None:
         return True
     try:

@@ -1,8 +1,8 @@
 """Identifiers that cross every floor of Weir.
 
 A *job* is deployed in numbered *attempts*; an attempt fences everything that an older one still
-sends. A job's operators run as parallel *subtasks*; subtasks are joined by *channels*. The state a
-subtask saved at one barrier is found again by its *state handles*.
+sends. A job's operators run as parallel *subtasks*; subtasks are joined by *channels*. The state
+that a subtask snapshotted at one barrier is located by its *state handles*.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class SubtaskId:
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupRange:
-    """Key groups ``first`` to ``last``, both included: what one keyed subtask owns."""
+    """Key groups ``first`` to ``last``, both included, as one keyed subtask owns them."""
 
     first: int
     last: int
@@ -47,7 +47,7 @@ class KeyGroupRange:
 
 @dataclass(frozen=True, slots=True)
 class StateHandle:
-    """Where one piece of a snapshot lies, and how to know that it is whole.
+    """The location of one piece of a snapshot, with its size and checksum.
 
     Exactly one of ``path`` (relative to the job's directory in the checkpoint storage) and
     ``inline`` (the bytes themselves, for small state) is set.

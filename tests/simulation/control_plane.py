@@ -90,7 +90,7 @@ class SimulatedControlPlane:
         self.state = CoordinatorState(config=config)
         self.outages = 0
         self.given_up = 0  # Checkpoints that a driver gave up, as nobody else could.
-        self.withheld = 0  # Manifests that were asked for too late.
+        self.withheld = 0  # Manifests whose command came too late.
         self.listener: Listener | None = None
         self._job_id = job_id
         self._layout = JobLayout(job_id)
@@ -229,7 +229,7 @@ class SimulatedControlPlane:
             kept = tuple(c for c in event.completed if c.checkpoint_id not in self._discarding)
             event = CheckpointsRestored(kept, event.next_id)
         self.given_up += isinstance(event, CheckpointGivenUp)
-        if isinstance(event, ManifestFailed) and "asked for" in event.cause:
+        if isinstance(event, ManifestFailed) and "command to write its manifest" in event.cause:
             self.withheld += self.state.find_pending(event.checkpoint_id) is not None
         done = step(self.state, event, self.now_ms)
         check_invariants(done.state)

@@ -135,7 +135,7 @@ def test_a_manifest_that_is_written_though_asked_for_too_late_is_caught(
 def test_a_manifest_that_is_not_withheld_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
-    monkeypatch.setattr(CheckpointRunner, "withhold", lambda *_: None)
+    monkeypatch.setattr(CheckpointRunner, "write_tombstone", lambda *_: None)
     caught_at("a manifest is not withheld", show, remote=True)
 
 

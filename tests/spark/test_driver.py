@@ -157,7 +157,7 @@ def test_a_driver_without_its_jvm_ends(session: str, tmp_path: Path) -> None:
         jvm.kill()
         assert run.end(GONE_S) == 1
         all_gone(run)
-    assert "Spark's JVM is gone" in (tmp_path / "driver.log").read_text()
+    assert "Spark's JVM has ended" in (tmp_path / "driver.log").read_text()
 
 
 @pytest.mark.usefixtures("local")

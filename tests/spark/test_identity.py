@@ -82,7 +82,7 @@ def test_a_path_does_not_depend_on_where_the_driver_was_started(
 
 
 def test_what_cannot_be_is_refused_before_anything_runs(storage: Path) -> None:
-    with pytest.raises(ConfigError, match="given by its path"):
+    with pytest.raises(ConfigError, match="needs the path"):
         identity(storage, restore="latest", as_new_job=True)
     with pytest.raises(RestoreError, match="no checkpoint or savepoint at"):
         identity(storage, restore=str(storage.parent / "nothing"))

@@ -1,10 +1,10 @@
-"""Two ends of a connection prove to each other that they know the attempt's secret.
+"""The handshake by which two ends of a connection prove that they know the attempt's secret.
 
-Neither sends the secret. Each sends a fresh *challenge*, and answers the other's with a *proof*:
-an HMAC-SHA256 over its own role, both challenges and both identities. The role keeps a proof from
+Neither sends the secret. Each sends a fresh *challenge*, and answers the other's with a *proof*: an
+HMAC-SHA256 over its own role, both challenges and both identities. The role keeps a proof from
 being sent back to its maker, the challenges keep it from being used again, and the identities keep
 it from being used under another name. The acceptor proves itself only after it has checked the
-connector, so that a stranger learns nothing to work on. ::
+connector, so that a stranger gets no proof to attack. ::
 
     connector                                acceptor
     hello(nonce, identity)        ------->
@@ -12,9 +12,8 @@ connector, so that a stranger learns nothing to work on. ::
     proof                         ------->   checks, or ends the connection
     checks, or ends the connection  <-----   proof
 
-This is a machine without I/O: it says what to send and is told what came, in pieces of any size.
-It keeps strangers out; what follows it on the connection is protected by TLS where it leaves the
-machine.
+This is a machine without I/O: it returns the bytes to send and is given the received ones, in
+pieces of any size. It keeps strangers out; traffic that leaves the machine is protected by TLS.
 """
 
 import hashlib
@@ -35,7 +34,7 @@ _PROOF_BYTES = hashlib.sha256().digest_size
 
 
 class Role(Enum):
-    """Which end of the connection speaks."""
+    """The two ends of a connection."""
 
     CONNECTOR = b"connector"
     ACCEPTOR = b"acceptor"
@@ -79,22 +78,22 @@ class Handshake:
 
     @property
     def peer_identity(self) -> str:
-        """Who the peer is.
+        """The identity that the peer proved.
 
         Raises:
-            ChannelError: It has not proved itself yet.
+            ChannelError: The peer has not proved itself yet.
         """
         if not self._proved or self._peer_identity is None:
             raise ChannelError("the peer has not proved who it is")
         return self._peer_identity
 
     def outgoing(self) -> bytes:
-        """What to send now; each byte is handed out once."""
+        """The bytes to send now; each is returned once."""
         data, self._outgoing = self._outgoing, b""
         return data
 
     def receive(self, data: bytes) -> bytes:
-        """Take what came; what is behind the handshake is handed back, for the frame decoder.
+        """Take received bytes; returns those after the handshake, for the frame decoder.
 
         Raises:
             ChannelError: The peer does not know the secret or speaks another protocol. The
@@ -115,7 +114,7 @@ class Handshake:
         """The connection ended.
 
         Raises:
-            ChannelError: It ended within the handshake, as it does when the peer refuses us.
+            ChannelError: It ended within the handshake, as when the peer refuses this end.
         """
         if not self._proved:
             raise ChannelError("the peer closed the connection during authentication")

@@ -1,12 +1,12 @@
 """Control connections: slots and worker processes to the job master.
 
-A connection starts with four bytes that say whose secret is to be proved, the job's (a slot) or an
+A connection starts with four bytes that name the secret to be proved, the job's (a slot) or an
 attempt's (its worker processes), then both ends authenticate (``weir.channels.auth``), then each
-side sends messages: a length and the message's JSON envelope. Whoever ends a connection has left;
-there is no reconnecting.
+side sends messages: a length and the message's JSON envelope. A side that ends its connection has
+left; there is no reconnecting.
 
-``MessageDecoder`` and ``encode_frame`` know no socket. ``ControlConnection`` puts them on one that
-never blocks, for a loop over selectors::
+``MessageDecoder`` and ``encode_frame`` use no socket. ``ControlConnection`` uses them over a
+non-blocking one, for a loop over selectors::
 
     selector.register(connection, READ | (WRITE if connection.wants_write else 0))
     ...
@@ -31,11 +31,11 @@ from weir.protocol.deployment import Address
 from weir.protocol.wire import WireMessage, decode_message, encode_message
 
 MESSAGE_BYTES_MAX = 64 << 20  # A program, or an acknowledgement with all its inline state.
-QUEUED_BYTES_MAX = 4 * MESSAGE_BYTES_MAX  # A peer that lets this much wait is gone.
+QUEUED_BYTES_MAX = 4 * MESSAGE_BYTES_MAX  # A peer that lets this much wait has hung.
 RECEIVE_BYTES = 1 << 20
 UNANSWERED_MS_MAX = 30_000  # A machine that vanished sends no end of connection.
 CONNECT_TIMEOUT_S = 10.0
-JOB_MASTER = "job-master"  # Its identity in the handshake.
+JOB_MASTER = "job-master"  # The job master's identity in the handshake.
 
 _LENGTH = struct.Struct("!I")
 _ATTEMPT = struct.Struct("!I")  # 0: the job's own secret.
@@ -44,10 +44,10 @@ SecretOf = Callable[[AttemptNumber | None], bytes | None]
 
 
 def encode_frame(message: WireMessage) -> bytes:
-    """A message as it travels.
+    """A message as bytes on the connection.
 
     Raises:
-        ProtocolError: It is longer than ``MESSAGE_BYTES_MAX``, or has no wire form.
+        ProtocolError: The message is longer than ``MESSAGE_BYTES_MAX``, or has no wire form.
     """
     body = json.dumps(encode_message(message), separators=(",", ":")).encode()
     if len(body) > MESSAGE_BYTES_MAX:
@@ -59,7 +59,7 @@ def encode_frame(message: WireMessage) -> bytes:
 
 
 class MessageDecoder:
-    """Cuts what arrives into messages, in pieces of any size."""
+    """Decodes received bytes, in pieces of any size, into messages."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -103,8 +103,8 @@ class ControlConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS_MAX)
         self.socket = sock
-        self.ended = False  # The peer has left; nothing more will come.
-        self.attempt: AttemptNumber | None = None  # Whose secret is proved. None: the job's.
+        self.ended = False  # The peer has left; no more messages come.
+        self.attempt: AttemptNumber | None = None  # The attempt of the secret. None: the job's.
         self._handshake = handshake
         self._secret_of = secret_of
         self._preamble = b""
@@ -134,7 +134,7 @@ class ControlConnection:
         """Connect to the job master, blocking, and begin to prove the secret of ``attempt``.
 
         Raises:
-            ChannelError: It cannot be reached.
+            ChannelError: The job master cannot be reached.
         """
         try:
             sock = socket.create_connection((address.host, address.port), timeout_s)
@@ -156,10 +156,10 @@ class ControlConnection:
 
     @property
     def peer_identity(self) -> str:
-        """Who the peer is.
+        """The identity that the peer proved.
 
         Raises:
-            ChannelError: It has not proved itself yet.
+            ChannelError: The peer has not proved itself yet.
         """
         if self._handshake is None:
             raise ChannelError("the peer has not proved who it is")
@@ -171,7 +171,7 @@ class ControlConnection:
 
     @property
     def wants_write(self) -> bool:
-        """Whether something waits to be written."""
+        """Whether bytes wait to be written."""
         return bool(self._outgoing)
 
     def send(self, message: WireMessage) -> None:
@@ -188,7 +188,7 @@ class ControlConnection:
             self._queue(frame)
 
     def pump_out(self) -> None:
-        """Write what can be written without blocking; notes in ``ended`` that the peer left."""
+        """Write as much as is possible without blocking; sets ``ended`` where the peer left."""
         try:
             while self._outgoing:
                 first = self._outgoing[0]
@@ -200,15 +200,15 @@ class ControlConnection:
                 self._outgoing.popleft()
         except BlockingIOError:
             return
-        except OSError:  # Reset, broken pipe or timed out: all say that nobody listens.
+        except OSError:  # Reset, broken pipe or timed out: the peer does not receive any more.
             self.ended = True
             self._outgoing.clear()
 
     def pump_in(self) -> list[WireMessage]:
-        """The messages that arrived; notes in ``ended`` that the peer left.
+        """The messages that arrived; sets ``ended`` where the peer left.
 
         Raises:
-            ChannelError: The peer could not prove itself, or sent what nobody can read. The
+            ChannelError: The peer could not prove itself, or sent an unreadable message. The
                 connection must be closed.
         """
         try:
@@ -230,7 +230,7 @@ class ControlConnection:
         return self._decoder.feed(data)
 
     def close(self) -> None:
-        """Close the socket; what is still queued is lost. May be repeated."""
+        """Close the socket; queued messages are lost. May be repeated."""
         self.ended = True
         self.socket.close()
 

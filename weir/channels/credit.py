@@ -1,14 +1,14 @@
-"""How much a sender may have under way, as arithmetic.
+"""Credit-based flow control of a channel, as arithmetic.
 
 Credit is bytes, per channel. A sender starts with a *window* of it, spends the size of each batch
 and may send as long as any is left, so that the last batch may overdraw and no batch is too large
-to be sent. The receiver gives back what it took out of the channel, in portions of half a window:
-often enough that a sender never runs dry while the receiver keeps up, seldom enough to cost
-little. Control elements need no credit, so a barrier never waits for it.
+to be sent. The receiver gives back the credit of batches that it took out of the channel, in
+portions of half a window: often enough that a sender never runs dry while the receiver keeps up,
+seldom enough to cost little. Control elements need no credit, so a barrier never waits for it.
 
-What a batch costs is its size and a fixed charge: however small it is it takes the receiver's time,
-and a barrier waits behind all that is under way. By bytes alone a window would hold thousands of
-tiny batches, seconds of work. Flink bounds that time as well, by measuring throughput (FLIP-183).
+A batch costs its size and a fixed charge: even a tiny one takes the receiver's time, and a barrier
+waits behind all batches under way. By bytes alone a window would hold thousands of tiny batches,
+seconds of work. Flink bounds that time as well, by measuring throughput (FLIP-183).
 
 Both sides count the size that the sender states, never a measurement of their own.
 """
@@ -23,9 +23,9 @@ def _checked(window_bytes: int) -> int:
 
 
 class SenderCredit:
-    """What the sender of a channel may still send.
+    """The credit of a channel's sender.
 
-    At most the window and one batch more are under way: sent, and not granted again.
+    At most the window and one batch more are under way: sent, and not granted back.
     """
 
     def __init__(self, window_bytes: int) -> None:
@@ -43,7 +43,7 @@ class SenderCredit:
         return self._available_bytes > 0
 
     def consume(self, size: int) -> None:
-        """Spend the size of a batch that goes.
+        """Spend the size of a batch that is sent.
 
         Raises:
             ProtocolError: There is no credit; the caller did not look at ``can_send``.
@@ -53,10 +53,10 @@ class SenderCredit:
         self._available_bytes -= size
 
     def grant(self, size: int) -> None:
-        """Take what the receiver gave back.
+        """Take credit that the receiver gave back.
 
         Raises:
-            ChannelError: It gave back more than it was sent.
+            ChannelError: The receiver gave back more than it was sent.
         """
         if size < 1 or self._available_bytes + size > self._window_bytes:
             raise ChannelError(
@@ -67,7 +67,7 @@ class SenderCredit:
 
 
 class ReceiverCredit:
-    """What the receiver of a channel holds, and what it owes the sender."""
+    """The bytes that a channel's receiver holds, and those that it owes the sender."""
 
     def __init__(self, window_bytes: int) -> None:
         self._window_bytes = _checked(window_bytes)
@@ -76,7 +76,7 @@ class ReceiverCredit:
 
     @property
     def held_bytes(self) -> int:
-        """What was delivered and waits in the channel."""
+        """The bytes that were delivered and wait in the channel."""
         return self._held_bytes
 
     def on_delivered(self, size: int) -> None:

@@ -5,23 +5,23 @@ A connection carries frames, each a header and a payload::
     magic  version  type  flags  attempt  channel  sequence  length  checksum  header checksum
     2      1        1     2      4        4        8         4       4         4          bytes
 
-in network order. The header has a checksum of its own and its length is bounded, so that nothing
-is allocated on the word of a damaged or foreign header. Frames of a channel are numbered from 0; a
-number left out or repeated ends the connection, as does another attempt's frame.
+in network order. The header has a checksum of its own and the length is bounded, so that no memory
+is allocated for a damaged or foreign header. Frames of a channel are numbered from 0; a number left
+out or repeated ends the connection, as does another attempt's frame.
 
 ``FrameEncoder`` and ``FrameDecoder`` belong to one direction of one connection, ``ElementEncoder``
-and ``ElementDecoder`` to one channel in it. An element is encoded when it is the next to go: its
-frames have numbers then and cannot be overtaken any more.
+and ``ElementDecoder`` to one channel in it. An element is encoded when it is the next to be sent:
+its frames have numbers then and cannot be overtaken any more.
 
-Records travel with the face they have. Columns are an Arrow IPC message, without the schema, which
-goes ahead in a frame of its own whenever it changes; rows are a pickled list. Both stand behind a
-small head and the event times::
+Records travel as the columns or rows that they are. Columns are an Arrow IPC message, without the
+schema, which is sent ahead in a frame of its own whenever it changes; rows are a pickled list. Both
+follow a small head and the event times::
 
     count  flags  size   event times, if any   columns or rows
     4      4      8      8 x count             (starts at a multiple of 8, as Arrow needs)
 
-A batch beyond the bound of a frame goes as several frames, all but the last flagged ``MORE``, and
-comes out as one element again.
+A batch beyond the bound of a frame travels as several frames, all but the last flagged ``MORE``,
+and is decoded as one element again.
 
 Pickles run code when they are read. They are read from peers that proved to know the attempt's
 secret (``weir.channels.auth``), which got the user's functions in the same way.
@@ -63,7 +63,7 @@ VERSION = 1
 CONNECTION = ChannelId(2**32 - 1)  # The channel of frames that concern the connection itself.
 FRAME_OVERHEAD_MAX = 64 << 10  # Beyond ``frame_bytes_max``: Arrow's metadata of a wide batch.
 
-_MORE = 1  # The batch goes on in the channel's next frame.
+_MORE = 1  # The batch continues in the channel's next frame.
 _STREAM = 2  # The columns are an IPC stream of their own, as dictionaries need it.
 
 _HEADER = struct.Struct("!2sBBHIIQII")
@@ -78,7 +78,7 @@ _UINT32 = struct.Struct("!I")
 
 
 class FrameType(IntEnum):
-    """What a frame carries."""
+    """The contents of a frame."""
 
     HELLO = 1  # Of the connection; the payload is the caller's.
     SCHEMA = 2  # Type and Arrow schema of the batches that follow on the channel.
@@ -103,7 +103,7 @@ class Frame:
 
 
 class FrameEncoder:
-    """Numbers and seals the frames of one direction of one connection."""
+    """Encodes the frames of one direction of one connection, with numbers and checksums."""
 
     def __init__(self, attempt: AttemptNumber, frame_bytes_max: int) -> None:
         self._attempt = attempt
@@ -142,9 +142,9 @@ class FrameEncoder:
 
 
 class FrameDecoder:
-    """Cuts what arrives into frames, in pieces of any size, and believes only what checks out.
+    """Decodes received bytes, in pieces of any size, into checked frames.
 
-    After a ``ChannelError`` the stream has no known position any more: close the connection.
+    After a ``ChannelError`` the position in the stream is unknown: close the connection.
     """
 
     def __init__(self, attempt: AttemptNumber, frame_bytes_max: int) -> None:
@@ -152,7 +152,7 @@ class FrameDecoder:
         self._frame_bytes_max = frame_bytes_max
         self._next_sequence: dict[ChannelId, int] = {}
         self._header = bytearray()
-        self._payload: bytearray | None = None  # Allocated once its header is believed.
+        self._payload: bytearray | None = None  # Allocated once its header is checked.
         self._filled = 0
         self._type = FrameType.HELLO
         self._channel = CONNECTION
@@ -198,13 +198,13 @@ class FrameDecoder:
             _HEADER.unpack_from(self._header)
         )
         if magic != MAGIC:
-            raise ChannelError("the peer sent something that is no frame")
+            raise ChannelError("the peer sent bytes that are no frame")
         if sealed != zlib.crc32(memoryview(self._header)[: _HEADER.size]):
             raise ChannelError(f"a frame header that names channel {channel} is damaged")
         if version != VERSION:
             raise ChannelError(
-                f"channel {channel}: the peer frames in version {version}, this is {VERSION}; "
-                "run the same Weir everywhere"
+                f"channel {channel}: the peer sends frame version {version}, this side reads "
+                f"{VERSION}; run the same version of Weir everywhere"
             )
         if attempt != self._attempt:
             raise ChannelError(
@@ -233,12 +233,12 @@ class FrameDecoder:
 
 
 class ElementEncoder:
-    """Turns the elements of one channel into frames."""
+    """Encodes the elements of one channel as frames."""
 
     def __init__(self, channel: ChannelId, frames: FrameEncoder) -> None:
         self._channel = channel
         self._frames = frames
-        self._schema: bytes | None = None  # What the receiver knows.
+        self._schema: bytes | None = None  # The schema that was sent last.
         self._type: TypeInformation | None = None
         self._columns_schema: pa.Schema | None = None
 
@@ -295,7 +295,8 @@ class ElementEncoder:
     def _parts(self, batch: Batch, flags: int, size: int) -> list[list[BytesLike]]:
         frame_bytes_max = self._frames.frame_bytes_max
         parts: list[list[BytesLike]] = []
-        # Whoever made the batch kept rows within bounds by estimate; here their true size shows.
+        # The operator that made the batch bounded its rows by an estimate; here their true size is
+        # known.
         pieces = split_to_frames(batch, frame_bytes_max) if batch.is_columnar else [batch]
         waiting = deque(pieces)
         while waiting:
@@ -312,7 +313,7 @@ class ElementEncoder:
 
 
 class ElementDecoder:
-    """Turns the frames of one channel back into elements."""
+    """Decodes the frames of one channel into elements."""
 
     def __init__(self, channel: ChannelId) -> None:
         self._channel = channel
@@ -321,10 +322,10 @@ class ElementDecoder:
         self._parts: list[Batch] = []  # Of a batch whose last frame is yet to come.
 
     def decode(self, frame: Frame) -> Element | None:
-        """The element that the frame completes; None where more of it is to come.
+        """The element that the frame completes; None where further frames of it follow.
 
         Raises:
-            ChannelError: The frame is not what a correct sender sends on this channel.
+            ChannelError: No correct sender sends this frame on this channel.
         """
         try:
             return self._decode(frame)
@@ -371,7 +372,7 @@ class ElementDecoder:
         else:
             batch = Batch.of_rows(_unpickled(rest), self._type, timestamps)
         if len(batch) != count:
-            raise self._refused(f"a batch of {len(batch)} records says that it has {count}")
+            raise self._refused(f"a batch of {len(batch)} records announced {count}")
         self._parts.append(batch)
         if frame.flags & _MORE:
             return None
@@ -397,7 +398,7 @@ class ElementDecoder:
 
 
 def granted_bytes(frame: Frame) -> int:
-    """What a ``CREDIT`` frame grants to the sender of its channel.
+    """The bytes that a ``CREDIT`` frame grants to the sender of its channel.
 
     Raises:
         ChannelError: The frame is damaged in a way that its checksum does not show.
@@ -410,7 +411,7 @@ def granted_bytes(frame: Frame) -> int:
 
 
 def split_to_frames(batch: Batch, max_bytes: int) -> list[Batch]:
-    """The batch in pieces that fit into a frame each; a single record is never split.
+    """The batch in pieces that each fit into a frame; a single record is never split.
 
     Shape: n records -> at least one batch, n records in all, order kept.
 
@@ -513,7 +514,7 @@ def _unpicklable(error: Exception) -> SchemaError:
 def _unpickled(data: memoryview) -> list[Any]:
     try:
         rows = pickle.loads(data)
-    except Exception as error:  # Whatever the user's classes raise; the bytes are as sent.
+    except Exception as error:  # Of the user's classes; the bytes are as they were sent.
         raise SchemaError(
             f"a record that was sent to another subtask cannot be read there: {error!r}; emit "
             "plain values, or declare output_type on the operator that makes it"

@@ -1,10 +1,10 @@
-"""One thread that owns every socket of a process.
+"""The I/O thread, which owns every socket of a process.
 
 *Endpoints* are added and from then on told when they may read or write; everything an endpoint does
 happens on this thread, so endpoints need no locks. Other threads hand work over with ``call``,
 which appends to a deque and, unless a wake-up is already under way, writes one byte to a socket
-pair. Nothing that runs here may block, and an exception that reaches the thread is a bug: it ends
-the thread and is given to ``on_crash``, since a process whose sockets nobody serves is of no use.
+pair. No call on this thread may block, and an exception that reaches the thread is a bug: it ends
+the thread and is given to ``on_crash``, since a process without its I/O thread is of no use.
 """
 
 import selectors
@@ -19,14 +19,14 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Endpoint(Protocol):
-    """A socket and what to do with it."""
+    """A socket and its handler."""
 
     def fileno(self) -> int:
         """The descriptor to watch."""
 
     @property
     def wants_write(self) -> bool:
-        """Whether something waits to be written."""
+        """Whether bytes wait to be written."""
 
     def on_ready(self, *, readable: bool, writable: bool) -> None:
         """Read or write without blocking."""
@@ -52,21 +52,21 @@ class IoThread:
     # From any thread.
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the thread."""
         self._thread.start()
 
     def call(self, function: Callable[[], None], *, wake: bool = True) -> None:
         """Run a function on the I/O thread, after those handed over before it.
 
-        Waking hands the interpreter lock over, which costs a busy caller more than the call; one
-        that has more to hand over says ``wake=False`` and wakes once, when it is done.
+        Waking hands the interpreter lock over, which costs a busy caller more than the call; a
+        caller with more calls to make passes ``wake=False`` and wakes the thread once, at the end.
         """
         self._calls.append(function)
         if wake:
             self.wake()
 
     def wake(self) -> None:
-        """Have the thread look at what was handed over."""
+        """Wake the thread, so that it runs the calls handed over."""
         if self._calls and not self._waking:
             self._waking = True
             try:
@@ -75,7 +75,7 @@ class IoThread:
                 return
 
     def stop(self) -> None:
-        """End the thread after the calls handed over so far, and release what it watched with."""
+        """End the thread after the calls handed over so far, and release its descriptors."""
         self.call(self._stop)
         if self._thread.is_alive():
             self._thread.join()
@@ -98,13 +98,13 @@ class IoThread:
         self._selector.register(endpoint.fileno(), _interest(endpoint), endpoint)
 
     def refresh(self, endpoint: Endpoint) -> None:
-        """Look again whether the endpoint wants to write."""
+        """Update whether the endpoint is watched for writing."""
         key = self._selector.get_key(endpoint.fileno())
         if key.events != (wanted := _interest(endpoint)):
             self._selector.modify(key.fd, wanted, endpoint)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Forget an endpoint; call it before its socket is closed."""
+        """Stop watching an endpoint; to be called before its socket is closed."""
         self._selector.unregister(endpoint.fileno())
 
     def _run(self) -> None:
@@ -118,10 +118,12 @@ class IoThread:
         for key, events in self._selector.select(self._timeout()):
             endpoint: Endpoint | None = key.data
             if endpoint is None:
-                # Cleared before the calls are taken: one that comes in between wakes once more.
+                # Cleared before the calls are taken: a call that comes in between wakes once more.
                 self._wake_reader.recv(4096)
                 self._waking = False
-            elif self._selector.get_map().get(key.fd) is key:  # Not removed by one before it.
+            elif (
+                self._selector.get_map().get(key.fd) is key
+            ):  # Not removed by an endpoint before it.
                 endpoint.on_ready(readable=bool(events & READ), writable=bool(events & WRITE))
         for _ in range(len(self._calls)):
             self._calls.popleft()()

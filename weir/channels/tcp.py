@@ -1,4 +1,4 @@
-"""Channels over TCP: one connection between each two slots that share a channel.
+"""The TCP transport of channels: one connection between each two slots that share a channel.
 
 The slot with the lower index connects, the other one accepts. Both prove that they know the
 attempt's secret and name their attempt and slot (``auth``); from then on the frames of all channels
@@ -6,9 +6,9 @@ between them share the connection, elements one way and credit the other.
 
 Elements are encoded by the thread that sends them, the loop: an element that cannot be encoded then
 fails the subtask that made it, and the I/O thread is left with system calls, checksums and the
-decoding of what comes in. What waits to be written is bounded by the credit of its channels, for
-which the sender waits before it calls ``send``; what comes in is always read, and bounded by the
-credit that this side has granted.
+decoding of received frames. Bytes that wait to be written are bounded by the credit of their
+channels, for which the sender waits before it calls ``send``; received bytes are always read, and
+bounded by the credit that this side has granted.
 
 A side that leaves in good order says goodbye first. A connection that ends in any other way is
 broken, and with it the attempt.
@@ -88,7 +88,7 @@ class TcpTransport:
         for channel in channels:
             sender, receiver = channel.sender.index, channel.receiver.index
             if (sender == slot_index) == (receiver == slot_index):
-                continue  # Another slot's affair, or within this one.
+                continue  # Between other slots, or within this one.
             peer = receiver if sender == slot_index else sender
             if (link := self._links.get(peer)) is None:
                 link = self._links[peer] = _Link(self, peer, attempt, frame_bytes_max)
@@ -163,7 +163,7 @@ class TcpTransport:
         self.on_flushed()
 
     def on_flushed(self) -> None:
-        """A link wrote everything; the last one ends the wait in ``close``."""
+        """A link has written its queue; the last one ends the wait in ``close``."""
         if self._leaving and not any(link.is_unsent for link in self._links.values()):
             self._flushed.set()
 
@@ -187,9 +187,13 @@ class TcpTransport:
             self.on_link_ended(link, f"cannot reach {to.host}:{to.port}: {os.strerror(code)}")
 
     def accepted(self, sock: socket.socket) -> None:
-        """A stranger connected."""
+        """A peer that is not authenticated yet connected."""
         if len(self._openings) >= len(self._links) + STRANGERS_MAX:
-            log.warning("attempt %d: too many strangers at the door", self._attempt)
+            log.warning(
+                "attempt %d: refused a connection: %d others are not authenticated yet",
+                self._attempt,
+                len(self._openings),
+            )
             sock.close()
             return
         self._open(sock, Role.ACCEPTOR, None)
@@ -203,11 +207,11 @@ class TcpTransport:
         self._io.add(opening)
 
     def refresh(self, endpoint: "_Link | _Opening") -> None:
-        """The endpoint may want to write now, or no longer."""
+        """Update whether the endpoint is watched for writing."""
         self._io.refresh(endpoint)
 
     def on_opened(self, opening: "_Opening", rest: bytes) -> None:
-        """The peer proved that it knows the secret; ``rest`` is what it sent since."""
+        """The peer proved that it knows the secret; ``rest`` is the bytes that it sent since."""
         link = opening.link or self._link_of(opening.handshake.peer_identity)
         if link is None or link.is_open or link.ended:
             who = opening.handshake.peer_identity
@@ -227,7 +231,7 @@ class TcpTransport:
             link.flush()
 
     def _link_of(self, identity: str) -> "_Link | None":
-        """The link of a peer that has to connect to this slot; None for anybody else."""
+        """The link of a peer that has to connect to this slot; None for any other identity."""
         peers = [peer for peer in self._links if peer < self._slot_index]
         return next(
             (self._links[peer] for peer in peers if _identity(self._attempt, peer) == identity),
@@ -235,7 +239,7 @@ class TcpTransport:
         )
 
     def on_refused(self, opening: "_Opening", cause: str) -> None:
-        """Authentication failed. Only a connection that this side asked for is missed."""
+        """Authentication failed; the link ends only if this side had opened the connection."""
         self._give_up(opening)
         if opening.link is not None:
             self.on_link_ended(opening.link, cause)
@@ -253,7 +257,7 @@ class TcpTransport:
             self.on_refused(opening, f"no authentication in {AUTHENTICATION_TIMEOUT_S:.0f} s")
 
     def on_link_ended(self, link: "_Link", cause: str) -> None:
-        """A connection is gone; an empty cause says that the peer left in good order."""
+        """A connection ended; an empty cause means that the peer left in good order."""
         if link.is_open:
             self._io.remove(link)
         link.close()
@@ -262,19 +266,23 @@ class TcpTransport:
         self.on_flushed()
 
     def on_frame(self, link: "_Link", frame: Frame) -> None:
-        """Hand over what a frame carries.
+        """Deliver the contents of a frame.
 
         Raises:
-            ChannelError: The frame is none that this peer may send.
+            ChannelError: This peer may not send the frame.
         """
         if frame.type is FrameType.CREDIT:
             if frame.channel not in link.outgoing:
-                raise ChannelError(f"credit for channel {frame.channel}, which does not go there")
+                raise ChannelError(
+                    f"credit for channel {frame.channel}, which this peer does not receive"
+                )
             self._on_credit(frame.channel, granted_bytes(frame))
         elif frame.channel == CONNECTION:
             link.said_goodbye = True
         elif (decoder := link.decoders.get(frame.channel)) is None:
-            raise ChannelError(f"an element on channel {frame.channel}, which is not its own")
+            raise ChannelError(
+                f"an element on channel {frame.channel}, which this peer does not send"
+            )
         elif (element := decoder.decode(frame)) is not None:
             self._on_element(frame.channel, element)
 
@@ -314,7 +322,7 @@ class _Opening:
         self._transport = transport
         self.socket = sock
         self.handshake = handshake
-        self.link = link  # None: the peer connected, and says who it is.
+        self.link = link  # None: the peer connected, and names itself.
         self.deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
         self.unsent = handshake.outgoing()
 
@@ -339,7 +347,7 @@ class _Opening:
             self._transport.on_refused(self, str(error))
             return
         if self.handshake.done:
-            # An acceptor's proof is still unsent: the peer gets it if it is welcome.
+            # An acceptor's proof is still unsent: the peer gets it unless it is refused.
             self._transport.on_opened(self, rest)
             return
         self.unsent += self.handshake.outgoing()
@@ -347,7 +355,7 @@ class _Opening:
 
 
 class _Link:
-    """The connection to one peer slot, before, while and after it is open."""
+    """The connection to one peer slot, from before it is opened until after it is closed."""
 
     def __init__(
         self, transport: TcpTransport, peer: int, attempt: AttemptNumber, frame_bytes_max: int
@@ -373,11 +381,11 @@ class _Link:
 
     @property
     def is_unsent(self) -> bool:
-        """Whether something still waits for a peer that is there."""
+        """Whether bytes still wait for a connected peer."""
         return self.is_open and bool(self._writing or self.queue)
 
     def open(self, sock: socket.socket, first: bytes) -> None:
-        """Take over an authenticated socket; ``first`` is what the handshake still has to say."""
+        """Take over an authenticated socket; ``first`` is the handshake's unsent bytes."""
         self._socket = sock
         if first:
             self._writing.append(memoryview(first))
@@ -406,8 +414,8 @@ class _Link:
             self.flush()
 
     def flush(self) -> None:
-        """Write what can be written without blocking."""
-        self.flush_due = False  # Before the queue is looked at: who appends now calls again.
+        """Write as much as is possible without blocking."""
+        self.flush_due = False  # Before the queue is read: a later append schedules a new flush.
         if self._socket is None:
             return
         while self._fill():

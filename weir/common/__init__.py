@@ -1,6 +1,6 @@
-"""What pipelines, operators and state all speak of: types, rows, lengths of time, event time.
+"""Common values of pipelines, operators and state: types, rows, durations, event time.
 
-Names and meaning are PyFlink's ``pyflink.common``; nothing here runs anything.
+Names and meaning are those of PyFlink's ``pyflink.common``.
 """
 
 from weir.common.configuration import Configuration

@@ -1,8 +1,8 @@
-"""Objects of the user whose class forgot a method, or misspelt it.
+"""The check for user functions whose class lacks a method, or misspells it.
 
-Python refuses to make an object of such a class if its metaclass is ``ABCMeta``. The function
-classes have no metaclass, so that a user's class may have one and derive from them as well; they
-are looked at when the graph is built instead.
+Python refuses to instantiate such a class if its metaclass is ``ABCMeta``. The function classes
+have no metaclass, so that a user's class may have one and derive from them as well; they are
+checked when the graph is built instead.
 """
 
 import inspect
@@ -12,10 +12,10 @@ from weir.errors import GraphError
 
 
 def check_complete(function: object) -> None:
-    """Refuse an object that does not define what its base class leaves to it.
+    """Refuse an object that does not define the abstract methods of its base class.
 
     Raises:
-        GraphError: Names the class, the method, and what it may have been mistaken for.
+        GraphError: Names the class, the method, and a similar name that the class defines.
     """
     kind = type(function)
     own = getattr(function, "__dict__", {})  # A method may be set on the object itself.
@@ -39,5 +39,5 @@ def check_complete(function: object) -> None:
 
 
 def _is_abstract(kind: type, name: str) -> bool:
-    found = inspect.getattr_static(kind, name, None)
-    return bool(getattr(found, "__isabstractmethod__", False))
+    attribute = inspect.getattr_static(kind, name, None)
+    return bool(getattr(attribute, "__isabstractmethod__", False))

@@ -1,8 +1,8 @@
-"""A batch of records with two faces: Python rows and Arrow columns.
+"""The batch of records, as Python rows and as Arrow columns.
 
 Per-record functions read rows, vectorised ones read columns; a batch converts itself when the other
-face is asked for and remembers the result. Rows need a declared type, or rows that carry field
-names, to become columns.
+form is read and keeps the result. Rows need a declared type, or rows that carry field names, to
+become columns.
 """
 
 import pickle
@@ -26,8 +26,8 @@ Indices = npt.NDArray[np.int64]
 class Batch:
     """Records in order, with their event times where those were assigned.
 
-    ``is_columnar`` says which face the records were made with. The other one is a conversion, which
-    never takes its place: what a record is does not depend on who looked at it before.
+    ``is_columnar`` tells the form in which the records were made. The other form is a conversion,
+    which never takes its place: a record does not depend on earlier readers of the batch.
 
     Shape: ``timestamps`` is None or holds one int64 per record, milliseconds since the epoch.
     """
@@ -91,14 +91,14 @@ class Batch:
         """The records as Arrow columns.
 
         Raises:
-            SchemaError: The rows do not fit their type, or no type says what they are.
+            SchemaError: The rows do not fit their type, or have neither a type nor field names.
         """
         if self._columns is None:
             self._columns = _to_columns(self._rows or [], self.type)
         return self._columns
 
     def columns_of(self, inferred: InferredSchema) -> pa.RecordBatch:
-        """The records as Arrow columns; undeclared ones of the schema of those before them.
+        """The records as Arrow columns; undeclared ones by the schema of those before them.
 
         Raises:
             SchemaError: The records do not fit.
@@ -109,7 +109,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Bytes the batch takes, exact for columns and estimated from a sample for rows."""
+        """The size in bytes, exact for columns and estimated from a sample for rows."""
         if self._size < 0:
             if self._columns is not None:
                 self._size = int(self._columns.nbytes)
@@ -156,7 +156,7 @@ class Batch:
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
-    """All records of batches of one kind (same face, type and schema), in order."""
+    """All records of batches of one kind (same form, type and schema), in order."""
     first = batches[0]
     timestamps = (
         None

@@ -1,4 +1,4 @@
-"""Columns that a function made, fitted to the type that is declared for them.
+"""The fit of a function's columns to their declared type.
 
 The counterpart of a type's ``normaliser``, once per batch: the same values fit and the same are
 refused. A column is cast where no value changes by it; floats alone are rounded to the declared
@@ -14,7 +14,7 @@ from weir.common.typeinfo import RowTypeInfo, TypeInformation
 from weir.errors import SchemaError
 
 _IsKind = Callable[[pa.DataType], bool]
-# Values of the one stay what they are as values of the other, if they fit at all.
+# Casts from a type of the first group to one of the second that change no value that fits.
 _CASTS: tuple[tuple[tuple[_IsKind, ...], tuple[_IsKind, ...]], ...] = (
     ((pa.types.is_integer,), (pa.types.is_integer, pa.types.is_floating)),
     ((pa.types.is_floating,), (pa.types.is_floating,)),
@@ -40,7 +40,7 @@ def fit_columns(columns: pa.RecordBatch, kind: TypeInformation) -> pa.RecordBatc
     Shape: n rows -> n rows. A type that is no row type has one column, of any name.
 
     Raises:
-        SchemaError: A column is missing or too many, or holds what its type does not; it is named.
+        SchemaError: A column is missing, unexpected or has values that do not fit; it is named.
     """
     wanted = _schema(kind)
     if not isinstance(kind, RowTypeInfo) and columns.num_columns == 1:

@@ -20,7 +20,7 @@ class Configuration:
         return self
 
     def get(self, key: str, default_value: Any = None) -> Any:
-        """What ``key`` was set to, or the default."""
+        """The value of ``key``, or the default."""
         return self._values.get(key, default_value)
 
     def set_string(self, key: str, value: str) -> Self:
@@ -65,7 +65,7 @@ class Configuration:
         return set(self._values)
 
     def remove_config(self, key: str) -> bool:
-        """Forget ``key``; whether it was set."""
+        """Remove ``key``; returns whether it was set."""
         existed = key in self._values
         self._values.pop(key, None)
         return existed

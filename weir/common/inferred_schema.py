@@ -1,9 +1,9 @@
-"""The schema of records whose type is not declared, where columns are needed of them.
+"""The inferred schema of records without a declared type, where columns are needed of them.
 
-It is that of the first records, and all later ones must be of it, in whatever slices they come:
-every record has the same fields, and a field holds values of one class. A field that is missing or
-new in some records is refused, since a column for it would have to be dropped or made up. Whoever
-declares ``output_type`` says what such records are: a field that a dict leaves out is null then.
+It is the schema of the first records, and all later ones must have it, however they fall into
+slices: every record has the same fields, and a field holds values of one class. A field that is
+missing or new in some records is refused, since a column for it would have to be dropped or made
+up. A declared ``output_type`` settles it: a field that a dict leaves out is null then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _ADVICE = (
 
 
 class InferredSchema:
-    """Turns undeclared records into columns, batch after batch of one stream."""
+    """The inferred schema of one stream; converts its undeclared records into columns."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] | None = None
@@ -41,7 +41,7 @@ class InferredSchema:
         if self._names is None and rows:
             self._names = _field_names(rows[0])
         names = self._names or ()
-        if set(map(type, rows)) == {row_class(names)}:  # Their class says that they are alike.
+        if set(map(type, rows)) == {row_class(names)}:  # One class of rows has one set of names.
             columns = list(zip(*rows, strict=True))
         else:
             self._check_names(rows, names)
@@ -77,7 +77,7 @@ class InferredSchema:
     def _array(self, name: str, values: Sequence[Any]) -> pa.Array:
         known = self._types.get(name)
         if known is None or pa.types.is_nested(known):
-            # Arrow would drop what a known struct has no field for.
+            # Arrow would drop fields that a known struct lacks.
             array = pa.array(values)
         else:
             array = pa.array(values, known)
@@ -98,7 +98,7 @@ def _field_names(row: Any) -> tuple[str, ...]:
         names = tuple(row)
     if names is None or not all(isinstance(name, str) for name in names):
         raise SchemaError(
-            f"columns were asked of the record {shown(row)} of type {type(row).__name__}, which "
-            f"has no field names; {_ADVICE}"
+            f"the record {shown(row)} of type {type(row).__name__}, which has no field names, "
+            f"cannot become columns; {_ADVICE}"
         )
     return tuple(names)

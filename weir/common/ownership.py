@@ -1,8 +1,9 @@
-"""Copies of records, so that no two owners share one that can be changed.
+"""Copies of records, so that no two owners share a mutable one.
 
-A value that leaves an operator, or goes to a second consumer, is the receiver's own: the function
-that made it may keep it and change it later, and state may hold the very same object. ``own`` gives
-the copy, by type. Values that cannot be changed are not copied, nor are tuples and rows of them.
+A value that leaves an operator, or goes to a second consumer, is copied for its receiver: the
+function that made it may keep it and change it later, and state may hold the very same object.
+``own`` makes the copy, by type. Values that cannot be changed are not copied, nor are tuples and
+rows of them.
 
 Source: Flink, TypeSerializer.copy and CopyingChainingOutput.
 """
@@ -25,12 +26,12 @@ import pyarrow as pa
 
 from weir.errors import SchemaError
 
-# Asked for each record: the classes whose values nothing can change.
+# Checked for each record: the classes of immutable values.
 IMMUTABLE: Final[frozenset[type]] = frozenset(
     {type(None), bool, int, float, complex, str, bytes, range, Decimal, Fraction, UUID}
     | {dt.date, dt.time, dt.datetime, dt.timedelta, dt.timezone, zoneinfo.ZoneInfo}
 )
-# Their subclasses as well. Arrow's arrays, batches and scalars, and what only names code.
+# Immutable with their subclasses: Arrow's arrays, batches and scalars, and references to code.
 _IMMUTABLE_BASES = (
     *(Enum, np.generic, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table, pa.Scalar),
     *(pa.Schema, pa.DataType, pa.Field, pa.Buffer),
@@ -40,7 +41,7 @@ _Copier = Callable[[Any], Any]
 
 
 def own(value: Any) -> Any:
-    """A copy that shares nothing that can be changed; the value itself where nothing can.
+    """A copy that shares no mutable part; the value itself where it has none.
 
     Raises:
         SchemaError: The value holds an object that cannot be copied, such as a lock or a file.
@@ -60,7 +61,7 @@ def own(value: Any) -> Any:
 
 
 def own_rows(rows: list[Any]) -> list[Any]:
-    """The records for a second consumer; the list itself where none of them can be changed."""
+    """The records for a second consumer; the list itself where all of them are immutable."""
     kinds = set(map(type, rows)) - IMMUTABLE
     if not kinds:
         return rows
@@ -109,11 +110,11 @@ def _own_frozenset(value: frozenset[Any]) -> frozenset[Any]:
 def _own_object(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
-    except Exception as error:  # Whatever the class of the value raises.
+    except Exception as error:  # Raised by the class of the value.
         raise SchemaError(
             f"a record holds a {type(value).__name__}, which cannot be copied ({error}), so it "
-            "cannot be handed on: emit plain values, or let operators share their records with "
-            "env.get_config().enable_object_reuse()"
+            "cannot go to the next operator: emit plain values, or let operators share their "
+            "records with env.get_config().enable_object_reuse()"
         ) from error
 
 

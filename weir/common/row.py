@@ -1,7 +1,7 @@
 """``Row``: a tuple whose fields may have names, as in PyFlink, but immutable.
 
-Every set of field names has a class of its own, made once, so that a row of named fields costs no
-more than a tuple and ten thousand of them can be made in one call.
+Every set of field names has a class of its own, created once, so that a row of named fields costs
+no more than a tuple and ten thousand rows can be made in one call.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
-_FIELDS_FIRST = ("count", "index")  # Tuple methods that nobody misses, and likely field names.
+_FIELDS_FIRST = ("count", "index")  # Tuple methods that rows do not need, and likely field names.
 
 
 class Row(tuple[Any, ...]):

@@ -1,4 +1,4 @@
-"""Lengths of time under PyFlink's two names, in whole milliseconds."""
+"""Durations under PyFlink's two names, in whole milliseconds."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -80,10 +80,10 @@ class Time:
 
 
 def milliseconds_of(length: Duration | Time | dt.timedelta | int) -> int:
-    """A length of time in milliseconds, however it was given; a plain int is milliseconds.
+    """A length of time of any of these types, in milliseconds; a plain int is milliseconds.
 
     Raises:
-        ConfigError: It is none of these types.
+        ConfigError: The length is of none of these types.
     """
     match length:
         case Duration():

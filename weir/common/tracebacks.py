@@ -1,6 +1,6 @@
 """Tracebacks with the user's frames only.
 
-A frame of the standard library or of another package belongs to whoever called it: kept below the
+A frame of the standard library or of another package belongs to its caller: kept below the
 user's code, left out below Weir's (``weir.own_frames``).
 """
 
@@ -29,7 +29,7 @@ def users_traceback(error: BaseException) -> str:
 
 
 def users_frames(error: BaseException) -> str:
-    """The frames of the user's code that an exception came through, without the exception."""
+    """The frames of the user's code in an exception's traceback, without the exception."""
     frames = traceback.extract_tb(error.__traceback__)
     kept = _users((frame.filename, frame) for frame in frames)
     return "".join(traceback.StackSummary.from_list(list(kept)).format())
@@ -50,7 +50,7 @@ def users_stack(stack: traceback.StackSummary) -> str:
 
 
 def without_own_frames(text: str) -> str:
-    """Text that holds tracebacks, without the frames that are not the user's."""
+    """A text with its tracebacks reduced to the user's frames."""
     blocks: list[tuple[str | None, list[str]]] = []  # Runs of lines; of a frame, with its file.
     for line in text.splitlines(keepends=True):
         frame = _FRAME.match(line)
@@ -65,7 +65,7 @@ def without_own_frames(text: str) -> str:
 
 
 def _users(frames: Iterable[tuple[str | None, T]]) -> Iterator[T]:
-    """What belongs to the user's files, or to no file at all."""
+    """The items of the user's files, and those of no file at all."""
     is_users = False
     for file, what in frames:
         if file is None:
@@ -94,7 +94,7 @@ def _strip(exception: traceback.TracebackException | None, seen: set[int]) -> No
 
 
 def _without_empty_headers(lines: Iterable[str]) -> str:
-    """A header that no frame follows says nothing."""
+    """The lines without traceback headers that no frame follows."""
     kept: list[str] = []
     for line in lines:
         if kept and kept[-1].strip() == _HEADER and not line.startswith("  File"):

@@ -1,13 +1,13 @@
-"""``Types``: what a record, a key or a piece of state is made of.
+"""``Types``: the types of records, keys and state.
 
-A type says how Python values lie in an Arrow column and come back from it, whether they can be
-changed in place, and how to copy them if so. It also *normalises*: a value becomes what it would be
-after a way through that column, at the place where the type is declared, so that a record is the
-same whether it was stored in between or not. Names and meaning are PyFlink's. ``None`` fits every
-type. Types without an Arrow counterpart of unlimited size (``BIG_INT``, ``BIG_DEC``) are stored as
-decimal text, so that no digit is lost. ``PICKLED_BYTE_ARRAY`` is the only type that stores pickles,
-and only because it was asked for by name; reading such state back runs code from the file, so
-restoring it needs the user's consent.
+A type defines how Python values are stored in an Arrow column and read back, whether they can be
+changed in place, and how to copy them if so. It also *normalises*: where the type is declared, a
+value becomes what the column would give back, so that a record is the same whether it was stored in
+between or not. Names and meaning are PyFlink's. ``None`` fits every type. Types without an Arrow
+counterpart of unlimited size (``BIG_INT``, ``BIG_DEC``) are stored as decimal text, so that no
+digit is lost. ``PICKLED_BYTE_ARRAY`` is the only type that stores pickles, on the user's explicit
+declaration; reading such state back runs code from the file, so restoring it needs the user's
+consent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -170,13 +170,13 @@ def type_from_wire(wire: Wire) -> TypeInformation:
     """The type that ``to_wire`` wrote.
 
     Raises:
-        SchemaError: It is none, or one of a newer version of Weir.
+        SchemaError: ``wire`` is no type, or one of a newer version of Weir.
     """
     match wire:
         case "PICKLED_BYTE_ARRAY":
             return PICKLED
         case "DYNAMIC":
-            from weir.common.types.dynamic import DYNAMIC  # It stands on this module.
+            from weir.common.types.dynamic import DYNAMIC  # It imports this module.
 
             return DYNAMIC
         case str(name) if name in BASIC:

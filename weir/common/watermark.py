@@ -1,4 +1,4 @@
-"""How a stream gets event time: who reads a record's timestamp, and how far it may be out of order.
+"""Watermark strategies: how records get timestamps, and by how much they may be out of order.
 
 A *watermark* t says that no record with a timestamp of t or less will follow. Both strategies here
 follow the highest timestamp seen: minus the bound by which records may come out of order, minus one
@@ -24,13 +24,13 @@ Length: TypeAlias = Duration | Time | dt.timedelta | int
 
 
 class TimestampAssigner(ABC):
-    """Reads the event time out of a record."""
+    """The user's function that reads the event time of a record."""
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         """The record's event time in milliseconds since the epoch.
 
-        ``record_timestamp`` is the one it already carries, or the smallest int64 without one.
+        ``record_timestamp`` is the timestamp that the record carries, or the smallest int64.
         """
 
 
@@ -45,7 +45,7 @@ class WatermarkAlignment:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
-    """How timestamps are assigned and watermarks follow them; every ``with_`` gives a new one."""
+    """The rules for timestamps and watermarks; every ``with_`` method returns a new strategy."""
 
     bound_ms: int | None  # None: no watermarks until the input ends.
     assign: Callable[[Any, int], int] | None = None  # Per record: (value, record_timestamp).
@@ -93,14 +93,14 @@ class WatermarkStrategy:
         return replace(self, assign=None, column=name)
 
     def with_resolution(self, resolution: Length) -> "WatermarkStrategy":
-        """A watermark goes out at the very record with which it passes a multiple of this.
+        """Emit a watermark at the very record that takes it past a multiple of ``resolution``.
 
-        Without it watermarks come after a slice, and which records are late depends on how records
-        fell into slices. With the size of the windows as resolution it depends on the records alone
-        (as long as one subtask reads them, one split after the other), at the price of a slice per
-        step of event time. Where a subtask reads splits in turn, as an endless source does and a
-        restored one may, it is their turns that decide: a record that keeps to the bound within its
-        split is on time in every case.
+        Without it watermarks are emitted after a slice, and which records are late depends on how
+        records fell into slices. With the size of the windows as resolution it depends on the
+        records alone (as long as one subtask reads them, one split after the other), at the price
+        of a slice per step of event time. Where a subtask reads splits in turn, as an endless
+        source does and a restored one may, their turns decide it: a record that keeps to the bound
+        within its split is on time in every case.
         """
         resolution_ms = milliseconds_of(resolution)
         if resolution_ms <= 0:
@@ -110,7 +110,7 @@ class WatermarkStrategy:
     def with_idleness(self, idle_timeout: Length) -> "WatermarkStrategy":
         """A split, or subtask, without records for this long no longer holds event time back.
 
-        A split that is not asked for records, because others go first, does not become idle.
+        A split that is not read, because others go first, does not become idle.
         """
         idle_timeout_ms = milliseconds_of(idle_timeout)
         if idle_timeout_ms <= 0:
@@ -125,12 +125,11 @@ class WatermarkStrategy:
     ) -> "WatermarkStrategy":
         """A split that is further ahead of others than the drift is paused until they catch up.
 
-        It is the splits which one subtask of a source reads in turn that are aligned, each against
-        the one furthest behind that is not idle and has told its event time. A split may overshoot
-        by the slice that was read last. Subtasks and sources do not wait for each other, so equal
-        groups of two sources mean nothing yet. ``update_interval`` (None: a second) is how often
-        Flink compares subtasks; here it is checked and kept only, as splits are compared before
-        every slice.
+        Aligned are the splits that one subtask of a source reads in turn, each against the one
+        furthest behind that is not idle and has a watermark. A split may overshoot by the slice
+        that was read last. Subtasks and sources do not wait for each other, so equal groups of two
+        sources have no effect yet. ``update_interval`` (None: a second) is how often Flink compares
+        subtasks; here it is checked and kept only, as splits are compared before every slice.
 
         Raises:
             ConfigError: The group has no name, the drift is negative or the interval not positive.

@@ -1,5 +1,5 @@
-"""What a pipeline is, before anything runs: pure values, standard library only.
+"""The pipeline as a graph, before anything runs: pure values, standard library only.
 
 ``logical`` holds the graph as the user wrote it, ``physical`` the same laid out over subtasks and
-channels, ``key_groups`` the way from a key to the subtask that owns it.
+channels, ``key_groups`` the assignment of keys to the subtasks that own them.
 """

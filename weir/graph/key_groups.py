@@ -1,8 +1,9 @@
-"""Key to key group to subtask: the same answer in every process, version and vectorised twin.
+"""Key groups: from a key to its group to its subtask, the same in every process and version.
 
 State moves between subtasks in *key groups*: ``max_parallelism`` of them, each owned whole by one
 subtask. A key belongs to the group ``weir_hash(key) % max_parallelism`` for as long as its state
-lives, so neither encoding nor hash below may ever change; tests freeze both as golden vectors.
+lives, so neither encoding nor hash below may ever change; tests freeze both as golden vectors. The
+vectorised implementation gives the same answers.
 
 *Canonical bytes.* One tag byte for the type, then the value::
 
@@ -43,7 +44,7 @@ from uuid import UUID
 from weir.errors import ConfigError, CorruptStateError, KeyTypeError, RestoreError
 from weir.ids import KeyGroupRange
 
-Key: TypeAlias = Hashable  # One of the types in the table above; anything else is refused.
+Key: TypeAlias = Hashable  # Of a type in the table above; any other is refused.
 
 MAX_PARALLELISM_LIMIT = 1 << 15  # Flink's upper bound.
 
@@ -119,7 +120,7 @@ def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGr
     """The key groups of subtask ``index``: contiguous, and together a partition of all groups.
 
     Raises:
-        ConfigError: Some subtask would own nothing, or ``index`` is out of range.
+        ConfigError: Some subtask would own no key group, or ``index`` is out of range.
     """
     _check(max_parallelism, parallelism)
     if not 0 <= index < parallelism:
@@ -136,7 +137,7 @@ def operator_index(key_group: int, max_parallelism: int, parallelism: int) -> in
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Key groups of an operator that sets none: room to grow by half, from 128 to 32768."""
+    """The max parallelism of an operator that sets none: half more, a power of 2, 128 to 32768."""
     if not 1 <= parallelism <= MAX_PARALLELISM_LIMIT:
         raise ConfigError(
             f"parallelism is {parallelism}; it must lie between 1 and {MAX_PARALLELISM_LIMIT}"
@@ -267,8 +268,8 @@ def _enum(key: Enum) -> tuple[int, bytes]:
         raise KeyTypeError(f"{key!r} cannot be a key: it is not a named member of its Enum")
     if "<locals>" in kind.__qualname__:
         raise KeyTypeError(
-            f"{key!r} cannot be a key: its class is defined inside a function and could not be"
-            " found again on restore; define it at the top of a module"
+            f"{key!r} cannot be a key: its class is defined inside a function and cannot be"
+            " imported on restore; define it at the top of a module"
         )
     return TAG_ENUM, _tuple((kind.__module__, kind.__qualname__, name))[1]
 
@@ -329,19 +330,21 @@ def _decode_time(value: bytes) -> dt.time:
 def _decode_enum(value: bytes) -> Enum:
     module, qualified, member = cast(tuple[str, str, str], _decode_tuple(value))
     try:
-        found: Any = importlib.import_module(module)
+        resolved: Any = importlib.import_module(module)
         for part in qualified.split("."):
-            found = getattr(found, part)
+            resolved = getattr(resolved, part)
     except (ImportError, AttributeError) as cause:
         raise RestoreError(
             f"a key in the state is {qualified}.{member}, but module {module} has no such Enum;"
             " keep the class under its old name"
         ) from cause
-    if not (isinstance(found, type) and issubclass(found, Enum) and member in found.__members__):
+    if not (
+        isinstance(resolved, type) and issubclass(resolved, Enum) and member in resolved.__members__
+    ):
         raise RestoreError(
             f"a key in the state is {module}.{qualified}.{member}, which the program no longer has"
         )
-    return found.__members__[member]
+    return resolved.__members__[member]
 
 
 def _decode_tuple(value: bytes) -> tuple[Key, ...]:

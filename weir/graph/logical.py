@@ -16,7 +16,7 @@ from weir.ids import OperatorId
 
 
 class Partitioning(StrEnum):
-    """How an edge spreads records over the subtasks of its target."""
+    """The rule by which an edge spreads records over the subtasks of its target."""
 
     FORWARD = "forward"  # Subtask i to subtask i; equal parallelism.
     HASH = "hash"  # By key group.
@@ -50,7 +50,7 @@ class Operator:
     is_sink: bool = False
     keyed: bool = False  # Whether it may hold keyed state.
     files: str | None = None  # The directory that a file sink commits its output to.
-    location: str = ""  # File and line of the call that made it, for messages.
+    location: str = ""  # File and line of the call that created it, for messages.
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class ExecutionGraph:
 
     @cached_property
     def slot_count(self) -> int:
-        """How many slots the job needs."""
+        """The number of slots that the job needs."""
         return max(chain.parallelism for chain in self.chains)
 
     @cached_property
@@ -83,7 +83,7 @@ class ExecutionGraph:
 
     @cached_property
     def sink_subtasks(self) -> tuple[SubtaskId, ...]:
-        """Operator subtasks that feed nobody."""
+        """Operator subtasks without output edges."""
         feeding = {edge.source for edge in self.graph.edges}
         return tuple(s for s in self.operator_subtasks if s.operator not in feeding)
 
@@ -188,7 +188,7 @@ def _channels(graph: JobGraph, chains: tuple[Chain, ...]) -> list[Channel]:
 
 
 def _pairs(partitioning: Partitioning, senders: int, receivers: int) -> list[tuple[int, int]]:
-    """Which sending subtask is joined to which receiving one."""
+    """Index pairs of the sending and receiving subtasks that a channel joins."""
     match partitioning:
         case Partitioning.FORWARD:
             return [(i, i) for i in range(senders)]

@@ -1,17 +1,17 @@
-"""The shell around the checkpoint coordinator in the driver: it does what the machine says.
+"""The shell around the checkpoint coordinator in the driver: it executes the commands.
 
-The coordinator (``weir.protocol.coordinator``) decides, here or in the control plane
-(``weir.jobmaster.coordination``); this file keeps the acknowledgements until the manifest is
-written from them, does the I/O, and tells the outcomes as events. The checkpoint storage is the
-truth: a new driver of the job starts from what it finds there.
+The coordinator (``weir.protocol.coordinator``) decides, in this process or in the control plane
+(``weir.jobmaster.coordination``); the checkpoint runner keeps the acknowledgements until the
+manifest is written from them, does the I/O, and reports the outcomes as events. The checkpoint
+storage is the truth: a new driver of the job starts from the checkpoints there.
 
 A manifest and the claim of an attempt fence each other. A driver writes the manifest, then looks
 whether a newer attempt of another driver is recorded; a new driver records its attempt, then looks
-for manifests. Whatever the order, either the old driver sees the new attempt and commits nothing,
-or the new one sees the manifest and restores from it.
+for manifests. In either order the old driver sees the new attempt and commits nothing, or the new
+driver sees the manifest and restores from it.
 
 A savepoint has two manifests: one in its own directory, which makes it movable and takes the name,
-and then the one of its number, which decides as it does for every checkpoint.
+and then the one under its checkpoint id, which makes it complete as for every checkpoint.
 """
 
 from collections import deque
@@ -102,7 +102,7 @@ from weir.storage.manifest import (
 from weir.storage.store import CheckpointStore, store_for
 
 FINAL_RETRY_MS = 100
-# Checkpoints whose source positions are remembered where nobody says which of them are let go.
+# Checkpoints whose source positions are kept where the coordinator does not report discards.
 REMEMBERED_MAX = 1_000
 
 Io: TypeAlias = Callable[[Callable[[], Any], Callable[[Any], None]], None]
@@ -115,7 +115,7 @@ class FencedError(StorageError):
 
 
 class IdTaken(StorageError):
-    """A manifest of this number exists already."""
+    """A manifest of this checkpoint id exists already."""
 
     retryable = False
 
@@ -128,7 +128,7 @@ class PlaceTaken(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What is known of a checkpoint whose manifest was asked for."""
+    """Start and sizes of a checkpoint whose manifest was commanded."""
 
     since_ms: int
     state_size: int = 0
@@ -139,7 +139,7 @@ Answered: TypeAlias = Callable[[CompletedCheckpoint | None, str], None]
 
 
 class CheckpointRunner:
-    """Takes the checkpoints of one job, as they are decided here or in the control plane."""
+    """Takes the checkpoints of one job, as its coordinator decides."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class CheckpointRunner:
         control: ControlPlane | None = None,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
     ) -> None:
-        """Prepare; ``control`` None means that the coordinator runs here."""
+        """Prepare; ``control`` None means that the coordinator runs in this process."""
         self._open_store = open_store
         self._plan = plan
         self._config = config
@@ -183,32 +183,34 @@ class CheckpointRunner:
         self._keeps_all = False  # Completed checkpoints may not be deleted (any more).
         self._everybody = tuple(sorted(CheckpointPlan.for_graph(plan).to_acknowledge()))
         self._started: AttemptNumber | None = None  # The newest attempt that took checkpoints.
-        self._is_running = False  # It still does.
-        self._cleared_in: AttemptNumber | None = None  # The attempt that last looked for output.
-        self._open: dict[CheckpointId, int] = {}  # Triggered, manifest not asked for; since when.
-        self._unsettled: set[CheckpointId] = set()  # Triggered; what became of it was not said.
+        self._is_running = False  # That attempt still takes checkpoints.
+        self._cleared_in: AttemptNumber | None = (
+            None  # The attempt that last deleted withdrawn output.
+        )
+        self._open: dict[CheckpointId, int] = {}  # Triggered, no manifest commanded; since when.
+        self._unsettled: set[CheckpointId] = set()  # Triggered; no ``CheckpointSettled`` yet.
         self._writing: set[CheckpointId] = set()  # Manifests whose outcome is not known.
-        self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}  # Of open ones.
-        self._written: dict[CheckpointId, _Written] = {}  # And completed, as far as known.
-        # What each source had emitted at a checkpoint, as far as known.
+        self._acks: dict[CheckpointId, dict[SubtaskId, OperatorAck]] = {}  # Of open checkpoints.
+        self._written: dict[CheckpointId, _Written] = {}  # Manifest commanded, end not emitted.
+        # The records that each source had emitted at a checkpoint, as far as known.
         self._source_records: dict[CheckpointId, dict[str, int]] = {}
         self._base_records: dict[str, int] = {}  # The same at the restored checkpoint.
-        self._knows_all_records = True  # They count from the beginning of the job.
+        self._knows_all_records = True  # Source records count from the job's beginning.
         self._max_parallelism: Mapping[OperatorId, int] = {}
         self._newest_attempt = AttemptNumber(0)
         self._restored_from: CheckpointId | None = None
         self._lineage = UNKNOWN  # Of the restored checkpoint.
         self._claim: Claim | None = None
-        self._targets: dict[CheckpointId, str] = {}  # Where savepoints go, settled ones included.
+        self._targets: dict[CheckpointId, str] = {}  # Of savepoints, settled ones included.
         self._kinds: dict[CheckpointId, CheckpointKind] = {}  # Of those in ``_unsettled``.
         self._answers: dict[str, Answered] = {}  # By request.
         self._has_stopped = False  # A stop completed: nothing follows in this attempt.
         self._io_count = 0
-        # Whether this driver completed a checkpoint that the job would come back to.
+        # Whether this driver completed a checkpoint that the job would restore after a failure.
         self.has_completed = False
         self._when_quiet: deque[Callable[[], None]] = deque()
         self._final_id: CheckpointId | None = None
-        self._final_request: str | None = None  # The one that the attempt waits for.
+        self._final_request: str | None = None  # The request of the final checkpoint.
         self._final_due_ms: int | None = None
         self._final_count = 0
 
@@ -220,7 +222,7 @@ class CheckpointRunner:
         return self._io_count > 0
 
     def next_due_ms(self) -> int | None:
-        """When ``tick`` is due next."""
+        """The time at which ``tick`` is due next."""
         due = [self.coordination.next_due_ms(), self._final_due_ms]
         return min((d for d in due if d is not None), default=None)
 
@@ -233,12 +235,12 @@ class CheckpointRunner:
         self.coordination.tick()
         self._check_quiet()
 
-    def loaded(self, found: CheckpointsRestored) -> None:
-        """The storage was searched: go on from what it holds."""
-        self._step(found)
+    def loaded(self, stored: CheckpointsRestored) -> None:
+        """The storage was searched: give its checkpoints to the coordinator."""
+        self._step(stored)
 
     def restored(self, choice: RestoreChoice) -> None:
-        """The next attempt starts from this."""
+        """The next attempt restores this choice."""
         manifest = choice.manifest
         self._base_records, self._knows_all_records = {}, True
         if manifest is not None:
@@ -255,13 +257,13 @@ class CheckpointRunner:
             self._claim = choice.claim
 
     def begin_attempt(self, attempt: AttemptNumber) -> None:
-        """An attempt of this driver comes up; older ones of others are fenced by it."""
+        """An attempt of this driver begins; it fences older attempts of other drivers."""
         self._newest_attempt = attempt
 
     def start(self, attempt: AttemptNumber, jitter: float) -> None:
-        """All subtasks run: checkpoints may be taken.
+        """All subtasks run: start checkpointing.
 
-        Units: ``jitter`` in [0, 1) sets the delay of the first one between pause and interval.
+        Units: ``jitter`` in [0, 1) sets the first checkpoint's delay between pause and interval.
         """
         pause = self._config.checkpoints.min_pause_ms
         interval = max(self._config.checkpoints.interval_ms or pause, pause)
@@ -278,21 +280,21 @@ class CheckpointRunner:
         )
 
     def stop(self, reason: FailureReason) -> None:
-        """The attempt is over: give up what is under way."""
+        """The attempt is over: abort the checkpoints under way."""
         self._final_due_ms = self._final_request = None
         if self._is_running and self._started is not None:
             self._is_running = False
             self._step(CheckpointingStopped(self._started, reason))
 
     def mark_fenced(self) -> None:
-        """Another driver has taken the job over: what is in storage is its own from now on."""
+        """Another driver has taken the job over: its storage belongs to that one from now on."""
         self._is_fenced_off = True
 
     def check_fence(self) -> None:
-        """See that no other driver has begun an attempt after those of this one; it does I/O.
+        """Check that no other driver has begun an attempt after those of this one; does I/O.
 
         Raises:
-            FencedError: One has.
+            FencedError: Another driver has.
             StorageError: The storage failed.
         """
         names = self._store.list(self._layout.attempts)
@@ -311,20 +313,21 @@ class CheckpointRunner:
         def done(outcome: Exception | None) -> None:
             if outcome is not None:
                 self._keeps_all = True
-                text = f"the job's checkpoints stay, since its end could not be noted: {outcome}"
+                text = f"the job's checkpoints stay, since its end could not be recorded: {outcome}"
                 self._emit(Notice(self._clock.now_ms(), text))
             self._end(status)
 
-        # Before its checkpoints go: a driver that looks for them now would begin all over.
+        # Before its checkpoints are deleted: a driver that finds none would start from the
+        # beginning.
         self._run(lambda: self._store.put(self._layout.finished, b""), done)
 
     def _note_over(self) -> None:
-        """Let it be known that nothing of the job runs any more, until it is taken up again."""
+        """Record that no part of the job runs any more, until a driver runs it again."""
         path = self._layout.over(self._newest_attempt)
 
         def done(outcome: Exception | None) -> None:
             if isinstance(outcome, Exception):
-                text = f"that the job is over could not be noted in its storage: {outcome}"
+                text = f"the job's end could not be recorded in its storage: {outcome}"
                 self._emit(Notice(self._clock.now_ms(), text))
 
         self._run(lambda: self._store.put(path, b""), done)
@@ -337,7 +340,7 @@ class CheckpointRunner:
         """A chain acknowledged or declined.
 
         Raises:
-            ProtocolError: No correct worker sends this.
+            ProtocolError: No correct worker sends this report.
         """
         if (
             isinstance(report, Acknowledged)
@@ -349,7 +352,7 @@ class CheckpointRunner:
         self._step(report)
 
     def on_command(self, command: CoordinatorCommand) -> None:
-        """The control plane decided something; late and repeated commands change nothing."""
+        """Execute a command of the control plane; late and repeated ones change nothing."""
         assert self._remote is not None, "commands come from a control plane only"
         if not self._is_fenced_off:
             self._remote.handle_command(command)
@@ -358,14 +361,14 @@ class CheckpointRunner:
     def request(
         self, request_id: str, kind: CheckpointKind, target: str | None, answered: Answered
     ) -> None:
-        """Somebody wants a savepoint; ``answered`` hears once what became of it.
+        """Request a savepoint; ``answered`` is called once with its outcome.
 
-        It is called with the savepoint that completed, or with None and the reason why there is
-        none. Library mode only: the control plane knows its requests itself.
+        It is called with the completed savepoint, or with None and the reason why there is none.
+        Library mode only: a control plane keeps its requests itself.
         """
         assert self._remote is None, "under a control plane requests are its own"
         if request_id in self._answers:
-            return  # Asked for already, and on its way.
+            return  # Requested already, and under way.
         self._answers[request_id] = answered
         self._step(CheckpointRequested(request_id, kind, target))
 
@@ -379,9 +382,9 @@ class CheckpointRunner:
     def trigger_final(self) -> None:
         """Every subtask ended: take the checkpoint that commits the tail of the output."""
         if self._has_stopped:
-            return  # That one was it.
+            return  # The stop's savepoint was that checkpoint.
         if STOP_KINDS & set(self._kinds.values()):
-            # It commits the tail as well. Should it fail, another look finds it gone.
+            # A stop under way commits the tail as well. Should it fail, the retry triggers.
             self._final_due_ms = self._clock.now_ms() + FINAL_RETRY_MS
             return
         self._final_count += 1
@@ -389,18 +392,18 @@ class CheckpointRunner:
         self._step(CheckpointRequested(self._final_request))
 
     def after_pending_manifest(self, action: Callable[[], None]) -> None:
-        """Call ``action`` once no manifest is being written: now, or after the one that is."""
+        """Call ``action`` when no manifest is being written: now, or after the pending one."""
         self._when_quiet.append(action)
         self._check_quiet()
 
     def _check_quiet(self) -> None:
         if self.coordination.is_folding:
-            return  # The next manifest may be asked for in a moment.
+            return  # The next manifest may be commanded in a moment.
         while self._when_quiet and not self._writing:
             self._when_quiet.popleft()()
 
     def source_records(self, checkpoint_id: CheckpointId | None) -> int:
-        """Records the job's sources had emitted at a checkpoint, as far as known here; else 0."""
+        """Records that the job's sources had emitted at a checkpoint; 0 where that is unknown."""
         known = {} if checkpoint_id is None else self._source_records.get(checkpoint_id, {})
         return sum(known.values())
 
@@ -408,10 +411,10 @@ class CheckpointRunner:
         self.coordination.handle_event(event)
         self._check_quiet()
 
-    # What was decided.
+    # Commands.
 
     def execute(self, command: CoordinatorCommand) -> None:
-        """Do what the coordinator says."""
+        """Execute a command of the coordinator."""
         now = self._clock.now_ms()
         match command:
             case TriggerCheckpoint():
@@ -421,7 +424,7 @@ class CheckpointRunner:
                 self._has_stopped = self._has_stopped or is_stop
                 self._send(replace(command, final=is_stop or checkpoint_id == self._final_id))
                 if (written := self._written.get(checkpoint_id)) is not None:
-                    # Nobody recorded it here; so it goes under the control plane.
+                    # Under the control plane no ``RecordCompleted`` comes before this command.
                     self._note_completed(checkpoint_id, now, now - written.since_ms)
             case CheckpointAborted(checkpoint_id=checkpoint_id):
                 self._send(command)
@@ -434,7 +437,7 @@ class CheckpointRunner:
                 self._answer(request.request_id, completed)
                 self._use_claim(completed)
             case RecordAborted(pending, reason, cause):
-                # By this clock where the coordinator's is another.
+                # By this driver's clock: the coordinator's may be another.
                 since_ms = self._open.get(pending.checkpoint_id, pending.barrier.triggered_at_ms)
                 duration = max(0, now - since_ms)
                 self._tell_settled(
@@ -454,7 +457,7 @@ class CheckpointRunner:
             case DiscardPending(checkpoint_id):
                 self._discard_pending(checkpoint_id)
             case DiscardCheckpoint(completed):
-                # Fenced off, it belongs to the driver that took over.
+                # Once fenced, the checkpoint belongs to the driver that took over.
                 if not self._is_fenced_off and not self._keeps_all:
                     self._discard(completed)
             case RecordAbandoned() | RecordReclaimed():
@@ -488,14 +491,14 @@ class CheckpointRunner:
         )
 
     def _tell_settled(self, settled: CheckpointSettled) -> None:
-        """Say it once: the control plane's word may come twice, or for what was given up here."""
+        """Emit it once: the control plane's command may repeat, or follow an abort made here."""
         if settled.checkpoint_id in self._unsettled:
             self._unsettled.remove(settled.checkpoint_id)
             self._kinds.pop(settled.checkpoint_id, None)
             self._emit(settled)
 
     def drop(self, checkpoint_id: CheckpointId) -> None:
-        """Drop what is kept of a checkpoint that came to nothing."""
+        """Drop the acknowledgements and sizes kept of an aborted checkpoint."""
         self._open.pop(checkpoint_id, None)
         self._acks.pop(checkpoint_id, None)
         self._written.pop(checkpoint_id, None)
@@ -505,7 +508,7 @@ class CheckpointRunner:
     def abort_locally(
         self, command: CheckpointAborted, triggered_at_ms: int, reason: FailureReason, cause: str
     ) -> None:
-        """Tell the subtasks that a checkpoint will not be, and note why."""
+        """Tell the subtasks that a checkpoint is aborted, and emit the reason."""
         now = self._clock.now_ms()
         self.execute(command)
         settled = CheckpointSettled(
@@ -514,8 +517,8 @@ class CheckpointRunner:
         self._tell_settled(settled)
 
     def _retry_final(self, request_id: str | None, now: int) -> None:
-        # Under the control plane the answer may come to another attempt than asked, whose subtasks
-        # have not ended.
+        # Under the control plane the answer may arrive in another attempt than the one that
+        # requested, whose subtasks have not ended.
         if request_id is not None and request_id == self._final_request and self._is_running:
             self._final_due_ms = now + FINAL_RETRY_MS
 
@@ -544,16 +547,16 @@ class CheckpointRunner:
 
         def work() -> None:
             reach("manifest.before", id=checkpoint_id)
-            self.check_fence()  # Before as well, or the successor finds its number taken.
+            self.check_fence()  # Before as well, or the successor finds its checkpoint id taken.
             if target is not None:
                 self._write_own_manifest(pending, target, manifest)
                 reach("savepoint.written", id=checkpoint_id)
             created = self._store.create_if_absent(path, manifest)
             self.check_fence()
-            if not created:  # Nobody newer is there, so it was an older driver: it stops by itself.
+            if not created:  # No newer driver exists, so an older one wrote it; that one stops.
                 if target is not None:
                     self._discard_in(target, checkpoint_id, pending.attempt)
-                raise IdTaken(f"an older driver of the job wrote {path} meanwhile")
+                raise IdTaken(f"an older driver of the job has written {path}")
             reach("manifest.written", id=checkpoint_id)
 
         def done(outcome: Exception | None) -> None:
@@ -573,7 +576,7 @@ class CheckpointRunner:
         self._run(work, done)
 
     def _write_own_manifest(self, pending: PendingCheckpoint, target: str, manifest: bytes) -> None:
-        """Make the savepoint one that can be moved; from here on nothing else may take its name."""
+        """Write the savepoint's own manifest, which makes it movable and takes its name."""
         mark = self._layout.savepoint_mark(pending.checkpoint_id, pending.attempt)
         self._store.put(mark, target.encode())
         if not self._open_store(target).create_if_absent(SAVEPOINT_MANIFEST, manifest):
@@ -584,10 +587,10 @@ class CheckpointRunner:
     ) -> None:
         self._writing.discard(outcome.checkpoint_id)
         if isinstance(outcome, ManifestWritten):
-            # A savepoint is a copy: a job that failed would not come back to it.
+            # A savepoint is a copy: a failed job would not be restored from it.
             is_copy = kind is CheckpointKind.SAVEPOINT
             self.has_completed = self.has_completed or not is_copy
-            if is_copy and self._remote is not None:  # Nothing will be announced of it.
+            if is_copy and self._remote is not None:  # No ``CheckpointCompleted`` follows.
                 self._step(outcome)
                 written = self._written.get(outcome.checkpoint_id) or _Written(0)
                 now = self._clock.now_ms()
@@ -596,7 +599,7 @@ class CheckpointRunner:
         self._step(outcome)
 
     def _give_up(self, pending: PendingCheckpoint, path: str, manifest: bytes, cause: str) -> None:
-        """Writing failed: take the key with a tombstone, so that the manifest cannot appear."""
+        """Writing the manifest failed: take its key with a tombstone, so that it cannot appear."""
         checkpoint_id = pending.checkpoint_id
 
         def taken() -> ManifestWritten | ManifestFailed:
@@ -610,9 +613,9 @@ class CheckpointRunner:
     def write_tombstone(
         self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str
     ) -> None:
-        """See that a manifest never appears, by a tombstone, and tell ``ManifestFailed``."""
+        """Write a tombstone so that the manifest never appears, and report ``ManifestFailed``."""
         if checkpoint_id in self._writing or self._is_fenced_off:
-            return  # Its outcome is under way; or settling it is the successor's.
+            return  # Its outcome is under way; or its successor settles it.
         path = self._layout.manifest(checkpoint_id)
         self._writing.add(checkpoint_id)
         self.drop(checkpoint_id)
@@ -631,7 +634,7 @@ class CheckpointRunner:
         taken: Callable[[], ManifestWritten | ManifestFailed],
         kind: CheckpointKind | None = None,
     ) -> None:
-        """Put a tombstone where the manifest would be; ``taken`` is the outcome if it is late."""
+        """Write a tombstone under the manifest's key; ``taken``: the outcome if the key exists."""
 
         def work() -> ManifestWritten | ManifestFailed:
             tombstone = Tombstone(
@@ -641,7 +644,7 @@ class CheckpointRunner:
                 given_up_ms=self._clock.now_ms(),
                 reason=cause,
             )
-            self.check_fence()  # A successor's number is not ours to take.
+            self.check_fence()  # The key may be the successor's.
             path = self._layout.manifest(checkpoint_id)
             if self._store.create_if_absent(path, dump(tombstone)):
                 return ManifestFailed(checkpoint_id, cause)
@@ -657,7 +660,7 @@ class CheckpointRunner:
         self._run(work, done)
 
     def _records_of(self, acks: dict[SubtaskId, OperatorAck]) -> dict[str, int]:
-        """What each source has emitted up to these acknowledgements."""
+        """The records that each source has emitted up to these acknowledgements."""
         uids = [op.uid for op in self._plan.graph.operators if op.is_source]
         total = {uid: self._base_records.get(uid, 0) for uid in uids}
         for subtask in self._plan.source_subtasks:
@@ -695,7 +698,8 @@ class CheckpointRunner:
         )
 
     def _discard_pending(self, checkpoint_id: CheckpointId) -> None:
-        # Its attempt is the newest that took checkpoints: the next waits until it is settled.
+        # The checkpoint belongs to the newest attempt that took any: the next one waits until it is
+        # settled.
         assert self._started is not None
         attempt, target = self._started, self._targets.get(checkpoint_id)
 
@@ -715,7 +719,7 @@ class CheckpointRunner:
 
         def work() -> None:
             self.check_fence()  # A driver that took over may be restoring from it.
-            # The manifest first: without it the rest is no checkpoint that somebody could restore.
+            # The manifest first: without it the other files are no checkpoint to restore.
             self._store.delete(self._layout.manifest(checkpoint_id))
             self._store.delete_prefix(self._layout.checkpoint(checkpoint_id))
 
@@ -729,9 +733,9 @@ class CheckpointRunner:
         self._run(work, done)
 
     def _delete_withdrawn(self, discarded: CompletedCheckpoint) -> None:
-        """Delete the output that only the discarded branch could have brought back.
+        """Delete withdrawn output that only the discarded branch could have put back.
 
-        Once in an attempt also without a branch, for what waited when the attempts before failed.
+        Once per attempt also without a branch, for output left over when earlier attempts failed.
         """
         if discarded.abandoned_at_ms is None and self._cleared_in == self._started:
             return
@@ -739,13 +743,13 @@ class CheckpointRunner:
         directories = {op.files for op in self._plan.graph.operators if op.files is not None}
 
         def work() -> None:
-            self.check_fence()  # A driver that took over may be bringing it back.
+            self.check_fence()  # A driver that took over may be putting it back.
             up_to = discarded.checkpoint_id
             delete_unneeded(self._store, self._job_id, directories, up_to)
 
         def done(outcome: Exception | None) -> None:
             if outcome is not None:
-                text = f"output that was taken back could not be deleted and stays: {outcome}"
+                text = f"withdrawn output could not be deleted and stays: {outcome}"
                 self._emit(Notice(self._clock.now_ms(), text))
 
         if directories:
@@ -766,10 +770,10 @@ class CheckpointRunner:
             self._run(work, self._deleted)
 
     def _use_claim(self, completed: CompletedCheckpoint) -> None:
-        """Delete the savepoint that the job began with once it can do without."""
+        """Delete the claimed savepoint once the job retains enough checkpoints of its own."""
         claim, local = self._claim, self.coordination
         if claim is None or not isinstance(local, LocalCoordination):
-            return  # Under the control plane that is its business.
+            return  # A control plane deletes it itself.
         own = [c for c in local.state.completed if c.abandoned_at_ms is None]
         if sum(c.checkpoint_id > claim.checkpoint_id for c in own) < (
             self._config.checkpoints.retained_max
@@ -779,7 +783,7 @@ class CheckpointRunner:
 
         def work() -> None:
             self.check_fence()
-            if claim.job_id == self._job_id:  # First: nobody restores it by its number any more.
+            if claim.job_id == self._job_id:  # First, so that none restores it by its id any more.
                 self._store.delete_prefix(self._layout.checkpoint(claim.checkpoint_id))
             store = self._open_store(claim.location)
             discard_savepoint(store, claim.job_id, claim.checkpoint_id, claim.attempt)
@@ -789,7 +793,7 @@ class CheckpointRunner:
     def _deleted(self, outcome: Exception | None) -> None:
         if outcome is not None:
             now = self._clock.now_ms()
-            self._emit(Notice(now, f"old state could not be deleted and stays: {outcome}"))
+            self._emit(Notice(now, f"discarded state could not be deleted and stays: {outcome}"))
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._io_count += 1

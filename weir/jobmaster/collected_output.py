@@ -1,4 +1,4 @@
-"""Committed output that reaches the driver: what sinks print, and what they collect."""
+"""Committed output that reaches the driver: printed lines and collected rows."""
 
 import pickle
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from weir.operators.sinks.collect_sink import is_print
 
 
 class Deliveries:
-    """Sorts what subtasks deliver by the operator that did."""
+    """The driver's end of print and collect sinks: prints lines, keeps collected rows."""
 
     def __init__(self, graph: JobGraph, write: Callable[[str], None]) -> None:
-        """``write`` gets every printed line."""
+        """Prepare; ``write`` receives every printed line."""
         self._printing = {op.uid for op in graph.operators if is_print(op.factory)}
         self._write = write
         self.collected: list[Any] = []  # In the order of delivery.
 
     def collect(self, subtask: SubtaskId, payload: bytes) -> None:
-        """Take in one delivery.
+        """Print or keep one delivery.
 
-        It was pickled by a worker of this job, which proved to know the attempt's secret.
+        Unpickling is safe: a worker of this job made it, which proved to know the attempt's secret.
         """
         rows = pickle.loads(payload)
         if subtask.operator in self._printing:

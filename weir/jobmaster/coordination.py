@@ -1,10 +1,9 @@
-"""Who decides about a job's checkpoints: a coordinator in this process, or the control plane's.
+"""The port to the checkpoint coordinator, which runs in this process or in the control plane.
 
-The checkpoint runner tells what happened and carries out what was decided; in between lies this
-port. In library mode (``LocalCoordination``) the decision comes at once. Under the control plane
-(``RemoteCoordination``) it comes some time later, as commands: by then the attempt may be another
-one, or the checkpoint settled here. What such a command would do is then not done any more, and
-where the coordinator waits for an answer, it gets one.
+The checkpoint runner hands in events and executes commands. In library mode (``LocalCoordination``)
+the commands come at once. Under the control plane (``RemoteCoordination``) they come some time
+later: by then another attempt may run, or the checkpoint may be settled here. Such a late command
+is not executed, and where the coordinator waits for its outcome, it gets one.
 """
 
 from collections import deque
@@ -50,61 +49,61 @@ from weir.protocol.messages import (
 )
 from weir.protocol.pending import CheckpointPlan
 
-# How soon a checkpoint that took too long is looked at again, and a final one asked for again,
-# while the control plane is there: it decides on both, and then a command says so.
+# How soon an expired checkpoint is checked again, and a final one requested again, while the
+# control plane answers: it decides on both, and sends a command.
 LOOK_AGAIN_MS = 1_000
 
 
 class Hands(Protocol):
-    """What carries out decisions."""
+    """The executor of the coordinator's commands: the checkpoint runner."""
 
     def execute(self, command: CoordinatorCommand) -> None:
-        """Do what a command says."""
+        """Execute a command."""
 
     def write_tombstone(
         self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str
     ) -> None:
-        """See that a manifest never appears, by a tombstone, and tell ``ManifestFailed``."""
+        """Write a tombstone so that the manifest never appears, and report ``ManifestFailed``."""
 
     def drop(self, checkpoint_id: CheckpointId) -> None:
-        """Drop what is kept of a checkpoint that came to nothing."""
+        """Drop the acknowledgements and sizes kept of an aborted checkpoint."""
 
     def abort_locally(
         self, command: CheckpointAborted, triggered_at_ms: int, reason: FailureReason, cause: str
     ) -> None:
-        """Tell the subtasks that the checkpoint will not be, and note why."""
+        """Tell the subtasks that a checkpoint is aborted, and emit the reason."""
 
 
 class ControlPlane(Protocol):
-    """The control plane, as far as checkpoints go."""
+    """The control plane, as far as checkpoints need it."""
 
     @property
     def is_away(self) -> bool:
-        """Whether it has not answered for a while."""
+        """Whether the control plane has not answered for a while."""
 
     def post(self, event: CoordinatorEvent) -> None:
-        """Have it know an event, now or when it is back, behind all events posted before."""
+        """Post an event, behind all posted before: now, or when the control plane answers again."""
 
 
 class Coordination(Protocol):
-    """Where it is decided when to take checkpoints and which of them count."""
+    """The checkpoint coordinator, as the driver reaches it."""
 
     @property
     def is_folding(self) -> bool:
-        """Whether an event is being folded in: what follows from it is not all done yet."""
+        """Whether an event is being folded in, so that some of its commands are still to come."""
 
     def handle_event(self, event: CoordinatorEvent) -> None:
-        """Something happened.
+        """Hand an event to the coordinator.
 
         Raises:
             ProtocolError: A report that no correct worker sends.
         """
 
     def next_due_ms(self) -> int | None:
-        """When ``tick`` is due next; None: not before something else happens."""
+        """The time at which ``tick`` is due next; None: not before another event."""
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Trigger and expire what is due."""
 
 
 class LocalCoordination:
@@ -123,7 +122,7 @@ class LocalCoordination:
         self._events: deque[CoordinatorEvent] = deque()  # Not folded in yet.
 
     def handle_event(self, event: CoordinatorEvent) -> None:
-        """Fold an event in and carry out what follows."""
+        """Fold an event in and execute the commands that follow."""
         self._events.append(event)
         if self.is_folding:
             return  # A command led to this event; the commands beside it come first.
@@ -138,7 +137,7 @@ class LocalCoordination:
             self.is_folding = False  # A report that breaks the protocol ends its sender, not us.
 
     def next_due_ms(self) -> int | None:
-        """When the coordinator needs its next ``Tick``."""
+        """The time at which the coordinator needs its next ``Tick``."""
         return coordinator.next_due_ms(self.state)
 
     def tick(self) -> None:
@@ -150,29 +149,29 @@ class LocalCoordination:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A checkpoint that was triggered here and is not settled as far as known here."""
+    """A checkpoint that was triggered here and, as far as this driver knows, is not settled."""
 
     barrier: CheckpointBarrier
     received_at_ms: int  # When the command came.
-    look_at_ms: int  # When it took too long.
+    look_at_ms: int  # When its timeout is checked next.
     missing: set[SubtaskId] = field(repr=False)
-    is_written: bool = False  # Its manifest was asked for.
+    is_written: bool = False  # Its manifest was commanded.
 
     @property
     def kind(self) -> CheckpointKind:
-        """What is taken."""
+        """The kind that its barrier carries."""
         return self.barrier.options.kind
 
 
 class RemoteCoordination:
-    """The control plane's coordinator: events are posted, commands come by ``receive``.
+    """The control plane's coordinator: events are posted, commands come by ``handle_command``.
 
-    What is known here is what must be known when no word comes: which checkpoints of the attempt
-    are under way and who is missing. A checkpoint that takes longer than its timeout *while the
-    control plane is away* is given up here, since nobody else could tell the subtasks, which would
-    go on aligning and hold their channels. One that everybody acknowledged is never given up:
-    the control plane may have asked for its manifest already, and waiting costs the subtasks
-    nothing.
+    The driver keeps only what it needs while the control plane is unreachable: the checkpoints of
+    the attempt that are under way, and the subtasks missing in each. A checkpoint that takes longer
+    than its timeout *while the control plane is away* is aborted here, since nothing else could
+    tell the subtasks, which would go on aligning and block their channels. A fully acknowledged
+    checkpoint is never aborted here: the control plane may have commanded its manifest already, and
+    waiting costs the subtasks nothing.
     """
 
     is_folding = False
@@ -184,16 +183,16 @@ class RemoteCoordination:
         self._clock = clock
         self._control = control
         self._hands = hands
-        self._attempt: AttemptNumber | None = None  # The one that runs.
+        self._attempt: AttemptNumber | None = None  # The running attempt.
         self._plan: CheckpointPlan | None = None
-        self._newest_id = CheckpointId(0)  # Of those that were triggered here.
+        self._newest_id = CheckpointId(0)  # The newest triggered here.
         self._latest_completed_id: CheckpointId | None = None
         self._under_way: dict[CheckpointId, _UnderWay] = {}
-        self._final: CheckpointRequested | None = None  # Asked for, and not under way for sure.
+        self._final: CheckpointRequested | None = None  # Requested, perhaps not under way.
         self._ask_again_ms = 0
 
     def handle_event(self, event: CoordinatorEvent) -> None:
-        """Post an event, and note what has to be known of it here."""
+        """Post an event, and keep what the driver needs of it."""
         match event:
             case Acknowledged():
                 self._acknowledge(event)
@@ -214,20 +213,20 @@ class RemoteCoordination:
             case ManifestWritten(checkpoint_id):
                 written = self._under_way.get(checkpoint_id)
                 if written is not None and written.kind is CheckpointKind.SAVEPOINT:
-                    del self._under_way[checkpoint_id]  # Nothing is announced of it.
+                    del self._under_way[checkpoint_id]  # No completion is announced.
             case _:
                 pass
         self._control.post(event)
 
     def handle_command(self, command: CoordinatorCommand) -> None:
-        """Have a command carried out, unless it comes too late.
+        """Execute a command, unless it comes too late.
 
-        The race behind a ``WriteManifest`` that comes too late: everybody acknowledged, the control
-        plane decided, and before its word arrived the attempt failed here. The next attempt may be
-        choosing what to restore at this moment; if the manifest appeared now, that attempt would go
-        on from an older checkpoint while sinks and retention count on this one. So it is withheld:
-        a tombstone takes its key, and the coordinator, which waits for an outcome and for nothing
-        else, is told that there is none.
+        The race behind a late ``WriteManifest``: every subtask acknowledged, the control plane sent
+        the command, and before it arrived the attempt failed here. The next attempt may be choosing
+        its restore at this moment; if the manifest appeared now, that attempt would be restored
+        from an older checkpoint while sinks and retention count on this one. So the manifest is
+        withheld: a tombstone takes its key, and the coordinator, which waits for the outcome alone,
+        gets ``ManifestFailed``.
         """
         match command:
             case TriggerCheckpoint():
@@ -235,7 +234,10 @@ class RemoteCoordination:
             case WriteManifest(pending):
                 known = self._under_way.get(pending.checkpoint_id)
                 if known is None or known.missing or pending.attempt != self._attempt:
-                    cause = f"its manifest was asked for too late: the attempt is {self._attempt}"
+                    cause = (
+                        "the command to write its manifest came too late: the running attempt is "
+                        f"{self._attempt}"
+                    )
                     self._hands.write_tombstone(pending.checkpoint_id, pending.attempt, cause)
                 elif not known.is_written:
                     known.is_written = True
@@ -257,19 +259,19 @@ class RemoteCoordination:
             case RecordCompleted() | RecordAborted() | CheckpointRefused():
                 self._hands.execute(command)
             case DiscardHandles() | DiscardPending() | DiscardCheckpoint():
-                pass  # Files of such a job are deleted by the control plane, and by nobody else.
+                pass  # The control plane itself deletes the files of its jobs.
             case RecordAbandoned() | RecordReclaimed():
-                pass  # Its rows know.
+                pass  # The control plane's rows record it.
 
     def next_due_ms(self) -> int | None:
-        """When a checkpoint takes too long, or a final one is to be asked for again."""
+        """The time at which a checkpoint expires, or a final one is to be requested again."""
         due = [c.look_at_ms for c in self._under_way.values() if c.missing]
         if self._final is not None:
             due.append(self._ask_again_ms)
         return min(due, default=None)
 
     def tick(self) -> None:
-        """Give up what took too long, where nobody else can."""
+        """Abort expired checkpoints while the control plane is away."""
         now = self._clock.now_ms()
         is_away = self._control.is_away
         for checkpoint_id, known in list(self._under_way.items()):
@@ -279,8 +281,8 @@ class RemoteCoordination:
                 else:
                     known.look_at_ms = now + LOOK_AGAIN_MS
         if self._final is not None and now >= self._ask_again_ms:
-            # What became of the first request is known to the control plane alone; it knows one
-            # that still waits or runs by its id.
+            # Only the control plane knows the outcome of the first request; by its id it recognises
+            # one that still waits or runs.
             self._ask_again_ms = now + LOOK_AGAIN_MS
             if not is_away:
                 self._control.post(self._final)
@@ -293,7 +295,7 @@ class RemoteCoordination:
         self._control.post(_without_inline_state(ack))
 
     def _check(self, report: Acknowledged | Declined) -> None:
-        """Refuse here what the coordinator would refuse: there, it would end this driver."""
+        """Refuse a report that the coordinator would refuse: there it would end this driver."""
         if not 0 < report.checkpoint_id <= self._newest_id:
             raise ProtocolError(f"checkpoint {report.checkpoint_id} was never triggered")
         if self._plan is None:
@@ -303,7 +305,7 @@ class RemoteCoordination:
             if report.reason not in DECLINE_REASONS:
                 raise ProtocolError(f"{report.chain} declined with {report.reason}")
         elif sorted(part.subtask for part in report.operators) != sorted(subtasks):
-            raise ProtocolError(f"{report.chain} acknowledged for others than it runs")
+            raise ProtocolError(f"{report.chain} acknowledged for operators it does not run")
 
     def _trigger(self, command: TriggerCheckpoint) -> None:
         checkpoint_id = command.barrier.checkpoint_id
@@ -311,11 +313,11 @@ class RemoteCoordination:
             return
         known = self._under_way.get(checkpoint_id)
         if known is not None:
-            # One checkpoint, one barrier: the way here takes another time each time.
+            # One checkpoint has one barrier, although a repeated command may carry another time.
             command = replace(command, barrier=known.barrier)
         else:
             if checkpoint_id <= self._newest_id:
-                return  # It is settled.
+                return  # The checkpoint is settled.
             now = self._clock.now_ms()
             self._newest_id = checkpoint_id
             self._under_way[checkpoint_id] = _UnderWay(
@@ -344,30 +346,30 @@ class RemoteCoordination:
         attempt = self._attempt
         self._control.post(CheckpointGivenUp(attempt, checkpoint_id, reason, cause))
         if known.kind is CheckpointKind.STOP_DRAIN:
-            # Its sources have ended, and nobody else can say so now.
+            # Its sources have ended, and the control plane cannot fail the job now.
             self._hands.execute(FailJob(attempt, f"the job could not be stopped: {cause}"))
 
     def _halt(self) -> None:
-        """The attempt is over; whatever it has under way here comes to nothing.
+        """The attempt is over: drop or withhold its checkpoints under way.
 
-        Of what everybody acknowledged the manifest may have been asked for, and the word may be on
-        its way: the coordinator waits for the outcome, and the next attempt for the coordinator.
+        For a fully acknowledged checkpoint the command to write its manifest may be on its way: the
+        coordinator waits for the outcome, and the next attempt for the coordinator.
         """
         attempt, self._attempt = self._attempt, None
         self._final = None
         under_way, self._under_way = self._under_way, {}
         for checkpoint_id, known in under_way.items():
             if known.is_written:
-                continue  # Its outcome is posted when it is there.
+                continue  # The outcome of writing is posted later.
             if known.missing or attempt is None:
                 self._hands.drop(checkpoint_id)
             else:
-                cause = f"attempt {attempt} ended before its manifest was asked for"
+                cause = f"attempt {attempt} ended before the command to write its manifest came"
                 self._hands.write_tombstone(checkpoint_id, attempt, cause)
 
 
 def _without_inline_state(ack: Acknowledged) -> Acknowledged:
-    """The acknowledgement without the state that travelled inside: the manifest will have it."""
+    """The acknowledgement without its inline state, which only the manifest needs."""
     return replace(
         ack,
         operators=tuple(

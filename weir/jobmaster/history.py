@@ -1,4 +1,4 @@
-"""What a reader of the event stream wants to know: checkpoints, recoveries and the state of things.
+"""The history of a job: its status, checkpoints and recoveries, from the stream of events.
 
 One fold over ``events.JobEvent``, shared by the result of ``execute`` and the terminal. Details of
 checkpoints are kept for the newest ones; counts are kept for all.
@@ -39,7 +39,7 @@ NO_ATTEMPT = AttemptNumber(0)
 
 @dataclass(slots=True)
 class CheckpointRecord:
-    """One checkpoint as far as it got."""
+    """One checkpoint, with its acknowledgements and its outcome so far."""
 
     triggered: CheckpointTriggered
     acks: dict[SubtaskId, OperatorAck] = field(default_factory=dict)
@@ -47,12 +47,12 @@ class CheckpointRecord:
 
     @property
     def checkpoint_id(self) -> CheckpointId:
-        """Its number."""
+        """The checkpoint's id."""
         return self.triggered.checkpoint_id
 
     @property
     def kind(self) -> CheckpointKind:
-        """What it is for."""
+        """The checkpoint's kind."""
         return self.triggered.kind
 
     @property
@@ -63,7 +63,7 @@ class CheckpointRecord:
 
 @dataclass(slots=True)
 class JobHistory:
-    """What happened to a job so far."""
+    """The history of one job so far."""
 
     status: JobStatus = JobStatus.CREATED
     cause: str = ""  # Why the job fails or failed; empty again once it runs again.
@@ -108,9 +108,9 @@ class JobHistory:
             case SubtaskMetrics():
                 self.metrics[event.chain] = event
             case CheckpointsDiscarded() | Declined() | SlotChanged() | WorkerStarted():
-                pass  # What they lead to has events of its own.
+                pass  # Their consequences have events of their own.
             case AlignmentProgress() | SubtaskStalled():
-                pass  # About a moment that is over when anybody reads this.
+                pass  # About a moment that is over when the history is read.
 
     def _settle(self, event: CheckpointSettled) -> None:
         if record := self.checkpoints.get(event.checkpoint_id):

@@ -1,4 +1,4 @@
-"""The job master: brings a job's attempts up on slots, watches them, and replaces those that fail.
+"""The job master: deploys a job's attempts on slots, watches them, and replaces failed ones.
 
 One attempt goes through these steps; a failure in any of them ends the attempt::
 
@@ -9,14 +9,14 @@ One attempt goes through these steps; a failure in any of them ends the attempt:
                                                a final checkpoint, commit, finished
 
 The slots themselves outlive attempts: a fresh worker process per attempt runs in the same Spark
-task. A slot that is lost comes back by Spark's own retry, or a spare slot takes its place.
+task. A lost slot registers again after Spark's own retry of the task, or a spare slot replaces it.
 
 The job master is driven by one thread and never blocks: storage is reached through ``Cluster.io``,
 slots and workers through the other methods of ``Cluster``, and the shell around it calls ``tick``
-when ``next_due_ms`` says so. It holds no truth that a restart could lose: what exists is in the
-checkpoint storage.
+when ``next_due_ms`` says so. It holds no truth that a restart could lose: the checkpoint storage is
+the truth.
 
-In library mode it is asked for savepoints through a mailbox in the checkpoint storage, and answers
+In library mode savepoints are requested through a mailbox in the checkpoint storage, and answered
 there; under a control plane requests are commands.
 """
 
@@ -95,14 +95,14 @@ from weir.storage.catalog import OpenStore, RestoreRequest
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
 from weir.storage.store import CheckpointStore, WriteRefusedError, store_for
 
-EXIT_REPORT_MS = 200  # From a worker's connection lost to its supervisor's word on how it ended.
+EXIT_REPORT_MS = 200  # From a lost worker connection to the supervisor's ``WorkerExited``.
 
 
 class Cluster(Protocol):
-    """What the job master can do to the world; none of it blocks or raises."""
+    """The job master's access to slots, workers and storage; no method blocks or raises."""
 
     def to_slot(self, slot_index: int, command: SlotCommand) -> None:
-        """Send a command to a registered slot; one that is gone is told nothing."""
+        """Send a command to a registered slot; dropped where the slot is lost."""
 
     def to_worker(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
         """Send a command to the slot's worker process of the current attempt."""
@@ -111,7 +111,7 @@ class Cluster(Protocol):
         """End the Spark task of a slot that hangs, so that Spark starts it anew."""
 
     def core_count(self) -> int:
-        """Cores the cluster has now, for messages."""
+        """The number of cores that the cluster has now, for messages."""
 
     def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run ``work`` elsewhere, then ``done`` with its result or exception on this thread."""
@@ -126,7 +126,7 @@ class _Worker:
     lost_at_ms: int | None = None
 
     def due_ms(self, timeout_ms: int) -> int:
-        """When the attempt fails unless something is heard of or about the worker."""
+        """The time at which the attempt fails without a report of or about the worker."""
         if self.lost_at_ms is not None:
             return self.lost_at_ms + EXIT_REPORT_MS
         return self.progressed_at_ms + timeout_ms
@@ -140,7 +140,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class _Recovery:
-    """What is known of a recovery under way."""
+    """A recovery under way: the failure, and the measurements so far."""
 
     cause: str
     failed_at_ms: int
@@ -165,7 +165,7 @@ class _Attempt:
 
 
 class JobMaster:
-    """Runs one job to its end."""
+    """The job master of one job, which it runs to its end."""
 
     def __init__(
         self,
@@ -194,12 +194,12 @@ class JobMaster:
             restore_from: A checkpoint to begin with; None means the newest completed one of this
                 job id, if there is any.
             control: The control plane that decides about checkpoints and starts another driver
-                where this one has to leave; None means library mode.
-            open_store: How other storage is reached: where savepoints are written and restored.
+            where this one has to leave; None means library mode.
+            open_store: Opens other storage, which savepoints are written to and restored from.
         """
         self.status = JobStatus.CREATED
         self.cause = ""  # Why the job failed, once it did.
-        self.left: str | None = None  # Why this driver goes although the job is not over.
+        self.left: str | None = None  # Why this driver ends although the job is not over.
         self._control = control
         self._graph = graph
         self._plan = ExecutionGraph(graph)
@@ -215,9 +215,9 @@ class JobMaster:
         self._collect = collect
         self._restore_from = restore_from
         self._open_store = open_store
-        # Stops whose savepoint is there and whose job has not ended, and who is to be told.
+        # Stops whose savepoint is complete and whose job has not ended: name, URI, callback.
         self._stopping: list[tuple[str, str, Callable[[Answer], None]]] = []
-        self._looking = 0  # Requests whose directory is being looked at.
+        self._looking = 0  # Requests whose directory is being checked.
         self._requests: RequestPoll | None = None
         if control is None and config.checkpoints.storage is not None:
             self._requests = RequestPoll(
@@ -235,7 +235,7 @@ class JobMaster:
         self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
         self._workers: dict[int, _Worker] = {}  # By slot of the plan, of this attempt.
         self._attempt = _Attempt(AttemptNumber(0))
-        self._has_claimed = False  # An attempt is this driver's: the newest one of all, then.
+        self._has_claimed = False  # Some attempt is this driver's; it was then the newest.
         self._restart_at_ms: int | None = None
         self._slots_deadline_ms: int | None = None
         self._workers_deadline_ms: int | None = None
@@ -263,12 +263,12 @@ class JobMaster:
 
     @property
     def slot_count(self) -> int:
-        """Slots the job needs."""
+        """The number of slots that the job needs."""
         return self._plan.slot_count
 
     @property
     def is_over(self) -> bool:
-        """Whether the job reached its end, or this driver left it, and nothing is under way."""
+        """Whether the job ended, or this driver left it, and no I/O is under way."""
         is_answering = self._looking > 0 or (self._requests is not None and self._requests.is_busy)
         return self._has_ended and not self._checkpoints.is_busy and not is_answering
 
@@ -281,7 +281,7 @@ class JobMaster:
         return self.left is None and self.status is JobStatus.INITIALIZING
 
     def start(self) -> None:
-        """Look for earlier attempts of the job, then bring up the first of this driver."""
+        """Look for earlier attempts of the job, then begin the first of this driver."""
         self._change(JobStatus.INITIALIZING)
         self._begin_first_attempt()
 
@@ -301,14 +301,15 @@ class JobMaster:
         self._cluster.io(work, done)
 
     def secret_of(self, attempt: AttemptNumber) -> bytes | None:
-        """The secret of the current attempt; None for any other, which is over."""
+        """The secret of the current attempt; None for any other attempt, which is over."""
         current = self._attempt
         return current.secret if current.number == attempt else None
 
     def slots_ended(self, cause: str) -> None:
-        """The cluster will give no slots any more.
+        """The cluster gives no slots any more.
 
-        The job failed by that; or its next driver goes on, where somebody will start one.
+        In library mode the job fails; under a control plane this driver leaves, and the job's next
+        driver continues it.
         """
         why = f"the cluster ended all slots: {cause}"
         if self._control is None:
@@ -317,7 +318,7 @@ class JobMaster:
             self.leave(why)
 
     def leave(self, cause: str) -> None:
-        """End this driver's part: what runs is stopped, and the job's status stays what it is."""
+        """End this driver: its workers stop and its slots are released; the job's status stays."""
         if self._has_ended:
             return
         self.left = cause
@@ -325,12 +326,12 @@ class JobMaster:
         self._checkpoints.stop(FailureReason.JOB_FAILOVER)
 
     def fence(self, cause: str) -> None:
-        """Another driver has the job: end at once, and commit and write nothing any more."""
+        """Another driver has the job: end at once, and commit and write nothing more."""
         self._checkpoints.mark_fenced()
         self.leave(cause)
 
     def on_command(self, command: DriverCommand) -> None:
-        """The control plane wants something."""
+        """Execute a command of the control plane."""
         if self._has_ended:
             return
         if isinstance(command, CancelJob):
@@ -359,10 +360,11 @@ class JobMaster:
         """Take a savepoint, or stop the job with one.
 
         Args:
-            request_id: Chosen by who asks.
+            request_id: Chosen by the requester.
             target: The savepoint's own directory; None: named after the request, in the storage.
-            done: Hears the savepoint's URI; of a stop, once the job has finished.
-            failed: Hears why there is none; or which one is kept, though the job did not stop.
+            done: Receives the savepoint's URI; for a stop, once the job has finished.
+            failed: Receives the error; it names the savepoint where one is kept although the job
+            did not stop.
         """
 
         def answered(answer: Answer) -> None:
@@ -380,7 +382,7 @@ class JobMaster:
         self._save(SavepointRequest(request_id, kind, target, expires_ms=0), answered)
 
     def _asked(self, request: SavepointRequest) -> None:
-        """Somebody asks through the mailbox."""
+        """A request came through the mailbox."""
         assert self._requests is not None
         self._save(request, self._requests.answer)
 
@@ -391,7 +393,10 @@ class JobMaster:
             answered(Answer(name, ok=False, error=why))
 
         def look() -> None:
-            """Before the job is held up, or its sources end, for what cannot be written."""
+            """Check that the savepoint directory is free and writable before triggering.
+
+            Otherwise a barrier would hold the job up, or its sources would end, for nothing.
+            """
             store = self._open_store(target)
             if store.exists(SAVEPOINT_MANIFEST):
                 raise WriteRefusedError(f"{target} holds a savepoint already; choose another name")
@@ -404,13 +409,13 @@ class JobMaster:
             if isinstance(outcome, Exception):
                 refuse(str(outcome))
             elif self.status is not JobStatus.RUNNING:
-                refuse(f"the job is {self.status}; ask again when it runs")
+                refuse(f"the job is {self.status}; request the savepoint again when it runs")
             else:
                 self._checkpoints.request(name, kind, target, settled)
 
         def settled(completed: CompletedCheckpoint | None, why: str) -> None:
             if completed is None:
-                refuse(f"the savepoint came to nothing, {why}")
+                refuse(f"the savepoint was not taken: {why}")
             elif kind in STOP_KINDS:
                 self._stopping.append((name, target, answered))
                 if self._has_ended:  # While the manifest was being written.
@@ -422,7 +427,7 @@ class JobMaster:
         self._cluster.io(look, looked)
 
     def _answer_stops(self) -> None:
-        """The job is over, as was wanted or otherwise."""
+        """The job is over: answer the stops, with success where it finished."""
         stopping, self._stopping = self._stopping, []
         for name, uri, answered in stopping:
             if self.status is JobStatus.FINISHED:
@@ -432,7 +437,7 @@ class JobMaster:
                 answered(Answer(name, ok=False, uri=uri, error=error))
 
     def next_due_ms(self) -> int | None:
-        """When ``tick`` is due next."""
+        """The time at which ``tick`` is due next."""
         if self._has_ended:
             return None
         candidates = [
@@ -450,7 +455,7 @@ class JobMaster:
         return min((c for c in candidates if c is not None), default=None)
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Check heartbeats and deadlines, restart when due, trigger checkpoints."""
         if self._has_ended:
             return
         now = self._clock.now_ms()
@@ -506,7 +511,7 @@ class JobMaster:
     # Slots.
 
     def on_slot(self, report: SlotReport) -> None:
-        """A slot says something."""
+        """A slot reports."""
         match report:
             case SlotRegistered():
                 self._register(report)
@@ -524,16 +529,16 @@ class JobMaster:
                     )
 
     def on_slot_lost(self, slot_index: int, spark_attempt: int) -> None:
-        """The connection to a slot is gone."""
+        """The connection to a slot was lost."""
         slot = self._slots.get(slot_index)
         if slot is not None and slot.registered.spark_attempt == spark_attempt:
             self._slot_gone(slot_index, f"slot {slot_index} on {slot.registered.host} was lost")
 
     def _slot_gone(self, slot_index: int, cause: str) -> None:
-        """An idle spare may come and go; a slot of the attempt ends it."""
+        """Remove a lost slot; the attempt fails if it uses the slot, not for an idle spare."""
         slot = self._slots.pop(slot_index).registered
         if self.left is not None:
-            return  # It was released, and nobody here speaks for the job any more.
+            return  # The slot was released, and this driver emits no events of the job any more.
         self._emit(SlotChanged(self._clock.now_ms(), slot_index, slot.host, slot.pid, False))
         if self._attempt.workers_asked and slot_index in self._places:
             self._fail_attempt(cause)
@@ -555,7 +560,7 @@ class JobMaster:
             if known.registered.spark_attempt >= slot.spark_attempt:
                 return  # An older Spark task of the same slot; its successor is here already.
             self._slot_gone(slot.slot_index, f"slot {slot.slot_index} was restarted by Spark")
-            if self._has_ended:  # That was one failure too many.
+            if self._has_ended:  # The restart strategy gave up on that failure.
                 self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
                 return
         now = self._clock.now_ms()
@@ -588,14 +593,14 @@ class JobMaster:
             elif self._control is None or self._has_claimed:
                 self._superseded()
             else:
-                # The control plane launched this driver as the newest. The one before it is still
-                # there and took one more number for itself; it cannot go beyond the next one.
+                # The control plane launched this driver as the newest. The one before it still runs
+                # and claimed one more attempt number; it cannot claim the next.
                 self._begin_first_attempt()
 
         self._cluster.io(claim, claimed)
 
     def _choose_places(self) -> list[int]:
-        """A registered slot for each slot of the plan: its own, or a spare in its place."""
+        """The registered slot for each slot of the plan: its own, or a spare that replaces it."""
         spares = sorted(index for index in self._slots if index >= self.slot_count)
         return [
             index if index in self._slots else spares.pop(0) for index in range(self.slot_count)
@@ -612,16 +617,17 @@ class JobMaster:
             return
         attempt.workers_asked = True
         self._slots_deadline_ms = None
-        # Not the heartbeats' timeout: a fresh slot first loads what the pipeline imports.
+        # Not the heartbeats' timeout: a fresh slot first loads the pipeline's imports.
         self._workers_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
         self._places = self._choose_places()
         for plan_slot, place in enumerate(self._places):
             self._cluster.to_slot(place, StartWorker(attempt.number, plan_slot, attempt.secret))
 
     def on_worker(self, slot_index: int, report: Report | WorkerReport) -> None:
-        """A worker process says something."""
+        """A worker process reports."""
+
         if report.attempt != self._attempt.number:
-            return  # A worker of an older attempt that has not heard yet.
+            return  # A worker of an older attempt that was not told to stop yet.
         match report:
             case WorkerReady(_, _, pid, address):
                 now = self._clock.now_ms()
@@ -636,7 +642,7 @@ class JobMaster:
             case Delivered(_, subtask, checkpoint_id, payload):
                 self._deliver(subtask, checkpoint_id, payload)
             case SubtaskChanged() if self._has_ended:
-                return  # Workers that stop lose each other; nobody need hear of it.
+                return  # Stopping workers lose each other's connections, which is no failure.
             case SubtaskChanged():
                 self._emit(report)
                 self._subtask_changed(report)
@@ -651,10 +657,10 @@ class JobMaster:
                 self._checkpoints.on_report(report)
 
     def on_worker_lost(self, slot_index: int, attempt: AttemptNumber) -> None:
-        """The control connection of a worker process is gone."""
+        """The control connection of a worker process was lost."""
         worker = self._workers.get(slot_index)
         if attempt == self._attempt.number and worker is not None:
-            worker.lost_at_ms = self._clock.now_ms()  # Its supervisor is about to say why.
+            worker.lost_at_ms = self._clock.now_ms()  # Its supervisor is about to report why.
 
     def _deploy_if_ready(self) -> None:
         attempt = self._attempt
@@ -691,15 +697,15 @@ class JobMaster:
             self._cluster.to_worker(index, deploy)
 
     def _choose(self) -> None:
-        """Choose what to restore; waits for a manifest that is being written right now."""
+        """Choose the checkpoint to restore, after a manifest that is being written right now."""
         attempt = self._attempt
         if attempt.choosing:
             return
         attempt.choosing = True
 
         def work() -> tuple[RestoreChoice, CheckpointsRestored]:
-            # Until this driver completed one of its own, the one asked for counts, not a newer one
-            # that somebody went back behind.
+            # Until this driver completed a checkpoint of its own, the requested one is restored,
+            # not a newer one that the job went back behind.
             requested = None if self._checkpoints.has_completed else self._restore_from
             choice = choose_restore(
                 self._store,
@@ -709,19 +715,19 @@ class JobMaster:
                 requested=requested,
                 open_store=self._open_store,
             )
-            found = begin_from(self._store, self._job_id, attempt.number, choice)
+            stored = begin_from(self._store, self._job_id, attempt.number, choice)
             if requested is not None:
                 check_kept(self._store, requested, choice, self._open_store)
-            # Behind it: a driver that has claimed the job since either goes on from what was noted
-            # just now, or is seen here, before the sinks move what it counts on.
+            # After noting the base: a driver that has claimed the job since either reads that base,
+            # or is seen here, before the sinks move files that its checkpoint counts on.
             self._checkpoints.check_fence()
-            return choice, found
+            return choice, stored
 
         def done(outcome: tuple[RestoreChoice, CheckpointsRestored] | Exception) -> None:
             if self._attempt is not attempt or not self._is_initializing:
                 return
             if isinstance(outcome, JobFinished) and self._control is not None:
-                # A driver before this one finished it, and was gone before anybody had heard.
+                # An earlier driver finished the job, and ended before the control plane knew.
                 self._change(JobStatus.RUNNING)
                 self._end(JobStatus.FINISHED)
                 return
@@ -731,14 +737,14 @@ class JobMaster:
             if isinstance(outcome, Exception):
                 self._cannot_begin(f"cannot restore: {outcome}", outcome)
                 return
-            choice, found = outcome
+            choice, stored = outcome
             attempt.choice = choice
             now = self._clock.now_ms()
             for note in choice.notes:
-                if note not in self._told:  # Every restart would say it again.
+                if note not in self._told:  # Every restart would repeat it.
                     self._told.add(note)
                     self._emit(Notice(now, note))
-            self._checkpoints.loaded(found)
+            self._checkpoints.loaded(stored)
             self._checkpoints.restored(choice)
             self._emit(AttemptStarted(now, attempt.number, choice.checkpoint_id))
             self._deploy_if_ready()
@@ -753,7 +759,7 @@ class JobMaster:
         attempt.restored_bytes += int(report.details.get("restored_bytes", 0))
         match report.status:
             case SubtaskStatus.FAILED if "lost_peer" in report.details:
-                # A consequence: whoever ended the peer is about to say why.
+                # A consequence: the lost peer's own failure is about to be reported.
                 cause = f"{report.chain} failed\n{report.cause.strip()}"
                 attempt.suspicion = cause, self._clock.now_ms() + EXIT_REPORT_MS
                 return
@@ -803,7 +809,7 @@ class JobMaster:
             self._recovery = None
         jitter = self._random.random()
         if attempt.choice is not None and attempt.choice.completes_stop:
-            return  # It only commits and ends; there is nothing to take a checkpoint of.
+            return  # The attempt only commits and ends: it takes no checkpoint.
         self._checkpoints.start(attempt.number, jitter)
         if self._requests is not None:
             self._requests.start()
@@ -830,15 +836,15 @@ class JobMaster:
     def _cannot_begin(self, cause: str, error: Exception) -> None:
         """The attempt ends before it began; where a retry may help, the job is restarted."""
         if isinstance(error, WeirError) and error.retryable:
-            self._attempt.workers_asked = True  # From here on nothing comes of it any more.
+            self._attempt.workers_asked = True  # No workers are to be started for it.
             self._fail_attempt(cause)
         else:
             self._end(JobStatus.FAILED, cause)
 
     def _fail_attempt(self, cause: str) -> None:
-        """The attempt cannot go on; restart the job, or fail it for good."""
+        """The attempt failed: restart the job, or fail it, as the restart strategy decides."""
         if self.left is not None or self.status in (JobStatus.FAILING, JobStatus.RESTARTING):
-            return  # One failure brings others with it.
+            return  # A consequence of the failure that is being handled.
         if self.status not in (JobStatus.INITIALIZING, JobStatus.RUNNING):
             return
         now = self._clock.now_ms()
@@ -863,7 +869,9 @@ class JobMaster:
         self._recovery = _Recovery(cause, now, float(delay_ms), reached)
         self._change(JobStatus.RESTARTING)
         self._restart_at_ms = now + math.ceil(delay_ms)
-        if delay_ms > 0 or len(self._slots) < self.slot_count:  # Else the next one replaces them.
+        if (
+            delay_ms > 0 or len(self._slots) < self.slot_count
+        ):  # Else the next attempt replaces them.
             for index in self._slots:
                 self._cluster.to_slot(index, StopWorker(self._attempt.number))
 
@@ -901,7 +909,7 @@ class JobMaster:
         return f"the job is {self.status}{f': {self.cause}' if self.cause else ''}"
 
     def _let_go(self, why: str) -> None:
-        """Stop the workers, and give the slots back."""
+        """Stop the workers, and release the slots."""
         self._restart_at_ms = self._slots_deadline_ms = self._workers_deadline_ms = None
         for index in self._workers:
             self._cluster.to_worker(index, StopProcess(self._attempt.number))

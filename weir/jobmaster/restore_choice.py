@@ -1,14 +1,14 @@
-"""Which checkpoint the next attempt starts from, and what each subtask gets of it.
+"""The restore choice: the checkpoint that the next attempt restores, assigned to its subtasks.
 
 Without a request it is the newest completed checkpoint on the job's line whose files are all whole;
-one that is not is passed over, and the user is told. A checkpoint that was asked for by name is
-taken or nothing is. No checkpoint at all means the beginning; checkpoints none of which can be used
-mean failure, because starting over in silence would count everything twice downstream.
+a damaged one is passed over, and the user is told. A requested checkpoint is restored, or the
+attempt fails. A job without checkpoints starts from the beginning; one with checkpoints of which
+none is usable fails, because starting over in silence would count everything twice downstream.
 
-Savepoints belong to whoever took them and are restored by name only, with two exceptions. One that
-was to stop the job, and is the newest on the line, is what the job ended with: the next attempt
-commits it and finishes, should the one that was to do so have failed. And one that an attempt went
-on from, because it was asked to, counts as any checkpoint does.
+Savepoints belong to their users and are restored on request only, with two exceptions. A savepoint
+that was taken to stop the job, and is the newest on the line, is the job's end: the next attempt
+commits it and finishes, should the attempt that was to do so have failed. And a savepoint that an
+attempt was restored from, on request, counts as any checkpoint does.
 """
 
 import re
@@ -49,7 +49,7 @@ from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 
 
 class JobFinished(RestoreError):
-    """The job is over: there is nothing to go on from, and nothing left to do."""
+    """The job has finished: it has no checkpoint to restore, and nothing left to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +59,37 @@ class Claim:
     job_id: JobId
     checkpoint_id: CheckpointId
     attempt: AttemptNumber
-    location: str  # Where it was restored from.
+    location: str  # The URI that it was restored from.
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreChoice:
-    """What an attempt starts from; ``manifest`` None means the beginning."""
+    """The checkpoint that an attempt restores; ``manifest`` None means the beginning."""
 
     plan: RestorePlan
     manifest: Manifest | None = None
-    storage: str | None = None  # Where the state files are; None: the job's own storage.
-    directory: str = ""  # And in which directory of that.
-    notes: tuple[str, ...] = ()  # What the user should know of the choice.
-    is_requested: bool = False  # Somebody named it.
+    storage: str | None = None  # The storage of the state files; None: the job's own.
+    directory: str = ""  # The directory of the state files in that storage.
+    notes: tuple[str, ...] = ()  # Remarks on the choice for the user.
+    is_requested: bool = False  # A user or the control plane named it.
     lineage: Lineage = UNKNOWN  # Of the manifest's checkpoint.
     rewinds_output: bool = True
-    adopts: JobId | None = None  # Another job, whose waiting output is this one's to commit.
-    completes_stop: bool = False  # All that is left to do is to commit it, and to finish.
+    adopts: JobId | None = None  # Another job, whose waiting output this job commits.
+    completes_stop: bool = False  # The attempt only commits it, and finishes.
     claim: Claim | None = None
 
     @property
     def checkpoint_id(self) -> CheckpointId | None:
-        """The restored checkpoint's number."""
+        """The restored checkpoint's id."""
         return None if self.manifest is None else self.manifest.checkpoint_id
 
     def restores_of_slot(self, slot_index: int) -> tuple[OperatorRestore, ...]:
-        """The pieces for the subtasks of one slot."""
+        """The state for the subtasks of one slot."""
         return tuple(r for r in self.plan.restores if r.subtask.index == slot_index)
 
 
 def search(store: CheckpointStore, job_id: JobId) -> CheckpointsRestored:
-    """What the storage holds of a job: its completed checkpoints and the next free number."""
+    """A job's completed checkpoints in the storage, and the next free checkpoint id."""
     completed = tuple(
         CompletedCheckpoint(
             checkpoint_id=manifest.checkpoint_id,
@@ -104,7 +104,7 @@ def search(store: CheckpointStore, job_id: JobId) -> CheckpointsRestored:
     )
     directory = JobLayout(job_id).directory
     used = (re.match(r"/chk-(\d+)/", path[len(directory) :]) for path in store.list(directory))
-    newest = max((int(found[1]) for found in used if found), default=0)
+    newest = max((int(match[1]) for match in used if match), default=0)
     return CheckpointsRestored(completed[::-1], CheckpointId(newest + 1))
 
 
@@ -116,13 +116,13 @@ def choose_restore(
     requested: RestoreRequest | None,
     open_store: OpenStore = store_for,
 ) -> RestoreChoice:
-    """Choose the checkpoint and assign its state; reads every file of it once to see it whole.
+    """Choose the checkpoint and assign its state; reads each of its files once to verify it.
 
     Raises:
-        JobFinished: Nothing was asked for, and the job has finished.
-        RestoreError: The checkpoint asked for is not there or does not fit the job; or there is
-            none on the job's line, although it has begun.
-        CorruptStateError: It is damaged; or the job has checkpoints, and all of them are.
+        JobFinished: None was requested, and the job has finished.
+        RestoreError: The requested checkpoint does not exist or does not fit the job; or there is
+        none on the job's line, although it has begun.
+        CorruptStateError: The requested checkpoint is damaged; or all checkpoints of the job are.
         StorageError: The storage failed.
     """
     bases = bases_of(store, job_id)
@@ -132,7 +132,7 @@ def choose_restore(
         raise JobFinished(
             f"job {job_id} has finished: its output is complete and its checkpoints are deleted. "
             "Start it without --restore to run it anew, or give the path of one of its savepoints "
-            "to go on from that"
+            "to restore that"
         )
     line = _Line(bases)
     usable, beside, passed_over = _sorted_by_line(store, job_id, line)
@@ -151,8 +151,8 @@ def choose_restore(
         completes_stop = manifest.kind in STOP_KINDS and not line.went_on_from(manifest)
         if completes_stop:
             notes += (
-                f"the job was stopped with savepoint {manifest.checkpoint_id}, and all that is "
-                "left to do is to commit it and finish",
+                f"the job was stopped with savepoint {manifest.checkpoint_id}; this attempt only "
+                "commits it and finishes",
             )
         return RestoreChoice(
             _assign(graph, config, manifest),
@@ -177,9 +177,7 @@ def choose_restore(
 def _sorted_by_line(
     store: CheckpointStore, job_id: JobId, line: "_Line"
 ) -> tuple[list[Manifest], list[CheckpointId], dict[CheckpointId, str]]:
-    """What the job may come back to, the newest first; what lies beside its line; and what cannot
-    be read, and why.
-    """
+    """Usable checkpoints, newest first; ids beside the job's line; problems of unreadable ones."""
     usable: list[Manifest] = []
     beside: list[CheckpointId] = []
     passed_over: dict[CheckpointId, str] = {}
@@ -202,26 +200,26 @@ def _sorted_by_line(
 def begin_from(
     store: CheckpointStore, job_id: JobId, attempt: AttemptNumber, choice: RestoreChoice
 ) -> CheckpointsRestored:
-    """Note what an attempt goes on from, before anything acts on it; what else the storage holds.
+    """Store the attempt's base before anything acts on it; return the job's checkpoints.
 
-    Numbers go on beyond all that were ever used on any line, and beyond the restored checkpoint's,
-    which may be another job's: output is named by them.
+    The next checkpoint id is beyond all that were ever used on any line, and beyond the restored
+    checkpoint's, which may be another job's: output files are named by these ids.
 
     Raises:
         StorageError: The storage failed.
     """
-    # Only now: a driver that this one replaces may have completed one until the claim.
-    found = search(store, job_id)
+    # Only now: the previous driver may have completed a checkpoint until the claim.
+    stored = search(store, job_id)
     used = [base.next_id for base in bases_of(store, job_id).values()]
     restored = choice.manifest
     if restored is not None:
         used.append(CheckpointId(restored.checkpoint_id + 1))
-    found = replace(found, next_id=max([found.next_id, *used]))
+    stored = replace(stored, next_id=max([stored.next_id, *used]))
     if choice.completes_stop:
-        return found  # Nothing goes on from it: it only ends.
+        return stored  # The attempt takes no checkpoint: it only ends.
     if choice.is_requested:
-        store.delete(JobLayout(job_id).finished)  # It goes on after all.
-    base = AttemptBase(attempt, found.next_id, rewinds_output=choice.rewinds_output)
+        store.delete(JobLayout(job_id).finished)  # The job is to run again.
+    base = AttemptBase(attempt, stored.next_id, rewinds_output=choice.rewinds_output)
     if restored is not None:
         base = replace(
             base,
@@ -230,20 +228,20 @@ def begin_from(
             restored_job=None if restored.job_id == job_id else restored.job_id,
         )
     note_base(store, job_id, base)
-    return found
+    return stored
 
 
 def check_kept(
     store: CheckpointStore, request: RestoreRequest, choice: RestoreChoice, open_store: OpenStore
 ) -> None:
-    """See that what was asked for was not deleted since it was chosen.
+    """Check that the requested checkpoint was not deleted since it was chosen.
 
-    It is called once it is noted that an attempt goes on from it, which is what a deletion looks
-    for after it has left its own note: so one of the two sees the other.
+    To be called after the attempt's base is stored. A deletion first leaves its own note and then
+    looks for such bases, so that one of the two sees the other.
 
     Raises:
         RestoreError: It was deleted, or another one is in its place.
-        CorruptStateError: It cannot be told what is there.
+        CorruptStateError: Its manifest or tombstone is damaged.
         StorageError: The storage failed.
     """
     manifest = choice.manifest
@@ -251,9 +249,11 @@ def check_kept(
         return
     state = find_state(request, open_store)
     if state.manifest.identity != manifest.identity:
-        raise RestoreError(f"{request.uri} was deleted meanwhile, and holds another savepoint now")
+        raise RestoreError(
+            f"{request.uri} was deleted during the restore, and holds another savepoint now"
+        )
     if state.storage != manifest.location:
-        return  # A copy: what is said of the savepoint where it was taken is not about this one.
+        return  # A copy: a tombstone of the original savepoint is not about this one.
     path = JobLayout(manifest.job_id).manifest(manifest.checkpoint_id)
     roots = {storage_of_savepoint(place) for place in (state.storage, manifest.location or "")}
     for one in (store, *(open_store(root) for root in roots if root is not None)):
@@ -262,15 +262,15 @@ def check_kept(
         except PathNotFoundError:
             continue
         if isinstance(known, Tombstone) and known.attempt == manifest.attempt:
-            raise RestoreError(f"{request.uri} was given up meanwhile: {known.reason}")
+            raise RestoreError(f"{request.uri} was given up during the restore: {known.reason}")
 
 
 class _Line:
-    """The line that a job is on: that of its newest attempt that went on from something.
+    """The job's line: the lineage of its newest attempt that has a base.
 
-    Beside it lies what the job went back behind; its sinks have withdrawn the files that such a
-    checkpoint counts on. So does what a driver completed that was being replaced, whose successor
-    had gone on from the one before.
+    Beside it lie the checkpoints that the job went back behind; its sinks have withdrawn the files
+    that such a checkpoint counts on. So do those that a driver completed while it was being
+    replaced, after its successor had restored an older one.
     """
 
     def __init__(self, bases: Mapping[AttemptNumber, AttemptBase]) -> None:
@@ -288,17 +288,18 @@ class _Line:
         return self._lineage.holds(manifest.attempt, manifest.checkpoint_id)
 
     def went_on_from(self, manifest: Manifest) -> bool:
-        """Whether an attempt was asked to go on from this savepoint."""
+        """Whether an attempt was restored from this savepoint on request."""
         return (manifest.attempt, manifest.checkpoint_id) in self._gone_on_from
 
     def counts(self, manifest: Manifest) -> bool:
-        """Whether the job may come back to it by itself."""
+        """Whether the job may restore it without a request."""
         is_copy = manifest.kind in SAVEPOINT_KINDS - STOP_KINDS
         return not is_copy or self.went_on_from(manifest)
 
     def rewinds_to(self, manifest: Manifest) -> bool:
-        """Whether output beside the line is to be taken back: not where somebody wanted it to stay
-        and nothing has completed since.
+        """Whether sinks withdraw output beside the line when the job restores this checkpoint.
+
+        Not where it was restored with its output kept and no checkpoint has completed since.
         """
         newest = self._newest
         if newest is None or newest.restored_id != manifest.checkpoint_id:
@@ -306,28 +307,28 @@ class _Line:
         return newest.rewinds_output or newest.restored_attempt != manifest.attempt
 
     def cannot_begin(self, beside: list[CheckpointId]) -> str | None:
-        """Why a job without anything to go on from must not start over; None: it may."""
+        """The reason why a job without a usable checkpoint must not start over; None: it may."""
         newest = self._newest
         if newest is None or newest.restored_id is None:
             return None
         if newest.restored_job is not None:
             return (
                 f"began with checkpoint {newest.restored_id} of job {newest.restored_job} and has "
-                "completed none of its own: give that one's path again"
+                "completed none of its own: give the path of that checkpoint again"
             )
         if not beside:
             return None  # Its checkpoints were deleted when it ended.
         return (
-            f"went back to checkpoint {newest.restored_id}, which is gone, and there are only "
-            f"others that it went back behind: {', '.join(map(str, sorted(beside)))}. Give the "
-            "path of the one to go on from"
+            f"went back to checkpoint {newest.restored_id}, which is deleted; the only others are "
+            f"those that it went back behind: {', '.join(map(str, sorted(beside)))}. Give the "
+            "path of the one to restore"
         )
 
 
 def _state_of(
     store: CheckpointStore, job_id: JobId, manifest: Manifest, open_store: OpenStore
 ) -> StoredState:
-    """Where the files of a checkpoint of the job are."""
+    """The stored state of a checkpoint of the job: its storage and directory."""
     if manifest.location is None:
         return StoredState(manifest, store, "", JobLayout(job_id).directory)
     return StoredState(manifest, open_store(manifest.location), manifest.location, "")
@@ -355,7 +356,7 @@ def _requested(
     if request.claims and manifest.kind in SAVEPOINT_KINDS:
         claim = Claim(manifest.job_id, number, manifest.attempt, state.storage)
     elif request.claims:
-        notes = (f"{request.uri} is no savepoint, so it is not the job's to delete",)
+        notes = (f"{request.uri} is a checkpoint, not a savepoint, so the job does not claim it",)
     fate = Fate.OWN
     if manifest.job_id != job_id:
         is_free = claim is None and is_origin_over(request, state, (store,), open_store)
@@ -383,10 +384,10 @@ def is_origin_over(
     stores: Sequence[CheckpointStore] = (),
     open_store: OpenStore = store_for,
 ) -> bool:
-    """Whether nothing of the job that took a checkpoint runs; False also where that is not known.
+    """Whether the job that took the checkpoint is over; False also where that is unknown.
 
-    It is noted in that job's storage, which is looked for where the checkpoint is, where it was
-    taken, and in ``stores``.
+    The end is recorded in that job's storage, which is looked for where the checkpoint is, where it
+    was taken, and in ``stores``.
 
     Raises:
         StorageError: A storage failed.
@@ -403,7 +404,7 @@ def is_origin_over(
 
 def _usable(stored: StoredCheckpoint) -> Manifest | None:
     if isinstance(stored.error, PathNotFoundError):
-        return None  # Let go by retention since it was listed.
+        return None  # Discarded by retention since it was listed.
     if stored.error is not None:
         raise stored.error
     return _manifest_of(stored)

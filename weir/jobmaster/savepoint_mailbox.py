@@ -1,15 +1,14 @@
-"""How another process asks a running job for a savepoint: a mailbox in its checkpoint storage.
+"""The savepoint mailbox: requests of other processes to a running job, in its checkpoint storage.
 
-Whoever can write to the storage may ask, which is who could also read and delete its checkpoints.
-No port is opened and no address has to be found. A job under a control plane has none of this: its
-operations are rows there.
+Any process that can write to the storage may request a savepoint; it could also read and delete the
+job's checkpoints. No port is opened and no address has to be known. A job under a control plane has
+no mailbox: its operations are rows there.
 
 ::
 
-    asker    requests/<id>.json          what is wanted, until when
-    driver   requests/<id>.taken         a driver has seen it
-    driver   requests/<id>.answer.json   what became of it; the request is removed after it
-    asker                                removes whatever is left of it
+    client   requests/<id>.json          the request, with its expiry driver   requests/<id>.taken
+    a driver has taken it driver   requests/<id>.answer.json   its outcome; the request is removed
+    after it client                               removes the files that are left
 """
 
 import json
@@ -24,10 +23,10 @@ from weir.protocol.wire import from_wire, to_wire
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, PathNotFoundError
 
-# An asker looks every second or so; one that has not looked for this long is gone.
+# A client looks every second or so; one that has not looked for this long has ended.
 ANSWER_KEPT_MS = 600_000
 NEW_MAX = 16  # Requests that one look takes; the others wait for the next.
-# What has come since a look this long ago is new, whatever the two clocks say.
+# A request that came since a look at most this long ago is new, even if the two clocks differ.
 FRESH_MS = 10_000
 
 _FILE = re.compile(r"([^/.]+)(\.json|\.taken|\.answer\.json)")
@@ -35,11 +34,11 @@ _FILE = re.compile(r"([^/.]+)(\.json|\.taken|\.answer\.json)")
 
 @dataclass(frozen=True, slots=True)
 class SavepointRequest:
-    """Somebody wants a savepoint, or the job stopped with one.
+    """A request for a savepoint, or to stop the job with one.
 
-    Units: ``expires_ms`` is the wall clock of the asker, who gives up then. It says whether a
-    request is a leftover that a driver comes across when it begins to look; one that comes while
-    the driver looks is new by that, and the clocks may differ.
+    Units: ``expires_ms`` is by the wall clock of the client, which gives up then. It tells a
+    leftover among the requests of a driver's first look; a request that comes between two looks is
+    new without it, since the clocks may differ.
     """
 
     request_id: str
@@ -50,16 +49,16 @@ class SavepointRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request."""
+    """The outcome of a request."""
 
     request_id: str
     ok: bool
-    uri: str = ""  # Where the savepoint lies. Also set where it is there and the stop failed.
+    uri: str = ""  # The savepoint. Also set where it was taken and the stop failed.
     error: str = ""
 
 
 class Mailbox:
-    """The requests to one job, for its driver and for those who ask.
+    """The requests to one job, for its driver and for clients.
 
     Every method raises ``StorageError`` when the storage fails; calling it again is harmless. Calls
     to one object must not overlap.
@@ -68,29 +67,29 @@ class Mailbox:
     def __init__(self, store: CheckpointStore, job_id: JobId) -> None:
         self._store = store
         self._layout = JobLayout(job_id)
-        self._seen: set[str] = set()  # Requests that were taken, while their files are there.
-        self._answers_since_ms: dict[str, int] = {}  # Since when this object sees them.
-        self._looked_ms: int | None = None  # When every request that was there was listed.
+        self._seen: set[str] = set()  # Requests that were taken, while their files exist.
+        self._answers_since_ms: dict[str, int] = {}  # When this object first listed each answer.
+        self._looked_ms: int | None = None  # When all existing requests were last taken.
 
     # The driver's side.
 
     def take(self, now_ms: int) -> list[SavepointRequest]:
         """The requests that are new to this object, each once.
 
-        Delivery is *at least once*: a request stays until it is answered or withdrawn, so the
-        next driver takes what its predecessor took and did not answer. The predecessor may have
-        completed that very savepoint, or the stop; its directory is then in use, by a manifest of
-        this job.
+        Delivery is *at least once*: a request stays until it is answered or withdrawn, so the next
+        driver takes the requests that its predecessor took and did not answer. The predecessor may
+        have completed that very savepoint, or the stop; its directory is then in use, by a manifest
+        of this job.
 
-        Requests that expired or cannot be read are answered with an error and removed. Answers
-        that nobody fetches are removed after a while.
+        Requests that expired or cannot be read are answered with an error and removed. Answers that
+        no client fetches are removed after a while.
         """
         looked_ms = self._looked_ms
         requests, marks, answers = self._listed()
         is_looking = looked_ms is not None and now_ms - looked_ms <= FRESH_MS
         self._seen &= requests
         self._drop_old_answers(answers, now_ms)
-        for request_id in marks - requests:  # Somebody crashed between the two.
+        for request_id in marks - requests:  # A crash between the two deletions.
             self._store.delete(self._layout.request_taken(request_id))
         taken = []
         new = sorted(requests - self._seen)
@@ -105,23 +104,23 @@ class Mailbox:
                 continue
             self._store.put(self._layout.request_taken(request_id), b"")
             taken.append(request)
-        # Not before: had the storage failed in between, nobody would have got the first ones.
+        # Not before: had the storage failed in between, the first ones would not be returned.
         self._seen.update(request.request_id for request in taken)
-        if len(new) <= NEW_MAX:  # Else some that were there are for the next look.
+        if len(new) <= NEW_MAX:  # Else the next look takes the others.
             self._looked_ms = now_ms
         return taken
 
     def answer(self, request_id: str, answer: Answer) -> None:
-        """Say what became of a request, and remove it. Nobody is told of one that was withdrawn."""
+        """Answer a request, and remove it; one that was withdrawn gets no answer."""
         if self._store.exists(self._layout.request(request_id)):
             data = json.dumps(to_wire(answer)).encode()
             self._store.put(self._layout.answer(request_id), data)
         self._remove_request(request_id)
 
-    # The asker's side.
+    # The client's side.
 
     def post(self, request: SavepointRequest) -> None:
-        """Ask. The request's id must be new."""
+        """Post a request; its id must be new."""
         data = json.dumps(to_wire(request)).encode()
         self._store.put(self._layout.request(request.request_id), data)
 
@@ -130,10 +129,10 @@ class Mailbox:
         return self._store.exists(self._layout.request_taken(request_id))
 
     def await_answer(self, request_id: str) -> Answer | None:
-        """The answer, if it is there: one look.
+        """The answer, or None where there is none yet; looks once.
 
         Raises:
-            ProtocolError: It is there and cannot be read.
+            ProtocolError: The answer cannot be read.
         """
         path = self._layout.answer(request_id)
         try:
@@ -146,26 +145,26 @@ class Mailbox:
             raise ProtocolError(f"{path} is no answer: {error}") from error
 
     def withdraw(self, request_id: str) -> None:
-        """Remove what is left of a request: it is not needed any more, or was answered.
+        """Remove a request, answered or no longer needed, and its answer.
 
-        A driver that has taken it carries it out all the same.
+        A driver that has taken the request executes it all the same.
         """
         self._remove_request(request_id)
         self._store.delete(self._layout.answer(request_id))
 
     def _remove_request(self, request_id: str) -> None:
-        # The request first: without it nobody takes it again.
+        # The request first: without it no driver takes it again.
         self._store.delete(self._layout.request(request_id))
         self._store.delete(self._layout.request_taken(request_id))
 
     def _listed(self) -> tuple[set[str], set[str], set[str]]:
-        """The ids of which there is a request, a mark that it was taken, an answer."""
-        found: dict[str, set[str]] = {".json": set(), ".taken": set(), ".answer.json": set()}
+        """Three sets of ids: with a request, with a mark that it was taken, with an answer."""
+        ids: dict[str, set[str]] = {".json": set(), ".taken": set(), ".answer.json": set()}
         for path in self._store.list(self._layout.requests):
             name = _FILE.fullmatch(path.rpartition("/")[2])
             if name is not None:
-                found[name[2]].add(unquote(name[1]))
-        return found[".json"], found[".taken"], found[".answer.json"]
+                ids[name[2]].add(unquote(name[1]))
+        return ids[".json"], ids[".taken"], ids[".answer.json"]
 
     def _drop_old_answers(self, answers: set[str], now_ms: int) -> None:
         since = self._answers_since_ms
@@ -176,11 +175,11 @@ class Mailbox:
 
 
 def _read(request_id: str, data: bytes, now_ms: int | None) -> tuple[SavepointRequest | None, str]:
-    """The request; or None, and what is wrong with it. Without a time none has expired."""
+    """The request; or None and the problem. ``now_ms`` None: expiry is not checked."""
     try:
         request = from_wire(SavepointRequest, json.loads(data))
         if request.request_id != request_id:
-            raise ValueError(f"it calls itself {request.request_id!r}")
+            raise ValueError(f"its request_id is {request.request_id!r}")
     except (ValueError, RecursionError, ProtocolError) as error:
         return None, (
             f"the driver cannot read the request ({error}); ask with the version of Weir that the "

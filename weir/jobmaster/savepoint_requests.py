@@ -1,8 +1,8 @@
-"""A driver's look into its mailbox: requests in, answers out, one thing at a time.
+"""The driver's poll of its savepoint mailbox: requests in, answers out, one call at a time.
 
-The mailbox reaches the storage, so everything here happens elsewhere (``Cluster.io``) and comes
-back to the job master's thread. Each request is answered once: with what became of it, or, at the
-end of the job, with the end.
+The mailbox reaches the storage, so its calls run elsewhere (``Cluster.io``), and their outcomes
+come back to the job master's thread. Each request is answered once: with its outcome or, after the
+end of the job, with that end.
 """
 
 from collections import deque
@@ -30,8 +30,8 @@ class RequestPoll:
         """Prepare.
 
         Args:
-            ask: Receives each request, which ``answer`` answers some time.
-            note: Receives what a user should read: that the storage fails.
+            ask: Receives each request, to be answered later by ``answer``.
+            note: Receives a text for the user when the storage fails.
         """
         self._mailbox = mailbox
         self._io = io
@@ -41,7 +41,7 @@ class RequestPoll:
         self._due_ms: int | None = None
         self._work: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._is_working = False
-        self._end: str | None = None  # How the job ended: what every further request is told.
+        self._end: str | None = None  # The job's end: the answer to every further request.
         self._is_dropped = False
         self._last_problem = ""
 
@@ -51,7 +51,7 @@ class RequestPoll:
         return self._is_working
 
     def next_due_ms(self) -> int | None:
-        """When ``tick`` is due next."""
+        """The time at which ``tick`` is due next."""
         return None if self._is_dropped or self._end is not None else self._due_ms
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ class RequestPoll:
         self._due_ms = None
 
     def tick(self) -> None:
-        """Look for requests, if it is time to."""
+        """Look for requests, if a look is due."""
         now = self._clock.now_ms()
         if self._due_ms is None or now < self._due_ms or self._end is not None:
             return
@@ -73,7 +73,7 @@ class RequestPoll:
             self._take()
 
     def answer(self, answer: Answer) -> None:
-        """Tell the asker what became of a request."""
+        """Put the answer to a request into the mailbox."""
 
         def done(outcome: Any) -> None:
             if isinstance(outcome, Exception):
@@ -83,7 +83,7 @@ class RequestPoll:
             self._add(lambda: self._mailbox.answer(answer.request_id, answer), done)
 
     def end(self, how: str) -> None:
-        """The job is over: tell that to everybody who still asks."""
+        """The job is over: answer every further request with ``how`` it ended."""
         self._end = how
         if not self._is_dropped:
             self._take()
@@ -107,12 +107,12 @@ class RequestPoll:
         self._add(lambda: self._mailbox.take(self._clock.now_ms()), done)
 
     def _tell(self, problem: str) -> None:
-        if problem != self._last_problem:  # Every look would say it again.
+        if problem != self._last_problem:  # Every look would repeat it.
             self._last_problem = problem
             self._note(problem)
 
     def _add(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Do this behind what is under way: calls to a mailbox must not overlap."""
+        """Queue the work behind earlier calls: calls to a mailbox must not overlap."""
         self._work.append((work, done))
         if not self._is_working:
             self._next()

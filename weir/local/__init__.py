@@ -1,1 +1,1 @@
-"""A cluster inside one process, with the operators and channels of a real one."""
+"""A cluster inside one process, with the operators and workers of a real one."""

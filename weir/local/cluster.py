@@ -1,11 +1,11 @@
 """A whole job in one process and one thread: job master, slots, workers and channels.
 
 Everything is an action in one event queue, ordered by time. The classes that run are those of a
-cluster (``JobMaster``, ``Worker`` and what they are made of); what is replaced is what joins them:
-a socket becomes a *line*, which delivers in order and after a delay, a process becomes an object,
-a pool of threads a call. ``run_in_process`` is that with the real clock and no delays: the smallest
-way to run a pipeline, without Spark. ``tests.simulation`` is that with a clock that is moved by
-hand, delays from a seed, and faults.
+real cluster (``JobMaster``, ``Worker`` and their parts); only the connections between them are
+replaced: a socket becomes a ``DelayedLink``, which delivers in order and after a delay, a process
+becomes an object, a pool of threads a call. ``run_in_process`` uses the real clock and no delays:
+the smallest way to run a pipeline, without Spark. ``tests.simulation`` uses a clock that is moved
+by hand, delays from a seed, and faults.
 """
 
 import heapq
@@ -70,14 +70,14 @@ class WaitingClock(Clock, Protocol):
     """Time that the event queue can wait for."""
 
     def wait_until(self, monotonic_ns: int) -> None:
-        """Return at that moment, or at once if it is past."""
+        """Return at that time, or at once if it is past."""
 
 
 class RealClock(SystemClock):
     """The time of the machine."""
 
     def wait_until(self, monotonic_ns: int) -> None:
-        """Sleep."""
+        """Sleep until that time."""
         left_ns = monotonic_ns - time.monotonic_ns()
         if left_ns > 0:
             time.sleep(left_ns / 1e9)
@@ -92,15 +92,15 @@ class EventQueue:
         self._numbers = count()
 
     def at(self, monotonic_ns: int, action: Action) -> None:
-        """Do ``action`` at that moment."""
+        """Run ``action`` at that time."""
         heapq.heappush(self._events, (monotonic_ns, next(self._numbers), action))
 
     def after(self, delay_ns: int, action: Action) -> None:
-        """Do ``action`` that much later."""
+        """Run ``action`` after that delay."""
         self.at(self.clock.monotonic_ns() + delay_ns, action)
 
     def run_next(self) -> bool:
-        """Wait for the next action and do it; False where there is none."""
+        """Wait for the next action and run it; False where there is none."""
         if not self._events:
             return False
         at_ns, _, action = heapq.heappop(self._events)
@@ -110,14 +110,14 @@ class EventQueue:
 
 
 class Latencies:
-    """How the world treats a cluster: here nothing takes time and nothing is held back."""
+    """The delays of a cluster's connections and steps: none here; a simulation overrides them."""
 
     def delay_ns(self, what: str) -> int:
-        """How long this takes: loop, channel, report, command, io, snapshot or start."""
+        """The delay of a step: loop, channel, report, command, io, snapshot or start."""
         return 0
 
     def take(self, waiting: int) -> int:
-        """How many of the items that wait in an inbox a worker sees in one round."""
+        """The number of waiting inbox items that a worker takes in one round."""
         return waiting
 
 
@@ -127,14 +127,14 @@ class DelayedLink:
     __slots__ = ("_conditions", "_events", "_last_ns", "_what", "cut")
 
     def __init__(self, events: EventQueue, conditions: Latencies, what: str) -> None:
-        self.cut = False  # Nothing that is under way arrives any more.
+        self.cut = False  # Items under way do not arrive any more.
         self._events = events
         self._conditions = conditions
         self._what = what
         self._last_ns = 0
 
     def send(self, deliver: Action) -> None:
-        """Have ``deliver`` called at the other end."""
+        """Call ``deliver`` at the other end, after the delay."""
 
         def arrive() -> None:
             if not self.cut:
@@ -146,17 +146,17 @@ class DelayedLink:
 
 
 class InProcessWorker:
-    """A worker process as an object: the ``Worker``, its inbox, and the lines that leave it."""
+    """A worker process as an object: the ``Worker``, its inbox, and its outgoing links."""
 
     def __init__(
         self, cluster: "InProcessCluster", slot_index: int, attempt: AttemptNumber, pid: int
     ) -> None:
         self.slot_index = slot_index  # In the plan.
-        self.place = slot_index  # The slot that runs it: a spare may stand in for a lost one.
+        self.place = slot_index  # The slot that runs it: a spare may replace a lost one.
         self.attempt = attempt
         self.pid = pid
         self.alive = True
-        self.stopped = False  # As by SIGSTOP: it is there and does nothing.
+        self.stopped = False  # As by SIGSTOP: alive, but not running.
         self.inbox: deque[InboxItem] = deque()
         self.commands = cluster.line("command")
         self.reports = cluster.line("report")
@@ -168,7 +168,7 @@ class InProcessWorker:
         self._peers: tuple[int, ...] = ()  # Process ids by slot index.
         self._broken: set[int] = set()
         self._rounds = 0
-        self._run_at_ns: int | None = None  # When the loop comes round next.
+        self._run_at_ns: int | None = None  # When the loop runs next.
         self._runs = count()
         self._run_number = 0
         self.worker = Worker(
@@ -224,7 +224,7 @@ class InProcessWorker:
         line.send(lambda: peer.put(item))
 
     def lose(self, pid: int) -> None:
-        """The connection to a peer is gone."""
+        """The connection to a peer was lost."""
         if pid in self._peers and pid not in self._broken:
             self._broken.add(pid)
             self.put(ConnectionBroken(f"process {pid}", "it ended"))
@@ -232,7 +232,7 @@ class InProcessWorker:
     # The loop.
 
     def wake(self) -> None:
-        """Have the loop come round."""
+        """Schedule a round of the loop."""
         self._run_after(self._cluster.conditions.delay_ns("loop"))
 
     def _run_after(self, delay_ns: int) -> None:
@@ -250,7 +250,7 @@ class InProcessWorker:
                 self._cluster.step(self)
 
     def run(self) -> None:
-        """One round of the loop: take items in, let every subtask do a slice."""
+        """One round of the loop: handle inbox items, then run a slice of every subtask."""
         self._rounds += 1
         for _ in range(self._cluster.conditions.take(len(self.inbox))):
             self.handle(self.inbox.popleft())
@@ -264,7 +264,7 @@ class InProcessWorker:
             self._run_after(int(sleep_s * 1e9))
 
     def handle(self, item: InboxItem) -> None:
-        """Give one item to the worker."""
+        """Pass one item to the worker."""
         if isinstance(item, CommandArrived) and isinstance(item.command, Deploy):
             self._peers = tuple(address.port for address in item.command.slot_addresses)
         self.worker.handle(item)
@@ -289,9 +289,9 @@ class InProcessSlot:
 
 
 class InProcessCluster:
-    """The slots of one job and the lines between them and its job master.
+    """The slots of one job and the links between them and its job master.
 
-    It is what a job master's ``Cluster`` must be, and drives the job master as a driver does.
+    It implements the job master's ``Cluster``, and drives the job master as a driver does.
     """
 
     worker_class: type[InProcessWorker] = InProcessWorker
@@ -322,10 +322,10 @@ class InProcessCluster:
         self._tick_at_ms: int | None = None
 
     def line(self, what: str) -> DelayedLink:
-        """A new line."""
+        """A new link."""
         return DelayedLink(self.events, self.conditions, what)
 
-    # What the job master asks for.
+    # The job master's ``Cluster``.
 
     def to_slot(self, slot_index: int, command: SlotCommand) -> None:
         """Send a command to a slot."""
@@ -346,11 +346,11 @@ class InProcessCluster:
             self.lose_slot(slot)
 
     def core_count(self) -> int:
-        """As many as there are slots."""
+        """The number of slots."""
         return len(self.slots)
 
     def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Do ``work`` a little later, and ``done`` a little after that."""
+        """Run ``work`` after the delay of I/O, and ``done`` after another."""
 
         def run() -> None:
             outcome = self.perform(work)
@@ -361,7 +361,7 @@ class InProcessCluster:
         self.events.after(self.conditions.delay_ns("io"), run)
 
     def perform(self, work: Callable[[], Any]) -> Any:
-        """The result of ``work``, or what it raised."""
+        """The result of ``work``, or the exception that it raised."""
         try:
             return work()
         except Exception as error:
@@ -377,7 +377,7 @@ class InProcessCluster:
             self.start_slot(index)
 
     def enter(self, action: Action) -> None:
-        """Let the job master do something, then see when it is due next."""
+        """Call into the job master, then schedule its next tick."""
         master = self.master
         assert master is not None
         action()
@@ -394,7 +394,7 @@ class InProcessCluster:
         self.events.after(max(0, due_ms - self.events.clock.now_ms()) * 1_000_000, tick)
 
     def step(self, process: InProcessWorker) -> None:
-        """Let a worker's loop come round once."""
+        """Run one round of a worker's loop."""
         process.run()
 
     def write(self, process: InProcessWorker, work: Callable[[], Any]) -> None:
@@ -405,7 +405,7 @@ class InProcessCluster:
     # Slots.
 
     def start_slot(self, index: int) -> None:
-        """Have a slot register."""
+        """Start a slot, which registers after the delay of a start."""
         slot = InProcessSlot(
             index, next(self._spark_attempts), self.line("command"), self.line("report")
         )
@@ -431,7 +431,7 @@ class InProcessCluster:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a job for slots and workers to be there for."""
+        """Whether the job is not over, so that slots and workers are needed."""
         return not self._master.is_over
 
     def _beat_slot(self, slot: InProcessSlot) -> None:
@@ -442,7 +442,7 @@ class InProcessCluster:
             )
 
     def lose_slot(self, slot: InProcessSlot) -> None:
-        """A slot and its worker are gone; Spark starts the task anew."""
+        """A slot and its worker are lost; Spark starts the task anew."""
         if not slot.alive:
             return
         slot.alive = False
@@ -459,7 +459,7 @@ class InProcessCluster:
     def _obey(self, slot: InProcessSlot, command: SlotCommand) -> None:
         match command:
             case SlotAccepted():
-                return  # There is no program to load: it is here already.
+                return  # The program need not be loaded: it runs in this process.
             case StartWorker(attempt, plan_slot):
                 if slot.worker is not None:
                     self.kill(slot.worker)
@@ -476,7 +476,7 @@ class InProcessCluster:
                 slot.alive = False
                 if slot.worker is not None:
                     self._stop(slot.worker, grace_ms=0)
-                if self.slots.get(slot.index) is slot:  # One that came late is released twice.
+                if self.slots.get(slot.index) is slot:  # A late slot is released twice.
                     del self.slots[slot.index]
 
     def _stop(self, process: InProcessWorker, grace_ms: int) -> None:
@@ -504,7 +504,7 @@ class InProcessCluster:
         """A worker's report reaches the job master."""
         if isinstance(report, WorkerReady):
             known = self._ready.get(process.slot_index)
-            if known is None or known.attempt < process.attempt:  # Else it comes too late.
+            if known is None or known.attempt < process.attempt:  # Else the report is stale.
                 self._ready[process.slot_index] = process
         self.enter(lambda: self._master.on_worker(process.slot_index, report))
 
@@ -513,7 +513,7 @@ class InProcessCluster:
         self.exited(process, exit_code=-SIGKILL)
 
     def exited(self, process: InProcessWorker, exit_code: int) -> None:
-        """A worker process is gone: its peers, its slot and the job master notice."""
+        """A worker process has exited: its peers, its slot and the job master notice."""
         if not process.alive:
             return
         process.alive = False
@@ -532,7 +532,7 @@ class InProcessCluster:
         process.reports.send(lambda: self.enter(lambda: self._lost(process)))
 
     def release(self, process: InProcessWorker, exit_code: int) -> None:
-        """Let go what a worker's operators hold: there is no process whose end would do it."""
+        """Close a worker's operators: no end of a process releases their resources."""
         process.worker.close()
 
     def _lost(self, process: InProcessWorker) -> None:
@@ -543,9 +543,9 @@ class InProcessCluster:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What became of a job.
+    """The outcome of a job.
 
-    ``collected`` is the output meant for the driver, in the order of its commit.
+    ``collected`` is the output for the driver, in the order of its commit.
     """
 
     job_id: JobId
@@ -569,13 +569,13 @@ def run_in_process(
     """Run a job to its end in this process and this thread.
 
     Args:
-        job_id: None for a new one. With the id of an earlier run and durable storage, the job goes
-            on from its newest checkpoint.
-        restore_from: A checkpoint to begin with, asked for by name.
+        job_id: None for a new one. With the id of an earlier run and durable storage, the job is
+            restored from its newest checkpoint.
+        restore_from: A requested checkpoint to begin with.
         emit: Receives every event as it happens.
-        collect: Receives what sinks deliver; None keeps it in the result.
-        is_enough: Whether what was delivered suffices, so that the job may be cancelled.
-        meanwhile: Is called between any two things that happen, and may ask for a savepoint.
+        collect: Receives the output that sinks deliver; None keeps it in the result.
+        is_enough: Whether the delivered output suffices, so that the job may be cancelled.
+        meanwhile: Called between any two actions; may request a savepoint.
     """
     job_id = job_id or JobId(f"in-process-{uuid4().hex[:8]}")
     happened: list[JobEvent] = []
@@ -609,7 +609,7 @@ def run_in_process(
     while not master.is_over:
         try:
             if not events.run_next():
-                raise InternalError(f"nothing is left to do, and the job is {master.status}")
+                raise InternalError(f"no action is left to run, and the job is {master.status}")
             if is_enough():
                 cluster.enter(master.cancel)
             if meanwhile is not None:

@@ -1,1 +1,1 @@
-"""A driver that the control plane started: its job file, its log, and its line to the gateway."""
+"""A driver that the control plane started: its job file, its log, and its gateway client."""

@@ -1,4 +1,4 @@
-"""The log of a driver that a control plane keeps: every line says which job and driver it is of."""
+"""The log of a managed driver: every line names its job and driver."""
 
 import json
 import logging
@@ -8,14 +8,14 @@ from typing import TextIO
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """A formatter of log records: one JSON object a line."""
 
     def __init__(self, job: str, driver: int) -> None:
         super().__init__()
         self._fields = {"job": job, "driver": driver}
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """The line of a log record."""
         line = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -29,7 +29,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to(stream: TextIO, job: str, driver: int, *, plain: bool) -> None:
-    """Have everything from the level of information on written to a stream."""
+    """Write log records of level INFO and above to a stream."""
     handler = logging.StreamHandler(stream)
     if plain:
         about = f"{job}/{driver}".replace("%", "%%")
@@ -40,10 +40,10 @@ def log_to(stream: TextIO, job: str, driver: int, *, plain: bool) -> None:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    # py4j says of every command that it was sent, and of every lost connection whole stacks.
+    # py4j logs every command that it sends, and whole stacks for every lost connection.
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 def log_driver(job: str, driver: int) -> None:
-    """Log to standard error: lines for people on a terminal, JSON where it is kept."""
+    """Log to standard error: plain lines on a terminal, else JSON."""
     log_to(sys.stderr, job, driver, plain=sys.stderr.isatty())

@@ -1,18 +1,18 @@
-"""The driver's line to the control plane: events out in batches, commands in by long poll.
+"""The driver's client of the control plane: events out in batches, commands in by long poll.
 
-Two threads, so that the job never waits for the network. One posts: at once when it has nothing
-under way, otherwise everything that came in meanwhile, in one batch; an empty batch now and then is
-the sign of life. The other polls for commands. What must not be lost waits here while the control
-plane is away; only of the measurements of a subtask just the newest of each kind does.
+Two threads, so that the job never waits for the network. One posts: at once when it has no batch
+under way, otherwise all events that came in meanwhile, in one batch; an empty batch is the regular
+sign of life. The other polls for commands. While the control plane is away, events wait here, since
+none may be lost; of a subtask's measurements only the newest of each kind waits.
 
 A large job has thousands of measurements a second, and its checkpoints wait for acknowledgements.
-So measurements go behind everything else that waits, and those of each subtask in turn. Each batch
-costs the control plane a transaction, so where nothing else waits, they wait a moment for one
-another. A stalled call keeps its place, and what was measured before it stays before it: the next
-measurement after it says that it is over.
+So measurements go behind all other waiting events, and those of each subtask in turn. Each batch
+costs the control plane a transaction, so where only measurements wait, they wait a moment for more.
+A ``SubtaskStalled`` keeps its place, and earlier measurements of its subtask stay before it: the
+next measurement after it says that the stall is over.
 
-A batch that was sent once keeps its numbers until it is acknowledged, whatever became of the
-answer: the control plane may have applied it, and knows it again by them.
+A batch that was sent once keeps its numbers until it is acknowledged, even if the answer was lost:
+the control plane may have applied it, and recognises it by them.
 """
 
 import gzip
@@ -65,10 +65,10 @@ CONNECT_TIMEOUT_S = 5.0
 POST_TIMEOUT_S = 15.0
 POLL_WAIT_S = 25  # The control plane allows 30.
 POLL_TIMEOUT_S = POLL_WAIT_S + 10.0
-# How long a token may be unknown, or the gateway not be found where it should be: a proxy in front
-# that is being set up, a database that is being restored. After that no retry repairs it.
+# How long the control plane may answer 401, 403 or 404, as while a proxy in front is being set up
+# or a database is being restored. After that no retry repairs it.
 UNKNOWN_MAX_S = 60.0
-FLUSH_MAX_S = 600.0  # How long a driver whose job ended waits to say so.
+FLUSH_MAX_S = 600.0  # How long a driver whose job ended tries to post its last events.
 MEASUREMENTS_GATHERED_S = 0.25
 MEASUREMENTS_AT_ONCE = 100  # Alignments of many channels are tens of kilobytes each.
 COMPRESSED_FROM_BYTES = 8 << 10
@@ -78,10 +78,10 @@ WAITING_WARN = 100_000  # Events, of about a kilobyte each.
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddress:
-    """Where the control plane is, whose driver this is, and what proves it.
+    """The control plane's URL, the driver's job and the driver's token.
 
     Raises:
-        ConfigError: The URL is none, or would send the token in the clear over a network.
+        ConfigError: The URL is invalid, or would send the token in the clear over a network.
     """
 
     url: str
@@ -113,16 +113,16 @@ class GatewayAddress:
 
 
 class GatewayListener(Protocol):
-    """Who is told what comes from the control plane, on one of the gateway's threads."""
+    """The receiver of the control plane's commands and refusals, on a thread of the gateway."""
 
     def on_command(self, command: DriverCommand) -> None:
         """The next command, in order, each once."""
 
     def on_fenced(self, reason: str) -> None:
-        """Another driver has the job, or it is over: nothing that is posted counts any more."""
+        """Another driver has the job, or it is over: all further events are refused."""
 
     def on_refused(self, cause: str) -> None:
-        """The control plane will not listen, and no retry repairs that."""
+        """The control plane refuses the driver's requests, and no retry repairs that."""
 
 
 class Gateway:
@@ -144,12 +144,12 @@ class Gateway:
         self._heartbeat_s = heartbeat_s
         self._poll_wait_s = poll_wait_s
         self._unknown_max_s = unknown_max_s
-        self._changed = threading.Condition()  # Guards all that follows up to the lines.
-        self._waiting: dict[int, DriverEvent] = {}  # In order; never sent.
-        self._behind: dict[int, Measurement] = {}  # What goes behind all of those.
-        self._newest: dict[tuple[type, SubtaskId], int] = {}  # Where a chain's measurement waits.
+        self._changed = threading.Condition()  # Guards all fields up to the lines.
+        self._waiting: dict[int, DriverEvent] = {}  # In order; not sent yet.
+        self._behind: dict[int, Measurement] = {}  # Measurements, behind all of those.
+        self._newest: dict[tuple[type, SubtaskId], int] = {}  # Keys of waiting measurements.
         self._keys = 0
-        self._is_under_way = False  # Events are that wait no more.
+        self._is_under_way = False  # Some events were taken and are not acknowledged.
         self._trying_since: float | None = None
         self._is_closing = False
         self._has_ended = False
@@ -165,7 +165,7 @@ class Gateway:
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start posting and polling."""
         for thread in self._threads:
             thread.start()
 
@@ -176,11 +176,11 @@ class Gateway:
         return since is not None and time.monotonic() - since >= AWAY_S
 
     def post(self, event: DriverEvent) -> None:
-        """Have the control plane know an event, behind all that were posted before; never blocks.
+        """Queue an event for the control plane, behind all posted before; never blocks.
 
-        Measurements may be overtaken by what is posted later. Nothing is dropped but measurements
-        of a subtask for which newer ones come before they were sent, and what is posted once the
-        gateway has ended.
+        Measurements may be overtaken by later events. Dropped are only measurements of a subtask
+        that newer ones supersede before they were sent, and events posted after the gateway has
+        ended.
         """
         with self._changed:
             if self._has_ended:
@@ -202,7 +202,7 @@ class Gateway:
             return
         older = self._newest.get((type(event), event.chain))
         if older in self._behind:
-            self._behind[older] = event  # In its place, or who measures often would never get out.
+            self._behind[older] = event  # Its place, or frequent ones would never be sent.
             return
         if older is not None:
             del self._waiting[older]
@@ -217,11 +217,11 @@ class Gateway:
         self._waiting[key] = event
 
     def close(self, timeout_s: float = FLUSH_MAX_S) -> bool:
-        """Get the last events out and end.
+        """Post the last events and end.
 
         Returns:
-            Whether everything was acknowledged; False after ``timeout_s``, or where the control
-            plane refused it, or ``end`` was called meanwhile.
+            Whether all events were acknowledged; False after ``timeout_s``, or where the control
+            plane refused them, or ``end`` was called meanwhile.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
@@ -242,7 +242,7 @@ class Gateway:
         return is_flushed
 
     def end(self) -> None:
-        """End without getting anything out any more; what waits is lost. May be repeated."""
+        """End at once; waiting events are lost. May be repeated."""
         with self._changed:
             self._has_ended = True
             self._changed.notify_all()
@@ -274,7 +274,7 @@ class Gateway:
             self._post_line.close()
 
     def _next_batch(self) -> "_Batch | None":
-        """Wait for events or for the next sign of life; None: there will be none."""
+        """Wait for events, or until the next sign of life is due; None: no batch follows."""
         with self._changed:
             if not self._encoded:
                 self._is_under_way = False
@@ -290,7 +290,7 @@ class Gateway:
 
     def _fill(self) -> "_Batch":
         self._encode(self._waiting, BATCH_EVENTS_MAX)
-        # Of these no more than go at once: what is encoded is not overtaken any more.
+        # No more measurements than fit now: encoded ones cannot be overtaken any more.
         while sum(map(len, self._encoded)) < BATCH_BYTES_MAX:
             if not self._encode(self._behind, MEASUREMENTS_AT_ONCE):
                 break
@@ -304,7 +304,7 @@ class Gateway:
         return batch
 
     def _encode(self, waiting: dict[int, Any], at_most: int) -> bool:
-        """Take some of what waits, up to a full batch; False: there is none, or no room."""
+        """Encode waiting events, up to a full batch; False: there are none, or no room."""
         with self._changed:
             room = max(0, min(at_most, BATCH_EVENTS_MAX - len(self._encoded)))
             events = [waiting.pop(key) for key in list(islice(waiting, room))]
@@ -318,7 +318,7 @@ class Gateway:
         return bool(events)
 
     def _deliver(self, batch: "_Batch") -> None:
-        """Send a batch until it is acknowledged, or nothing is sent any more."""
+        """Send a batch until it is acknowledged, or the gateway has ended."""
         retry = _Retry()
         unknown_since: float | None = None
         self._trying_since = time.monotonic()
@@ -335,7 +335,7 @@ class Gateway:
                     self._trying_since = None
                     return
                 case _Verdict.DONE:
-                    continue  # The rest of it.
+                    continue  # Send the rest of the batch.
                 case _Verdict.FENCED:
                     self._fence(answer)
                 case _Verdict.REFUSED:
@@ -350,7 +350,7 @@ class Gateway:
                 has_warned = True
                 logger.warning("the control plane is away, and the job goes on: %s", answer)
             self._pause(retry.next_s())
-            if not batch.events:  # No number of it was used: take along what came meanwhile.
+            if not batch.events:  # It used no number: add the events that came meanwhile.
                 batch = self._fill()
 
     def _try(self, batch: "_Batch") -> "tuple[_Verdict, str]":
@@ -365,22 +365,23 @@ class Gateway:
         return self._post_line.ask("POST", path, POST_TIMEOUT_S, body, headers)
 
     def _note_applied(self, batch: "_Batch", answer: str) -> bool:
-        """Take off a batch what counts; False: the answer says nothing, or nothing new."""
+        """Remove acknowledged events from a batch; False: the answer acknowledges none."""
         try:
             up_to = from_wire(BatchApplied, json.loads(answer)).up_to
-        except (ValueError, ProtocolError) as error:  # Of something in between, perhaps.
+        except (ValueError, ProtocolError) as error:  # Perhaps a proxy's answer.
             logger.warning("the control plane's answer cannot be read: %s", error)
             return False
         if up_to >= batch.next_number:
             self._refuse(
-                f"the control plane has events of this driver up to number {up_to}, of which only "
-                f"{batch.next_number - 1} were sent: two processes run with the same job file"
+                f"the control plane has events of this driver up to number {up_to}, but this "
+                f"process sent only {batch.next_number - 1}: two processes run with the same job "
+                "file"
             )
             return True
         if up_to < batch.first_number - 1:
             self._refuse(
-                f"the control plane has forgotten events of this driver: it had all up to number "
-                f"{batch.first_number - 1} and now says {up_to}"
+                f"the control plane has lost events of this driver: it had acknowledged all up to "
+                f"number {batch.first_number - 1} and now acknowledges {up_to}"
             )
             return True
         has_moved = up_to >= batch.first_number or not batch.events
@@ -424,7 +425,7 @@ class Gateway:
             self._pause(retry.next_s())
 
     def _take(self, answer: str) -> bool:
-        """Hand on the commands of an answer that were not there before."""
+        """Pass the new commands of an answer to the listener."""
         try:
             batch = from_wire(CommandBatch, json.loads(answer))
         except ValueError as error:
@@ -442,7 +443,7 @@ class Gateway:
         return took
 
     def _dated(self, command: DriverCommand, sent_at_ms: int | None) -> DriverCommand:
-        """The command with a trigger's time by this driver's clock, as old as it was when sent."""
+        """The command, with a trigger's time by this driver's clock, as old as it was when sent."""
         if not isinstance(command, TriggerCheckpoint) or sent_at_ms is None:
             return command
         age_ms = max(0, sent_at_ms - command.barrier.triggered_at_ms)
@@ -464,7 +465,7 @@ class Gateway:
             self._listener.on_refused(cause)
 
     def _end_first(self) -> bool:
-        """End; False: it has ended already, and whoever ended it knows."""
+        """End; False: the gateway had ended already, and its listener was told."""
         with self._changed:
             is_first = not self._has_ended
         self.end()
@@ -488,11 +489,11 @@ class _Batch:
 
 
 class _Verdict(Enum):
-    """What an answer, or its absence, means for a request."""
+    """The meaning of an answer, or of its absence, for a request."""
 
     DONE = auto()
-    AGAIN = auto()  # Away.
-    UNKNOWN = auto()  # Not known there; may be repaired while we wait.
+    AGAIN = auto()  # The control plane is away.
+    UNKNOWN = auto()  # Token or path unknown there; may be repaired meanwhile.
     FENCED = auto()
     REFUSED = auto()
 
@@ -504,13 +505,13 @@ class _Retry:
         self._next_s = RETRY_MIN_S
 
     def next_s(self) -> float:
-        """How long to wait before the next try."""
+        """The pause before the next try, in seconds."""
         pause_s, self._next_s = self._next_s, min(2 * self._next_s, RETRY_MAX_S)
         return random.uniform(0.5, 1.0) * pause_s
 
 
 class _Line:
-    """One connection, made anew whenever it is needed; ``interrupt`` ends it from any thread."""
+    """One HTTP connection, reopened when needed; ``interrupt`` ends it from any thread."""
 
     def __init__(self, address: GatewayAddress) -> None:
         parts = urlsplit(address.url)
@@ -538,7 +539,7 @@ class _Line:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[_Verdict, str]:
-        """What the answer means, and its text, or what to tell a reader of it."""
+        """The verdict on the answer, and its text or a description of the failure."""
         try:
             status, text = self._exchange(method, path, timeout_s, body, headers or {})
         except (OSError, HTTPError, HTTPException, ValueError) as error:
@@ -564,7 +565,7 @@ class _Line:
     ) -> tuple[int, str]:
         connection = self._connection
         if connection.sock is not None and not connection.is_connected:
-            connection.close()  # The other side closed it while nothing was under way.
+            connection.close()  # The other side closed it while it was idle.
         if connection.sock is None:
             connection.timeout = CONNECT_TIMEOUT_S
             connection.connect()
@@ -582,21 +583,21 @@ class _Line:
         return response.status, data.decode()
 
     def close(self) -> None:
-        """Close it; for the thread that asks."""
+        """Close the connection; for the thread that calls ``ask``."""
         self._connection.close()
 
     def interrupt(self) -> None:
-        """End the connection; whoever waits for an answer gets none."""
+        """End the connection; a thread that waits for an answer gets none."""
         self._is_interrupted = True
         sock = self._connection.sock
         if sock is not None:
             with suppress(OSError):  # It is closed already.
-                # Not TLS's own form of it, which would answer the other thread with a traceback.
+                # Not TLS's own shutdown, which would raise in the other thread.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _detail(text: str) -> str:
-    """What a problem document says, or the beginning of any other text."""
+    """The detail of a problem document, or the beginning of any other text."""
     try:
         problem: Any = json.loads(text)
         return str(problem.get("detail") or problem.get("title") or text[:300])

@@ -1,4 +1,4 @@
-"""The file by which the control plane's launcher tells a driver what to run, and for whom.
+"""The job file, by which the control plane's launcher tells a driver its job and its pipeline.
 
 It is JSON, written with mode 0600 because the driver's token is in it::
 
@@ -13,7 +13,7 @@ It is JSON, written with mode 0600 because the driver's token is in it::
         "options": {"parallelism": 4, "storage": "/checkpoints", "parameters": {"rate": "100"}},
     }
 
-What ``options`` leaves out is the script's own.
+An option that is left out is the script's to set.
 """
 
 import json
@@ -34,7 +34,7 @@ BYTES_MAX = 1 << 20
 
 
 class PipelineKind(StrEnum):
-    """What a pipeline is."""
+    """The form of a pipeline."""
 
     SCRIPT = "script"
     MODULE = "module"
@@ -42,7 +42,7 @@ class PipelineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What to run: a script's path, or a module's dotted name."""
+    """The pipeline to run: a script's path, or a module's dotted name."""
 
     kind: PipelineKind
     target: str
@@ -50,7 +50,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the control plane lays over the script's settings; None leaves it to the script."""
+    """Settings of the control plane that override the script's; None leaves one to the script."""
 
     parallelism: int | None = None
     interval_ms: int | None = None
@@ -70,7 +70,7 @@ class Options:
                 raise ConfigError(f"parameter {name} is {value!r}; parameters are text")
 
     def to_execution(self) -> ExecutionOptions:
-        """The same for ``env.execute()``."""
+        """The options as ``env.execute()`` takes them."""
         return ExecutionOptions(
             parallelism=self.parallelism,
             interval_ms=self.interval_ms,
@@ -88,7 +88,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """All that a driver is told when it starts."""
+    """The contents of a job file."""
 
     version: int
     gateway: str  # The control plane's base URL.
@@ -104,7 +104,7 @@ def read_job_file(path: Path) -> JobFile:
     """Read and check a job file.
 
     Raises:
-        ConfigError: It cannot be read, others can read it, or it is not what it should be.
+        ConfigError: It cannot be read, others can read it, or its contents are invalid.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -126,10 +126,10 @@ def read_job_file(path: Path) -> JobFile:
 
 
 def parse_job_file(data: bytes, name: str) -> JobFile:
-    """Check what a job file says.
+    """Parse and check the contents of a job file.
 
     Raises:
-        ConfigError: It is no JSON, of another version, or lacks or has something unknown.
+        ConfigError: It is no JSON, has another version, lacks a field or has an unknown one.
     """
     try:
         told = json.loads(data)

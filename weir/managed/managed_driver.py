@@ -1,9 +1,9 @@
-"""A job whose driver the control plane has started: how the driver speaks for it, and when not.
+"""A managed driver, started by the control plane: its events, its end and its exit code.
 
-What the driver says last decides what becomes of the job, so it says exactly one of these: that the
-job reached an end (``JobChanged``), that nothing ran and nothing will (``PipelineFailed``), or that
-this driver goes and the job does not (``DriverLost``). It is said behind everything else, once no
-manifest is being written any more. A driver that is *fenced* says nothing at all.
+The driver's last event decides how the job continues, so it posts exactly one of these: the job
+reached an end (``JobChanged``), no job ran and a retry would not help (``PipelineFailed``), or the
+driver ends and the job does not (``DriverLost``). It is posted behind all other events, once no
+manifest is being written any more. A *fenced* driver posts no last event.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ EXIT_LEFT = 75  # EX_TEMPFAIL: another driver can go on.
 EXIT_FENCED = 76
 EXIT_REFUSED = 77
 
-# What the coordinator knows by itself, or is told of by events of its own.
+# Events that the coordinator derives itself, or gets as events of its own.
 _COORDINATORS = (
     Acknowledged,
     CheckpointsDiscarded,
@@ -59,69 +59,69 @@ _COORDINATORS = (
 
 
 class Stopped(BaseException):
-    """The driver has to end while the script has not come to its job yet.
+    """The driver has to end before the script has called ``env.execute()``.
 
-    No ``Exception``: no script catches it by accident.
+    Not an ``Exception``, so that no script catches it by accident.
     """
 
 
 class ManagedDriver:
-    """The control plane, from a driver's first moment to its last."""
+    """The managed driver's connection to the control plane, from its start to its exit."""
 
     def __init__(self, job_id: JobId, address: GatewayAddress) -> None:
         self.job_id = job_id
-        self.clock = SystemClock()  # The job's as well: what the driver tells has one time.
-        self.is_planned = False  # The control plane knows what runs: it is no script any more.
+        self.clock = SystemClock()  # The job's as well, so that all events have one clock.
+        self.is_planned = False  # ``JobPlanned`` was posted.
         self._gateway = Gateway(address, self, clock=self.clock)
         # A signal may come while its own thread holds the lock.
         self._lock = threading.RLock()
         self._job: JobMaster | None = None
         self._call: Callable[[Callable[[], None]], None] | None = None
-        self._early: list[Callable[[JobMaster], None]] = []  # For the job once it is there.
+        self._early: list[Callable[[JobMaster], None]] = []  # For the job once it is attached.
         self._stop_cause: str | None = None
         self._exit_code: int | None = None
         self._is_over = False
         self._was_hurried = False
-        self._is_dismissed = False  # The control plane listens to this driver no more.
-        self._end: JobChanged | None = None  # Held back until nothing is under way.
+        self._is_dismissed = False  # The control plane fenced or refused this driver.
+        self._end: JobChanged | None = None  # Held back until no I/O is under way.
 
     # The driver's life.
 
     def start(self) -> None:
-        """Connect, and take SIGTERM and SIGINT: they end the driver, not the job."""
+        """Connect, and handle SIGTERM and SIGINT, which end the driver, not the job."""
         self._take_signals()
         self._gateway.start()
 
     def close(self) -> int:
-        """Get out what must be known, and say with which code to exit."""
+        """Post the last events; returns the exit code."""
         is_flushed = self._gateway.close(FLUSH_MAX_S)
         if not is_flushed and not self._is_dismissed:
             logger.error(
-                "the control plane was away to the end, and does not know the last of job %s",
+                "the control plane stayed away, and did not get the last events of job %s",
                 self.job_id,
             )
         return EXIT_LEFT if self._exit_code is None else self._exit_code
 
     def pipeline_failed(self, cause: str) -> None:
-        """The script came to nothing, and would again."""
+        """The script failed before its job ran, and would fail again."""
         self._exit(EXIT_NOTHING_RAN)
         self._is_over = True
         self._gateway.post(PipelineFailed(self.clock.now_ms(), cause))
 
     def leave(self, cause: str) -> None:
-        """The driver ends without its job; nothing where the job's end was said already."""
+        """Post that the driver ends without its job, unless the last event was posted already."""
         if not self._is_over:
             self._is_over = True
             self._exit(EXIT_LEFT)
             self._gateway.post(DriverLost(self.clock.now_ms(), cause))
 
-    # What ``env.execute()`` comes to.
+    # Called by ``env.execute()``.
 
     def check(self, config: JobConfig) -> None:
-        """Refuse what cannot be run for the control plane.
+        """Refuse a job that cannot run under the control plane.
 
         Raises:
-            ConfigError: Says what to change.
+            ConfigError: The message says what to change.
         """
         if self.is_planned:
             raise ConfigError(
@@ -135,14 +135,14 @@ class ManagedDriver:
             )
 
     def plan(self, graph: JobGraph, config: JobConfig, spark_application: str) -> None:
-        """Tell what is about to run."""
-        self._take_signals()  # Spark has put in a handler of its own.
+        """Post the plan of the job that is about to run."""
+        self._take_signals()  # Spark has installed a handler of its own.
         now_ms = self.clock.now_ms()
         self._gateway.post(planned(graph, config, spark_application, now_ms))
         self.is_planned = True
 
     def on_event(self, event: JobEvent) -> None:
-        """Something happened to the job."""
+        """Post an event of the job; its end is held back."""
         if isinstance(event, JobChanged) and event.status not in JOB_TRANSITIONS:
             self._end = event
         elif not isinstance(event, _COORDINATORS):
@@ -156,11 +156,11 @@ class ManagedDriver:
         return self._gateway.is_away
 
     def post(self, event: CoordinatorEvent) -> None:
-        """Have its coordinator know an event."""
+        """Post an event for the control plane's coordinator."""
         self._gateway.post(event)
 
     def attached(self, job: JobMaster, call: Callable[[Callable[[], None]], None]) -> None:
-        """The job is about to run."""
+        """Attach the job, which is about to run on the thread behind ``call``."""
         with self._lock:
             self._job, self._call = job, call
             early, self._early = self._early, []
@@ -168,7 +168,7 @@ class ManagedDriver:
             self._with_job(action)
 
     def over(self, job: JobMaster) -> None:
-        """The job reached its end, or this driver left it."""
+        """The job reached its end, or this driver left it: post the last event."""
         if job.left is not None:
             self.leave(job.left)
             return
@@ -178,7 +178,7 @@ class ManagedDriver:
         self._gateway.post(self._end)
 
     def _with_job(self, action: Callable[[JobMaster], None]) -> None:
-        """Have the job's thread do something with it, now or as soon as it is there."""
+        """Run an action on the job's thread, now or as soon as the job is attached."""
         with self._lock:
             job, call = self._job, self._call
             if job is None or call is None:
@@ -186,17 +186,17 @@ class ManagedDriver:
                 return
         call(lambda: action(job))
 
-    # What comes from the control plane, and from whoever sends signals.
+    # From the control plane, and from signals.
 
     def on_command(self, command: DriverCommand) -> None:
-        """The control plane wants something."""
+        """Pass a command of the control plane to the job."""
         self._with_job(lambda job: job.on_command(command))
 
     def on_fenced(self, reason: str) -> None:
         """Another driver has the job, or the job is over."""
         self._is_dismissed = True
-        if self._is_over:  # The answer to its last words was lost, perhaps.
-            logger.info("the control plane is done with this driver: %s", reason)
+        if self._is_over:  # The answer to the last event was lost, perhaps.
+            logger.info("the control plane has ended this driver: %s", reason)
             return
         cause = f"fenced: {reason}"
         logger.error("the control plane refuses this driver, which ends at once: %s", reason)
@@ -204,9 +204,9 @@ class ManagedDriver:
         self._stop(cause, lambda job: job.fence(cause))
 
     def on_refused(self, cause: str) -> None:
-        """The control plane will not listen to this driver."""
+        """The control plane refuses this driver's requests."""
         self._is_dismissed = True
-        logger.error("the control plane refuses what this driver sends, so it ends: %s", cause)
+        logger.error("the control plane refuses this driver's requests, so it ends: %s", cause)
         if not self._is_over:
             self._exit(EXIT_REFUSED)
             self._stop(cause, lambda job: job.leave(cause))
@@ -216,7 +216,7 @@ class ManagedDriver:
             self._stop_cause = cause
             is_attached = self._call is not None
         self._with_job(action)
-        if not is_attached:  # The script is at work, and nothing of it looks at us.
+        if not is_attached:  # The script runs, and only a signal interrupts it.
             main = threading.main_thread().ident
             assert main is not None
             signal.pthread_kill(main, signal.SIGTERM)
@@ -230,9 +230,10 @@ class ManagedDriver:
         name = signal.Signals(number).name
         cause = self._stop_cause or f"{name} was sent to the driver"
         if self._is_over:
-            # All that is left is to tell the end; where somebody listens, that takes a moment.
+            # Only the last event is left to be posted, which takes a moment if the control plane
+            # answers.
             if self._gateway.is_away or self._was_hurried:
-                logger.warning("%s: what the control plane does not know yet is lost", name)
+                logger.warning("%s: events that the control plane has not got are lost", name)
                 self._gateway.end()
             self._was_hurried = True
         elif self._call is not None:
@@ -241,16 +242,16 @@ class ManagedDriver:
             raise Stopped(cause)
 
     def _exit(self, code: int) -> None:
-        """The first reason to exit is the one."""
+        """Set the exit code, unless an earlier reason to exit has set it."""
         if self._exit_code is None:
             self._exit_code = code
 
 
 def planned(graph: JobGraph, config: JobConfig, spark_application: str, now_ms: int) -> JobPlanned:
-    """What the control plane is told of a job before it runs: its shape, without its code."""
+    """The plan of a job for the control plane: its graph and settings, without its code."""
     plan = ExecutionGraph(graph)
     settings: dict[str, Any] = dataclasses.asdict(config)
-    # Those two go apart; and the parameters are the pipeline's own, with secrets perhaps.
+    # The first two have fields of their own; the parameters are the pipeline's, perhaps secrets.
     for name in ("checkpoints", "restart", "parameters"):
         del settings[name]
     return JobPlanned(

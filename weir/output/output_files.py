@@ -1,4 +1,4 @@
-"""The names of a file sink's output, by which it is known what a rewind takes back.
+"""The names of a file sink's output, by which a rewind selects the files to withdraw.
 
 ::
 
@@ -7,11 +7,11 @@
     <path>/_withdrawn/<job>/<attempt>/part-….parquet                   taken back, or never shown
 
 ``<checkpoint>`` is the one whose barrier closed the file; ``<attempt>`` the one that wrote it, 0 if
-nobody knows. Operator and job are percent-encoded.
+unknown. Operator and job are percent-encoded.
 
 A withdrawn file is output of a checkpoint that the job went back behind, or of a savepoint that it
-did not go on from. Going on from that one brings the file back, so it is deleted no earlier than
-every checkpoint and savepoint that may need it.
+was not restored from. Restoring that checkpoint puts the file back, so the file is deleted no
+earlier than every checkpoint and savepoint that may need it.
 """
 
 import os
@@ -35,7 +35,7 @@ _COMMITTED = re.compile(r"part-(.+)-(\d+)-(\d+)-(\d+)\.parquet")
 
 @dataclass(frozen=True, slots=True)
 class CommittedName:
-    """What the name of a committed file says."""
+    """The name of a committed file."""
 
     operator: OperatorId
     subtask: int
@@ -45,11 +45,11 @@ class CommittedName:
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """Read a file's name; None if it is no committed output."""
-        found = _COMMITTED.fullmatch(name)
-        if found is None:
+        match = _COMMITTED.fullmatch(name)
+        if match is None:
             return None
-        operator = OperatorId(unquote(found[1]))
-        return cls(operator, int(found[2]), CheckpointId(int(found[3])), int(found[4]))
+        operator = OperatorId(unquote(match[1]))
+        return cls(operator, int(match[2]), CheckpointId(int(match[3])), int(match[4]))
 
     def __str__(self) -> str:
         operator = quote(self.operator, safe="")
@@ -58,34 +58,34 @@ class CommittedName:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawnFile:
-    """A file that was taken back."""
+    """A withdrawn file."""
 
     path: Path
     attempt: AttemptNumber
     name: CommittedName
 
     def is_on(self, lineage: Lineage) -> bool:
-        """Whether it is output of that line."""
+        """Whether the file is output of that line."""
         if self.attempt == ANY_ATTEMPT:
             return self.name.checkpoint_id in lineage
         return lineage.holds(self.attempt, self.name.checkpoint_id)
 
 
 def withdrawn_directory(root: Path, job_id: JobId) -> Path:
-    """What was taken back of a job's output, in a directory per attempt that wrote it."""
+    """The directory of a job's withdrawn output; it has one per attempt that wrote files."""
     return root / WITHDRAWN / quote(job_id, safe="")
 
 
 def pending_directory(root: Path, job_id: JobId) -> Path:
-    """What a job has not committed, in a directory per attempt that wrote it."""
+    """The directory of a job's uncommitted output; it has one per attempt that wrote files."""
     return root / PENDING / quote(job_id, safe="")
 
 
 def withdrawn_files(root: Path, job_id: JobId) -> Iterator[WithdrawnFile]:
-    """Everything that was taken back of a job's output; it may change meanwhile.
+    """All withdrawn files of a job; they may change meanwhile.
 
     Raises:
-        OSError: The directory is there and cannot be read.
+        OSError: The directory exists and cannot be read.
     """
     for attempt in _entries(withdrawn_directory(root, job_id)):
         if not attempt.name.isdecimal():
@@ -97,15 +97,14 @@ def withdrawn_files(root: Path, job_id: JobId) -> Iterator[WithdrawnFile]:
 
 
 def delete_withdrawn(directory: str, job_id: JobId, checkpoint_ids: Collection[int]) -> int:
-    """Delete what was taken back of these checkpoints; how many files went.
+    """Delete the withdrawn files of these checkpoints; returns how many were deleted.
 
-    A file bears the number of the checkpoint whose barrier closed it, which may have been given up:
-    then the next one that completed covers it. So who discards a branch names all ids from the
-    first one after the branch's base, and none that a checkpoint or savepoint which is kept builds
-    on.
+    A file bears the id of the checkpoint whose barrier closed it, which may have been aborted: then
+    the next completed one covers it. So a caller that discards a branch names all ids from the
+    first one after the branch's base, and none that a retained checkpoint or savepoint builds on.
 
     Raises:
-        OSError: A file cannot be deleted. Repeating it goes on where it ended.
+        OSError: A file cannot be deleted. A repeated call deletes the rest.
     """
     root = Path(directory)
     files = [f for f in withdrawn_files(root, job_id) if f.name.checkpoint_id in checkpoint_ids]
@@ -115,16 +114,16 @@ def delete_withdrawn(directory: str, job_id: JobId, checkpoint_ids: Collection[i
 def delete_unneeded(
     store: CheckpointStore, job_id: JobId, directories: Collection[str], up_to: CheckpointId
 ) -> None:
-    """Delete what was taken back of checkpoints up to this one and is on no line that is kept.
+    """Delete withdrawn files of checkpoints up to this one that are on no line that is kept.
 
-    Kept are the line that the job is on, and that of everything that ``store`` holds of the job. If
-    some of it cannot be read, nothing is deleted.
+    Kept are the line that the job is on, and the line of every checkpoint that ``store`` holds of
+    the job. If a manifest cannot be read, nothing is deleted.
 
     Raises:
-        StorageError, CorruptStateError: What the job went on from cannot be read.
-        OSError: A file cannot be deleted. Repeating it goes on where it ended.
+        StorageError, CorruptStateError: The bases of the job's attempts cannot be read.
+        OSError: A file cannot be deleted. A repeated call deletes the rest.
     """
-    found = {
+    withdrawn = {
         Path(directory): [
             file
             for file in withdrawn_files(Path(directory), job_id)
@@ -132,8 +131,8 @@ def delete_unneeded(
         ]
         for directory in directories
     }
-    if not any(found.values()):
-        return  # Nearly always, and far cheaper to find out than the lines.
+    if not any(withdrawn.values()):
+        return  # The usual case, and far cheaper to check than the lines.
     bases = bases_of(store, job_id)
     stored = list_checkpoints(store, job_id)
     is_known = all(isinstance(each.error, PathNotFoundError | None) for each in stored)
@@ -143,7 +142,7 @@ def delete_unneeded(
     for each in stored:
         if isinstance(each.manifest, Manifest):
             lines.append(lineage_of(each.manifest.attempt, each.checkpoint_id, bases))
-    for root, files in found.items():
+    for root, files in withdrawn.items():
         _delete(root, job_id, [f for f in files if not any(f.is_on(line) for line in lines)])
 
 
@@ -153,7 +152,7 @@ def _delete(root: Path, job_id: JobId, files: Iterable[WithdrawnFile]) -> int:
         try:
             file.path.unlink()
         except FileNotFoundError:
-            continue  # Somebody else did, or the job took it back.
+            continue  # Another process deleted it, or the job put it back.
         count += 1
         remove_empty(file.path.parent)
     if count:
@@ -162,12 +161,12 @@ def _delete(root: Path, job_id: JobId, files: Iterable[WithdrawnFile]) -> int:
 
 
 def remove_empty(*directories: Path) -> None:
-    """Remove directories, innermost first, up to the first one that is in use."""
+    """Remove directories, innermost first, until one is in use."""
     for directory in directories:
         try:
             directory.rmdir()
         except OSError:
-            return  # Not empty, or already gone.
+            return  # Not empty, or already removed.
 
 
 def _entries(directory: Path) -> list[Path]:
@@ -175,4 +174,4 @@ def _entries(directory: Path) -> list[Path]:
         with os.scandir(directory) as entries:
             return sorted(Path(entry.path) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
-        return []  # There is none; or a neighbour emptied and removed it.
+        return []  # It does not exist; or another process emptied and removed it.

@@ -1,11 +1,11 @@
-"""What going back would do, or going on from what was abandoned: before anybody decides it.
+"""The preview of a rollback, or of a restore from an abandoned checkpoint; it changes nothing.
 
-Nothing is changed here: two manifests are compared, the names of the job's output files are held
-against the line behind the target, and all of it is said in sentences. What cannot be read from
-here (a directory of another machine, a manifest of an older version) is *not known*, which is None
-in the figures and said in the sentences; it never keeps the rest from being shown.
+Two manifests are compared, the names of the job's output files are compared with the line behind
+the target, and the result is put into sentences. A figure that cannot be read from here (a
+directory of another machine, a manifest of an older version) is *not known*: None in the figures,
+and stated in the sentences; the other figures are still given.
 
-*Now* is the job's newest completed checkpoint, *then* the one that it would go on from.
+*Now* is the job's newest completed checkpoint, *then* the one that it would be restored from.
 """
 
 import json
@@ -43,8 +43,8 @@ SPLIT_START, SPLIT_END = "start", "end"
 
 _Bases: TypeAlias = Mapping[AttemptNumber, AttemptBase]
 
-_SPLITS = "splits"  # The state that every source made of splits keeps them in.
-_JOB_KEY = b"weir.job"  # In the footer of their files.
+_SPLITS = "splits"  # The state in which sources made of splits keep them.
+_JOB_KEY = b"weir.job"  # In the footer of output files.
 _TRAILER_BYTES = 8  # At the end of a Parquet file: the footer's length, and its mark.
 _FOOTER_BYTES_MAX = 1 << 20
 _CHECKPOINT_DIRECTORY = re.compile(r"(?P<job>.*)/chk-\d+")
@@ -52,7 +52,7 @@ _CHECKPOINT_DIRECTORY = re.compile(r"(?P<job>.*)/chk-\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitMove:
-    """One split whose next record would be another one. Positions are JSON, or start or end."""
+    """A split whose position would change. Positions are JSON, or start or end."""
 
     split: str
     now: str
@@ -61,20 +61,20 @@ class SplitMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceMove:
-    """What a source would do."""
+    """The change of one source's positions."""
 
     uid: str
     name: str
-    # Records read again; negative: passed over, for the state of then has them. None: not known.
+    # Records read again; negative: skipped, since the state of *then* has them. None: not known.
     records: int | None
-    is_at_least: bool  # Nobody said what was emitted since now.
+    is_at_least: bool  # The records emitted since *now* are not known.
     split_count: int | None  # Splits that move. None: not known.
     splits: tuple[SplitMove, ...]  # The first of them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputMove:
-    """What lies in the directory of a file sink.
+    """The files in the directory of a file sink that would move or stay.
 
     Units: sizes in bytes. None: not known.
     """
@@ -82,23 +82,23 @@ class OutputMove:
     uid: str
     name: str
     directory: str
-    files_beside: int | None  # Committed, but not on the line behind then.
+    files_beside: int | None  # Committed, but not on the line behind *then*.
     bytes_beside: int | None
-    files_withdrawn: int | None  # Taken back earlier, and on that line.
+    files_withdrawn: int | None  # Withdrawn earlier, and on that line.
     bytes_withdrawn: int | None
-    problem: str = ""  # Why it is not known.
+    problem: str = ""  # Why the figures are not known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPreview:
-    """Everything that would happen if the job went on from a checkpoint.
+    """The effects of restoring the job from a checkpoint.
 
     Units: sizes in bytes. Event times are watermarks; None: none, or not known.
     """
 
     checkpoint_id: int
     newest_id: int | None
-    is_forward: bool  # On from what was abandoned, or from another job's: not back.
+    is_forward: bool  # To an abandoned checkpoint or another job's: not back.
     rewinds_output: bool
     wall_time_lost_ms: int
     watermark_now_ms: int | None
@@ -108,16 +108,16 @@ class RollbackPreview:
     state_size_then: int
     sources: tuple[SourceMove, ...]
     outputs: tuple[OutputMove, ...]
-    abandoned: tuple[int, ...] | None  # Checkpoints beside the line from then on.
-    reclaimed: tuple[int, ...] | None  # Checkpoints that count again.
-    unreadable: tuple[int, ...]  # Checkpoints of which nobody knows where they belong.
+    abandoned: tuple[int, ...] | None  # Checkpoints beside the line afterwards.
+    reclaimed: tuple[int, ...] | None  # Abandoned checkpoints on the line afterwards.
+    unreadable: tuple[int, ...]  # Checkpoints whose manifest cannot be read.
     abandoned_ttl_ms: int
     sentences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A manifest and where its state files are."""
+    """A manifest and the location of its state files."""
 
     manifest: Manifest
     store: CheckpointStore
@@ -129,7 +129,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """What becomes of the job's checkpoints; None: not known."""
+    """The job's checkpoints that change sides of the line; None: not known."""
 
     abandoned: tuple[int, ...] | None
     reclaimed: tuple[int, ...] | None
@@ -147,20 +147,20 @@ def preview(
     emitted: Mapping[str, int] | None,
     abandoned_ttl_ms: int | None = None,
 ) -> RollbackPreview:
-    """What would happen if the job went on from ``target`` now.
+    """The effects of restoring the job from ``target`` now.
 
     Args:
         store: The job's checkpoint storage.
         target: A manifest, or the URI of a checkpoint or of a savepoint's directory.
         newest: The newest completed checkpoint of the job; None: there is none.
-        rewinds_output: Whether file sinks are to take their output back.
-        emitted: Records of each source since ``newest``, by uid; None: nobody knows.
+        rewinds_output: Whether file sinks are to withdraw their output.
+        emitted: Records of each source since ``newest``, by uid; None: not known.
         abandoned_ttl_ms: As the job is configured; None: the default.
 
     Raises:
-        RestoreError: The URI names nothing that could be restored.
-        CorruptStateError: It does, but its manifest is damaged.
-        StorageError: It does, but cannot be read. The job's own storage may be out of reach.
+        RestoreError: The URI names no checkpoint or savepoint to restore.
+        CorruptStateError: The manifest of the target is damaged.
+        StorageError: The target cannot be read. The job's own storage may be out of reach.
     """
     then = _opened(target) if isinstance(target, str) else _side(store, target)
     now = None if newest is None else _side(store, newest)
@@ -197,7 +197,7 @@ def preview(
     return replace(seen, sentences=tuple(sentences(seen)))
 
 
-# Where things are.
+# Locations.
 
 
 def _side(store: CheckpointStore, manifest: Manifest) -> _Side:
@@ -217,10 +217,10 @@ def _opened(uri: str) -> _Side:
     manifest = load(store.read(SAVEPOINT_MANIFEST), path)
     if not isinstance(manifest, Manifest):
         raise RestoreError(f"the checkpoint at {uri} was given up: {manifest.reason}")
-    found = _CHECKPOINT_DIRECTORY.fullmatch(uri)
-    if found is None:
+    match = _CHECKPOINT_DIRECTORY.fullmatch(uri)
+    if match is None:
         return _Side(manifest, store, "")
-    return _side(store_for(found["job"].rpartition("/")[0] or "/"), manifest)
+    return _side(store_for(match["job"].rpartition("/")[0] or "/"), manifest)
 
 
 # Lines.
@@ -230,7 +230,7 @@ def _bases(store: CheckpointStore, job_id: JobId) -> _Bases | None:
     try:
         return bases_of(store, job_id)
     except WeirError:
-        return None  # And so no line is known; the sentences say it.
+        return None  # No line is known then, which the sentences state.
 
 
 def _line(
@@ -242,7 +242,7 @@ def _line(
     if side is None or bases is None:
         return None
     manifest = side.manifest
-    if manifest.job_id != job_id:  # As lineage_of has it for a fork.
+    if manifest.job_id != job_id:  # As ``lineage_of`` does for a fork.
         return Lineage((Span(ANY_ATTEMPT, CheckpointId(1), manifest.checkpoint_id),))
     return follow(manifest.attempt, manifest.checkpoint_id, bases)
 
@@ -253,7 +253,7 @@ def _is_forward(
     if target.job_id != job_id:
         return True
     if bases and target.attempt == max(bases):
-        return False  # Of the attempt that runs, such as a savepoint after the newest checkpoint.
+        return False  # Of the running attempt, such as a savepoint after the newest checkpoint.
     return line_now is not None and not line_now.holds(target.attempt, target.checkpoint_id)
 
 
@@ -275,7 +275,7 @@ def _branch(
         (
             one.manifest
             for one in stored
-            # Savepoints stay as they are, whatever the job goes on from.
+            # Savepoints are never abandoned, wherever the job is restored from.
             if isinstance(one.manifest, Manifest) and one.manifest.kind not in SAVEPOINT_KINDS
         ),
         key=lambda manifest: manifest.checkpoint_id,
@@ -295,12 +295,12 @@ def _operators(
     now: _Side | None, then: _Side, role: Literal["source", "sink"]
 ) -> list[OperatorSummary]:
     """The job's sources or sinks, those it has now first."""
-    found: dict[OperatorId, OperatorSummary] = {}
+    operators: dict[OperatorId, OperatorSummary] = {}
     for side in (now, then):
         for op in side.manifest.operators if side is not None else ():
             if op.is_source if role == "source" else op.files is not None:
-                found.setdefault(op.uid, op)
-    return list(found.values())
+                operators.setdefault(op.uid, op)
+    return list(operators.values())
 
 
 def _source_move(
@@ -333,7 +333,7 @@ def _records(side: _Side | None, uid: OperatorId) -> int | None:
     if side is None or not side.manifest.source_records:
         return None
     if side.operator(uid) is None:
-        return 0  # The pipeline did not have this source: it begins at its beginning.
+        return 0  # The pipeline did not have this source, which starts from its beginning.
     records = side.manifest.source_records.get(uid)
     return records if type(records) is int else None
 
@@ -343,18 +343,18 @@ def _splits(side: _Side | None, uid: OperatorId) -> dict[str, str] | None:
     items = None if side is None else _items(side, uid, _SPLITS)
     if items is None:
         return None
-    found: dict[str, str] = {}
+    positions: dict[str, str] = {}
     try:
         for item in items:
             at = item["position"]
-            found[_json(item["split"])] = SPLIT_START if at is None else _json(at)
+            positions[_json(item["split"])] = SPLIT_START if at is None else _json(at)
     except (KeyError, TypeError):
-        return None  # A source that keeps something else there.
-    return found
+        return None  # The source keeps another state under this name.
+    return positions
 
 
 def _items(side: _Side, uid: OperatorId, state: str) -> list[Any] | None:
-    """An operator state of all subtasks together; None: there is none, or it cannot be read."""
+    """The items of an operator state, of all subtasks; None: there is none, or it is unreadable."""
     try:
         return items_of(side.manifest, side.store, side.directory, uid, state)
     except WeirError:
@@ -365,7 +365,7 @@ def _items(side: _Side, uid: OperatorId, state: str) -> list[Any] | None:
 
 
 def _watermark(side: _Side | None) -> int | None:
-    """How far event time had come: the least of the sources', else of whoever had one."""
+    """The watermark at a checkpoint: the least of the sources', else of the other operators'."""
     if side is None:
         return None
     known = [
@@ -400,7 +400,7 @@ def _output_move(
     problem = ""
     beside = withdrawn = None
     if line is None or line_of_output is None:
-        problem = "what the job's attempts went on from cannot be read"
+        problem = "the records of which checkpoints the job's attempts restored cannot be read"
     else:
         spared = _spared(then, sink.uid, job_id)
         try:
@@ -442,7 +442,7 @@ def _committed(root: Path, uid: OperatorId) -> Iterator[tuple[Path, CommittedNam
 
 
 def _measured(paths: Iterable[Path]) -> tuple[int, int]:
-    """How many files there are, and their bytes."""
+    """The number of existing files, and their bytes."""
     count = size = 0
     for path in paths:
         try:
@@ -454,7 +454,7 @@ def _measured(paths: Iterable[Path]) -> tuple[int, int]:
 
 
 def _is_of(path: Path, job_id: JobId) -> bool:
-    """Whether the job wrote a file, by its footer; files of older versions do not say."""
+    """Whether the job wrote a file, by its footer; True for files of older versions, without it."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -464,17 +464,17 @@ def _is_of(path: Path, job_id: JobId) -> bool:
             footer = file.read()
     except FileNotFoundError:
         return False  # Moved since it was listed.
-    # The footer is Thrift, which nothing here reads; but it holds texts as they are.
+    # The footer is Thrift, which is not parsed here; it holds texts verbatim.
     return _JOB_KEY not in footer or job_id.encode() in footer
 
 
 def _spared(side: _Side, uid: OperatorId, job_id: JobId) -> set[int]:
-    """Checkpoints beside the line whose files an earlier rollback was told to leave."""
+    """Checkpoints beside the line whose files an earlier rollback kept."""
     items = _items(side, uid, COMMITS) or []
     try:
         return {one for item in items if item["job"] == job_id for one in item.get("spared", ())}
     except (KeyError, TypeError, AttributeError):
-        return set()  # Another kind of sink, which keeps something else there.
+        return set()  # Another kind of sink, with another state under this name.
 
 
 def _json(value: Any) -> str:

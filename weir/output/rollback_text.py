@@ -1,4 +1,4 @@
-"""The preview of a rollback in words: what it found, as somebody who has to decide reads it."""
+"""The preview of a rollback in words, for the user who decides on it."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def sentences(seen: "RollbackPreview") -> Iterator[str]:
     for source in seen.sources:
         yield _said_of_source(source, seen)
     if not seen.sources:
-        yield "which records are read again is not known: the checkpoints say nothing of sources"
+        yield "which records are read again is not known: the checkpoints do not name the sources"
     yield from _said_of_event_time(seen)
     for output in seen.outputs:
         yield _said_of_output(output, seen)
@@ -46,13 +46,13 @@ def _said_of_source(source: "SourceMove", seen: "RollbackPreview") -> str:
         case 0:
             said = f"source {source.name}: no record is read again"
             if source.is_at_least:
-                said = f"source {source.name}: only what came since then is read again"
+                said = f"source {source.name}: only records emitted since then are read again"
         case records if records > 0:
             are = "record is" if records == 1 else "records are"
             said = f"source {source.name}: {least}{records:,} {are} read again"
         case records:
             are = "record is" if records == -1 else "records are"
-            said = f"source {source.name}: {-records:,} {are} passed over, for {then} has them"
+            said = f"source {source.name}: {-records:,} {are} skipped, since {then} has them"
     if source.split_count is None or not source.split_count:
         return said
     shown = [
@@ -166,7 +166,7 @@ _UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def _duration(ms: int) -> str:
-    """In the two largest units that say something."""
+    """A duration in its two largest units that are not zero."""
     if ms < 1_000:
         return f"{ms} ms"
     left, parts = round(ms / 1_000), []

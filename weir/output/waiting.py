@@ -1,10 +1,11 @@
-"""What a checkpoint covers and its job has not given out: whose it is, and how much of it there is.
+"""Waiting output: output that a checkpoint covers and its job has not committed or shown.
 
 A file sink's files wait in its directory until a checkpoint or the end of the job commits them; a
-savepoint of a running job commits nothing, so what came before its barrier waits for the job's next
-checkpoint. A job that goes on from here commits it. Another job leaves it to its *origin*, the job
-that took the checkpoint, unless that one is over or the savepoint was claimed: then nobody else
-would. Rows that wait for the driver to show them stay the origin's in any case.
+savepoint of a running job commits nothing, so output before its barrier waits for the job's next
+checkpoint. The same job, restored from the savepoint, commits it. Another job leaves it to its
+*origin*, the job that took the checkpoint, unless the origin is over or the savepoint was claimed:
+then no other job would commit it. Rows that wait for the driver to show them stay the origin's in
+any case.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -22,40 +23,40 @@ from weir.storage.store import CheckpointStore
 from weir.storage.writer import load_items
 
 COMMITS = "commits"  # The state that Parquet sinks keep the names of waiting files in.
-UNDELIVERED = "undelivered"  # And that of sinks which hand rows to the driver.
+UNDELIVERED = "undelivered"  # The state of sinks that deliver rows to the driver.
 
 
 class Fate(StrEnum):
-    """Who commits what waits."""
+    """The job that commits waiting output."""
 
-    OWN = "own"  # The job itself goes on: it does.
-    OVER = "over"  # Another job goes on, and the origin is over: the other one does.
-    CLAIMED = "claimed"  # As above: it was left the savepoint.
-    LEFT = "left"  # Another job goes on, and nobody knows the origin to be over: the origin does.
-    DROPPED = "dropped"  # Nobody: the program that goes on has no such sink.
-    ASKED = "asked"  # Nobody goes on yet; whether the origin is over is not known.
-    ASKED_OVER = "asked_over"  # Nobody goes on yet; the origin is over.
+    OWN = "own"  # The origin itself restores, and commits.
+    OVER = "over"  # Another job restores and commits: the origin is over.
+    CLAIMED = "claimed"  # Another job restores and commits: it claims the savepoint.
+    LEFT = "left"  # Another job restores; the origin, not known to be over, commits.
+    DROPPED = "dropped"  # No job: the restoring program has no such sink.
+    ASKED = "asked"  # No job restores yet; whether the origin is over is not known.
+    ASKED_OVER = "asked_over"  # No job restores yet; the origin is over.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingOutput:
-    """What one sink had not given out at a checkpoint.
+    """The output that one sink had not committed or shown at a checkpoint.
 
-    Units: files and rows. Rows are None where an older version of Weir did not note them.
+    Units: files and rows. Rows are None where an older version of Weir did not count them.
     """
 
     uid: OperatorId
     name: str
     directory: str | None  # Of a file sink; None: the rows wait in the checkpoint itself.
-    files: int  # That still wait; all there were, if there is a problem.
+    files: int  # Files that still wait; all that the checkpoint names, if there is a problem.
     rows: int | None  # In these files, or in the checkpoint.
-    taken_back: int  # Files that the origin withdrew: it went on along another line.
-    missing: int  # Files that are neither here nor there any more.
-    problem: str = ""  # Why the directory cannot be looked at.
+    taken_back: int  # Files that the origin withdrew when it restored another line.
+    missing: int  # Files that neither wait nor are committed nor withdrawn.
+    problem: str = ""  # Why the directory cannot be read.
 
 
 def is_over(store: CheckpointStore, job_id: JobId) -> bool:
-    """Whether the storage says that nothing of a job runs: not so of one whose driver was killed.
+    """Whether the storage records a job's end; it does not where the driver was killed.
 
     Raises:
         StorageError: The storage failed.
@@ -70,10 +71,10 @@ def is_over(store: CheckpointStore, job_id: JobId) -> bool:
 def items_of(
     manifest: Manifest, store: CheckpointStore, directory: str, uid: OperatorId, state: str
 ) -> list[Any] | None:
-    """An operator state of all subtasks together; None: there is none.
+    """The items of an operator state, of all subtasks; None: there is none.
 
     Raises:
-        CorruptStateError: A piece of it is damaged or missing.
+        CorruptStateError: A part of it is damaged or missing.
         StorageError: The storage failed.
     """
     handles = [
@@ -90,9 +91,9 @@ def items_of(
 def waiting_output(
     manifest: Manifest, store: CheckpointStore, directory: str
 ) -> list[WaitingOutput]:
-    """What every sink of the checkpoint's job still has to give out of it.
+    """The waiting output of every sink of the checkpoint's job.
 
-    Sinks without anything are left out, and so is state that is damaged: a restore says that.
+    Sinks without any are left out, and so is damaged state, which a restore reports.
 
     Raises:
         StorageError: The storage failed.
@@ -125,7 +126,7 @@ def _files(op: OperatorSummary, origin: JobId, items: list[Any]) -> WaitingOutpu
     taken_back = missing = 0
     problem = ""
     try:
-        list(root.iterdir())  # What cannot be seen would look as if it were gone.
+        list(root.iterdir())  # Files of an unreadable directory would seem to be missing.
         withdrawn = {(file.attempt, file.path.name) for file in withdrawn_files(root, origin)}
         for _, pending, final, rows in named:
             attempt = int(Path(pending).parent.name)
@@ -138,7 +139,7 @@ def _files(op: OperatorSummary, origin: JobId, items: list[Any]) -> WaitingOutpu
             else:
                 missing += 1
     except OSError as error:
-        problem = f"it cannot be looked at from here: {error.strerror or error}"
+        problem = f"the directory cannot be read from here: {error.strerror or error}"
         waiting, taken_back, missing = [rows for *_, rows in named], 0, 0
     if not (waiting or taken_back or missing):
         return None
@@ -178,10 +179,10 @@ def _total(counts: list[int | None]) -> int | None:
 def sentences(
     manifest: Manifest, waiting: Iterable[WaitingOutput], fate: Fate, uids: Container[OperatorId]
 ) -> Iterator[str]:
-    """What becomes of it, and what to do where that is not what one would want.
+    """The fate of waiting output in words, with advice where a user may want another.
 
-    Of what a job commits by going on itself nothing is said. ``uids`` are the operators of the
-    program that goes on.
+    Output that the restoring job commits as its own is left out. ``uids`` are the operators of the
+    restoring program.
     """
     for one in waiting:
         becomes = fate if one.uid in uids else Fate.DROPPED
@@ -210,9 +211,9 @@ def _said_of_files(manifest: Manifest, one: WaitingOutput, fate: Fate) -> Iterat
     if one.taken_back:
         yield (
             f"{_counted(one.taken_back, 'file')} of sink {one.uid} that {manifest.kind} {number} "
-            f"covers were taken back in {one.directory}, since job {job} went on from an earlier "
-            f"checkpoint: {job} puts those records out again along that line, and only {job} "
-            "itself, restored from here, brings the files back"
+            f"covers were taken back in {one.directory}, since job {job} was restored from an "
+            f"earlier checkpoint: {job} writes those records again along that line, and only "
+            f"{job} itself, restored from here, puts the files back"
         )
     if one.missing:
         yield (
@@ -227,19 +228,19 @@ _COMMITTED_BY: dict[Fate, Callable[[JobId], str]] = {
     Fate.OVER: lambda job: f"{job} is over, so this job commits them there",
     Fate.CLAIMED: lambda job: "the savepoint is claimed, so this job commits them there",
     Fate.LEFT: lambda job: (
-        f"{job} is not known to be over, so they are left to it. If it is, and does not go on, "
-        f"they will be missing from its output: restore this as {job} itself, or claim the "
-        "savepoint"
+        f"{job} is not known to be over, so they are left to it. If {job} is over, and does not "
+        f"run again, they will be missing from its output: restore this as {job} itself, or claim "
+        "the savepoint"
     ),
     Fate.DROPPED: lambda job: (
-        "the program has no sink of this uid, so nobody commits them. Restore with a program that "
+        "the program has no sink of this uid, so no job commits them. Restore with a program that "
         "has it, or move the files yourself"
     ),
     Fate.ASKED: lambda job: (
-        f"{job} commits them if it goes on; it is not known to be over, so another job that goes "
-        "on from here leaves them to it unless that claims the savepoint"
+        f"{job} commits them if it runs on; it is not known to be over, so another job restored "
+        "from here leaves them to it unless it claims the savepoint"
     ),
-    Fate.ASKED_OVER: lambda job: f"whichever job goes on from here commits them, for {job} is over",
+    Fate.ASKED_OVER: lambda job: f"any job restored from here commits them, for {job} is over",
 }
 
 
@@ -247,9 +248,9 @@ def _said_of_rows(manifest: Manifest, one: WaitingOutput, fate: Fate) -> str:
     amount = "rows" if one.rows is None else _counted(one.rows, "row")
     job = manifest.job_id
     if fate in (Fate.ASKED, Fate.ASKED_OVER):
-        shown = f"{job} shows them if it goes on from here, and another job does not"
+        shown = f"{job} shows them if it is restored from here, and another job does not"
     else:
-        shown = f"this job does not show them; {job} does, if it goes on itself"
+        shown = f"this job does not show them; {job} does, if it runs on itself"
     return (
         f"{amount} of sink {one.uid} had not been shown when {manifest.kind} "
         f"{manifest.checkpoint_id} was taken: {shown}"

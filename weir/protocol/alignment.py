@@ -1,16 +1,18 @@
-"""When a subtask takes its snapshot: barrier handlers, their actions, and the two plain machines.
+"""Barrier handlers, which decide when a subtask takes its snapshot, and their actions.
 
 A *barrier handler* sees every control element of one subtask in the order in which the subtask
-takes them from its channels, and answers each with actions for the shell around it to carry out,
-in order and before it takes anything else. It lives in one loop and touches no clock, socket or
-thread. All handlers keep these promises, whatever is skipped, repeated, cancelled or ended:
+takes them from its channels, and answers each with actions for the shell around it to carry out, in
+order and before it takes anything else. It lives in one loop and touches no clock, socket or
+thread. All handlers keep these promises, also where barriers are skipped or repeated, checkpoints
+cancelled or channels ended:
 
 - A checkpoint id is settled once, by its snapshot or by a cancel marker downstream, never by both.
 - The ids of the snapshots of one subtask strictly increase.
 - A channel is blocked only while ``aligning`` names a checkpoint, and only until that is settled.
-- What arrives for a settled id changes nothing: it was sent before upstream learned the outcome.
+- An element of a settled id changes nothing: it was sent before upstream learned the outcome.
 
-``weir.protocol.unaligned`` holds the handlers whose barriers overtake records.
+The aligned and the at-least-once handler are here; ``weir.protocol.unaligned`` holds the handlers
+whose barriers overtake records.
 
 Source: arXiv:1506.08603, section 4; Flink, SingleCheckpointBarrierHandler and
 CheckpointBarrierTracker.
@@ -64,7 +66,7 @@ class ForwardCancel:
 
 @dataclass(frozen=True, slots=True)
 class DeclineCheckpoint:
-    """Tell the coordinator that this subtask gave the checkpoint up."""
+    """Tell the coordinator that this subtask declines the checkpoint."""
 
     checkpoint_id: CheckpointId
     reason: FailureReason
@@ -72,11 +74,11 @@ class DeclineCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StartRecording:
-    """Keep what these channels hold and get ahead of their barrier, as channel state.
+    """Keep the batches that these channels deliver before their barrier, as channel state.
 
-    That is every batch queued now, up to the barrier where it is queued already, and every batch
-    that arrives later, until ``StopRecording`` for the channel. Batches are processed as well.
-    Each is followed by exactly one ``CompleteRecording`` or ``AbortRecording``.
+    These are every batch queued now, up to the barrier where it is queued already, and every batch
+    that arrives later, until ``StopRecording`` for the channel. Batches are processed as well. Each
+    is followed by exactly one ``CompleteRecording`` or ``AbortRecording``.
     """
 
     checkpoint_id: CheckpointId
@@ -85,7 +87,7 @@ class StartRecording:
 
 @dataclass(frozen=True, slots=True)
 class StopRecording:
-    """The barrier of this channel is in: nothing after it belongs to the channel state."""
+    """The barrier of this channel has arrived: nothing after it belongs to the channel state."""
 
     checkpoint_id: CheckpointId
     channel: ChannelId
@@ -132,7 +134,7 @@ Action: TypeAlias = (
 
 
 class BarrierHandler(Protocol):
-    """Decides for one subtask what each control element makes it do."""
+    """The machine that turns each control element of one subtask into actions."""
 
     @property
     def aligning(self) -> CheckpointBarrier | None:
@@ -152,8 +154,8 @@ class BarrierHandler(Protocol):
     def on_announced(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
         """The barrier is queued on the channel, with records before it that were not taken yet.
 
-        It still goes to ``on_barrier`` when it reaches the head. Handlers that overtake need this
-        for every barrier at the moment it arrives; to the others it means nothing.
+        It still goes to ``on_barrier`` when it reaches the head. Handlers whose barriers overtake
+        need this call for every barrier at the moment it arrives; the other handlers ignore it.
         """
 
     def on_cancel(self, channel: ChannelId, marker: CancelCheckpoint) -> list[Action]:
@@ -163,14 +165,14 @@ class BarrierHandler(Protocol):
         """The channel is complete and counts as aligned from now on."""
 
     def on_aborted(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """The coordinator gave the checkpoint up."""
+        """The coordinator aborted the checkpoint."""
 
     def on_alignment_timeout(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """The timer that was asked for this checkpoint fired."""
+        """The alignment timer of this checkpoint fired."""
 
 
 class InputLedger:
-    """What every handler knows of its channels: which exist, and which have not ended."""
+    """The channels of one handler: which exist, and which have not ended."""
 
     def __init__(self, channels: Collection[ChannelId]) -> None:
         if not channels:
@@ -323,8 +325,8 @@ class AlignedBarrierHandler(InputLedger):
         declined: list[Action] = []
         if reason is not None:
             declined.append(DeclineCheckpoint(barrier.checkpoint_id, reason))
-        # Downstream must hear of it even when a newer barrier follows: that may take a while to
-        # align here, and until then downstream would hold channels back for nothing.
+        # Downstream must get the cancel marker even when a newer barrier follows: that barrier may
+        # take a while to align here, and until then downstream would block channels for nothing.
         actions = [*declined, ForwardCancel(barrier.checkpoint_id), *self._unblock()]
         self._leave(barrier)
         return actions
@@ -346,11 +348,11 @@ class AlignedBarrierHandler(InputLedger):
 
 
 class _Counted(Enum):
-    """Where a checkpoint stands with the handler that only counts."""
+    """The status of one checkpoint in the at-least-once handler."""
 
-    COUNTING = auto()  # Some barriers are in.
+    COUNTING = auto()  # Some barriers have arrived.
     GIVEN_UP = auto()  # By the coordinator, and no barrier came yet.
-    CANCELLED = auto()  # Downstream knows.
+    CANCELLED = auto()  # The cancel marker went downstream.
 
 
 @dataclass(slots=True)
@@ -390,7 +392,7 @@ class AtLeastOnceBarrierHandler(InputLedger):
 
     @property
     def aligning(self) -> CheckpointBarrier | None:
-        """The oldest checkpoint of which some barriers are in, if there is one."""
+        """The oldest checkpoint of which some barriers have arrived, if there is one."""
         counting = [
             checkpoint_id
             for checkpoint_id, count in self._pending.items()
@@ -442,7 +444,7 @@ class AtLeastOnceBarrierHandler(InputLedger):
         if checkpoint_id <= self._settled_id:
             return []
         if checkpoint_id in self._pending:
-            # The one given up twice is already waiting for its first barrier.
+            # A repeated abort: the checkpoint already waits for its first barrier.
             counting = self._pending[checkpoint_id].status is _Counted.COUNTING
             return self._cancel(checkpoint_id, reason=None) if counting else []
         self._pending[checkpoint_id] = _Count(_Counted.GIVEN_UP)

@@ -1,21 +1,22 @@
-"""The checkpoint coordinator of one job: when to trigger, who is missing, when a checkpoint counts.
+"""The checkpoint coordinator of one job: trigger, collect acknowledgements, complete or abort.
 
 ``step`` takes the state, one event and the time, and returns the next state and the commands that
-whoever runs the coordinator has to carry out. It outlives its process: the state is a frozen value
-that loads from storage and saves back, and every event may come again.
+the shell around the coordinator has to execute: the driver's or the control plane's. The
+coordinator outlives its process: the state is a frozen value that loads from storage and saves
+back, and every event may come again.
 
 Five rules explain most of it:
 
-- An id is taken when a checkpoint is triggered and never given to another, whatever becomes of it.
-- All acknowledged is not completed: writing the manifest is I/O, so it is a command, and the
-  checkpoint counts when its outcome has come back. In between nothing but that outcome settles it;
-  neither time, nor a newer checkpoint, nor the end of the attempt, because the manifest may already
-  be durable.
+- An id is taken when a checkpoint is triggered and is never reused, however the checkpoint ends.
+- Fully acknowledged is not completed: writing the manifest is I/O, so it is a command, and the
+  checkpoint is complete when the command's outcome has come back. In between nothing but that
+  outcome settles it; neither time, nor a newer checkpoint, nor the end of the attempt, because the
+  manifest may already be durable.
 - One manifest at a time. So each checkpoint knows the parent it builds on when its manifest is
   written, and checkpoints complete in the order of their ids.
-- Only what is known to be aborted is deleted. A report that comes too late may be the repetition of
-  one that made a checkpoint complete, so state is deleted only for ids remembered as aborted; what
-  is left over beyond that is for the sweep of the storage.
+- Only state of checkpoints known to be aborted is deleted. A late acknowledgement may be the
+  repetition of one that made a checkpoint complete, so state is deleted only for ids remembered as
+  aborted; the sweep of the storage deletes the rest.
 - Completed checkpoints are let go only while the job runs: otherwise a restore may be reading them.
 
 Where a job goes back, the checkpoints beside its new line are *abandoned*: they are kept for a
@@ -101,7 +102,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorState:
-    """All that the coordinator of one job remembers."""
+    """The whole state of one job's coordinator."""
 
     config: CheckpointConfig = field(default_factory=CheckpointConfig)
     attempt: AttemptNumber = NO_ATTEMPT  # The newest one.
@@ -112,7 +113,7 @@ class CoordinatorState:
     queue: tuple[TriggerRequest, ...] = ()  # In the order in which they will be triggered.
     next_periodic_ms: int | None = None  # None: the clock asks for nothing.
     last_completion_ms: int | None = None
-    base_id: CheckpointId | None = None  # What the attempt last completed or was restored from.
+    base_id: CheckpointId | None = None  # The attempt's last completed or restored checkpoint.
     is_stopping: bool = False  # A stop completed: the subtasks of the attempt are ending.
     ended: JobStatus | None = None
     failures: FailureCount = field(default_factory=FailureCount)
@@ -124,7 +125,7 @@ class CoordinatorState:
 
     @property
     def latest_completed_id(self) -> CheckpointId | None:
-        """The newest checkpoint that a failed job would come back to."""
+        """The newest checkpoint that a failed job would be restored from."""
         on_the_line = (c.checkpoint_id for c in self.completed if c.abandoned_at_ms is None)
         return max(on_the_line, default=None)
 
@@ -145,10 +146,10 @@ class CoordinatorState:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one event led to."""
+    """The outcome of one event: the next state, the commands, and the result for its sender."""
 
     state: CoordinatorState
-    commands: tuple[CoordinatorCommand, ...] = ()  # To be carried out in this order.
+    commands: tuple[CoordinatorCommand, ...] = ()  # To be executed in this order.
     result: Result = None
 
     def then(
@@ -157,7 +158,7 @@ class Step:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> "Step":
-        """This step and another one from where it led; the first result stays."""
+        """Append a transition that starts from this step's state; the first result stays."""
         following = transition(self.state, *args, **kwargs)
         return Step(
             state=following.state,
@@ -206,7 +207,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now_ms: int) -> Step:
 
 
 def next_due_ms(state: CoordinatorState) -> int | None:
-    """When the coordinator needs its next ``Tick``; None: not before something else happens."""
+    """The time of the next ``Tick`` that the coordinator needs; None: not before another event."""
     due = [p.expires_at_ms for p in state.pending if not p.is_finalizing]
     if state.next_periodic_ms is not None:
         due.append(state.next_periodic_ms)
@@ -220,7 +221,7 @@ def next_due_ms(state: CoordinatorState) -> int | None:
 
 
 def _acknowledge(state: CoordinatorState, ack: Acknowledged, now_ms: int) -> Step:
-    """Record one chain's snapshot; ask for the manifest when it was the last."""
+    """Record one chain's acknowledgement; command the manifest when it was the last."""
     pending, result = _reported(state, ack.attempt, ack.checkpoint_id)
     if pending is None:
         handles = tuple(handle for part in ack.operators for handle in part.handles)
@@ -232,7 +233,7 @@ def _acknowledge(state: CoordinatorState, ack: Acknowledged, now_ms: int) -> Ste
         raise ProtocolError(
             f"{ack.chain} acknowledged checkpoint {ack.checkpoint_id} for "
             f"{', '.join(str(part.subtask) for part in ack.operators) or 'nothing'}; "
-            f"it runs {', '.join(map(str, sorted(subtasks)))}"
+            f"the chain runs {', '.join(map(str, sorted(subtasks)))}"
         )
     if not subtasks <= pending.missing:
         return Step(state, result=AckResult.DUPLICATE)
@@ -242,10 +243,12 @@ def _acknowledge(state: CoordinatorState, ack: Acknowledged, now_ms: int) -> Ste
 
 
 def _decline(state: CoordinatorState, declined: Declined, now_ms: int) -> Step:
-    """One chain cannot save its state: the checkpoint is aborted."""
+    """One chain cannot snapshot its state: abort the checkpoint."""
     pending, result = _reported(state, declined.attempt, declined.checkpoint_id)
     if declined.reason not in DECLINE_REASONS:
-        raise ProtocolError(f"{declined.chain} declined with {declined.reason}, not its to give")
+        raise ProtocolError(
+            f"{declined.chain} declined with {declined.reason}, which is no reason of a subtask"
+        )
     if pending is None or pending.is_finalizing:
         return Step(state, result=result or AckResult.LATE)
     _plan(state).operators_of(declined.chain)
@@ -268,8 +271,8 @@ def _finish_subtask(state: CoordinatorState, event: SubtaskFinished, now_ms: int
         return Step(state, result=AckResult.DUPLICATE)
     entries_before = set(state.plan.entries())
     state = replace(state, plan=state.plan.without(event.chain))
-    # No barrier can come any more to those whose last input just ended, so one is injected. Those
-    # that the barrier did reach drop this one.
+    # No barrier can reach a chain whose last input just ended, so one is injected. A chain that had
+    # received the barrier already drops this one.
     entries = tuple(entry for entry in _plan(state).entries() if entry not in entries_before)
     commands: list[CoordinatorCommand] = []
     for pending in state.pending:
@@ -282,11 +285,11 @@ def _finish_subtask(state: CoordinatorState, event: SubtaskFinished, now_ms: int
     return Step(state, tuple(commands), AckResult.ACCEPTED).then(_write_next_manifest)
 
 
-# --- Whoever writes manifests reports ------------------------------------------------------------
+# --- The manifest writer reports -----------------------------------------------------------------
 
 
 def _complete(state: CoordinatorState, event: ManifestWritten, now_ms: int) -> Step:
-    """The manifest is durable: the checkpoint counts from here on."""
+    """The manifest is durable: the checkpoint is complete from here on."""
     pending = _finalizing(state, event.checkpoint_id)
     if pending is None:
         return Step(state, result=_settled_result(state, event.checkpoint_id))
@@ -307,7 +310,7 @@ def _complete(state: CoordinatorState, event: ManifestWritten, now_ms: int) -> S
         failures=failures.succeeded(state.failures, pending.checkpoint_id),
     )
     done = Step(state, (RecordCompleted(completed, pending.request),), AckResult.ACCEPTED)
-    # A savepoint is a copy for whoever asked. Nothing is committed for it, so nothing builds on it.
+    # A savepoint is a copy for the user. Nothing is committed for it, so nothing builds on it.
     if pending.kind is not CheckpointKind.SAVEPOINT:
         done = done.then(_announce, completed)
     if pending.kind is CheckpointKind.CHECKPOINT:
@@ -320,7 +323,7 @@ def _complete(state: CoordinatorState, event: ManifestWritten, now_ms: int) -> S
 def _announce(state: CoordinatorState, completed: CompletedCheckpoint) -> Step:
     """Have the subtasks commit."""
     if state.plan is None or completed.attempt != state.attempt:
-        return Step(state)  # Its subtasks are gone; whoever restores it commits for it.
+        return Step(state)  # Its subtasks have ended; the attempt that restores it commits for it.
     state = replace(
         state,
         base_id=completed.checkpoint_id,
@@ -335,7 +338,7 @@ def _announce(state: CoordinatorState, completed: CompletedCheckpoint) -> Step:
 def _abort_superfluous(
     state: CoordinatorState, completed: CompletedCheckpoint, now_ms: int
 ) -> Step:
-    """Abort older checkpoints that are still under way, and whatever cannot follow a stop."""
+    """Abort older checkpoints still under way, and refuse requests queued behind a stop."""
     cleared = Step(state)
     for older in state.pending:
         if older.checkpoint_id < completed.checkpoint_id and older.kind not in SAVEPOINT_KINDS:
@@ -350,7 +353,7 @@ def _abort_superfluous(
 
 
 def _store(state: CoordinatorState, completed: CompletedCheckpoint, now_ms: int) -> Step:
-    """File a completed checkpoint for recovery, and let the oldest go."""
+    """Retain a completed checkpoint for restores, and subsume the oldest."""
     if state.ended and not retention.is_kept_on_end(state.config.retention, state.ended):
         return Step(state, (DiscardCheckpoint(completed),))
     if state.plan is None:  # A restore may be reading any of them.
@@ -380,7 +383,7 @@ def _give_up_manifest(state: CoordinatorState, event: ManifestFailed, now_ms: in
 
 
 def _fail_trigger(state: CoordinatorState, event: TriggerFailed, now_ms: int) -> Step:
-    """The barrier could not be sent, so it will never arrive."""
+    """The barrier could not be sent and will never arrive: abort the checkpoint."""
     _check_used(state, event.checkpoint_id)
     pending = state.find_pending(event.checkpoint_id)
     if pending is None or pending.is_finalizing:
@@ -393,9 +396,9 @@ def _fail_trigger(state: CoordinatorState, event: TriggerFailed, now_ms: int) ->
 
 
 def _give_up(state: CoordinatorState, event: CheckpointGivenUp, now_ms: int) -> Step:
-    """The job master could not wait for a word from here."""
+    """The job master aborted the checkpoint while the control plane was unreachable."""
     if event.reason not in GIVE_UP_REASONS:
-        raise ProtocolError(f"{event.reason} is no reason to give a checkpoint up")
+        raise ProtocolError(f"{event.reason} is no reason for a driver to give a checkpoint up")
     pending, result = _reported(state, event.attempt, event.checkpoint_id)
     if pending is None or pending.is_finalizing:
         return Step(state, result=result or AckResult.LATE)
@@ -407,7 +410,7 @@ def _give_up(state: CoordinatorState, event: CheckpointGivenUp, now_ms: int) -> 
 
 
 def _extend(state: CoordinatorState, event: TimeLost) -> Step:
-    """Give every checkpoint under way the time that was lost."""
+    """Extend the timeout of every checkpoint under way by the time that was lost."""
     extended = (
         p if p.is_finalizing else replace(p, expires_at_ms=p.expires_at_ms + max(0, event.away_ms))
         for p in state.pending
@@ -426,11 +429,11 @@ def reopened(state: CoordinatorState, config: CheckpointConfig) -> CoordinatorSt
     return replace(state, config=config, ended=None, failures=FailureCount(), is_stopping=False)
 
 
-# --- Somebody, or the clock, wants a checkpoint --------------------------------------------------
+# --- A user or the clock requests a checkpoint ---------------------------------------------------
 
 
 def _request(state: CoordinatorState, event: CheckpointRequested, now_ms: int) -> Step:
-    """Trigger, queue or refuse a checkpoint that somebody asked for."""
+    """Trigger, queue or refuse a requested checkpoint."""
     request = TriggerRequest(now_ms, event.kind, event.request_id, event.target)
     if _holds(state, event.request_id):
         return Step(state, result=TriggerResult.DUPLICATE)
@@ -452,7 +455,7 @@ def _request(state: CoordinatorState, event: CheckpointRequested, now_ms: int) -
 
 
 def _tick(state: CoordinatorState, now_ms: int) -> Step:
-    """Abort what took too long, and trigger what is due."""
+    """Abort expired checkpoints, discard expired abandoned ones, and trigger what is due."""
     ticked = Step(state)
     for pending in state.pending:
         if not pending.is_finalizing and pending.expires_at_ms <= now_ms:
@@ -470,9 +473,9 @@ def _tick(state: CoordinatorState, now_ms: int) -> Step:
 
 
 def _let_abandoned_go(state: CoordinatorState, now_ms: int) -> Step:
-    """Nobody went on from these for long enough."""
+    """Discard abandoned checkpoints whose time to live is over."""
     if state.plan is None:
-        return Step(state)  # The job may be choosing what to go on from.
+        return Step(state)  # The driver may be choosing one of them to restore.
     expired = tuple(
         completed
         for completed in state.completed
@@ -490,7 +493,7 @@ def _enqueue_periodic(state: CoordinatorState, now_ms: int) -> Step:
     following_ms = scheduling.following_due_ms(due_ms, interval_ms, now_ms=now_ms)
     state = replace(state, next_periodic_ms=following_ms)
     if any(request.is_periodic for request in state.queue):
-        return Step(state)  # One that waits is enough: more would only follow on its heels.
+        return Step(state)  # One waiting is enough: a second would run right after the first.
     return _enqueue(state, TriggerRequest(now_ms))
 
 
@@ -530,7 +533,7 @@ def _start_due(state: CoordinatorState, now_ms: int) -> Step:
 
 
 def _trigger(state: CoordinatorState, request: TriggerRequest, now_ms: int) -> Step:
-    """Begin a checkpoint: from here on its id is taken and its time runs."""
+    """Begin a checkpoint: its id is taken and its timeout runs from here on."""
     plan = _plan(state)
     entries = plan.entries()
     if not entries:
@@ -563,7 +566,7 @@ def _refuse(state: CoordinatorState, request: TriggerRequest, reason: FailureRea
 def _refuse_queued(
     state: CoordinatorState, requests: Iterable[TriggerRequest], reason: FailureReason
 ) -> Step:
-    """Take these requests out of the queue; a periodic one goes with the clock that made it."""
+    """Take these requests out of the queue and refuse them, periodic ones with their own reason."""
     refused = tuple(requests)
     return Step(
         replace(state, queue=tuple(r for r in state.queue if r not in refused)),
@@ -578,7 +581,7 @@ def _refuse_queued(
 
 
 def _pause_periodic(state: CoordinatorState) -> Step:
-    """No periodic checkpoint while a stop is on its way."""
+    """Stop periodic checkpoints while a stop is under way."""
     periodic = (request for request in state.queue if request.is_periodic)
     return _refuse_queued(
         replace(state, next_periodic_ms=None), periodic, FailureReason.PERIODIC_SCHEDULER_SHUTDOWN
@@ -586,7 +589,7 @@ def _pause_periodic(state: CoordinatorState) -> Step:
 
 
 def _resume_periodic(state: CoordinatorState, now_ms: int) -> CoordinatorState:
-    """The clock goes on after a stop failed, unless another one waits."""
+    """Resume periodic checkpoints after a stop failed, unless another stop waits."""
     another = any(r.kind in STOP_KINDS for r in state.queue)
     if state.plan is None or state.config.interval_ms is None or another:
         return state
@@ -597,7 +600,7 @@ def _resume_periodic(state: CoordinatorState, now_ms: int) -> CoordinatorState:
 
 
 def _start(state: CoordinatorState, event: CheckpointingStarted, now_ms: int) -> Step:
-    """The job runs: checkpoints may be taken."""
+    """The job runs: start checkpointing."""
     if event.attempt < state.attempt or (event.attempt == state.attempt and state.plan is None):
         return Step(state, result=AckResult.STALE_ATTEMPT)
     if event.attempt == state.attempt:
@@ -621,7 +624,7 @@ def _start(state: CoordinatorState, event: CheckpointingStarted, now_ms: int) ->
 
 
 def _follow(state: CoordinatorState, lineage: Lineage, now_ms: int) -> Step:
-    """Abandon the completed checkpoints beside the line that the job goes on along."""
+    """Abandon completed checkpoints beside the attempt's lineage, and reclaim those on it."""
     if lineage == UNKNOWN:
         return Step(state)
     abandoned: list[CheckpointId] = []
@@ -645,7 +648,7 @@ def _follow(state: CoordinatorState, lineage: Lineage, now_ms: int) -> Step:
 
 
 def _stop(state: CoordinatorState, event: CheckpointingStopped, now_ms: int) -> Step:
-    """The job does not run any more: give up what is under way and refuse what waits."""
+    """The job no longer runs: abort the checkpoints under way and refuse the queued requests."""
     if event.reason not in STOP_REASONS:
         raise ProtocolError(f"{event.reason} is no reason for checkpointing to stop")
     if _is_stale(state, event.attempt):
@@ -680,12 +683,12 @@ def _halt(
 
 
 def _load(state: CoordinatorState, event: CheckpointsRestored) -> Step:
-    """Take over what the storage holds; ids only grow."""
+    """Take over the completed checkpoints of the storage; ids only grow."""
     if state.plan is not None or state.pending:
         raise ProtocolError("checkpoints can be restored only before the job runs")
     ids = [completed.checkpoint_id for completed in event.completed]
     if len(set(ids)) < len(ids):
-        raise ProtocolError(f"a checkpoint is there twice: {sorted(ids)}")
+        raise ProtocolError(f"the storage lists a checkpoint twice: {sorted(ids)}")
     if savepoints := [c.checkpoint_id for c in event.completed if c.kind in SAVEPOINT_KINDS]:
         raise ProtocolError(f"savepoints {savepoints} are not the job's to keep or delete")
     newest = max(ids, default=0)
@@ -696,14 +699,14 @@ def _load(state: CoordinatorState, event: CheckpointsRestored) -> Step:
         replace(
             state,
             completed=tuple(
-                # The storage does not know since when one is abandoned.
-                replace(found, abandoned_at_ms=before.abandoned_at_ms)
-                if (before := known.get(found.checkpoint_id)) and before.attempt == found.attempt
-                else found
-                for found in sorted(event.completed, key=lambda c: c.checkpoint_id)
+                # The storage does not know since when a checkpoint is abandoned.
+                replace(stored, abandoned_at_ms=before.abandoned_at_ms)
+                if (before := known.get(stored.checkpoint_id)) and before.attempt == stored.attempt
+                else stored
+                for stored in sorted(event.completed, key=lambda c: c.checkpoint_id)
             ),
             next_id=max(state.next_id, event.next_id),
-            # A driver that this one replaced may have completed an id that was aborted here.
+            # The previous driver may have completed an id that was aborted here.
             aborted_ids=tuple(i for i in state.aborted_ids if i not in ids),
         ),
         result=AckResult.ACCEPTED,
@@ -722,7 +725,7 @@ def _abort(
     now_ms: int,
     keep_files: bool = False,
 ) -> Step:
-    """Settle a checkpoint as aborted, and fail the job if that was one too many."""
+    """Abort a checkpoint, and fail the job if that exceeds the tolerated failures."""
     checkpoint_id = pending.checkpoint_id
     commands: list[CoordinatorCommand] = []
     is_live = state.plan is not None and pending.attempt == state.attempt
@@ -735,7 +738,7 @@ def _abort(
         remembered = (*state.aborted_ids, checkpoint_id)[-ABORTED_REMEMBERED:]
         state = replace(state, aborted_ids=remembered)
     if not is_live:
-        return Step(state, tuple(commands))  # What failed an attempt before must not fail this one.
+        return Step(state, tuple(commands))  # An older attempt's failure must not fail this one.
     count, must_fail = failures.failed(
         state.failures,
         checkpoint_id,
@@ -752,7 +755,7 @@ def _abort(
 
 
 def _write_next_manifest(state: CoordinatorState) -> Step:
-    """Ask for the manifest of the oldest checkpoint that is fully acknowledged, one at a time."""
+    """Command the manifest of the oldest fully acknowledged checkpoint, one at a time."""
     if any(pending.is_finalizing for pending in state.pending):
         return Step(state)
     ready = next((pending for pending in state.pending if not pending.missing), None)
@@ -770,7 +773,7 @@ def _without_missing(
 ) -> CoordinatorState:
     missing = pending.missing - subtasks
     sinks = _plan(state).sinks
-    if not sinks.isdisjoint(subtasks) and sinks.isdisjoint(missing):  # The last of them.
+    if not sinks.isdisjoint(subtasks) and sinks.isdisjoint(missing):  # The last sinks.
         pending = replace(pending, sinks_acknowledged_at_ms=now_ms)
     return state.with_pending(replace(pending, missing=missing))
 
@@ -778,7 +781,7 @@ def _without_missing(
 def _reported(
     state: CoordinatorState, attempt: AttemptNumber, checkpoint_id: CheckpointId
 ) -> tuple[PendingCheckpoint | None, AckResult | None]:
-    """The checkpoint that a subtask's report is about, or why it changes nothing."""
+    """The checkpoint that a subtask's report is about, or the result that says why it has none."""
     if _is_stale(state, attempt):
         return None, AckResult.STALE_ATTEMPT
     _check_used(state, checkpoint_id)
@@ -795,11 +798,11 @@ def _reported(
 
 
 def _finalizing(state: CoordinatorState, checkpoint_id: CheckpointId) -> PendingCheckpoint | None:
-    """The checkpoint whose manifest was asked for; None: it is settled already."""
+    """The checkpoint whose manifest is being written; None: it is settled already."""
     _check_used(state, checkpoint_id)
     pending = state.find_pending(checkpoint_id)
     if pending is not None and not pending.is_finalizing:
-        raise ProtocolError(f"nobody asked for the manifest of checkpoint {checkpoint_id}")
+        raise ProtocolError(f"no manifest was requested for checkpoint {checkpoint_id}")
     return pending
 
 
@@ -837,7 +840,7 @@ def _why_failed(
     if cause:
         what = f"{what} ({cause})"
     if pending.kind is CheckpointKind.STOP_DRAIN:
-        return f"{what}; its sources have ended, so the job goes on from its newest checkpoint"
+        return f"{what}; its sources have ended, so the job restarts from its newest checkpoint"
     return (
         f"{what}; that is one more in a row than the {config.tolerable_failures} tolerated "
         "(tolerable_failures). The history of checkpoints says why each of them failed."
@@ -870,7 +873,7 @@ def check_invariants(state: CoordinatorState) -> None:
             for p in state.pending
         ),
         "one manifest at a time": len(finalizing) <= 1,
-        "finalizing misses nobody": all(not p.missing for p in finalizing),
+        "finalizing misses no subtask": all(not p.missing for p in finalizing),
         "fully acknowledged waits for a manifest only": bool(finalizing)
         or all(p.missing for p in state.pending),
         "what is under way belongs to the attempt that runs": all(

@@ -1,9 +1,9 @@
-"""What job master, slots and worker processes tell one another about an attempt.
+"""Messages between job master, slots and worker processes about an attempt.
 
 A *slot* (the supervisor in a Spark task) registers and is told to start or stop worker processes. A
-*worker process* belongs to one attempt: it says where it listens, is handed its subtasks with their
-state, and from then on exchanges the reports and commands of ``messages``. Losing the connection
-means losing the peer; there is no reconnecting within an attempt.
+*worker process* belongs to one attempt: it reports the address where it listens, is deployed its
+subtasks with their state, and from then on exchanges the reports and commands of ``messages``.
+Losing the connection means losing the peer; there is no reconnecting within an attempt.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from weir.protocol.lineage import UNKNOWN, Lineage
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What must be equal on the driver and in every slot."""
+    """Versions that must be equal on the driver and in every slot."""
 
     weir: str
     python: str  # major.minor
@@ -32,7 +32,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a worker process listens for data connections."""
+    """The address at which a worker process listens for data connections."""
 
     host: str
     port: int
@@ -54,9 +54,9 @@ class SlotRegistered:
 
 @dataclass(frozen=True, slots=True)
 class WorkerExited:
-    """The worker process of an attempt is gone.
+    """The worker process of an attempt has exited.
 
-    ``exit_code`` is negative for a signal, as in ``subprocess``; ``stderr_tail`` helps the reader.
+    ``exit_code`` is negative for a signal, as in ``subprocess``; ``stderr_tail`` is for messages.
     """
 
     slot_index: int
@@ -75,7 +75,7 @@ class SlotHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class SlotFailed:
-    """The supervisor cannot serve: the pipeline cannot be loaded there, say."""
+    """The supervisor cannot serve, for example because the pipeline cannot be loaded there."""
 
     slot_index: int
     cause: str
@@ -86,7 +86,7 @@ class SlotFailed:
 
 @dataclass(frozen=True, slots=True)
 class SlotAccepted:
-    """The slot is part of the job; load its program so that workers start warm.
+    """The slot is part of the job and loads its program, so that workers start warm.
 
     ``program`` is the cloudpickled ``(JobGraph, JobConfig)``.
     """
@@ -99,7 +99,7 @@ class SlotAccepted:
 class StartWorker:
     """Run a fresh worker process for this attempt; kill any older one first.
 
-    ``plan_slot`` is the slot of the plan that it becomes: a spare takes a lost one's place.
+    ``plan_slot`` is the slot of the plan that it serves: a spare slot replaces a lost one.
     """
 
     attempt: AttemptNumber
@@ -137,7 +137,7 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerHeartbeat:
-    """The worker's loop came round: ``rounds`` grows while it does."""
+    """The worker's loop is alive: ``rounds`` grows with each round."""
 
     attempt: AttemptNumber
     slot_index: int
@@ -147,7 +147,7 @@ class WorkerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Committed output for the driver; ``payload`` is a pickle made by the worker."""
+    """Committed output for the driver; ``payload`` is a pickle that the worker made."""
 
     attempt: AttemptNumber
     subtask: SubtaskId
@@ -160,7 +160,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class RestoredHandle:
-    """A piece of state for one subtask, and which part of it the subtask must read."""
+    """A state handle for one subtask, and the part of it that the subtask must read."""
 
     handle: StateHandle
     key_groups: KeyGroupRange | None = None  # Keyed state: keep these groups.
@@ -184,21 +184,20 @@ class Deploy:
     slot_addresses: tuple[Address, ...]  # By slot of the plan.
     storage: str | None  # None: only inline state.
     restored_checkpoint: CheckpointId | None
-    restored_storage: str | None  # Where its files are, and
-    restored_directory: str  # in which directory of that: a job's, or "" for a savepoint's own.
+    restored_storage: str | None  # The storage that holds its files, and
+    restored_directory: str  # the directory there: a job's, or "" for a savepoint's own.
     restores: tuple[OperatorRestore, ...]  # Of the subtasks of this slot.
     max_parallelism: tuple[tuple[OperatorId, int], ...]  # Of every operator.
     lineage: Lineage = UNKNOWN  # Of the restored checkpoint; empty: from the beginning.
-    # Whether sinks take back what they committed beside that line, and put back what is on it.
-    # False: somebody went back and wants the output to stay.
+    # Whether sinks withdraw output that was committed beside that lineage, and put back what is on
+    # it. False: a rollback that keeps the output as it is.
     rewinds_output: bool = True
-    # The job whose output this one's sinks commit where it waits since the restored checkpoint:
-    # another job's, which no longer does that itself.
+    # The job that took the restored checkpoint, where this one's sinks commit its waiting output,
+    # since that job no longer does.
     adopts: JobId | None = None
-    # The restored savepoint was taken to stop the job, and the job is meant to end: commit and
-    # finish.
+    # The restored savepoint was taken to stop the job, which is to end: commit and finish.
     completes_stop: bool = False
-    # The driver's clock, by which the worker process goes from then on. None: by its own.
+    # The driver's clock, which the worker process uses from then on. None: its own clock.
     sent_at_ms: int | None = None
 
 

@@ -1,16 +1,17 @@
-"""What a job's driver and the control plane tell one another.
+"""Messages between a job's driver and the control plane.
 
-The driver posts *events* in batches: the job's own stream (``events.JobEvent``) and what moves the
-checkpoint coordinator (``messages.CoordinatorEvent``), in the order in which they happened. They
-are numbered from 1 per driver, posted at least once and applied once: the control plane remembers
-the number of the last one it applied and skips what it has. A batch, an empty one too, is also the
-driver's sign of life.
+The driver posts *events* in batches: the job's own stream (``events.JobEvent``) and the events of
+the checkpoint coordinator (``messages.CoordinatorEvent``), in the order in which they happened.
+Events are numbered from 1 per driver, posted at least once and applied once: the control plane
+remembers the number of the last event it applied and skips those up to it. A batch, an empty one
+too, is also the driver's sign of life.
 
 The control plane answers a long poll with *commands*, numbered per job. The driver asks for those
-after the last one it took, which also says that it has taken them; what it has it drops.
+after the last command it took, which also acknowledges all commands up to that one; it drops a
+command that it has already.
 
 A driver whose token is not that of the job's newest driver is *fenced*: the control plane refuses
-it with 409 and the reason, and it ends without committing anything any more.
+it with 409 and the reason, and the driver ends without committing anything more.
 """
 
 from dataclasses import dataclass, field
@@ -75,12 +76,12 @@ class PipelineFailed:
     """The script raised, or ended, without running its job; nothing ran and no retry helps."""
 
     at_ms: int
-    cause: str  # The traceback, or what to do.
+    cause: str  # The traceback, or advice on what to change.
 
 
 @dataclass(frozen=True, slots=True)
 class DriverLost:
-    """The driver ends although its job is not over: the cluster took its slots away."""
+    """The driver ends although its job is not over, because the cluster took its slots away."""
 
     at_ms: int
     cause: str
@@ -103,12 +104,12 @@ class EventBatch:
 
     first_number: int
     events: tuple[DriverEvent, ...]
-    away_ms: int = 0  # How long the driver could not reach the control plane before this.
+    away_ms: int = 0  # How long the control plane was unreachable before this batch.
 
 
 @dataclass(frozen=True, slots=True)
 class BatchApplied:
-    """Everything up to ``up_to`` counts; the driver forgets it and goes on with the next."""
+    """Events up to ``up_to`` are applied; the driver drops them and continues with the next."""
 
     up_to: int
 
@@ -123,9 +124,9 @@ class NumberedCommand:
 
 @dataclass(frozen=True, slots=True)
 class CommandBatch:
-    """Commands in the order in which they are to be carried out; none where the wait was over."""
+    """Commands in the order of their execution; none where the long poll timed out."""
 
     commands: tuple[NumberedCommand, ...]
-    # The control plane's clock as this left, by which a trigger tells its age: the driver's clock
-    # may be another. None where there is no command.
+    # The control plane's clock when this batch was sent, by which a trigger's age is computed: the
+    # driver's clock may differ. None where there is no command.
     sent_at_ms: int | None = None

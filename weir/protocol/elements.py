@@ -1,4 +1,4 @@
-"""What flows through a channel, strictly in order.
+"""The elements of a channel, which it delivers strictly in order.
 
 A channel carries record batches and, between them, control elements. A *barrier* cuts the stream
 into the records that belong to its checkpoint and those that belong to the next; it is copied to
@@ -15,7 +15,7 @@ from weir.ids import CheckpointId
 
 
 class CheckpointKind(StrEnum):
-    """What a checkpoint is for, which decides its options and its life."""
+    """The purpose of a checkpoint, which decides its options and its retention."""
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"  # On demand, always aligned, never subsumed.
@@ -24,20 +24,20 @@ class CheckpointKind(StrEnum):
 
 
 class Alignment(StrEnum):
-    """How inputs treat a barrier."""
+    """The treatment of a barrier by the inputs of a subtask."""
 
-    ALIGNED = "aligned"  # Block a channel from its barrier until the last one came.
+    ALIGNED = "aligned"  # Block a channel from its barrier until the last barrier.
     AT_LEAST_ONCE = "at_least_once"  # Block nothing, snapshot at the last barrier.
     UNALIGNED = "unaligned"  # Snapshot at the first barrier, record what it overtook.
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierOptions:
-    """How one checkpoint is taken; travels with its barrier."""
+    """Options of one checkpoint, which travel with its barrier."""
 
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
     alignment: Alignment = Alignment.ALIGNED
-    # Aligned first, unaligned when held up this long since the trigger. None: stay aligned.
+    # Aligned first, unaligned when not aligned this long after the trigger. None: stay aligned.
     alignment_timeout_ms: int | None = None
     target: str | None = None  # Savepoints: the directory that state is written to.
 
@@ -53,7 +53,7 @@ class CheckpointBarrier:
 
 @dataclass(frozen=True, slots=True)
 class CancelCheckpoint:
-    """Tells everybody downstream that the barrier of this checkpoint will not come."""
+    """Tells every subtask downstream that the barrier of this checkpoint will not come."""
 
     checkpoint_id: CheckpointId
 

@@ -1,4 +1,4 @@
-"""What happens to a job, as one versioned stream of events.
+"""The events of a job, as one versioned stream.
 
 The job master emits them in order; the terminal, the event log, the result of ``execute`` and,
 under a control plane, its database are readers of the same stream. Reports of subtasks
@@ -27,7 +27,7 @@ class JobChanged:
 
 @dataclass(frozen=True, slots=True)
 class SlotChanged:
-    """A slot registered, or is gone."""
+    """A slot registered, or was lost."""
 
     at_ms: int
     slot_index: int
@@ -53,7 +53,7 @@ class AttemptStarted:
     at_ms: int
     attempt: AttemptNumber
     restored_checkpoint: CheckpointId | None
-    note: str = ""  # What a reader should know of the choice, e.g. a damaged newer checkpoint.
+    note: str = ""  # Why this checkpoint was chosen, e.g. that a newer one is damaged.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class CheckpointTriggered:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettled:
-    """A checkpoint completed, or a reason says why not."""
+    """A checkpoint completed, or was aborted with the reason in ``failure``."""
 
     at_ms: int
     checkpoint_id: CheckpointId
@@ -81,7 +81,7 @@ class CheckpointSettled:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDiscarded:
-    """Files of these checkpoints are gone."""
+    """The files of these checkpoints were deleted."""
 
     at_ms: int
     checkpoint_ids: tuple[CheckpointId, ...]
@@ -91,8 +91,8 @@ class CheckpointsDiscarded:
 class Recovered:
     """A failed attempt was replaced and its successor runs.
 
-    ``replayed_records`` counts what sources had emitted since the restored checkpoint, as far as
-    they had reported it; the successor emits it again.
+    ``replayed_records`` counts the records that sources had emitted since the restored checkpoint,
+    as far as they had reported them; the successor emits them again.
     """
 
     at_ms: int
@@ -108,7 +108,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """The successor's sources are where the failed attempt's were."""
+    """The successor's sources have reached the positions of the failed attempt's."""
 
     at_ms: int
     attempt: AttemptNumber
@@ -117,7 +117,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something a user should read once."""
+    """A remark for the user, shown once."""
 
     at_ms: int
     text: str

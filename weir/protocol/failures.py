@@ -1,7 +1,7 @@
-"""Which failed checkpoints are tolerated, and when they fail the job.
+"""The failure counter: which failed checkpoints are tolerated, and when they fail the job.
 
 A failed checkpoint loses nothing by itself. But a job whose checkpoints keep failing has no recent
-state to come back to, so after more than ``tolerable_failures`` in a row it is restarted.
+state to restore, so after more than ``tolerable_failures`` in a row it is restarted.
 
 Source: Flink, CheckpointFailureManager; there a savepoint that a subtask declines counts.
 """
@@ -28,19 +28,19 @@ DECLINE_REASONS: Set[FailureReason] = frozenset(
     }
 )
 
-# The attempt is over with these, so that nothing of it needs to fail any more.
+# With these reasons the attempt is over, so it need not be failed any more.
 _ATTEMPT_OVER: Set[FailureReason] = frozenset(
     {FailureReason.JOB_FAILOVER, FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN}
 )
 
-# Enough to know again any checkpoint that can still be under way: with more than this many failed
-# in a row, tolerance is effectively unlimited and counting one twice makes no difference.
+# Enough to recognise any checkpoint that can still be under way: with more than this many failures
+# in a row, tolerance is effectively unlimited and counting a checkpoint twice makes no difference.
 COUNTED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """Failures in a row, as far as they count."""
+    """Counting failures in a row."""
 
     in_a_row: int = 0
     counted_ids: tuple[CheckpointId, ...] = ()
@@ -48,7 +48,7 @@ class FailureCount:
 
 
 def succeeded(count: FailureCount, checkpoint_id: CheckpointId) -> FailureCount:
-    """Start over, unless a newer checkpoint succeeded before."""
+    """Reset the count, unless a newer checkpoint succeeded before."""
     if count.last_success_id is not None and checkpoint_id <= count.last_success_id:
         return count
     return FailureCount(last_success_id=checkpoint_id)
@@ -64,9 +64,9 @@ def failed(
 ) -> tuple[FailureCount, bool]:
     """Count one failed checkpoint; the second value says that the job must fail.
 
-    A savepoint never counts: somebody asked for it and gets the answer, and what is wrong may be
-    the place that they chose. Subtasks that paused for a stop go on. But a stop that drains has
-    ended the sources for good, so the job must come back from its newest checkpoint.
+    A savepoint never counts: its requester gets the error, and the cause may be the directory that
+    they chose. Subtasks that paused for a stop go on. But a stop that drains has ended the sources
+    for good, so the job must be restored from its newest checkpoint.
     """
     if kind is CheckpointKind.STOP_DRAIN and reason not in _ATTEMPT_OVER:
         return replace(count, in_a_row=0, counted_ids=()), True
@@ -75,7 +75,7 @@ def failed(
     if reason not in COUNTING_REASONS or checkpoint_id in count.counted_ids:
         return count, False
     if count.last_success_id is not None and checkpoint_id < count.last_success_id:
-        return count, False  # A newer one succeeded: there is recent state to come back to.
+        return count, False  # A newer one succeeded: there is recent state to restore.
     in_a_row = count.in_a_row + 1
     if in_a_row > tolerable:
         return replace(count, in_a_row=0, counted_ids=()), True

@@ -1,4 +1,4 @@
-"""The lives of a checkpoint, a job and a subtask, each as one table.
+"""The life cycles of a checkpoint, a job and a subtask, each as one table.
 
 The coordinator, the job master, the stored form and the tests all read these tables; nothing else
 decides which change of status is legal.
@@ -9,14 +9,14 @@ from enum import StrEnum
 
 
 class CheckpointStatus(StrEnum):
-    """Where one checkpoint stands."""
+    """The status of one checkpoint."""
 
     PENDING = "pending"  # triggered, acknowledgements outstanding
     FINALIZING = "finalizing"  # all acknowledged, manifest being written
     COMPLETED = "completed"  # manifest durable, may be restored from
     ABORTED = "aborted"  # a FailureReason says why
-    SUBSUMED = "subsumed"  # let go by retention after a newer one completed
-    DISCARDED = "discarded"  # its files are gone
+    SUBSUMED = "subsumed"  # released by retention after a newer one completed
+    DISCARDED = "discarded"  # its files are deleted
 
 
 TRANSITIONS: Mapping[CheckpointStatus, Set[CheckpointStatus]] = {  # without a row: final
@@ -28,10 +28,10 @@ TRANSITIONS: Mapping[CheckpointStatus, Set[CheckpointStatus]] = {  # without a r
 
 
 class JobStatus(StrEnum):
-    """Where a job stands. Names are Flink's."""
+    """The status of a job. Names are Flink's."""
 
     CREATED = "created"
-    INITIALIZING = "initializing"  # slots are coming, subtasks are being deployed and restored
+    INITIALIZING = "initializing"  # slots register, subtasks are being deployed and restored
     RUNNING = "running"
     FAILING = "failing"  # an attempt failed; its subtasks are being stopped
     RESTARTING = "restarting"  # waiting for the restart delay
@@ -57,7 +57,7 @@ JOB_TRANSITIONS: Mapping[JobStatus, Set[JobStatus]] = {  # without a row: final
 
 
 class SubtaskStatus(StrEnum):
-    """Where one subtask of one attempt stands."""
+    """The status of one subtask of one attempt."""
 
     DEPLOYING = "deploying"
     INITIALIZING = "initializing"  # restoring its state
@@ -69,7 +69,7 @@ class SubtaskStatus(StrEnum):
 
 
 class FailureReason(StrEnum):
-    """Why a checkpoint was refused or aborted.
+    """The reason why a checkpoint was refused or aborted.
 
     Source: Flink's CheckpointFailureReason; the names are kept so that its users find their way.
     """

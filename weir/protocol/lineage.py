@@ -1,16 +1,17 @@
-"""Which checkpoints another one builds on, although a job may have gone back and on again.
+"""The lineage of a checkpoint: the checkpoints it builds on, also after rollbacks.
 
-An attempt goes on from one checkpoint, its *base*, and takes its own from there. So the checkpoints
-of a job are a tree of attempts: a rollback to checkpoint 4 begins a new branch there, and what came
-after 4 is *abandoned* until somebody goes on from it again. Ids are never used twice and grow, so
-the line behind a checkpoint is a list of spans of ids, one per attempt::
+An attempt is restored from one checkpoint, its *base*, and takes its own from there. So the
+checkpoints of a job are a tree of attempts: a rollback to checkpoint 4 begins a new branch there,
+and the checkpoints after 4 are *abandoned* until the job is restored from one of them. Ids are
+never used twice and grow, so the line behind a checkpoint is a list of spans of ids, one per
+attempt::
 
     attempt 1   1 2 3 4 5 6          base: nothing
     attempt 2           4 -> 7 8     base: 4     the line of 8 is 7-8, 1-4; 5 and 6 are abandoned
     attempt 3               6 -> 9   base: 6     the line of 9 is 9, 1-6; now 7 and 8 are abandoned
 
 The bases outlive the checkpoints: they are a small file per attempt in the checkpoint storage, so
-the line is known although most of the checkpoints on it have been let go.
+the line is known although most of the checkpoints on it have been deleted.
 """
 
 from collections.abc import Mapping
@@ -18,20 +19,20 @@ from dataclasses import dataclass
 
 from weir.ids import AttemptNumber, CheckpointId, JobId
 
-ANY_ATTEMPT = AttemptNumber(0)  # Of a span that was another job's.
+ANY_ATTEMPT = AttemptNumber(0)  # The attempt of a span of another job.
 NO_END = CheckpointId(2**62)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptBase:
-    """What an attempt went on from, noted before anything acts on it."""
+    """The checkpoint that an attempt was restored from, stored before anything acts on it."""
 
     attempt: AttemptNumber
     next_id: CheckpointId  # Its own checkpoints have this id or a later one.
     restored_id: CheckpointId | None = None  # None: the beginning.
-    restored_attempt: AttemptNumber | None = None  # Whose checkpoint that is.
+    restored_attempt: AttemptNumber | None = None  # The attempt that took that checkpoint.
     restored_job: JobId | None = None  # Another job's, for a fork; None: the job's own.
-    # Whether file sinks take back what they had committed beside the line.
+    # Whether file sinks withdraw output that they had committed beside the line.
     rewinds_output: bool = True
 
 
@@ -51,20 +52,20 @@ class Span:
 class Lineage:
     """The line behind a checkpoint, itself included.
 
-    Shape: one span per attempt, newest first. None at all: nothing is known, as of a job that has
-    not begun.
+    Shape: one span per attempt, newest first. Without spans the lineage is unknown, as that of a
+    job that has not begun.
     """
 
     spans: tuple[Span, ...] = ()
 
     def __contains__(self, checkpoint_id: object) -> bool:
-        """Whether output that was committed for this checkpoint is on the line."""
+        """Whether output committed for this checkpoint is on the line."""
         return any(checkpoint_id in span for span in self.spans)
 
     def holds(self, attempt: AttemptNumber, checkpoint_id: CheckpointId) -> bool:
         """Whether this checkpoint is on the line.
 
-        The attempt counts as well: one that was replaced may still complete a checkpoint whose id
+        The attempt is compared as well: a replaced attempt may still complete a checkpoint whose id
         its successor could have used.
         """
         return any(
@@ -80,8 +81,8 @@ def lineage_of(
 ) -> Lineage:
     """The line behind checkpoint ``last`` of an attempt.
 
-    ``last`` may be ``NO_END``: all that the attempt takes is on its line. An attempt of which no
-    base is known ends the line at its first checkpoint that could be: everything before counts.
+    ``last`` may be ``NO_END``: all checkpoints that the attempt takes are on its line. Where an
+    attempt's base is unknown, every older checkpoint counts as on the line.
     """
     return _follow(attempt, last, bases, of_output=False)
 
@@ -89,10 +90,11 @@ def lineage_of(
 def output_lineage_of(
     attempt: AttemptNumber, last: CheckpointId, bases: Mapping[AttemptNumber, AttemptBase]
 ) -> Lineage:
-    """The checkpoints whose committed output stays when the job goes on from this one.
+    """The checkpoints whose committed output stays when the job is restored from this one.
 
-    That is the line behind it, and all output that was there when the job last went back on it and
-    left its output as it was. Of output that was withdrawn it says nothing: ``lineage_of`` does.
+    That is the line behind the checkpoint, and all output that existed at the last rollback on this
+    line that kept the output. Which withdrawn output to put back is told by ``lineage_of``, not
+    here.
     """
     return _follow(attempt, last, bases, of_output=True)
 
@@ -124,7 +126,7 @@ def _follow(
             spans.append(Span(ANY_ATTEMPT, CheckpointId(1), last))
             break
         if base.restored_attempt is not None and base.restored_attempt >= here:
-            # No attempt goes on from one that came later: the storage was put together by hand.
+            # No attempt is restored from a later one's checkpoint: the storage was edited by hand.
             spans.append(Span(ANY_ATTEMPT, CheckpointId(1), last))
             break
         here = base.restored_attempt

@@ -1,10 +1,10 @@
-"""What subtasks, job master and coordinator tell one another, in one versioned schema.
+"""Messages between subtasks, job master and coordinator, in one versioned schema.
 
-*Reports* go up from a subtask, *commands* go down to subtasks. *Events* are everything that moves
-the coordinator: two of the reports, and what whoever runs it tells it. Its answers are commands to
-subtasks and commands to whoever runs it. All are frozen values; their wire form is JSON with a
-``type`` and, on the envelope, ``SCHEMA_VERSION`` (see ``wire``). Every report carries the attempt
-that sent it, so that one of an older attempt is known and refused.
+*Reports* go up from a subtask, *commands* go down to subtasks. *Events* are the inputs of the
+coordinator: two of the reports, and the events of the shell that runs it. The coordinator answers
+with commands to subtasks and commands to that shell. All are frozen values; their wire form is JSON
+with a ``type`` and, on the envelope, ``SCHEMA_VERSION`` (see ``wire``). Every report carries the
+attempt that sent it, so that a report of an older attempt is recognised and refused.
 
 Units: ``*_ms`` wall clock milliseconds where a point in time is named, durations in milliseconds as
 floats where they are measured, sizes in bytes.
@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class GateAlignment:
-    """How the channels of one input gate delivered one barrier, in channel order.
+    """The delivery of one barrier by the channels of one input gate, in channel order.
 
     Shape: all arrays have one entry per channel of the gate.
     """
@@ -43,7 +43,7 @@ class GateAlignment:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMetrics:
-    """Where the time and the bytes of one operator subtask's snapshot went."""
+    """Durations and sizes of one operator subtask's snapshot."""
 
     start_delay_ms: float = 0.0  # Trigger to first barrier.
     alignment_ms: float = 0.0  # First to last barrier; 0 with a single channel.
@@ -52,7 +52,7 @@ class SnapshotMetrics:
     bytes_processed_during_alignment: int = 0
     bytes_persisted_in_flight: int = 0
     state_size: int = 0  # Full size of the operator's state.
-    written_size: int = 0  # What this checkpoint wrote of it.
+    written_size: int = 0  # The bytes of it that this checkpoint wrote.
     unaligned: bool = False
     records: int = 0  # Taken in (by a source: emitted) since the attempt began; head only.
     watermark_ms: int | None = None  # Event time at the barrier; head only. None: none yet.
@@ -70,7 +70,7 @@ class OperatorAck:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A chain saved its state for a checkpoint: one acknowledgement per operator in it."""
+    """A chain snapshotted its state for a checkpoint: one acknowledgement per operator in it."""
 
     attempt: AttemptNumber
     checkpoint_id: CheckpointId
@@ -80,7 +80,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A chain cannot save its state for a checkpoint, and says why."""
+    """A chain cannot snapshot its state for a checkpoint, for the given reason."""
 
     attempt: AttemptNumber
     checkpoint_id: CheckpointId
@@ -102,11 +102,11 @@ class SubtaskChanged:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskMetrics:
-    """What a subtask did since the attempt began; counters only grow within an attempt.
+    """Counters of a subtask since the attempt began; they only grow within an attempt.
 
-    *Busy* is the time in its own calls, known when a call is over; *back-pressured* the time in
-    which output waited for credit; *idle* is the rest, in which it had nothing to do, or waited for
-    its turn on the loop that it shares with the other subtasks of its slot.
+    *Busy* is the time in the subtask's own calls, known when a call is over; *back-pressured* the
+    time in which output waited for credit; *idle* is the rest, in which the subtask had no input,
+    or waited for its turn on the loop that it shares with the other subtasks of its slot.
     """
 
     attempt: AttemptNumber
@@ -124,10 +124,10 @@ class SubtaskMetrics:
 
 @dataclass(frozen=True, slots=True)
 class GateProgress:
-    """How far the barriers of one input gate have come, in channel order.
+    """Barriers that one input gate has received and awaits so far, in channel order.
 
-    Shape: all arrays have one entry per channel of the gate. ``arrived_ms`` None where the channel
-    has not ended: that barrier is awaited.
+    Shape: all arrays have one entry per channel of the gate. ``arrived_ms`` is None, on a channel
+    that has not ended, while its barrier is awaited.
     """
 
     gate_index: int
@@ -155,10 +155,10 @@ class AlignmentProgress:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskStalled:
-    """A loop has been in one call for long, in this subtask; reported again while it lasts.
+    """A loop has long been in one call of this subtask; reported again while the call lasts.
 
-    The other subtasks of the slot wait as well. Nothing is reported of a call into C that keeps the
-    interpreter lock.
+    The other subtasks of the slot wait as well. A call into C that keeps the interpreter lock is
+    not reported.
     """
 
     attempt: AttemptNumber
@@ -168,8 +168,7 @@ class SubtaskStalled:
     stack: str  # The user's frames as in a traceback, innermost last; without any, all frames.
 
 
-# What a subtask says of itself again and again: the newest of each class and chain makes those
-# before it worthless.
+# Reports that a subtask repeats: the newest of each class and chain supersedes those before it.
 Measurement: TypeAlias = SubtaskMetrics | AlignmentProgress | SubtaskStalled
 Report: TypeAlias = Acknowledged | Declined | SubtaskChanged | Measurement
 
@@ -178,7 +177,7 @@ Report: TypeAlias = Acknowledged | Declined | SubtaskChanged | Measurement
 class TriggerCheckpoint:
     """To every slot: sources inject this barrier.
 
-    A subtask whose inputs all ended gets no barrier any more, so it takes the trigger for one.
+    A subtask whose inputs all ended receives no barrier any more, so the trigger takes its place.
     """
 
     attempt: AttemptNumber
@@ -197,7 +196,7 @@ class CheckpointCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAborted:
-    """To every subtask: the checkpoint will not be; stop writing it and release what it holds."""
+    """To every subtask: the checkpoint is aborted; stop writing it and release its resources."""
 
     attempt: AttemptNumber
     checkpoint_id: CheckpointId
@@ -219,8 +218,8 @@ class CheckpointingStarted:
     plan: CheckpointPlan
     first_delay_ms: int = 0  # Ignored where periodic checkpointing is off.
     restored_from: CheckpointId | None = None
-    # What the attempt builds on. Completed checkpoints beside it are abandoned from here on, those
-    # on it are not (any more). Empty: everything counts.
+    # The lineage of the restored checkpoint. Completed checkpoints beside it are abandoned from
+    # here on, those on it are not (any more). Empty: none is abandoned.
     lineage: Lineage = UNKNOWN
 
 
@@ -241,9 +240,9 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """Somebody wants a checkpoint or savepoint now."""
+    """A user or an operation requests a checkpoint or savepoint now."""
 
-    request_id: str  # Chosen by who asks; a repeated request is known by it.
+    request_id: str  # Chosen by the requester; identifies a repeated request.
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
     target: str | None = None  # Savepoints: the directory to write to. None: the job's own.
 
@@ -258,7 +257,7 @@ class TriggerFailed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointGivenUp:
-    """The job master gave a checkpoint up, because nobody could have told it to.
+    """The job master aborted a checkpoint, because the coordinator could not be reached.
 
     Its subtasks have been told already. A checkpoint that is finalizing cannot be given up.
     """
@@ -285,7 +284,7 @@ class ManifestWritten:
 
 @dataclass(frozen=True, slots=True)
 class ManifestFailed:
-    """The manifest was given up and its key is taken by a tombstone, or nobody knows."""
+    """The manifest was given up: a tombstone holds its key, or the outcome is unknown."""
 
     checkpoint_id: CheckpointId
     cause: str
@@ -302,7 +301,7 @@ class SubtaskFinished:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsRestored:
-    """What the checkpoint storage holds for the job, before its first attempt here."""
+    """The job's checkpoints in the storage, loaded before its first attempt under this driver."""
 
     completed: tuple[CompletedCheckpoint, ...]
     next_id: CheckpointId  # Beyond every id that was ever used, completed or not.
@@ -333,14 +332,14 @@ CoordinatorEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class WriteManifest:
-    """Write the manifest from the acknowledgements kept, then say whether it is durable."""
+    """Write the manifest from the stored acknowledgements, then report whether it is durable."""
 
     checkpoint: PendingCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCompleted:
-    """Note that the checkpoint completed, and answer whoever requested it."""
+    """Record that the checkpoint completed, and answer its requester."""
 
     checkpoint: CompletedCheckpoint
     request: TriggerRequest
@@ -348,7 +347,7 @@ class RecordCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RecordAborted:
-    """Note why the checkpoint was aborted, and answer whoever requested it."""
+    """Record why the checkpoint was aborted, and answer its requester."""
 
     checkpoint: PendingCheckpoint
     reason: FailureReason
@@ -357,7 +356,7 @@ class RecordAborted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRefused:
-    """Answer that a request came to nothing before it became a checkpoint."""
+    """Answer that a request was refused before it became a checkpoint."""
 
     request: TriggerRequest
     reason: FailureReason
@@ -372,7 +371,7 @@ class DiscardHandles:
 
 @dataclass(frozen=True, slots=True)
 class DiscardPending:
-    """Forget the acknowledgements kept for an aborted checkpoint; delete the state they name."""
+    """Drop the stored acknowledgements of an aborted checkpoint; delete the state they name."""
 
     checkpoint_id: CheckpointId
 
@@ -386,14 +385,14 @@ class DiscardCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RecordAbandoned:
-    """Note that the job went back behind these checkpoints; they are kept for a while."""
+    """Record that the job went back behind these checkpoints; they are kept for a while."""
 
     checkpoint_ids: tuple[CheckpointId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordReclaimed:
-    """Note that the job went on from a branch that had been abandoned: these count again."""
+    """Record that these abandoned checkpoints are on the job's lineage again, and so retained."""
 
     checkpoint_ids: tuple[CheckpointId, ...]
 

@@ -1,9 +1,8 @@
-"""What is asked of a job and takes several steps: what comes next, and how each one ends.
+"""Operations on a job that take several steps, as one state machine.
 
-``advance`` folds what happens to the job into an operation that is under way; the commands say what
-whoever runs the control plane has to do in the same transaction. Nothing in between can be lost:
-either a step and its commands are stored together, or the event comes again, and what comes again
-changes nothing::
+``advance`` folds an event of the job into an operation that is under way; the control plane
+executes the commands in the same transaction. No step can be lost: either a step and its commands
+are stored together, or the event comes again, and a repeated event changes nothing::
 
     savepoint   SAVING ─────────────────────────────────> succeeded
     stop        SAVING ──> ENDING ──────────────────────> succeeded once the job FINISHED
@@ -11,11 +10,11 @@ changes nothing::
     rollback               RELAUNCHING ─────────────────> the same
     fork       [SAVING ──>] (the other job is submitted) > succeeded
 
-A savepoint that fails leaves the job as it is. One that was taken is kept whatever becomes of the
-rest, and the error names it; so while an operation saves, not even the end of the job ends it: the
-manifest may be durable already, and whoever takes checkpoints always answers. A stop whose
-savepoint is durable is completed by the job's next attempt, should the one that was to end fail; so
-it fails only with the job.
+A savepoint that fails leaves the job as it is. One that was taken is kept even if a later step
+fails, and the error names it; so while an operation is SAVING, not even the end of the job ends it:
+the manifest may be durable already, and the coordinator always answers. A stop whose savepoint is
+durable is completed by the job's next attempt, should the one that was to end fail; so it fails
+only with the job.
 """
 
 from dataclasses import dataclass, replace
@@ -38,29 +37,29 @@ class OperationKind(StrEnum):
 
 
 class Phase(StrEnum):
-    """What an operation that is under way waits for."""
+    """The event that an operation under way waits for."""
 
     ACCEPTED = "accepted"  # To be begun.
-    SAVING = "saving"  # The checkpoint or savepoint that it asked for.
+    SAVING = "saving"  # The checkpoint or savepoint that it requested.
     ENDING = "ending"  # The job's end.
-    RELAUNCHING = "relaunching"  # The job's running again, under its next driver.
-    DONE = "done"  # Nothing any more.
+    RELAUNCHING = "relaunching"  # The job to run again, under its next driver.
+    DONE = "done"  # Nothing: it succeeded or failed.
 
 
 @dataclass(frozen=True, slots=True)
 class OperationState:
-    """Where one operation stands."""
+    """The state of one operation."""
 
     kind: OperationKind
     phase: Phase = Phase.ACCEPTED
     drains: bool = False  # Stop: whether sources end and windows close first.
-    restore: str | None = None  # Rollback, fork: the URI to go on from. None: taken first.
+    restore: str | None = None  # Rollback, fork: the URI to restore. None: taken first.
     saved: str | None = None  # The URI of the savepoint or checkpoint that it took.
-    ended: JobStatus | None = None  # How the job ended while this saved,
+    ended: JobStatus | None = None  # The status in which the job ended during SAVING,
     cause: str = ""  # and why.
 
 
-# What happens.
+# Events.
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +71,21 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The checkpoint or savepoint that it asked for completed."""
+    """The checkpoint or savepoint that the operation requested completed."""
 
     uri: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotSaved:
-    """It was refused or aborted."""
+    """The requested checkpoint or savepoint was refused or aborted."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobReached:
-    """The job reached a status; the operation's own relaunch has happened before."""
+    """The job reached a status, after the operation's own relaunch where it has one."""
 
     status: JobStatus
     cause: str = ""
@@ -102,7 +101,7 @@ class OutOfTime:
 OperationEvent: TypeAlias = Begun | Saved | NotSaved | JobReached | OutOfTime
 
 
-# What to do.
+# Commands.
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class Save:
 class Relaunch:
     """End the job's driver and request its next one.
 
-    ``restore`` None: from the newest checkpoint; else the job goes back to, or on from, that one.
+    ``restore`` is the URI that the job restores; None: its newest checkpoint.
     """
 
     restore: str | None
@@ -124,21 +123,21 @@ class Relaunch:
 
 @dataclass(frozen=True, slots=True)
 class SubmitFork:
-    """Submit the other job, which begins with this savepoint."""
+    """Submit the forked job, which begins with this savepoint."""
 
     restore: str
 
 
 @dataclass(frozen=True, slots=True)
 class Succeed:
-    """The operation is done."""
+    """The operation succeeded."""
 
     saved: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The operation came to nothing, or not to all of it."""
+    """The operation failed, although a savepoint may have been taken."""
 
     error: str
 
@@ -148,7 +147,7 @@ OperationCommand: TypeAlias = Save | Relaunch | SubmitFork | Succeed | Fail
 
 @dataclass(frozen=True, slots=True)
 class OperationStep:
-    """What one event led to."""
+    """The outcome of one event: the next state and the commands."""
 
     state: OperationState
     commands: tuple[OperationCommand, ...] = ()
@@ -162,8 +161,8 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
     """Fold one event into an operation.
 
     Raises:
-        ProtocolError: A savepoint came to an operation that had asked for none, or a rollback was
-            begun that goes back to nothing.
+        ProtocolError: A savepoint came to an operation that had requested none, or a rollback began
+            without a checkpoint to restore.
     """
     if state.phase is Phase.DONE:
         return OperationStep(state)
@@ -192,7 +191,7 @@ def _begin(state: OperationState, *, is_running: bool) -> OperationStep:
         case OperationKind.STOP:
             return _save(state, _STOPS[state.drains])
         case OperationKind.ROLLBACK if state.restore is None:
-            raise ProtocolError("a rollback needs something to go back to")
+            raise ProtocolError("a rollback needs a checkpoint or savepoint to restore")
         case OperationKind.ROLLBACK:
             return _relaunch(state, state.restore)
         case OperationKind.RESCALE if is_running:
@@ -241,7 +240,7 @@ def _reached(state: OperationState, status: JobStatus, cause: str) -> OperationS
         case _ if status in _ENDS:
             return _fail(state, _told(status, cause))
         case _:
-            return OperationStep(state)  # On its way.
+            return OperationStep(state)  # An intermediate status.
 
 
 def _save(state: OperationState, kind: CheckpointKind) -> OperationStep:
@@ -275,4 +274,4 @@ def _told(status: JobStatus, cause: str) -> str:
 
 def _check_saving(state: OperationState) -> None:
     if state.phase is not Phase.SAVING:
-        raise ProtocolError(f"a {state.kind} that is {state.phase} did not ask for a savepoint")
+        raise ProtocolError(f"a {state.kind} that is {state.phase} did not request a savepoint")

@@ -1,8 +1,8 @@
-"""What the coordinator knows about checkpoints: planned, under way and completed.
+"""The coordinator's checkpoints: planned, pending and completed.
 
-Only counters and the set of subtasks still missing are kept here. The acknowledgements themselves,
-with their state handles, stay with whoever runs the coordinator, filed by checkpoint id, until the
-manifest is written from them.
+Only counters and the set of subtasks still missing are kept here. The shell that runs the
+coordinator keeps the acknowledgements themselves, with their state handles, by checkpoint id, until
+the manifest is written from them.
 """
 
 from collections.abc import Set
@@ -25,7 +25,7 @@ STOP_KINDS: Set[CheckpointKind] = frozenset(
 
 
 class AckResult(StrEnum):
-    """What became of a report about a checkpoint or an attempt."""
+    """The outcome of a report about a checkpoint or an attempt."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"  # It was known already; nothing changed.
@@ -34,7 +34,7 @@ class AckResult(StrEnum):
 
 
 class TriggerResult(StrEnum):
-    """What became of a request for a checkpoint."""
+    """The outcome of a request for a checkpoint."""
 
     TRIGGERED = "triggered"
     POSTPONED = "postponed"  # It waits for its turn; triggered or refused later.
@@ -44,16 +44,16 @@ class TriggerResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TriggerRequest:
-    """Somebody, or the clock, wants a checkpoint."""
+    """A request for a checkpoint, by a user or by the clock."""
 
     requested_at_ms: int
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
-    request_id: str | None = None  # None: periodic; nobody waits for an answer.
+    request_id: str | None = None  # None: periodic, without a requester to answer.
     target: str | None = None  # Savepoints: the directory to write to. None: the job's own.
 
     @property
     def is_periodic(self) -> bool:
-        """Whether the clock asked."""
+        """Whether the clock requested it."""
         return self.request_id is None
 
 
@@ -71,7 +71,7 @@ class PlannedChain:
     """One chain as the coordinator sees it.
 
     Shape: ``upstream`` has one entry per subtask of the chain: the chain subtasks that feed it.
-    Every way of joining subtasks feeds each from a contiguous range, so a range per edge suffices.
+    Every partitioning feeds each subtask from a contiguous range, so a range per edge suffices.
     """
 
     head: OperatorId
@@ -80,21 +80,21 @@ class PlannedChain:
 
     @property
     def parallelism(self) -> int:
-        """How many subtasks the chain has."""
+        """The number of subtasks of the chain."""
         return len(self.upstream)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """Where barriers enter the dataflow of one attempt, and who must acknowledge them."""
+    """The entry points of barriers in one attempt, and the subtasks that must acknowledge them."""
 
     chains: tuple[PlannedChain, ...]
-    sinks: frozenset[SubtaskId] = frozenset()  # Operator subtasks that feed nobody.
+    sinks: frozenset[SubtaskId] = frozenset()  # Operator subtasks without output edges.
     finished: frozenset[SubtaskId] = frozenset()  # Chain subtasks that ended.
 
     @classmethod
     def for_graph(cls, graph: ExecutionGraph) -> Self:
-        """The plan for an execution graph of which nothing has finished yet."""
+        """The plan for an execution graph in which no subtask has finished yet."""
         return cls(
             chains=tuple(
                 PlannedChain(
@@ -132,8 +132,8 @@ class CheckpointPlan:
     def entries(self) -> tuple[SubtaskId, ...]:
         """Chain subtasks where a barrier is injected: they run and nothing that runs feeds them.
 
-        At first these are the sources. Once all that fed a subtask has ended, no barrier can reach
-        it through its inputs any more, and it becomes an entry itself.
+        At first these are the sources. Once all inputs of a subtask have ended, no barrier can
+        reach it through them any more, and it becomes an entry itself.
         """
         return tuple(
             subtask
@@ -144,7 +144,7 @@ class CheckpointPlan:
         )
 
     def to_acknowledge(self) -> frozenset[SubtaskId]:
-        """Operator subtasks that run, each of which must save its state."""
+        """Operator subtasks that run, each of which must acknowledge."""
         return frozenset(
             SubtaskId(uid, index)
             for planned in self.chains
@@ -186,7 +186,7 @@ class PendingCheckpoint:
 
     @property
     def kind(self) -> CheckpointKind:
-        """What it is for."""
+        """The kind that its barrier carries."""
         return self.barrier.options.kind
 
     @property
@@ -198,7 +198,7 @@ class PendingCheckpoint:
         """The same checkpoint one status further.
 
         Raises:
-            ProtocolError: The table of transitions does not have this one.
+            ProtocolError: ``TRANSITIONS`` does not allow this change of status.
         """
         if status not in TRANSITIONS.get(self.status, frozenset()):
             raise ProtocolError(
@@ -216,7 +216,7 @@ class CompletedCheckpoint:
     kind: CheckpointKind
     triggered_at_ms: int
     completed_at_ms: int
-    parent_id: CheckpointId | None = None  # What its attempt last completed or was restored from.
+    parent_id: CheckpointId | None = None  # The attempt's last completed or restored checkpoint.
     sinks_acknowledged_at_ms: int | None = None
     target: str | None = None  # Savepoints: the directory that it lies in.
-    abandoned_at_ms: int | None = None  # When the job went back behind it.
+    abandoned_at_ms: int | None = None  # When a restore left it off the job's lineage.

@@ -1,9 +1,9 @@
-"""Whether a failed job is restarted, and after how long.
+"""Restart strategies: whether a failed job is restarted, and after how long.
 
-``none`` gives up, ``fixed_delay`` tries a number of times, ``failure_rate`` gives up when failures
-come too fast, ``exponential_delay`` never gives up and waits longer each time: the first restart is
-immediate, since most failures are one lost machine, and a quiet time makes the next one immediate
-again.
+``none`` gives up, ``fixed_delay`` restarts a number of times, ``failure_rate`` gives up when
+failures come too fast, ``exponential_delay`` never gives up and waits longer each time: the first
+restart is immediate, since most failures are one lost machine, and after a time without failures
+the next restart is immediate again.
 
 Source: Flink, RestartBackoffTimeStrategy and its implementations.
 """
@@ -16,11 +16,11 @@ from weir.config import RestartConfig, RestartStrategyKind
 
 @dataclass(frozen=True, slots=True)
 class RestartState:
-    """What the strategy of one job remembers of its failures."""
+    """The failure history that one job's restart strategy keeps."""
 
     config: RestartConfig
     kind: RestartStrategyKind
-    restart_count: int = 0  # Exponential delay: since the last quiet time.
+    restart_count: int = 0  # Exponential delay: since the last reset.
     recent_failures_ms: tuple[int, ...] = ()  # Failure rate: within the interval.
     restarts_at_ms: int | None = None  # When the last restart was due.
 
@@ -28,8 +28,8 @@ class RestartState:
 def initial(config: RestartConfig, *, has_checkpoints: bool) -> RestartState:
     """The state before the first failure.
 
-    Without checkpoints and without a strategy of its own a failed job fails: starting from the
-    beginning again is something its user has to ask for.
+    Without checkpoints and without a configured strategy a failed job fails: restarting from the
+    beginning has to be configured by its user.
     """
     if config.kind is not None:
         return RestartState(config, config.kind)
@@ -39,7 +39,7 @@ def initial(config: RestartConfig, *, has_checkpoints: bool) -> RestartState:
 
 
 def on_failure(state: RestartState, now_ms: int, jitter: float) -> tuple[RestartState, int | None]:
-    """Say how long to wait before the next restart; None: give up.
+    """The state after a failure, and the delay before the next restart; None: give up.
 
     Units: ``jitter`` is a random number in [0, 1), spread evenly; the delay is in milliseconds.
     """

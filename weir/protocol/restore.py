@@ -1,9 +1,10 @@
-"""A completed checkpoint laid onto the subtasks of the next attempt, rescaled or not.
+"""The restore plan: a completed checkpoint assigned to the subtasks of the next attempt.
 
 Keyed state moves by whole key groups: each new subtask reads, from every old handle that overlaps
 its range, the groups that it owns. Operator state moves by its mode: the items of *split* lists are
-dealt out in turn, *union* lists go whole to everybody, *broadcast* state is the same everywhere and
-any copy will do. In-flight data belongs to channels between old subtasks and cannot move at all.
+dealt out in turn, *union* lists go whole to every subtask, *broadcast* state is the same everywhere
+and any copy will do. In-flight data belongs to channels between old subtasks and cannot move at
+all.
 
 Source: Flink, StateAssignmentOperation and RoundRobinOperatorStateRepartitioner.
 """
@@ -17,13 +18,13 @@ from weir.graph.key_groups import default_max_parallelism, key_group_range
 from weir.ids import KeyGroupRange, OperatorId, StateHandle, SubtaskId
 from weir.protocol.deployment import OperatorRestore, RestoredHandle
 
-# Operator state that tells only how far event time has come. Leaving it behind loses nothing.
+# Operator state that holds only the event-time progress. Skipping it on restore loses nothing.
 WATERMARK_STATE = "watermark"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
-    """What a checkpoint holds of one operator.
+    """The state of one operator in a checkpoint.
 
     Shape: ``handles`` by old subtask index; a subtask without state may be missing.
     """
@@ -58,11 +59,11 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What every subtask of the new execution gets."""
+    """The state that every subtask of the new execution restores."""
 
-    restores: tuple[OperatorRestore, ...]  # Of the subtasks that get anything.
+    restores: tuple[OperatorRestore, ...]  # Of the subtasks that restore any.
     max_parallelism: Mapping[OperatorId, int]  # Of every operator of the new execution.
-    skipped: tuple[OperatorId, ...] = ()  # State that was left behind, as allowed or as no loss.
+    skipped: tuple[OperatorId, ...] = ()  # Operators whose state is skipped: allowed, or no loss.
 
 
 def plan_restore(
@@ -76,9 +77,9 @@ def plan_restore(
     An operator without state in the checkpoint starts empty.
 
     Raises:
-        RestoreError: The checkpoint holds state of an operator that is gone, the parallelism is
-            above the restored max parallelism, another max parallelism was set, or in-flight data
-            would have to move; says what the user can change.
+        RestoreError: The checkpoint holds state of an operator that the pipeline no longer has, the
+            parallelism is above the restored max parallelism, another max parallelism was set, or
+            in-flight data would have to move; the message says what the user can change.
     """
     by_operator = {snapshot.operator: snapshot for snapshot in snapshots if snapshot.has_state}
     for snapshot in by_operator.values():
@@ -135,7 +136,7 @@ def _check_in_flight_data(
     matched: Iterable[tuple[OperatorSnapshot, RestoreTarget]],
     skipped: tuple[OperatorId, ...],
 ) -> None:
-    """Records saved under way fit only the channels they were in."""
+    """Check that in-flight data can stay: it fits only the channels that it was recorded on."""
     holders = sorted(
         snapshot.operator
         for snapshot in snapshots
@@ -160,7 +161,7 @@ def _check_in_flight_data(
 def _handles_for(
     snapshot: OperatorSnapshot, target: RestoreTarget, index: int
 ) -> Iterator[RestoredHandle]:
-    """The pieces that new subtask ``index`` reads, in a fixed order."""
+    """The handles that new subtask ``index`` reads, in a fixed order."""
     if snapshot.parallelism == target.parallelism:
         yield from _own_handles(snapshot, index)
     else:
@@ -170,9 +171,9 @@ def _handles_for(
 
 
 def _own_handles(snapshot: OperatorSnapshot, index: int) -> Iterator[RestoredHandle]:
-    """Unchanged parallelism: each subtask goes on with what it saved."""
+    """Unchanged parallelism: each subtask reads its own old handles."""
     for handle in snapshot.handles.get(index, ()):
-        if handle.mode != "union":  # Union lists are collected from everybody.
+        if handle.mode != "union":  # Union lists are collected from all subtasks.
             yield RestoredHandle(handle, key_groups=handle.key_groups)
 
 
@@ -195,8 +196,8 @@ def _dealt_handles(
     for _, group in groupby(ordered, key=lambda handle: handle.name):
         handles = list(group)
         if handles[0].mode == "split":
-            # Each handle starts dealing one subtask further, or short lists, such as one file per
-            # source subtask, would all go to subtask 0.
+            # Dealing starts one subtask further for each handle, or short lists, such as one file
+            # per source subtask, would all go to subtask 0.
             for position, handle in enumerate(handles):
                 yield RestoredHandle(handle, share=((index - position) % count, count))
         elif handles[0].mode == "broadcast":

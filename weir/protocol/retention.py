@@ -1,8 +1,8 @@
-"""Which completed checkpoints are let go, and when.
+"""Retention: which completed checkpoints are discarded, and when.
 
-Savepoints never come here: whoever asked for one owns it, and only they delete it. Neither do
-checkpoints count that the job went back behind: they are *abandoned*, and kept for a time so that
-one can change one's mind.
+Savepoints never come here: a savepoint belongs to its user, and only its user deletes it. Nor do
+*abandoned* checkpoints count, those that a rollback left behind: they are kept for a time, so that
+the job can still be restored from them.
 
 Source: Flink, CheckpointSubsumeHelper and CheckpointProperties.
 """
@@ -26,9 +26,9 @@ ENDED: Set[JobStatus] = frozenset({JobStatus.FINISHED, JobStatus.CANCELED, JobSt
 def subsume(
     completed: tuple[CompletedCheckpoint, ...], retained_max: int
 ) -> tuple[tuple[CompletedCheckpoint, ...], tuple[CompletedCheckpoint, ...]]:
-    """Split completed checkpoints, oldest first, into those kept and those let go.
+    """Split completed checkpoints, oldest first, into those retained and those subsumed.
 
-    The newest is always kept, and so is what was abandoned.
+    The newest is always retained, and so are the abandoned ones.
     """
     counted = [c for c in completed if c.abandoned_at_ms is None]
     let_go = counted[: max(len(counted) - max(retained_max, 1), 0)]
@@ -36,7 +36,7 @@ def subsume(
 
 
 def expires_at_ms(checkpoint: CompletedCheckpoint, config: CheckpointConfig) -> int | None:
-    """When an abandoned checkpoint is let go; None: it is not abandoned."""
+    """The time at which an abandoned checkpoint is discarded; None: it is not abandoned."""
     if checkpoint.abandoned_at_ms is None:
         return None
     return checkpoint.abandoned_at_ms + config.abandoned_ttl_ms

@@ -1,7 +1,7 @@
-"""Run this trigger now, let it wait, or refuse it.
+"""Scheduling of trigger requests: run one now, let it wait, or refuse it.
 
-Requests wait in one ordered queue; whenever something changed, ``decide`` looks at its head. A
-savepoint goes before a checkpoint, and what somebody asked for before what the clock asks for.
+Requests wait in one ordered queue; after each event ``decide`` looks at its head. A savepoint goes
+before a checkpoint, and a user's request before a periodic one.
 
 Source: Flink, CheckpointRequestDecider.
 """
@@ -34,14 +34,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The head of the queue came too early; the clock asks again at ``retry_at_ms``."""
+    """The head of the queue came too early; the next periodic trigger is at ``retry_at_ms``."""
 
     request: TriggerRequest
     reason: FailureReason
     retry_at_ms: int
 
 
-Decision: TypeAlias = Run | Refuse | None  # None: whatever waits must go on waiting.
+Decision: TypeAlias = Run | Refuse | None  # None: the head, if any, goes on waiting.
 
 
 def decide(
@@ -52,7 +52,7 @@ def decide(
     last_completion_ms: int | None,
     now_ms: int,
 ) -> Decision:
-    """Say what is to happen with the head of the queue."""
+    """Decide whether the head of the queue runs, is refused or waits."""
     if not queue:
         return None
     head = queue[0]
@@ -72,9 +72,9 @@ def decide(
 def enqueue(
     queue: tuple[TriggerRequest, ...], request: TriggerRequest, config: CheckpointConfig
 ) -> tuple[tuple[TriggerRequest, ...], TriggerRequest | None]:
-    """Put a request in its place; the second value is the one that found no room, if any."""
+    """Insert a request in order; the second value is the request that overflowed, if any."""
     if len(queue) >= QUEUE_MAX and not queue[-1].is_periodic:
-        return queue, request  # Never push out what somebody asked for earlier.
+        return queue, request  # Never push out an earlier request of a user.
     ordered = list(queue)
     insort_right(ordered, request, key=lambda waiting: _rank(waiting, config))
     if len(ordered) > QUEUE_MAX:
@@ -85,7 +85,7 @@ def enqueue(
 def is_forced(request: TriggerRequest, config: CheckpointConfig) -> bool:
     """Whether a request runs beside any number of others.
 
-    Savepoints do. Where checkpoints may be unaligned they wait instead, since an unaligned
+    Savepoints do. Where checkpoints may be unaligned, savepoints wait instead, since an unaligned
     checkpoint and another one cannot be under way together.
     """
     return request.kind in SAVEPOINT_KINDS and config.alignment_timeout_ms is None
@@ -94,7 +94,7 @@ def is_forced(request: TriggerRequest, config: CheckpointConfig) -> bool:
 def barrier_options(
     config: CheckpointConfig, kind: CheckpointKind, target: str | None = None
 ) -> BarrierOptions:
-    """How a checkpoint of this kind is taken; savepoints are always aligned."""
+    """The barrier options of a checkpoint of this kind; savepoints are always aligned."""
     if kind in SAVEPOINT_KINDS:
         return BarrierOptions(kind=kind, alignment=Alignment.ALIGNED, target=target)
     if config.mode is CheckpointingMode.AT_LEAST_ONCE:
@@ -116,7 +116,7 @@ def effective_interval_ms(config: CheckpointConfig) -> int | None:
 
 
 def first_due_ms(config: CheckpointConfig, *, delay_ms: int, now_ms: int) -> int | None:
-    """When the clock asks for the first time after the job started to run; None: never.
+    """The time of the first periodic trigger after the job started to run; None: never.
 
     Raises:
         ProtocolError: The delay does not lie between minimum pause and interval.

@@ -1,13 +1,13 @@
 """Barrier handlers whose barriers overtake records, so that a slow subtask delays no checkpoint.
 
-An unaligned snapshot is taken before the barriers of all channels are in. What the missing ones
-have yet to overtake is *recorded*: it is processed as ever and kept beside the snapshot as channel
-state. State and channel state together hold what an aligned snapshot would: every record before
-its channel's barrier, once.
+An unaligned snapshot is taken before the barriers of all channels have arrived. Batches that
+precede a missing barrier are *recorded*: they are processed as usual and kept beside the snapshot
+as channel state. State and channel state together hold what an aligned snapshot would: every record
+before its channel's barrier, once.
 
 Barriers of savepoints never overtake: a savepoint must restore at any parallelism and into a
 changed program. Only one checkpoint may be under way at a time where barriers overtake, which the
-configuration enforces; a newer one therefore proves that the older was given up.
+configuration enforces; a newer barrier therefore proves that the older checkpoint was aborted.
 
 Source: Flink, FLIP-76 and AlternatingCollectingBarriers.
 """
@@ -77,13 +77,13 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
                      n aborted                       waiting      abort recording
 
     All other rows are those of ``AlignedBarrierHandler``. No cancel marker follows out of
-    *recording*: the barrier went downstream already, and the coordinator tells everybody.
+    *recording*: the barrier went downstream already, and the coordinator tells every subtask.
     """
 
     def __init__(self, channels: Collection[ChannelId]) -> None:
         super().__init__(channels)
-        self._announced: set[ChannelId] = set()  # Whose barrier of the current checkpoint waits.
-        self._recording: set[ChannelId] | None = None  # Whose barrier is missing; None: aligned.
+        self._announced: set[ChannelId] = set()  # The current checkpoint's barrier is queued.
+        self._recording: set[ChannelId] | None = None  # Barrier missing; None: not recording.
 
     def on_announced(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
         """The barrier is queued on the channel, with records before it that were not taken yet."""
@@ -109,7 +109,7 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
         return self._stop_recording(channel, self._aligning)
 
     def on_alignment_timeout(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """Overtake, if this checkpoint is still held up in alignment."""
+        """Overtake, if this checkpoint is still aligning."""
         held_up = self._aligning
         if held_up is None or held_up.checkpoint_id != checkpoint_id:
             return []
@@ -122,7 +122,7 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
         """Whether this barrier overtakes as soon as it is known."""
 
     def _held_up(self, barrier: CheckpointBarrier) -> list[Action]:
-        """What to do when a checkpoint starts to wait for barriers."""
+        """The actions when a checkpoint starts to wait for barriers."""
         return []
 
     def _arrive(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
@@ -140,7 +140,7 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
     ) -> list[Action]:
         checkpoint_id = barrier.checkpoint_id
         missing = tuple(sorted(self._live - self._blocked - at_head))
-        # Downstream need not wait for its own timer: the barrier says that it overtakes.
+        # Downstream need not wait for its own timer: the barrier is marked unaligned.
         options = replace(barrier.options, alignment=Alignment.UNALIGNED)
         actions: list[Action] = [
             TakeSnapshot(replace(barrier, options=options), unaligned=True),
@@ -156,7 +156,7 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
 
     def _stop_recording(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
         if self._recording is None or channel not in self._recording:
-            return []  # It stopped when the barrier was announced.
+            return []  # Recording stopped when the barrier was announced.
         self._recording.remove(channel)
         stop = StopRecording(barrier.checkpoint_id, channel)
         return [stop, *self._complete_recording(barrier)]
@@ -193,10 +193,10 @@ class UnalignedBarrierHandler(_OvertakingBarrierHandler):
 
 
 class TimeoutBarrierHandler(_OvertakingBarrierHandler):
-    """Aligns at first, and overtakes once that took longer than the timeout since the trigger.
+    """Aligns at first, and overtakes once the timeout since the trigger has passed.
 
     *Time to overtake* is the timer, or a barrier that overtook already upstream; of a savepoint
-    never. The timer is asked for once per checkpoint, when it begins to wait.
+    never. The timer is started once per checkpoint, when it begins to wait.
 
     Units: ``alignment_timeout_ms`` counts from the trigger, not from the first barrier, so that
     subtasks far downstream overtake at once.

@@ -2,9 +2,9 @@
 
 A dataclass becomes an object with one entry per field; bytes become base64 text, tuples and sets
 lists, enums their value. Where the reader cannot know the class from the annotation (a message, a
-union of classes) the object also carries its class name under ``type``. Decoding believes nothing:
-an unknown or missing key, an unknown type or a value of another type is refused, and the error says
-where. Entries of fields with a default may be missing.
+union of classes) the object also carries its class name under ``type``. Decoding is strict: an
+unknown or missing key, an unknown type or a value of another type is refused, and the error names
+its path. Entries of fields with a default may be missing.
 
 Codecs are built from the annotations once per class; decoding then runs through closures only.
 """
@@ -85,10 +85,10 @@ def encode(message: WireMessage) -> dict[str, Any]:
 
 
 def decode(data: object) -> WireMessage:
-    """The message that ``encode`` made this of.
+    """The message that ``encode`` turned into this dict.
 
     Raises:
-        ProtocolError: It is no message, or does not fit its class.
+        ProtocolError: The dict is no message, or does not fit its class.
     """
     return cast("WireMessage", _reporting(_message_codec()[1], data, "message"))
 
@@ -100,7 +100,7 @@ def to_wire(value: object) -> dict[str, Any]:
 
 
 def from_wire(cls: type[T], data: object) -> T:
-    """The value of dataclass ``cls`` that ``to_wire`` made this of.
+    """The value of dataclass ``cls`` that ``to_wire`` turned into this dict.
 
     Raises:
         ProtocolError: The data does not fit the class.
@@ -109,7 +109,7 @@ def from_wire(cls: type[T], data: object) -> T:
 
 
 class _Mismatch(Exception):
-    """A value does not fit; collects the way to it while it travels up."""
+    """A value does not fit its type; collects the path to it while it travels up."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -252,7 +252,7 @@ def _collection(
         try:
             return [convert(value) for value in values]
         except _Mismatch:
-            for index, value in enumerate(values):  # Once more, to say which one it was.
+            for index, value in enumerate(values):  # Once more, to name the index.
                 try:
                     convert(value)
                 except _Mismatch as mismatch:
@@ -269,7 +269,7 @@ def _collection(
             raise _Mismatch(f"expected a list, got {type(data).__name__}")
         values = build(each(decode_item, data))
         if build is frozenset and len(values) != len(data):
-            raise _Mismatch("an entry is there twice")
+            raise _Mismatch("an entry occurs twice")
         return values
 
     return encoder, decoder
@@ -314,7 +314,7 @@ def _enum(cls: type[Enum]) -> tuple[_Convert, _Convert]:
 
 
 def _exactly(cls: type) -> _Convert:
-    """Passes values of this type only: a bool is no int, a str subclass no str."""
+    """Pass values of exactly this type: a bool is no int, a str subclass no str."""
 
     def check(value: Any) -> Any:
         if type(value) is not cls:
@@ -349,7 +349,7 @@ def _text_to_bytes(data: Any) -> bytes:
 
 
 def _free_form(value: Any) -> Any:
-    """A dict of whatever JSON can say and gives back unchanged."""
+    """A dict of values that JSON can hold and returns unchanged."""
     if type(value) is not dict:
         raise _Mismatch(f"expected an object, got {type(value).__name__}")
     return _json(value, DEPTH_MAX)

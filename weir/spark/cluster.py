@@ -1,8 +1,8 @@
 """The driver side: the stage of slots, the sockets to slots and workers, and the job master's loop.
 
 One thread, the one that called ``execute``, runs the job master's loop over a selector. A second
-runs the Spark job whose tasks are the slots; a small pool does storage I/O. Both hand their outcome
-to the loop and touch nothing else.
+runs the Spark job whose tasks are the slots; a small pool does storage I/O. Both only hand their
+outcome to the loop.
 """
 
 import logging
@@ -58,18 +58,18 @@ Call = Callable[[Callable[[], None]], None]
 
 
 class DriverOwner(ControlPlane, Protocol):
-    """The control plane that started this driver, as far as running the job goes."""
+    """The control plane that started this driver, as the running job needs it."""
 
     def attached(self, job: JobMaster, call: Call) -> None:
-        """The job is about to run; ``call`` has the loop do something, from any thread."""
+        """The job is about to run; ``call`` runs a function on the loop, from any thread."""
 
     def over(self, job: JobMaster) -> None:
-        """The job reached its end, or this driver left it; its slots are being given back."""
+        """The job reached its end, or this driver left it; its slots are being released."""
 
 
 @dataclass(slots=True)
 class _Peer:
-    """Who is at the other end of a control connection, once they said it."""
+    """The peer of a control connection, a slot or a worker process, once it has reported."""
 
     connection: ControlConnection
     slot_index: int | None = None
@@ -77,7 +77,7 @@ class _Peer:
 
 
 class SparkCluster:
-    """The job master's world: Spark tasks as slots, reached through control connections."""
+    """The job master's ``Cluster``: Spark tasks as slots, reached through control connections."""
 
     def __init__(self, spark: SparkContext, host: str, slot_count: int) -> None:
         self._spark = spark
@@ -103,7 +103,7 @@ class SparkCluster:
         self._canceled = False
         self._job: JobMaster | None = None
 
-    # What the job master asks for.
+    # The job master's ``Cluster``.
 
     def to_slot(self, slot_index: int, command: SlotCommand) -> None:
         """Send a command to a registered slot."""
@@ -116,7 +116,7 @@ class SparkCluster:
             self._send(peer, command)
 
     def replace_slot(self, slot_index: int) -> None:
-        """Have Spark kill the task of a slot that hangs; it starts the task anew."""
+        """Have Spark kill the task of a slot that hangs; Spark then starts the task anew."""
         peer = self._slots.pop(slot_index, None)
         if peer is not None:
             task_id = peer.spark_attempt
@@ -128,7 +128,7 @@ class SparkCluster:
         scheduler.killTaskAttempt(task_id, True, "Weir: the slot is silent")
 
     def core_count(self) -> int:
-        """Cores that Spark has now."""
+        """The number of cores that Spark has now."""
         return int(self._spark.defaultParallelism)
 
     def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -150,7 +150,7 @@ class SparkCluster:
         try:
             peer.connection.send(message)
         except ChannelError as error:
-            logger.warning("a peer is dropped: %s", error)
+            logger.warning("the connection to a slot or worker is dropped: %s", error)
             self._lost(peer)
             return
         peer.connection.pump_out()
@@ -165,7 +165,7 @@ class SparkCluster:
         is_enough: Callable[[], bool],
         manager: DriverOwner | None = None,
     ) -> None:
-        """Run the job to its end, or until there is enough output; then end the slots."""
+        """Run the job to its end, or until ``is_enough`` says so; then end the slots."""
         self._job = job
         if manager is not None:
             manager.attached(job, self._post)
@@ -216,9 +216,9 @@ class SparkCluster:
             self._results.popleft()()
 
     def _release(self, clock: Clock) -> None:
-        """Let commands go out and wait until the slots have ended."""
+        """Send the last commands and wait until the slots have ended."""
         deadline = clock.monotonic_ns() + int(RELEASE_TIMEOUT_S * 1e9)
-        cancel_at = None  # Tasks that wait for a core are not to start any more.
+        cancel_at = None  # Cancelling keeps tasks that still wait for a core from starting.
         while not self._stage_done and (now := clock.monotonic_ns()) < deadline:
             if not self._slots and cancel_at is None:
                 cancel_at = now + int(LAST_SLOT_S * 1e9)
@@ -246,7 +246,7 @@ class SparkCluster:
         self._wake()
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError, OSError):  # Full: awake anyway. Closed: nobody to wake.
+        with suppress(BlockingIOError, OSError):  # Full: awake anyway. Closed: the loop has ended.
             self._wake_out.send(b"\0")
 
     # Slots as a Spark job.
@@ -263,8 +263,8 @@ class SparkCluster:
             self._spark.parallelize(range(count), count).mapPartitionsWithIndex(task).count()
         except (OSError, Py4JNetworkError) as error:
             self._stage_error = SlotError(
-                f"Spark's JVM is gone ({error}); whatever ended it, such as a lack of memory, may "
-                "have left word in its output or the system's log"
+                f"Spark's JVM has ended ({error}); the cause, such as a lack of memory, may be in "
+                "its output or the system's log"
             )
         except Exception as error:
             self._stage_error = error
@@ -319,7 +319,7 @@ class SparkCluster:
                 peer.slot_index = message.slot_index
                 known = self._workers.get(message.slot_index)
                 if known is None or (known.connection.attempt or 0) < message.attempt:
-                    self._workers[message.slot_index] = peer  # Else an older one came late.
+                    self._workers[message.slot_index] = peer  # Else a stale report.
             if peer.slot_index is None:
                 raise ProtocolError(f"a worker process sent {message} before it was ready")
             self._job.on_worker(peer.slot_index, message)
@@ -385,7 +385,7 @@ def run_job(
     """Run a job on a Spark cluster to its end, or until this driver has to leave it.
 
     Returns:
-        The job master, for its status and cause, and why it was left.
+        The job master, for its status and cause, and why the driver left it, if it did.
     """
     cluster = SparkCluster(spark, host, slot_count)
     try:

@@ -1,12 +1,12 @@
-"""What ``spark-submit`` starts for the control plane: ``spark-submit … driver.py JOBFILE``.
+"""The driver that the control plane starts, by ``spark-submit … driver.py JOBFILE``.
 
-It runs the pipeline's script as ``weir run`` does and speaks for the job (``managed``). It never
-outlives the Spark application that it drives: a driver without its JVM could neither run the job
-nor be found, and its successor would meet a twin.
+It runs the pipeline's script as ``weir run`` does and posts the job's events (``managed``). It
+never outlives the Spark application that it drives: a driver without its JVM could neither run the
+job nor be found, and its successor would run beside it.
 
-Exit codes: 0 the job finished or was cancelled; 1 it failed; 2 the pipeline came to nothing, or the
-job file is wrong; 75 the driver had to leave the job; 76 it was fenced; 77 the control plane
-refused what it sent; 70 its JVM is gone.
+Exit codes: 0 the job finished or was cancelled; 1 it failed; 2 the pipeline ran no job, or the job
+file is wrong; 75 the driver had to leave the job; 76 it was fenced; 77 the control plane refused
+its requests; 70 its JVM ended.
 """
 
 import logging
@@ -47,7 +47,7 @@ STARTED_BY_JVM = "PYSPARK_GATEWAY_PORT"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the job of a job file; the exit code."""
+    """Run the job of a job file; returns the exit code."""
     if len(arguments) != 1:
         print("usage: spark-submit … driver.py JOBFILE", file=sys.stderr)
         return EXIT_NOTHING_RAN
@@ -81,7 +81,7 @@ def _run(file: JobFile, managed: ManagedDriver) -> None:
     except SystemExit as error:
         if error.code not in (None, 0):
             problem = f"sys.exit({error.code!r}): {problem}"
-    except (JobFailedError, DriverEndedError) as error:  # What that means was said already.
+    except (JobFailedError, DriverEndedError) as error:  # Their events were posted already.
         logger.error("%s", without_own_frames(str(error)))
     except (Exception, KeyboardInterrupt) as error:
         problem = explained(error).rstrip()
@@ -109,9 +109,10 @@ def _log(event: JobEvent) -> None:
             logger.info("the job is %s%s", status, f": {cause}" if cause else "")
         case AttemptStarted(_, attempt, restored):
             since = "the beginning" if restored is None else f"checkpoint {restored}"
-            logger.info("attempt %d goes on from %s", attempt, since)
+            logger.info("attempt %d starts from %s", attempt, since)
         case SlotChanged(_, slot, host, pid, registered):
-            logger.info("slot %d on %s (%d) %s", slot, host, pid, "came" if registered else "went")
+            change = "registered" if registered else "was lost"
+            logger.info("slot %d on %s (pid %d) %s", slot, host, pid, change)
         case WorkerStarted(_, attempt, slot, pid):
             logger.info("attempt %d: worker process %d runs in slot %d", attempt, pid, slot)
         case CheckpointSettled(_, checkpoint_id, duration_ms, None):
@@ -127,8 +128,8 @@ def _log(event: JobEvent) -> None:
 
 
 def _end_without_jvm() -> NoReturn:
-    with suppress(OSError):  # What is written here usually goes through the JVM.
-        os.write(2, b"weir: Spark's JVM is gone, and this driver ends with it\n")
+    with suppress(OSError):  # Standard error usually goes through the JVM.
+        os.write(2, b"weir: Spark's JVM has ended, and this driver ends with it\n")
     os._exit(EXIT_JVM_GONE)
 
 

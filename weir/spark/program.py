@@ -1,8 +1,8 @@
-"""A pipeline as bytes for the slots: its graph and settings, and where its modules are.
+"""The program: a pipeline as bytes for the slots, with its graph, settings and module path.
 
-The graph is pickled by cloudpickle: what the script defines travels by value, what it imports
-by name. Directories on the driver's module path that exist on the slot's machine too are put on
-its path, so that modules beside the script are found wherever the file system is shared.
+The graph is pickled by cloudpickle: definitions of the script travel by value, imported ones by
+name. Directories on the driver's module path that exist on the slot's machine too are put on its
+path, so that modules beside the script can be imported wherever the file system is shared.
 """
 
 import os
@@ -31,14 +31,14 @@ def dump_program(graph: JobGraph, config: JobConfig) -> bytes:
     """The bytes for the slots.
 
     Raises:
-        UserError: Something that a function of the pipeline holds cannot be sent to a slot.
+        UserError: An object that a function of the pipeline holds cannot be pickled.
     """
     try:
         body = cloudpickle.dumps((graph, config))
     except Exception as error:
         raise UserError(
             f"the pipeline cannot be sent to the slots: {error}; open connections, locks and the "
-            "like in open(), not when the function is made"
+            "like in open(), not when the function is created"
         ) from error
     paths = [path for path in sys.path if os.path.isabs(path)]
     data: bytes = cloudpickle.dumps(_Program(paths, body))

@@ -2,11 +2,11 @@
 
 The supervisor registers with the job master, keeps a warm template (``weir.worker.template``) and
 runs one worker process per attempt. It has one thread and one selectors loop, and imports neither
-NumPy nor Arrow nor user code, so nothing that a pipeline does can reach it. It ends when the job
-master releases the slot or is gone, and leaves nothing behind: no process, descriptor or file.
+NumPy nor Arrow nor user code, so that no pipeline can break it. It ends when the job master
+releases the slot or has ended, and leaves no process, descriptor or file behind.
 
-Processes are never addressed by a number that somebody else may have taken over meanwhile: a worker
-is killed by ending its lifeline, on which the kernel kills its whole process group, and signalled
+Processes are never addressed by a pid that another process may have got meanwhile: a worker is
+killed by closing its lifeline, on which the kernel kills its whole process group, and signalled
 through a descriptor.
 """
 
@@ -82,13 +82,13 @@ def run_slot(
     *,
     worker: str = WORKER,
 ) -> None:
-    """Serve as a slot until the job master releases it or is gone.
+    """Serve as a slot until the job master releases it or has ended.
 
     ``worker`` names the class whose instances the worker processes run, as ``module:name``.
 
     Raises:
         ChannelError: The job master cannot be reached, or does not know the job's secret.
-        SlotError: It does not answer.
+        SlotError: The job master does not answer.
     """
     connection = ControlConnection.connect(
         Address(master_host, master_port), secret, f"slot-{slot_index}"
@@ -103,7 +103,7 @@ class _Supervisor:
         self._connection = connection
         self._slot_index = slot_index
         self._worker_class = worker
-        # The address by which the driver's machine is reached is one by which slots are reached.
+        # Other slots can reach this one at the address from which it reaches the driver.
         self._host: str = connection.socket.getsockname()[0]
         self._master = Address(*connection.socket.getpeername()[:2])
         self._selector = selectors.DefaultSelector()
@@ -111,7 +111,7 @@ class _Supervisor:
         self._job_id: JobId | None = None
         self._program: IO[bytes] | None = None
         self._template: _Template | None = None
-        self._workers: list[_Worker] = []  # The last one is wanted, all before it are dying.
+        self._workers: list[_Worker] = []  # The last one serves, all before it are being killed.
         self._wanted: StartWorker | None = None  # Waits for the template.
         self._failure = ""  # Why this slot cannot serve.
         self._released = False
@@ -149,7 +149,7 @@ class _Supervisor:
 
     def _select(self, until: float) -> None:
         for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
-            # Not if something before it in this round has closed it.
+            # Not if an earlier callback of this round has closed it.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
 
@@ -179,7 +179,7 @@ class _Supervisor:
         if self._program is not None:
             raise ProtocolError("the slot was accepted twice")
         self._job_id = job_id
-        self._program = tempfile.TemporaryFile()  # noqa: SIM115  # Has no name, ends with us.
+        self._program = tempfile.TemporaryFile()  # noqa: SIM115  # Without a name, ends with this process.
         self._program.write(program)
         self._program.flush()
         self._start_template()
@@ -200,7 +200,7 @@ class _Supervisor:
                 worker.stop(time.monotonic() + grace_s)
 
     def _fail(self, cause: str) -> None:
-        """Say that this slot cannot serve; the job master decides what becomes of it."""
+        """Report that this slot cannot serve; the job master then fails the job."""
         self._failure = cause
         self._wanted = None
         self._connection.send(SlotFailed(self._slot_index, cause))
@@ -232,8 +232,9 @@ class _Supervisor:
                 self._run_wanted()
             case ProgramFailed(cause):
                 self._fail(
-                    f"the pipeline cannot be loaded on {self._host}; what it imports has to be "
-                    "installed there, or sent along (spark-submit --py-files, sc.addPyFile):\n"
+                    f"the pipeline cannot be loaded on {self._host}; the modules it imports have "
+                    "to be installed there, or sent along (spark-submit --py-files, "
+                    "sc.addPyFile):\n"
                     f"{cause}"
                 )
             case WorkerStarted(attempt, pid, forked):
@@ -255,7 +256,7 @@ class _Supervisor:
         return next(w for w in self._workers if w.attempt == attempt and w.pid is None)
 
     def _on_template_ended(self, template: "_Template") -> None:
-        """Its children cannot be reaped any more, so they go as well."""
+        """The template ended: kill its workers, which it cannot reap now, and start another."""
         self._detach(template)
         exit_code = template.end()
         cause = f"the template process of this slot died with exit code {exit_code}"
@@ -292,7 +293,7 @@ class _Supervisor:
         worker = _Worker(command.attempt)
         try:
             worker.hand_over(template.link, run)
-        except OSError:  # The template is gone; the next one gets the command.
+        except OSError:  # The template has ended; the next one gets the command.
             worker.close()
             return
         self._wanted = None
@@ -303,7 +304,7 @@ class _Supervisor:
         self._watch_stderr(worker.stderr)
 
     def _on_lifeline(self, worker: "_Worker") -> None:
-        """The process holds its end no longer; one that was forked is reported once reaped."""
+        """The worker process closed its lifeline; a forked one is reported once reaped."""
         self._selector.unregister(worker.lifeline)
         if worker.template is not None:
             worker.kill()
@@ -328,7 +329,7 @@ class _Supervisor:
         self._selector.register(stderr, selectors.EVENT_READ, pump)
 
     def _drop_stderr(self, stderr: "_Stderr") -> None:
-        """Take what is still there; the pipe itself may be held open by anybody."""
+        """Read the rest of the pipe; a process that user code started may hold it open."""
         stderr.pump()
         with suppress(KeyError):  # It ended before.
             self._selector.unregister(stderr)
@@ -341,11 +342,11 @@ class _Supervisor:
             self._select(until)
 
     def _release(self) -> None:
-        """End everything, reap it, close everything."""
+        """End all processes, reap them, and close all descriptors."""
         self._wanted = None
         # The connection may be the reason to leave, and must not keep the loop awake.
         self._selector.unregister(self._connection)
-        if not self._connection.ended:  # The job is over: operators may close what they hold.
+        if not self._connection.ended:  # The job is over: give operators time to close.
             stop_by = time.monotonic() + RELEASE_TIMEOUT_S
             for worker in self._workers:
                 worker.stop(stop_by)
@@ -367,7 +368,7 @@ class _Supervisor:
 
 
 class _Template:
-    """A template process, and the ends of it that the supervisor holds."""
+    """A template process, with the supervisor's ends of its connections."""
 
     def __init__(self, program: IO[bytes], worker: str) -> None:
         self.ready = False
@@ -400,10 +401,10 @@ class _Template:
             self.stderr.close_write()
 
     def end(self) -> int:
-        """Close all ends, by which the process is killed if it has not ended; its exit code."""
+        """Close all ends, which kills the process if it has not ended; returns its exit code."""
         self.link.close()
         try:
-            exit_code: int = self.process.wait(0.5)  # It leaves by itself when nobody talks to it.
+            exit_code: int = self.process.wait(0.5)  # It ends by itself when its link is closed.
         except subprocess.TimeoutExpired:
             self.process.kill()
             exit_code = self.process.wait()
@@ -412,19 +413,19 @@ class _Template:
 
 
 class _Worker:
-    """A worker process, from the moment it was asked for."""
+    """A worker process, from the request for it on."""
 
     def __init__(self, attempt: AttemptNumber) -> None:
         self.attempt = attempt
         self.pid: int | None = None
-        self.template: _Template | None = None  # The one that became this worker.
+        self.template: _Template | None = None  # The template that became this worker.
         self.kill_at: float | None = None
         self.lifeline, self._their_lifeline = socket.socketpair()
         self.stderr = _Stderr()
         self._pidfd: int | None = None
 
     def hand_over(self, link: TemplateLink, run: RunWorker) -> None:
-        """Ask the template to run it, and let go of the ends that are the worker's."""
+        """Request the worker of the template, and close the worker's ends in this process."""
         try:
             link.send(run, (self._their_lifeline.fileno(), self.stderr.write_fd))
         finally:
@@ -432,7 +433,7 @@ class _Worker:
             self.stderr.close_write()
 
     def on_started(self, pid: int) -> None:
-        """It runs."""
+        """The worker process runs."""
         self.pid = pid
         with suppress(ProcessLookupError):  # It has ended, and even been reaped.
             self._pidfd = os.pidfd_open(pid)
@@ -440,19 +441,19 @@ class _Worker:
             self._signal(signal.SIGTERM)
 
     def stop(self, kill_at: float) -> None:
-        """Ask it to stop, and kill it at ``kill_at`` (monotonic) if it has not."""
+        """Ask the process to stop; it is killed at ``kill_at`` (monotonic) if it has not."""
         self.kill_at = kill_at
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill its process group, now or as soon as it exists. May be repeated."""
         self.kill_at = None
-        with suppress(OSError):  # It is down already.
+        with suppress(OSError):  # It is shut down already.
             self.lifeline.shutdown(socket.SHUT_RDWR)
-        self._signal(signal.SIGKILL)  # In case that user code closed the descriptor.
+        self._signal(signal.SIGKILL)  # In case user code closed the descriptor.
 
     def close(self) -> None:
-        """Let go of everything; a process that still runs is killed by it."""
+        """Close all descriptors, which kills a process that still runs."""
         self.kill()
         self.lifeline.close()
         self.stderr.close()
@@ -469,7 +470,7 @@ class _Worker:
 
 
 class _Stderr:
-    """A pipe for the standard error of a process: passed on, and its end kept."""
+    """A pipe for the standard error of a process: passed on, and its tail kept."""
 
     def __init__(self) -> None:
         self._read_fd, self.write_fd = os.pipe()
@@ -481,11 +482,11 @@ class _Stderr:
 
     @property
     def tail(self) -> str:
-        """The last it wrote."""
+        """The last text that the process wrote."""
         return self._kept.decode(errors="replace")
 
     def pump(self) -> bool:
-        """Pass on what is there; False: no more will come."""
+        """Pass on the bytes in the pipe; False: the pipe has ended."""
         try:
             data = os.read(self._read_fd, 1 << 16)  # A pipe holds no more.
         except BlockingIOError:

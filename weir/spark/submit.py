@@ -1,8 +1,8 @@
-"""Runs a graph on Spark: what ``env.execute()`` comes to.
+"""The submission of a graph to Spark, called by ``env.execute()``.
 
 Where the script runs inside a Spark application already (``spark-submit``, a notebook), its session
 is used; otherwise a local one is started with one core per slot and stopped at the end. Where the
-control plane started the script (``under``), the job is its job.
+control plane started the script (``under``), the job is the control plane's.
 """
 
 import logging
@@ -43,14 +43,12 @@ from weir.worker.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
-TASK_FAILURES_MAX = (
-    1_000  # A slot that is lost comes back; the restart strategy decides, not Spark.
-)
+TASK_FAILURES_MAX = 1_000  # A lost slot's task is retried; the restart strategy decides, not Spark.
 IN_PROCESS = "in-process"
 LOOPBACK = "127.0.0.1"
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
-# Spark's JVMs start Python and keep in touch. What the optimising compiler does while they start,
-# a third of the CPU time of a short job, never pays.
+# Spark's JVMs only start Python and pass messages. The optimising compiler takes a third of the CPU
+# time of a short job while they start, which never pays.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
@@ -58,7 +56,7 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
 
 @dataclass(frozen=True, slots=True)
 class JobStarting:
-    """What is about to run, and under which options."""
+    """A job that is about to run, with its options."""
 
     job_id: JobId
     graph: JobGraph
@@ -75,7 +73,7 @@ _managed: ContextVar[ManagedDriver | None] = ContextVar("weir_managed", default=
 
 @contextmanager
 def under(managed: ManagedDriver) -> Iterator[None]:
-    """Within it, ``env.execute()`` runs the control plane's job."""
+    """Make ``env.execute()`` within the context run the control plane's job."""
     token = _managed.set(managed)
     try:
         yield
@@ -84,22 +82,22 @@ def under(managed: ManagedDriver) -> Iterator[None]:
 
 
 def listen(listener: Listener) -> None:
-    """Have every event of the jobs that this process runs from now on."""
+    """Call ``listener`` with every event of the jobs that this process runs from now on."""
     _listeners.append(listener)
 
 
 def unlisten(listener: Listener) -> None:
-    """End what ``listen`` began."""
+    """Undo ``listen``."""
     _listeners.remove(listener)
 
 
 def announce(hearer: Hearer) -> None:
-    """Say of every job that this process runs from now on what it is, before its first event."""
+    """Call ``hearer`` with every job that this process runs from now on, before its first event."""
     _hearers.append(hearer)
 
 
 def unannounce(hearer: Hearer) -> None:
-    """End what ``announce`` began."""
+    """Undo ``announce``."""
     _hearers.remove(hearer)
 
 
@@ -108,12 +106,12 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
 
     Raises:
         JobFailedError: The job failed; its cause is the message.
-        DriverEndedError: Another driver goes on with the job; under the control plane only.
-        UserError: The job cannot be started as it is; nothing ran.
+        DriverEndedError: Another driver continues the job; under the control plane only.
+        UserError: The job cannot be started with these settings; it did not run.
     """
     if config.checkpoints.alignment_timeout_ms is not None:
         raise ConfigError(
-            "this version of Weir takes aligned checkpoints only; leave unaligned ones disabled"
+            "this version of Weir takes aligned checkpoints only; do not enable unaligned ones"
         )
     managed = _managed.get()
     if managed is not None:
@@ -165,7 +163,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     if active is not None:
         return active, False
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # spark-submit's JVM runs: only once connected does a SparkConf know what it was given.
+        # spark-submit's JVM runs: a SparkConf knows its settings only once connected.
         SparkContext._ensure_initialized()
     conf = SparkConf()
     master = _with_retries(master or conf.get("spark.master") or f"local[{slots}]")
@@ -198,7 +196,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A job that is about to run, and who hears of it."""
+    """A job that is about to run, and the receivers of its events and output."""
 
     graph: JobGraph
     config: JobConfig
@@ -210,7 +208,7 @@ class _Run:
     managed: ManagedDriver | None = None
 
     def here(self) -> tuple[JobStatus, str]:
-        """Without Spark, everything in this process and thread: to try a pipeline or debug it."""
+        """Run it without Spark, in this process and thread: to try or debug a pipeline."""
         result = run_in_process(
             self.graph,
             self.config,
@@ -223,7 +221,7 @@ class _Run:
         return result.status, result.cause
 
     def on_spark(self, master: str | None) -> tuple[JobStatus, str]:
-        """In the running Spark session, or in one of its own."""
+        """Run it in the running Spark session, or in one of its own."""
         program = dump_program(self.graph, self.config)
         slots = ExecutionGraph(self.graph).slot_count + self.config.spare_slots
         spark, owned = self._session(master, slots)
@@ -260,28 +258,28 @@ class _Run:
         except Exception as error:
             if self.managed is None:
                 raise
-            # Whose fault it is cannot be told; the job's next driver may have more luck.
+            # The cause may be the pipeline's or the cluster's; the job's next driver may succeed.
             raise SlotError(f"Spark could not be started: {error}") from error
 
 
 def _stop(spark: SparkContext) -> None:
     try:
         spark.stop()
-    except (OSError, Py4JError) as error:  # The JVM is gone; the job's end has said so.
+    except (OSError, Py4JError) as error:  # The JVM has ended, which the job's cause tells.
         logger.warning("Spark could not be stopped: %s", error)
 
 
 def _identity(
     name: str, config: JobConfig, options: ExecutionOptions, store: CheckpointStore
 ) -> tuple[JobId, RestoreRequest | None]:
-    """The job's id, and the checkpoint that was asked for by its path.
+    """The job's id, and the checkpoint that was requested by its path.
 
-    What was asked for goes on as the job that took it where that one's directory lies in the
-    storage of this one; else, or if that is wanted, another job begins with it.
+    The job that took the checkpoint continues where its directory lies in the storage of this run;
+    else, or with ``as_new_job``, a new job begins with the checkpoint.
 
     Raises:
         ConfigError: Two options contradict each other.
-        RestoreError: There is no such savepoint, or no job of this name.
+        RestoreError: The savepoint does not exist, or no job of this name does.
     """
     fresh = JobId(f"{re.sub(r'[^a-zA-Z0-9_]+', '-', name).strip('-')}-{secrets.token_hex(4)}")
     request, storage = _named(options), config.checkpoints.storage
@@ -290,8 +288,8 @@ def _identity(
     if request is None:
         if options.as_new_job:
             raise ConfigError(
-                "another job begins with a checkpoint or savepoint that is given by its path; "
-                "latest is for going on with the same one"
+                "a new job needs the path of the checkpoint or savepoint to begin with; latest "
+                "continues the same job"
             )
         if storage is None:
             raise ConfigError(
@@ -311,7 +309,7 @@ def _identity(
 
 
 def _named(options: ExecutionOptions) -> RestoreRequest | None:
-    """What was asked for; None: the newest of the job, which its id finds by itself."""
+    """The requested checkpoint; None: the job's newest, which needs only the job's id."""
     uri = options.restore
     if uri is None or uri == "latest":
         return None
@@ -326,14 +324,14 @@ def _named(options: ExecutionOptions) -> RestoreRequest | None:
 
 
 def _with_retries(master: str) -> str:
-    """``local[n]`` never retries a task unless told to."""
-    found = _LOCAL.fullmatch(master)
-    if found is None:
+    """The master with task retries: ``local[n]`` never retries a task unless told to."""
+    match = _LOCAL.fullmatch(master)
+    if match is None:
         return master
-    cores = found["cores"] or "1"
+    cores = match["cores"] or "1"
     return f"local[{cores},{TASK_FAILURES_MAX}]"
 
 
 def _reachable_host(spark: SparkContext) -> str:
-    """Where executors reach the driver: the address that Spark itself uses for that."""
+    """The host at which executors reach the driver: the one that Spark itself uses."""
     return spark.getConf().get("spark.driver.host") or LOOPBACK

@@ -1,13 +1,14 @@
-"""State that survives: kept in memory, frozen at a barrier, written beside the running stream.
+"""State of operators: kept in memory, frozen at a barrier, written while the stream runs on.
 
 *Keyed state* (``backend``, ``keyed``, ``columnar``, ``timers``) belongs to a key and moves with its
-key group when a job is rescaled. *Operator state* (``operator_state``) belongs to a subtask. What
-is restored may be of other types than the program declares now; ``evolution`` says what then.
+key group when a job is rescaled. *Operator state* (``operator_state``) belongs to a subtask.
+Restored state may have other types than the program declares now; ``evolution`` converts or refuses
+it.
 
 A snapshot has two halves. **Freezing** happens on the loop thread between two records and costs
 O(key groups) or O(chunks), never O(keys): the frozen view shares all data with the live state, and
-whoever changes a shared piece first copies that piece alone. **Writing** (``snapshot``) happens on
-the snapshot thread from the frozen view, in small pieces, so that the loop never waits long for the
-interpreter lock. ``release`` ends the sharing once the view is written or given up; like freezing
-it is called on the loop thread.
+the first change of a shared part copies that part alone. **Writing** (``snapshot``) happens on the
+snapshot thread from the frozen view, in small pieces, so that the loop never waits long for the
+interpreter lock. ``release`` ends the sharing once the view is written or dropped; like freezing it
+is called on the loop thread.
 """

@@ -1,8 +1,8 @@
-"""Keyed state as dictionaries, one per state and key group, frozen by sharing them (``shared``).
+"""The keyed state backend: dictionaries, one per state and key group, shared with frozen views.
 
-A value that can be changed in place is copied the first time it is handed out or changed after a
-freeze, once per key and freeze, while the frozen view lives. An object that user code kept from
-before the barrier is beyond this: state must be asked for anew for each record, as functions do
+A mutable value is copied the first time it is returned or changed after a freeze, once per key and
+freeze, while the frozen view lives (``shared``). An object that user code kept from before the
+barrier is not protected: a function must read its state anew for each record, as functions do
 anyway.
 """
 
@@ -50,7 +50,7 @@ _NO_KEY = 1 << 62  # Larger than any list of groups, so that an access without a
 
 
 class Cursor:
-    """The current key: its group's place in the range, and what tables look it up by."""
+    """The current key: its group's index in the range, and its slot key."""
 
     __slots__ = ("group", "slot")
 
@@ -77,18 +77,18 @@ class StateTable(SharedTables[SlotKey]):
         return self._copier is not None
 
     def own(self, group: int, slot: SlotKey) -> Any:
-        """The value, in a form that no view shares; None where there is none."""
+        """The value, copied where a view shares it; None where there is none."""
         value = self.tables[group].get(slot)
         if not self.views or self._copier is None or value is None:
             return value
         log = self.views[-1].logs[group]
-        if log is None or slot not in log:  # Not replaced since the newest view was made.
+        if log is None or slot not in log:  # Not replaced since the newest freeze.
             value = self._copier(value)
             self.put(group, slot, value)
         return value
 
     def evolved(self, type_info: TypeInformation, convert: Converter | None) -> "StateTable":
-        """The same values as another type; views keep what they share.
+        """The same values as another type; views keep their values.
 
         Units: O(keys).
         """
@@ -155,14 +155,14 @@ class KeyedStateBackend:
 
         Args:
             allow_pickled_state: False refuses states whose type is stored as pickles.
-            judge: Is told of every state that is declared, and may refuse it.
+            judge: Called for every declared state, which it may refuse.
         """
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
         self.cursor = Cursor()
         self._allow_pickled_state = allow_pickled_state
         self._judge = judge or Guard()
-        # One per state; more of what was restored in several types, until it is declared.
+        # One per state; several for a state restored in several types, until it is declared.
         self._tables: dict[str, list[StateTable]] = {}
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
 
@@ -176,11 +176,11 @@ class KeyedStateBackend:
         self.set_current_key_and_group(key, key_group(key, self.max_parallelism))
 
     def set_current_key_and_group(self, key: Key, group: int) -> None:
-        """The same for a caller who knows the key's group already."""
+        """Act on ``key``, whose key group the caller knows already, from now on."""
         groups = self.key_groups
         if not groups.first <= group <= groups.last:
             raise ProtocolError(
-                f"key {key!r} of key group {group} came to the subtask that owns {groups.first} to "
+                f"key {key!r} of key group {group} reached the subtask that owns {groups.first} to "
                 f"{groups.last}"
             )
         cursor = self.cursor
@@ -191,7 +191,7 @@ class KeyedStateBackend:
         """The key that states act on.
 
         Raises:
-            UserError: There is none.
+            UserError: There is no current key.
         """
         if self.cursor.group == _NO_KEY:
             raise no_key()
@@ -233,7 +233,7 @@ class KeyedStateBackend:
     def freeze(self, checkpoint_id: CheckpointId) -> FrozenKeyedState:
         """A view of all states as they are now.
 
-        Units: O(states x key groups), whatever the number of keys.
+        Units: O(states x key groups), independent of the number of keys.
         """
         shared = [
             (part, table, table.freeze())
@@ -253,17 +253,17 @@ class KeyedStateBackend:
         )
 
     def stored_types(self, name: str) -> list[TypeInformation]:
-        """The types that a state of this name was restored in; empty where nothing was.
+        """The types that a state of this name was restored in; empty where none was restored.
 
-        Once the state is declared, the declared one.
+        Once the state is declared, its declared type.
         """
         return [table.type_info for table in self._tables.get(name, ())]
 
     def restored_table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """The table to put restored values of a state into.
 
-        Pieces of several types stay apart until the state is declared: subtasks convert what was
-        restored when their function asks for it, which some may not have done by a checkpoint.
+        Values of several types stay apart until the state is declared: a subtask converts restored
+        state when its function declares it, which some may not have done by a checkpoint.
         """
         tables = self._tables.setdefault(name, [])
         for table in tables:
@@ -293,7 +293,7 @@ class KeyedStateBackend:
         return made
 
     def _declared(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
-        """The table of a state, with what was restored of it as the type it is declared as."""
+        """The table of a state, with its restored values converted to the declared type."""
         declared = describe_state(kind, type_info)
         restored = self._tables.get(name, [])
         if not restored:

@@ -1,18 +1,18 @@
-"""Keys as columns: their hashes, and the form in which a snapshot holds them.
+"""Keys as columns: their hashes, and their form in a snapshot.
 
-*Hashes* are the vectorised twin of ``weir.graph.key_groups``: for every row they are what the
-scalar form gives the row's key, without making a Python object per row. A null is the key None;
+*Hashes* are the vectorised implementation of ``weir.graph.key_groups``: the hash of every row is
+the scalar hash of the row's key, without making a Python object per row. A null is the key None;
 several columns together are a tuple key. The type of a key is that of the Python value the column
 yields: every integer type is an int, ``float32`` is a float, ``timestamp`` with a zone an aware
 datetime. Types without a form of their own here (decimals, unsigned integers beyond 63 bits) go
 through the scalar form once per distinct value.
 
-*Slot keys* are how state looks a key up: Python calls ``1``, ``1.0`` and ``True`` one dictionary
-key, Weir does not. An int, a str and None stand for themselves; every other key is looked up by its
-canonical bytes.
+*Slot keys* are the dictionary keys of state: ``1``, ``1.0`` and ``True`` are one dictionary key in
+Python, and three keys in Weir. An int, a str and None stand for themselves; every other key is
+looked up by its canonical bytes.
 
-*Stored keys* are a typed Arrow column where all keys of a state have one simple type, so that
-anybody can read it, and canonical bytes where they do not.
+*Stored keys* are a typed Arrow column where all keys of a state have one simple type, so that any
+Arrow reader can read it, and canonical bytes where they do not.
 """
 
 import struct
@@ -44,7 +44,7 @@ _WORD_MULTIPLIER = np.uint64(scalar.WORD_MULTIPLIER)
 _WORD_SHIFT = np.uint64(scalar.WORD_SHIFT)
 _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # By bytes kept.
 _VECTORISED_BYTES_MAX = (
-    512  # Beyond, a pass per word over few rows costs more than the scalar form.
+    512  # Beyond, a pass per word over few rows costs more than the scalar hash.
 )
 
 
@@ -97,8 +97,8 @@ def used_values(array: pa.DictionaryArray) -> tuple[pa.Array, npt.NDArray[np.int
     A dictionary may hold values that no row has: once rows were dealt out by key, each subtask gets
     those of all others as well. It may also hold null, or a value twice.
 
-    Shape: n rows -> at most as many values as in the dictionary, without null; and for each row
-    which of them it has, where one past the last means null.
+    Shape: n rows -> at most as many values as in the dictionary, without null; and for each row the
+    index of its value, where one past the last means null.
     """
     values = array.dictionary
     codes: npt.NDArray[np.int64]
@@ -212,7 +212,7 @@ _BY_TYPE: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], Hashes]]
 
 
 def _raw(array: pa.Array, dtype: Any) -> npt.NDArray[Any]:
-    """The values of a fixed-width array as they lie in memory; those of nulls mean nothing."""
+    """The values of a fixed-width array as they lie in memory; those of nulls are arbitrary."""
     if not len(array):
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
@@ -234,7 +234,7 @@ def _to_microseconds(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _fmix(words: Hashes) -> Hashes:
-    """Finalise ``words``, which must be the caller's own, in place."""
+    """Finalise ``words`` in place; the caller must own the array."""
     words ^= words >> _SHIFT_33
     words *= _FMIX_1
     words ^= words >> _SHIFT_33
@@ -301,7 +301,7 @@ def _bytes(tag: int, array: pa.Array) -> Hashes:
 
 
 def slot_key(key: scalar.Key) -> SlotKey:
-    """What state looks ``key`` up by; equal exactly for keys that are the same key."""
+    """The slot key of ``key``: equal exactly for keys that are the same key in Weir."""
     kind = type(key)
     if kind is int or kind is str or key is None:
         return key  # type: ignore[return-value]
@@ -309,13 +309,13 @@ def slot_key(key: scalar.Key) -> SlotKey:
 
 
 def key_of_slot(slot: SlotKey) -> scalar.Key:
-    """The key that ``slot_key`` made this of."""
+    """The key of a slot key."""
     return scalar.decode_key(slot) if type(slot) is bytes else slot
 
 
 def stored_key_type(slots: Iterable[Sequence[Any]]) -> pa.DataType | None:
     """The column type for all these keys, in pieces; None: only canonical bytes can hold them."""
-    found: pa.DataType | None = None
+    common: pa.DataType | None = None
     for piece in slots:
         kinds = set(map(type, piece))
         if kinds == {int}:
@@ -328,10 +328,10 @@ def stored_key_type(slots: Iterable[Sequence[Any]]) -> pa.DataType | None:
             kind = _TYPE_OF_TAG.get(tags.pop()) if len(tags) == 1 else None
         else:
             kind = None
-        if kind is None or (found is not None and kind != found):
+        if kind is None or (common is not None and kind != common):
             return None
-        found = kind
-    return found
+        common = kind
+    return common
 
 
 def store_keys(slots: Sequence[SlotKey], kind: pa.DataType | None) -> pa.Array:
@@ -345,7 +345,7 @@ def store_keys(slots: Sequence[SlotKey], kind: pa.DataType | None) -> pa.Array:
         return pa.array(encoded, pa.binary())
     if pa.types.is_int64(kind) and _all_are(int, slots):
         try:
-            words = struct.pack(f"={len(slots)}q", *slots)  # Thrice as fast as pa.array.
+            words = struct.pack(f"={len(slots)}q", *slots)  # Three times as fast as pa.array.
         except struct.error as cause:
             raise MixedKeysError("a key needs more than 64 bits") from cause
         return pa.Array.from_buffers(kind, len(slots), [None, pa.py_buffer(words)])

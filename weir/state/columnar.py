@@ -3,11 +3,11 @@
 Every key has a dense row number, its *slot*; a value column is one NumPy array indexed by slot. So
 a slice costs one look-up of its keys and a gather and a scatter per column.
 
-Freezing is copy on write by chunk, turned round: the live array stays where it is, contiguous for
-the gather, and the first write into a chunk that a view still needs saves the old chunk for the
-view. The snapshot thread takes chunks under the same lock, and a chunk it has taken needs no saving
-any more. Keys and their groups are only ever appended, and growing makes new arrays, so of those a
-view simply keeps the arrays and their length.
+Freezing is copy on write by chunk, with the copy on the view's side: the live array stays
+contiguous for the gather, and the first write into a chunk that a view still needs saves the old
+chunk for the view. The snapshot thread takes chunks under the same lock, and a chunk it has taken
+needs no saving any more. Keys and their groups are only ever appended, and growing makes new
+arrays, so a view simply keeps those arrays and their length.
 
 Row 0 belongs to the null key and is empty where there is none.
 """
@@ -42,7 +42,7 @@ class Column:
         self._values: npt.NDArray[Any] = np.zeros(_ROWS_MIN, self.dtype)
         self._chunk_rows = chunk_rows
         self._views: list[FrozenColumn] = []
-        # Chunks that views gave back. Memory fresh from the system would cost more than the copy.
+        # Chunks that views returned. Memory fresh from the system would cost more than the copy.
         self._spares: list[npt.NDArray[Any]] = []
 
     def gather(self, slots: Slots) -> npt.NDArray[Any]:
@@ -67,7 +67,7 @@ class Column:
             grown = np.zeros(max(rows, 2 * len(self._values)), self.dtype)
             grown[: len(self._values)] = self._values
             self._values = grown
-            self._views.clear()  # They keep the old array, which nobody writes any more.
+            self._views.clear()  # They keep the old array, which is not written any more.
 
     def freeze(self, rows: int) -> "FrozenColumn":
         """A view of the first ``rows`` values as they are now."""
@@ -82,7 +82,7 @@ class Column:
         return made
 
     def release(self, view: "FrozenColumn") -> None:
-        """Save nothing more for this view."""
+        """End the sharing with this view."""
         if view in self._views:
             self._views.remove(view)
         view.give_back()
@@ -108,7 +108,7 @@ class FrozenColumn:
         self._lock = Lock()
 
     def save_before_write(self, slots: Slots) -> None:
-        """Keep what the view needs of the chunks that hold ``slots``; on the loop thread."""
+        """Save the chunks of ``slots`` that the view still needs; on the loop thread."""
         if not self._needed.any():
             return
         touched = np.zeros(self._live.size // self._chunk_rows + 1, np.bool_)
@@ -131,8 +131,8 @@ class FrozenColumn:
     def chunks(self) -> Iterator[npt.NDArray[Any]]:
         """All values in order, chunk by chunk, once; on the snapshot thread.
 
-        An array holds good until the next one is asked for: their memory is used again, so that it
-        stays in the processor's cache.
+        An array is valid until the next one is taken: its memory is reused, so that it stays in the
+        processor's cache.
 
         Shape: one value per row at the time of the freeze.
         """
@@ -152,7 +152,7 @@ class FrozenColumn:
                 self._spares.append(saved)
 
     def give_back(self) -> None:
-        """Return the memory that nobody took."""
+        """Return the saved chunks that were not read."""
         with self._lock:
             self._spares += self._saved.values()
             self._saved.clear()
@@ -176,7 +176,7 @@ class _Index(Protocol):
         """The keys with these numbers."""
 
     def stored(self) -> "tuple[npt.NDArray[np.int64] | list[SlotKey], int]":
-        """Something append-only that holds the keys in order, and their number."""
+        """An append-only sequence that holds the keys in order, and their number."""
 
     def __len__(self) -> int: ...
 
@@ -185,7 +185,7 @@ class _IntIndex:
     """Integers, in a hash table over NumPy arrays."""
 
     def __init__(self) -> None:
-        # It would warn when nearly full; it never gets there.
+        # No warning when nearly full: it is resized before.
         self._table = hirola.HashTable(4 * _ROWS_MIN, np.int64, almost_full=None)
 
     def add(self, keys: npt.NDArray[np.int64]) -> Slots:
@@ -214,15 +214,15 @@ class _ObjectIndex:
 
     def add(self, keys: Sequence[Key]) -> Slots:
         numbers, known = self._numbers, self._keys
-        found = np.empty(len(keys), np.int64)
+        assigned = np.empty(len(keys), np.int64)
         for row, key in enumerate(keys):
             slot = key if type(key) is str else slot_key(key)
             number = numbers.get(slot)
             if number is None:
                 number = numbers[slot] = len(known)
                 known.append(slot)
-            found[row] = number
-        return found
+            assigned[row] = number
+        return assigned
 
     def take(self, numbers: Slots) -> list[Key]:
         return [key_of_slot(self._keys[number]) for number in numbers.tolist()]
@@ -275,7 +275,7 @@ class ColumnarTable:
         self._groups[_NULL_SLOT] = key_group(None, max_parallelism)
 
     def __len__(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self._index) + self._has_null
 
     @property
@@ -289,7 +289,7 @@ class ColumnarTable:
         return {name: column.dtype for name, column in self.columns.items()}
 
     def expect(self, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]) -> None:
-        """Check that a table that exists, restored perhaps, is the one now asked for.
+        """Check that this table, which may be restored, has the types that the program declares.
 
         Raises:
             RestoreError: Its key type or columns differ.
@@ -299,7 +299,7 @@ class ColumnarTable:
         if key_type != self.key_type or wanted != mine:
             raise RestoreError(
                 f"table {self.name!r} has keys of {self.key_type} and columns {_listed(mine)}, but "
-                f"the program asks for keys of {key_type} and columns {_listed(wanted)}; keep the "
+                f"the program declares keys of {key_type} and columns {_listed(wanted)}; keep the "
                 "old types, or use a new name"
             )
 
@@ -308,8 +308,8 @@ class ColumnarTable:
     ) -> "ColumnarTable":
         """The same keys with these columns: values as they were or widened, new columns zero.
 
-        The types must be ones that ``weir.state.evolution`` maps. This table is not to be changed
-        any more; views of it go on.
+        The types must be ones that ``weir.state.evolution`` maps. This table must not be changed
+        any more; its views stay valid.
 
         Units: O(keys) for every column that is new or widened.
         """
@@ -367,12 +367,12 @@ class ColumnarTable:
     def freeze(self, checkpoint_id: CheckpointId) -> "FrozenColumns":
         """A view of the table as it is now.
 
-        Units: O(columns x chunks), whatever the number of keys.
+        Units: O(columns x chunks), independent of the number of keys.
         """
         return FrozenColumns(checkpoint_id, self)
 
     def view_parts(self) -> tuple[Any, int, npt.NDArray[np.uint16], bool]:
-        """Stored keys, rows, key groups and whether row 0 counts: all append-only."""
+        """Stored keys, rows, key groups and whether there is a null key: all append-only."""
         keys, _ = self._index.stored()
         return keys, self.rows, self._groups, self._has_null
 
@@ -402,9 +402,9 @@ class ColumnarTable:
         return self._slots_of_coded(encoded.dictionary, codes.to_numpy())
 
     def _slots_of_coded(self, values: pa.Array, codes: npt.NDArray[Any]) -> Slots:
-        """Look up every value once; ``codes`` say which of them a row has, one past them: null.
+        """Look up every value once; ``codes`` index them by row, one past the last for null.
 
-        There is a row of each value: looking one up makes it a key.
+        Every value must occur in a row: looking one up makes it a key.
         """
         slots = np.append(self._slots_of_values(values), _NULL_SLOT)
         looked_up: Slots = slots[codes]
@@ -452,7 +452,7 @@ class ColumnarTable:
             self._has_null = True
 
     def _appended(self, groups: npt.NDArray[np.uint16]) -> None:
-        """Make room for the keys that the index has just taken in, and note their groups."""
+        """Make room for the keys that the index has just added, and store their key groups."""
         self._check(groups)
         rows = self.rows
         if rows > len(self._groups):
@@ -490,7 +490,7 @@ class FrozenColumns:
         return self.rows - 1 + self.has_null
 
     def chunks(self) -> Iterator[tuple[int, int, list[npt.NDArray[Any]]]]:
-        """All rows, once: start, end and what the columns hold there, good until the next chunk.
+        """All rows, once: start, end and the columns' values, valid until the next chunk.
 
         On the snapshot thread. Row 0 is among them even where there is no null key.
         """

@@ -1,4 +1,4 @@
-"""What a function declares of its keyed state: a name, a type, and how values combine.
+"""State descriptors, by which a function declares keyed state: name, type, combination.
 
 Names and arguments are PyFlink's.
 """
@@ -12,7 +12,7 @@ from weir.errors import ConfigError
 
 
 class StateDescriptor:
-    """A piece of keyed state; ``type_info`` is the type of what is kept per key."""
+    """The declaration of a keyed state; ``type_info`` is the type of its value per key."""
 
     kind: str
 
@@ -90,9 +90,9 @@ class ReducingStateDescriptor(StateDescriptor):
     @property
     def reduce(self) -> Callable[[Any, Any], Any]:
         """The reduction as a plain callable."""
-        found: Callable[[Any, Any], Any]
-        found = getattr(self.reduce_function, "reduce", self.reduce_function)
-        return found
+        function: Callable[[Any, Any], Any]
+        function = getattr(self.reduce_function, "reduce", self.reduce_function)
+        return function
 
 
 class AggregatingStateDescriptor(StateDescriptor):

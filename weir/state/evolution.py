@@ -1,20 +1,19 @@
-"""Whether stored state fits what a program declares now, and how it is made to fit.
+"""State evolution: whether stored state fits the program's declarations, and its conversion.
 
-One place decides, for the restore and for the preview of one alike. Types are compared piece by
-piece, as deep as they go:
+This module decides for a restore and for its preview alike. Types are compared recursively:
 
 - Fields that are new get the default their type declares, else None; new columns of a table zero.
 - Types are *widened* where every stored value has one exact counterpart: ``INT`` to ``LONG``, to
   ``BIG_INT``, to ``DOUBLE``; ``FLOAT`` to ``DOUBLE``; arrays without None to those that allow it;
-  anything but pickles to values that say themselves what they are. ``LONG`` to ``DOUBLE`` is none:
-  not every long has a double.
-- Fields that are gone lose what they held. The program may do that only if it is allowed to leave
-  state behind.
+  any type but pickles to ``DYNAMIC``. ``LONG`` to ``DOUBLE`` is no widening: not every long has a
+  double.
+- Fields that are no longer declared lose their values, which must be allowed
+  (``allow_non_restored_state``).
 - Anything else cannot be mapped.
 
-Named fields are found by their names, others by their positions, so those can only be added at the
-end. A timer is the same in every program; operator state is JSON, which says itself what it is, and
-only the way it is dealt out can differ.
+Named fields are matched by their names, others by their positions, so those can only be added at
+the end. A timer is the same in every program; operator state is JSON, which carries its types, and
+only its mode can differ.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +42,7 @@ TableTypes: TypeAlias = tuple[pa.DataType | None, Mapping[str, np.dtype[Any]]]  
 
 
 class Verdict(StrEnum):
-    """What becomes of stored state."""
+    """The fate of stored state in a restore."""
 
     KEPT = "kept"
     CHANGED = "changed"
@@ -52,17 +51,17 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """How stored values become declared ones."""
+    """The conversion of stored values to a declared type."""
 
     verdict: Verdict = Verdict.KEPT
-    differences: tuple[str, ...] = ()  # In words, each one.
-    losses: tuple[str, ...] = ()  # Those of them by which something stored is dropped.
-    convert: Converter | None = None  # None: the values stay what they are.
+    differences: tuple[str, ...] = ()  # Each in words.
+    losses: tuple[str, ...] = ()  # The differences that drop stored values.
+    convert: Converter | None = None  # None: the values stay unchanged.
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A state as the program declares it, beside what the checkpoint holds under its name."""
+    """A state as the program declares it, and as the checkpoint holds it."""
 
     name: str
     form: str  # The kind of keyed state, the mode of operator state, "table" or "timers".
@@ -71,7 +70,7 @@ class Declaration:
     evolution: Evolution = Evolution()
 
     def refusal(self, operator: str = "", *, allow_loss: bool = False) -> str | None:
-        """Why a restore is refused because of this state; None where it is not."""
+        """The error by which a restore is refused because of this state; None: it is not."""
         evolution = self.evolution
         if evolution.verdict is Verdict.UNMAPPABLE:
             advice = "keep the old type, or use a new name"
@@ -84,7 +83,7 @@ class Declaration:
             return None
         where = f"operator {operator!r}: " if operator else ""
         if self.form == "table":
-            held = f"table {self.name!r} has {self.stored}, but the program asks for"
+            held = f"table {self.name!r} has {self.stored}, but the program declares"
         else:
             held = (
                 f"state {self.name!r} is {self.stored} in the checkpoint, but the program declares"
@@ -100,16 +99,16 @@ Judge: TypeAlias = Callable[[Declaration], None]
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Lets a restore go on, or refuses it."""
+    """The judge of a restore: raises for a state that cannot be restored."""
 
     operator: str = ""
     allow_loss: bool = False
 
     def __call__(self, declaration: Declaration) -> None:
-        """A state was declared.
+        """Check a declared state.
 
         Raises:
-            RestoreError: What is stored cannot become what is declared, or would lose something.
+            RestoreError: The stored state cannot be converted, or would lose values.
         """
         refusal = declaration.refusal(self.operator, allow_loss=self.allow_loss)
         if refusal is not None:
@@ -117,7 +116,7 @@ class Guard:
 
 
 def evolve(stored: TypeInformation, declared: TypeInformation) -> Evolution:
-    """What has to happen to values of the stored type, to be values of the declared one."""
+    """The evolution of values of the stored type to the declared type."""
     if stored == declared:
         return Evolution()
     match stored, declared:
@@ -135,14 +134,14 @@ def evolve(stored: TypeInformation, declared: TypeInformation) -> Evolution:
 def evolve_state(
     stored: tuple[str, TypeInformation], declared: tuple[str, TypeInformation]
 ) -> Evolution:
-    """The same for a keyed state of a kind and a type."""
+    """The evolution of a keyed state, by its kind and type."""
     if stored[0] != declared[0]:
         return _unmappable(f"{_article(stored[0])} state is no {declared[0]} state")
     return evolve(stored[1], declared[1])
 
 
 def evolve_table(stored: TableTypes, declared: TableTypes) -> Evolution:
-    """The same for a columnar table: the type of its keys, and its columns."""
+    """The evolution of a columnar table, by the type of its keys and its columns."""
     differences: list[str] = []
     losses: list[str] = []
     refused: list[str] = []
@@ -170,10 +169,10 @@ def evolve_table(stored: TableTypes, declared: TableTypes) -> Evolution:
 
 
 def unite_tables(one: TableTypes, other: TableTypes) -> TableTypes:
-    """The least types that hold the rows of two tables.
+    """The narrowest types that hold the rows of two tables.
 
     Raises:
-        ValueError: There are none.
+        ValueError: No types hold the rows of both.
     """
     key = wider_key(one[0], other[0])
     if wider_key(other[0], one[0]) != key:
@@ -189,14 +188,14 @@ def unite_tables(one: TableTypes, other: TableTypes) -> TableTypes:
 
 
 def evolve_mode(stored: str, declared: str) -> Evolution:
-    """The same for operator state, by the way it is dealt out."""
+    """The evolution of operator state, by its mode."""
     if stored == declared:
         return Evolution()
-    return _unmappable(f"{stored} state is not dealt out as {declared} state is")
+    return _unmappable(f"{stored} state cannot be redistributed as {declared} state")
 
 
 def is_wider(stored: np.dtype[Any], declared: np.dtype[Any]) -> bool:
-    """Whether every number of the one type is exactly one of the other."""
+    """Whether every number of ``stored`` has an exact counterpart in ``declared``."""
     if stored.kind == "b" or declared.kind == "b" or stored.kind in "mM" or declared.kind in "mM":
         return bool(stored == declared)
     if stored.kind in "iu" and declared.kind == "f":
@@ -205,8 +204,7 @@ def is_wider(stored: np.dtype[Any], declared: np.dtype[Any]) -> bool:
 
 
 def wider_key(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
-    """The type that holds the keys of both, where the hashes of keys are the same in both; else
-    the first of them."""
+    """The type that holds the keys of both, where keys hash alike in both; else the first type."""
     if one is None or other is None or one == other:
         return one
     if _is_int_key(one) and _is_int_key(other):
@@ -288,7 +286,7 @@ def _evolve_map(stored: MapTypeInfo, declared: MapTypeInfo) -> Evolution:
     )
     if Verdict.UNMAPPABLE in (keys.verdict, values.verdict):
         return _unmappable(*differences)
-    if keys.losses:  # Keys that were told apart by what is dropped would become one.
+    if keys.losses:  # Keys that differ only in dropped fields would become one.
         return _unmappable(
             *(f"key: {loss}, so keys would no longer differ" for loss in keys.losses)
         )
@@ -302,7 +300,7 @@ def _evolve_map(stored: MapTypeInfo, declared: MapTypeInfo) -> Evolution:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """Where a field of a declared row comes from."""
+    """The source of a field of a declared row."""
 
     index: int | None  # In the stored row; None: it is new.
     convert: Converter | None = None

@@ -1,9 +1,9 @@
 """The states a function works with: value, list, map, reducing and aggregating, per current key.
 
 Names and meaning are PyFlink's. They are thin: a look-up in the dictionary of the current key's
-group, and before a write the question whether a frozen view wants to know what was there. What is
-put is normalised to the declared type: it comes back the same before a restore and after one, and
-the caller's object is not the state's.
+group, and before a write a check whether a frozen view needs the old value. A value that is put is
+normalised to the declared type: it comes back the same before a restore and after one, and the
+state does not share the caller's object.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ class State:
         self._normalise = table.type_info.normaliser()
 
     def clear(self) -> None:
-        """Forget what is kept for the current key."""
+        """Remove the value of the current key."""
         cursor = self._cursor
         try:
             self._table.remove(cursor.group, cursor.slot)
@@ -38,7 +38,7 @@ class State:
             raise no_key() from None
 
     def _shared(self) -> Any:
-        """What is kept, only to be looked at."""
+        """The value of the current key, for reading only."""
         cursor = self._cursor
         try:
             return self._tables[cursor.group].get(cursor.slot)
@@ -46,7 +46,7 @@ class State:
             raise no_key() from None
 
     def _own(self) -> Any:
-        """What is kept, free to be changed or handed out."""
+        """The value of the current key, which may be changed or returned to the user."""
         cursor = self._cursor
         try:
             return self._table.own(cursor.group, cursor.slot)
@@ -78,7 +78,7 @@ class ValueState(State):
 
     def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
         super().__init__(table, cursor)
-        self._is_long = table.type_info == Types.LONG()  # The most frequent; checked in place.
+        self._is_long = table.type_info == Types.LONG()  # The most frequent type; checked inline.
 
     def value(self) -> Any:
         """The value, or None."""
@@ -161,7 +161,7 @@ class ListState(State):
 
 
 class MapState(State):
-    """A dictionary. What iterates over it is not disturbed by changes made meanwhile."""
+    """A dictionary. An iteration does not see changes made meanwhile."""
 
     __slots__ = ("_normalise_key", "_normalise_value", "_values_mutable")
 
@@ -178,12 +178,12 @@ class MapState(State):
         return None if kept is None else kept.get(self._key(key))
 
     def get_normal(self, key: Any) -> Any:
-        """The value under a key that is as its type holds it; free to be changed in place."""
+        """The value under a key that is normalised already; it may be changed in place."""
         kept = self._own()
         return None if kept is None else kept.get(key)
 
     def put_normal(self, key: Any, value: Any) -> None:
-        """Set a value that is as its type holds it, under a key that is so as well."""
+        """Set a value under a key, both normalised already."""
         kept = self._own()
         if kept is None:
             self._put({key: value})
@@ -206,7 +206,7 @@ class MapState(State):
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        """Forget the value under ``key``, if there is one."""
+        """Remove the value under ``key``, if there is one."""
         key = self._key(key)
         if key in (self._shared() or ()):
             kept = self._own()
@@ -295,7 +295,7 @@ class AggregatingState(State):
 
 
 def no_key() -> UserError:
-    """What to raise when state is used while no key is current."""
+    """The error for state that is used without a current key."""
     return UserError(
         "keyed state was used without a current key; use it while a record or timer is processed, "
         "not in open() or close()"

@@ -1,9 +1,9 @@
 """State of a subtask rather than of a key: lists of items, and broadcast maps.
 
-Items are JSON values or bytes. They are taken by value: an item is encoded when it is handed in and
-decoded when it is asked for, so that nobody can change what a snapshot holds, and a value that JSON
-cannot hold is refused where it is made rather than when a checkpoint is written. (As in JSON, a
-tuple comes back as a list and the keys of a dict as text.)
+Items are JSON values or bytes. They are taken by value: an item is encoded when it is added and
+decoded when it is read, so that user code cannot change the items of a snapshot, and a value that
+JSON cannot hold is refused where it is added rather than when a checkpoint is written. (As in JSON,
+a tuple comes back as a list and the keys of a dict as text.)
 
 When parallelism changes, *split* items are dealt out among the new subtasks, item i to subtask
 i mod n; of *union* state every subtask gets all items; *broadcast* state is the same everywhere and
@@ -32,7 +32,7 @@ class FrozenItems:
         self._encoded = tuple(encoded)
 
     def write(self, writer: StoredSnapshotWriter) -> tuple[StateHandle, ...]:
-        """Store the items; an empty list too, for "none left" is not "never any"."""
+        """Store the items; an empty list too, since "none left" differs from "never any"."""
         data = b"[" + b",".join(self._encoded) + b"]"
         return (writer.put("operator", self.name, data, mode=self.mode),)
 
@@ -51,7 +51,7 @@ class OperatorListState:
         self._encoded: list[bytes] = []
 
     def get(self) -> list[Any]:
-        """The items; changing them changes nothing here."""
+        """The items; changing them does not change the state."""
         return load_items(b"[" + b",".join(self._encoded) + b"]")
 
     def update(self, items: Iterable[Any]) -> None:
@@ -91,7 +91,7 @@ class OperatorListState:
 
 
 class BroadcastState:
-    """A map that every subtask holds alike, because all of them apply the same changes."""
+    """A map that is the same in every subtask, because all of them apply the same changes."""
 
     mode: ClassVar[str] = "broadcast"
 
@@ -100,7 +100,7 @@ class BroadcastState:
         self._encoded: dict[SlotKey, bytes] = {}
 
     def get(self, key: Key) -> Any:
-        """The value under ``key``, or None; changing it changes nothing here."""
+        """The value under ``key``, or None; changing it does not change the state."""
         encoded = self._encoded.get(slot_key(key))
         return None if encoded is None else _decoded(encoded)
 
@@ -119,7 +119,7 @@ class BroadcastState:
             self.put(key, value)
 
     def remove(self, key: Key) -> None:
-        """Forget the value under ``key``, if there is one."""
+        """Remove the value under ``key``, if there is one."""
         self._encoded.pop(slot_key(key), None)
 
     def contains(self, key: Key) -> bool:
@@ -144,7 +144,7 @@ class BroadcastState:
         return not self._encoded
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         self._encoded.clear()
 
     def __contains__(self, key: Key) -> bool:
@@ -188,7 +188,7 @@ def _encoded(name: str, item: Any) -> bytes:
     if isinstance(item, dict) and item.keys() == {"base64"}:
         raise SchemaError(
             f"state {name!r}: a dict whose only key is 'base64' is the stored form of bytes; use "
-            "another key, or hand in the bytes"
+            "another key, or put the bytes"
         )
     try:
         return _json(item)

@@ -1,21 +1,22 @@
-"""Dictionaries, one per key group, that a frozen view shares with the state that goes on changing.
+"""Dictionaries, one per key group, that frozen views share with the live state.
 
-A view copies nothing when it is made. While it lives, the loop notes in the view's *log* what was
-there before the first change of each key. The snapshot thread copies one group's dictionary when it
-gets to it and puts back what the log says changed meanwhile. After its last look at a group, or at
-all of them, there is no log any more.
-So freezing costs O(key groups), a change costs the loop one more look-up, and nobody ever waits for
-a whole group, or all of them, to be copied between two records.
+A view copies nothing when it is made. While it lives, the loop writes into the view's *log* the
+value before the first change of each key. The snapshot thread copies one group's dictionary when it
+reaches it and puts back the old values of the log. After its last read of a group, or of all
+groups, there is no log any more.
+
+So freezing costs O(key groups), a change costs the loop one more look-up, and the loop never waits
+between two records for a group, or all of them, to be copied.
 
 No lock is needed. The loop logs before it changes, the snapshot thread copies before it reads the
 log, and both the copy of a dictionary and every access to one are a single step under the
 interpreter lock (keys are ints, strs, bytes or tuples of these, whose comparison runs no Python
-code). A change that the copy saw is therefore always in the log; one that it did not see may be
-there as well, and putting back what is still there changes nothing.
+code). A change that the copy saw is therefore always in the log; one that it did not see may be in
+the log as well, and putting back an unchanged value has no effect.
 
-Values that can be changed in place are shared by both sides even after the copy, until the view is
-released: their owner copies them before the first use (``StateTable.own``), and the log, kept to
-the end, says which ones it has already copied.
+Mutable values are shared by both sides even after the copy, until the view is released: their owner
+copies them before the first use (``StateTable.own``), and the log, kept to the end, tells which
+ones it has already copied.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class SharedTables(Generic[K]):
 
     def __init__(self, groups: int, *, values_mutable: bool = False) -> None:
         self.tables: tuple[dict[K, Any], ...] = tuple({} for _ in range(groups))
-        self.views: tuple[FrozenTables[K], ...] = ()  # Those alive, oldest first.
+        self.views: tuple[FrozenTables[K], ...] = ()  # Not released, oldest first.
         self._values_mutable = values_mutable
 
     def put(self, group: int, key: K, value: Any) -> None:
@@ -43,13 +44,13 @@ class SharedTables(Generic[K]):
         self.tables[group][key] = value
 
     def remove(self, group: int, key: K) -> None:
-        """Forget a key, if it is there."""
+        """Remove a key, if it exists."""
         if self.views:
             self.log(group, key)
         self.tables[group].pop(key, None)
 
     def log(self, group: int, key: K) -> None:
-        """Note for all views what stands under a key that is about to change."""
+        """Log the value of a key that is about to change, for all views."""
         before = self.tables[group].get(key, _ABSENT)
         for view in self.views:
             log = view.logs[group]
@@ -57,16 +58,16 @@ class SharedTables(Generic[K]):
                 log.setdefault(key, before)
 
     def freeze(self) -> "FrozenTables[K]":
-        """A view of everything as it is now.
+        """A view of all dictionaries as they are now.
 
-        Units: O(key groups), whatever the number of keys.
+        Units: O(key groups), independent of the number of keys.
         """
         view = FrozenTables(self.tables, keep_logs=self._values_mutable)
         self.views = (*self.views, view)
         return view
 
     def release(self, view: "FrozenTables[K]") -> None:
-        """Log nothing more for this view."""
+        """Stop logging for this view."""
         self.views = tuple(other for other in self.views if other is not view)
 
     def __len__(self) -> int:
@@ -85,10 +86,10 @@ class FrozenTables(Generic[K]):
         self._tables = tables
         self._count = sum(map(len, tables))
         self._keep_logs = keep_logs
-        self.logs: list[dict[K, Any] | None] = [{} for _ in tables]  # None: taken for good.
+        self.logs: list[dict[K, Any] | None] = [{} for _ in tables]  # None: read for the last time.
 
     def group(self, group: int, *, last: bool = False) -> Mapping[K, Any]:
-        """The dictionary of one group, a copy; after the ``last`` look it is gone."""
+        """A copy of the dictionary of one group, which cannot be read again after ``last``."""
         copied = self._tables[group].copy()
         log = self.logs[group]
         assert log is not None, "a group is read again after its last look"
@@ -102,15 +103,15 @@ class FrozenTables(Generic[K]):
         return copied
 
     def end(self) -> None:
-        """That was the last look at every group."""
+        """Drop the logs: no group is read again."""
         if not self._keep_logs:
             self.logs[:] = [None] * len(self.logs)
 
     @property
     def groups(self) -> range:
-        """The places of the groups."""
+        """The indices of the groups."""
         return range(len(self._tables))
 
     def __len__(self) -> int:
-        """How many entries all groups had."""
+        """The number of entries of all groups."""
         return self._count

@@ -1,12 +1,12 @@
-"""Frozen keyed state to stored snapshot and back.
+"""The snapshot of keyed state: from a frozen view to files, and back in a restore.
 
-Every state, every table and the timers are one Arrow IPC file each, readable without Weir: in every
-row the column ``key_group``, beside it ``key`` and the value columns. Rows of states and timers are
-sorted by key group (timers within their domain); those of tables lie as they do in memory, because
-gathering them would take longer than writing them. The schema's metadata says what the file is; a
-reader needs nothing else. ``key`` is typed where all keys are of one simple type, else it holds
-canonical bytes (see ``weir.graph.key_groups``). The first keys tell the type; when a later one does
-not fit, the file is begun anew with canonical bytes.
+Every state, every table and the timers are one Arrow IPC file each, readable without Weir: every
+row has the columns ``key_group`` and ``key`` and the value columns. Rows of states and timers are
+sorted by key group (timers within their domain); those of tables keep their order in memory,
+because gathering them would take longer than writing them. The schema's metadata describes the file
+completely. ``key`` is typed where all keys are of one simple type, else it holds canonical bytes
+(see ``weir.graph.key_groups``). The first keys decide the type; when a later one does not fit, the
+file is begun anew with canonical bytes.
 
 ======== ==================================================================
 kind     columns beside ``key_group`` and ``key``
@@ -20,8 +20,8 @@ table    one per value column
 Writing happens beside the running loop. Python objects are converted at most 8,192 at a time, about
 a millisecond, and after each piece the thread offers the interpreter lock. It does not sleep, which
 would take longer than the piece: a loop that misses the offer gets the lock after the switch
-interval, which worker processes set to half a millisecond. Pure columns are copied, summed up and
-written without the lock, so there is nothing to offer.
+interval, which worker processes set to half a millisecond. Pure columns are copied, checksummed and
+written without the lock, so it need not be offered.
 """
 
 import io
@@ -59,8 +59,8 @@ from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
 FORMAT_VERSION = 1
 PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
 _HEAD_BYTES = 1 << 16  # Enough for nearly every schema.
-_HEAD_OFFSET = 8  # What an Arrow file begins with, before its schema.
-SINK_BYTES = 1 << 18  # Half a column of a chunk, which thus is not copied once more.
+_HEAD_OFFSET = 8  # The magic of an Arrow file, before its schema.
+SINK_BYTES = 1 << 18  # Half a column of a chunk, so that columns bypass the buffer.
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
 Groups: TypeAlias = npt.NDArray[np.uint16]
@@ -77,12 +77,12 @@ class KeyedPart:
         return write_snapshot(self._frozen, writer)
 
     def release(self) -> None:
-        """The view is stored or given up; on the loop thread."""
+        """Release the view, which is stored or dropped; on the loop thread."""
         self._frozen.release()
 
 
 class RestoreTarget(Protocol):
-    """Where restored keyed state goes."""
+    """The receiver of restored keyed state."""
 
     keyed: KeyedStateBackend
     timers: KeyedTimers
@@ -90,17 +90,17 @@ class RestoreTarget(Protocol):
     def table(
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
     ) -> ColumnarTable:
-        """The table of this name, made if it is not there yet.
+        """The table of this name, created if it does not exist yet.
 
-        It has at least these columns, and holds what is put into them exactly.
+        It has at least these columns, and holds their values exactly.
         """
 
 
 def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateHandle, ...]:
-    """Store a frozen view: one handle per state that holds anything.
+    """Store a frozen view: one handle per state that is not empty.
 
     Raises:
-        SnapshotCancelled: ``writer.cancelled`` became true; what is half written is gone.
+        SnapshotCancelled: ``writer.cancelled`` became true; the unfinished file was deleted.
         SchemaError: A value does not fit the type its state declares.
         StorageError: The storage failed.
     """
@@ -124,11 +124,11 @@ def restore(
     *,
     allow_pickled_state: bool = False,
 ) -> None:
-    """Add the rows of ``key_groups`` in a stored piece of keyed state to ``target``.
+    """Add the rows of ``key_groups`` in a stored file of keyed state to ``target``.
 
     Raises:
-        CorruptStateError: The data is not what ``write_snapshot`` stored.
-        RestoreError: It does not fit the job, or holds pickles and those are not allowed.
+        CorruptStateError: ``write_snapshot`` did not store this data.
+        RestoreError: The state does not fit the job, or holds pickles that are not allowed.
     """
     try:
         with pa.ipc.open_file(pa.py_buffer(data)) as reader:
@@ -137,7 +137,7 @@ def restore(
                 raise RestoreError(
                     f"{about.kind} {about.name!r} was stored with max parallelism "
                     f"{about.max_parallelism}, the job has {target.keyed.max_parallelism}; set "
-                    "the old one, which alone tells where keys belong"
+                    "the old one, by which keys were assigned to key groups"
                 )
             batches = _owned_batches(reader, key_groups)
             match about.kind:
@@ -155,21 +155,21 @@ def restore(
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What a piece of keyed state says of itself before any of its rows."""
+    """The description of stored keyed state, from its file's head."""
 
     name: str
     kind: str  # Of the state; "timers" or "table" for those.
     types: str  # In the words of ``weir.state.evolution``.
-    empty: bytes  # The same piece without rows.
+    empty: bytes  # The same file without rows.
 
 
 def read_head(read_range: Callable[[int, int], bytes]) -> StoredState:
-    """What a stored piece of keyed state is, from its first bytes alone.
+    """The description of a stored file of keyed state, from its first bytes alone.
 
-    ``read_range`` gets the bytes from a position on, at most as many as asked for.
+    ``read_range`` returns the bytes from a position on, at most the given number.
 
     Raises:
-        CorruptStateError: It is not what ``write_snapshot`` stored.
+        CorruptStateError: ``write_snapshot`` did not store this file.
         RestoreError: A newer version of Weir wrote it.
     """
     try:
@@ -197,7 +197,7 @@ def read_head(read_range: Callable[[int, int], bytes]) -> StoredState:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What the metadata of a file says."""
+    """The metadata of a file."""
 
     kind: str
     name: str
@@ -224,33 +224,33 @@ class _About:
 
     @classmethod
     def read(cls, schema: pa.Schema) -> "_About":
-        found = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
-        version = int(found["weir.version"])
+        metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+        version = int(metadata["weir.version"])
         if version > FORMAT_VERSION:
             raise RestoreError(
                 f"keyed state has format version {version}, this Weir reads up to version "
                 f"{FORMAT_VERSION}; restore it with the version of Weir that wrote it"
             )
         return cls(
-            found["weir.kind"],
-            found["weir.name"],
-            int(found["weir.max_parallelism"]),
-            found["weir.key"] == "canonical",
-            json.loads(found["weir.type"]),
+            metadata["weir.kind"],
+            metadata["weir.name"],
+            int(metadata["weir.max_parallelism"]),
+            metadata["weir.key"] == "canonical",
+            json.loads(metadata["weir.type"]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What goes into one file."""
+    """The schema and rows of one file."""
 
     schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]  # One is written before the next is asked for.
+    batches: Iterator[pa.RecordBatch]  # Each is written before the next is taken.
     of_objects: bool = True  # Converting them needs the interpreter lock.
 
 
 def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], _Content]]]:
-    """Names of files, and what makes their content, with canonical keys if told to."""
+    """Names of files, and functions that make their content, with canonical keys if True."""
     match frozen:
         case FrozenKeyedState():
             for state in frozen.states:
@@ -327,9 +327,9 @@ def _table(frozen: FrozenColumns, canonical: bool) -> _Content:
     piece_rows = PIECE_OBJECTS if of_objects else frozen.rows
 
     def slots(start: int, end: int) -> list[SlotKey]:
-        found: list[SlotKey] = [None] if start == 0 else []
-        found += keys[max(start - 1, 0) : end - 1]
-        return found
+        piece: list[SlotKey] = [None] if start == 0 else []
+        piece += keys[max(start - 1, 0) : end - 1]
+        return piece
 
     def stored_keys(start: int, end: int) -> pa.Array:
         if of_objects:
@@ -398,7 +398,7 @@ def _rows(
     """Key groups, keys and values of all entries of the dictionaries of groups ``first`` and on.
 
     Small groups share a piece. ``sized`` values count for as many objects as they hold. ``last``:
-    no group is looked at again.
+    no group is read again.
     """
     groups: list[int] = []
     counts: list[int] = []
@@ -431,8 +431,8 @@ def _write_file(
     name: str, content: _Content, key_groups: KeyGroupRange, writer: StoredSnapshotWriter
 ) -> StateHandle:
     with _Sink(f"keyed/{name}", writer) as sink:
-        # Arrow writes many small buffers, and each call of Python waits for the interpreter lock.
-        # What is not smaller than SINK_BYTES goes past the buffer.
+        # Arrow writes many small buffers, and each call into Python waits for the interpreter lock.
+        # Buffers of at least SINK_BYTES bypass the stream's own.
         buffered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SINK_BYTES)
         with pa.ipc.new_file(buffered, content.schema) as stream:
             for batch in content.batches:
@@ -446,7 +446,7 @@ def _write_file(
 
 
 class _Sink(io.RawIOBase):
-    """Takes a file's bytes: in memory while they may travel inline, from then on to the storage."""
+    """The bytes of one file: in memory while they may be inline, from then on in the storage."""
 
     def __init__(self, path_name: str, writer: StoredSnapshotWriter) -> None:
         super().__init__()
@@ -495,7 +495,7 @@ class _Sink(io.RawIOBase):
     def __exit__(self, *raised: Any) -> None:
         if self._file is not None:
             self._file.abort()  # Without effect once it is finished.
-        # Arrow flushes what it still holds when it is collected; by then nobody wants it.
+        # Arrow flushes its buffer when it is collected; by then those bytes are not needed.
         self._file = self._held = None
         super().__exit__(*raised)
 
@@ -569,7 +569,7 @@ def _restore_table(
 
 def _unreadable(cause: Exception) -> CorruptStateError:
     return CorruptStateError(
-        f"a piece of keyed state cannot be read: {cause}; restore from another checkpoint"
+        f"a file of keyed state cannot be read: {cause}; restore from another checkpoint"
     )
 
 

@@ -1,8 +1,7 @@
-"""All state of one operator subtask: what its context hands it, what its snapshots freeze.
+"""The state store of one operator subtask, which its context offers and its snapshots freeze.
 
 Keyed state, timers and tables belong to key groups; list and broadcast state to the subtask. The
-store makes each of them when it is first asked for, or when a restore brings it, and freezes all of
-them in one step.
+store creates each of them when it is first used or restored, and freezes all of them in one step.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,13 +34,13 @@ from weir.storage.writer import StoredSnapshotWriter
 
 
 class SnapshotPart(Protocol):
-    """Something frozen at a barrier."""
+    """A part of a snapshot, frozen at a barrier."""
 
     def write(self, writer: StoredSnapshotWriter) -> Sequence[StateHandle]:
-        """Store it; on the snapshot thread, which may do I/O."""
+        """Store the part; on the snapshot thread, which may do I/O."""
 
     def release(self) -> None:
-        """It is stored or given up; on the loop thread."""
+        """Release the part, which is stored or dropped; on the loop thread."""
 
 
 class OperatorStateStore:
@@ -60,23 +59,24 @@ class OperatorStateStore:
         allow_non_restored_state: bool = False,
         judge: Judge | None = None,
     ) -> None:
-        """Restore what the handles name.
+        """Restore the state of the handles.
 
         Args:
-            keyed: Whether the operator stands on a keyed stream.
-            restored: What of a checkpoint belongs to this subtask.
-            read: Fetches the checked bytes of a handle.
-            operator: Its name, for errors.
-            allow_non_restored_state: Whether what the program has no place for may be dropped.
-            judge: Is told of every state that is declared; None refuses what cannot be mapped.
+            keyed: Whether the operator's input is a keyed stream.
+            restored: The handles of the checkpoint that belong to this subtask.
+            read: Reads the checked bytes of a handle.
+            operator: The operator's name, for errors.
+            allow_non_restored_state: Whether state that the program does not declare may be
+            dropped.
+            judge: Called for every declared state; None refuses state that cannot be mapped.
 
         Raises:
-            CorruptStateError: A piece is not what was stored.
-            RestoreError: A piece does not fit the job.
+            CorruptStateError: The bytes of a handle are damaged.
+            RestoreError: The state of a handle does not fit the job.
         """
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
-        self.restored = False  # Whether a checkpoint brought anything.
+        self.restored = False  # Whether any state was restored.
         self.restored_bytes = 0
         self._is_keyed = keyed
         self._judge = judge or Guard(operator, allow_non_restored_state)
@@ -142,7 +142,7 @@ class OperatorStateStore:
     def table(
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
     ) -> ColumnarTable:
-        """The columnar state of this name, with what was restored of it.
+        """The columnar state of this name, with its restored values.
 
         Raises:
             UserError: The stream has no key.
@@ -151,15 +151,15 @@ class OperatorStateStore:
         return self._table(name, key_type, columns)
 
     def drop_table(self, name: str) -> None:
-        """Forget a columnar state altogether; snapshots already frozen keep it."""
+        """Drop a columnar state; snapshots already frozen keep it."""
         self._tables.pop(name, None)
         self._declared_tables.discard(name)
 
     def list_state(self, name: str, mode: Mode = "split") -> OperatorListState:
-        """The list of this name: on rescale its items are dealt out, or everybody gets all.
+        """The list of this name; on a rescale its items are split, or every subtask gets all.
 
         Raises:
-            RestoreError: The checkpoint holds state of this name that is dealt out otherwise.
+            RestoreError: The checkpoint holds state of this name with another mode.
             ConfigError: The program declared state of this name with another mode before.
         """
         if self._declare_mode(name, mode) is Verdict.UNMAPPABLE:
@@ -167,7 +167,7 @@ class OperatorStateStore:
         return self._list(name, mode)
 
     def broadcast_state(self, name: str) -> BroadcastState:
-        """The map of this name, which every subtask keeps alike.
+        """The map of this name, which is the same in every subtask.
 
         Raises:
             RestoreError: The checkpoint holds a list of this name.
@@ -177,9 +177,9 @@ class OperatorStateStore:
         return self._broadcast(name)
 
     def freeze(self, checkpoint_id: CheckpointId) -> list[SnapshotPart]:
-        """Everything as it is now.
+        """All state as it is now.
 
-        Units: O(states x key groups + chunks), whatever the number of keys.
+        Units: O(states x key groups + chunks), independent of the number of keys.
         """
         parts: list[SnapshotPart] = []
         if self._is_keyed:
@@ -219,7 +219,8 @@ class OperatorStateStore:
         if table is None:
             table = self._tables[name] = self._new_table(name, key_type, columns)
             return table
-        # Subtasks convert a table when they first use it, which some may not have done.
+        # Subtasks convert a table when they first use it, which some had not done at the
+        # checkpoint.
         mine = table.key_type, table.dtypes
         try:
             both = unite_tables(mine, (key_type, {k: np.dtype(v) for k, v in columns.items()}))
@@ -246,7 +247,7 @@ class OperatorStateStore:
         return self._broadcasts.setdefault(name, BroadcastState(name))
 
     def _declare_mode(self, name: str, mode: str) -> Verdict:
-        """Compare operator state with what was restored or declared of it before."""
+        """Compare the mode of operator state with its restored or declared one."""
         declared = self._declared_modes.get(name)
         if declared is not None:
             if declared != mode:
@@ -270,7 +271,7 @@ class OperatorStateStore:
 
 
 class _Target:
-    """Where restored keyed state goes."""
+    """The receiver of restored keyed state."""
 
     def __init__(
         self,
@@ -284,7 +285,7 @@ class _Target:
 
 
 def keyless_refusal(operator: str, name: str, *, allow_loss: bool) -> str | None:
-    """Why keyed state cannot be restored into an operator whose stream has no key."""
+    """The error for keyed state of an operator whose stream has no key; None: loss is allowed."""
     if allow_loss:
         return None
     where = f"operator {operator!r}: " if operator else ""

@@ -1,9 +1,9 @@
 """Timers of keyed state: fire once at a time, per key and namespace.
 
-Which timers exist is kept per key group, in dictionaries that frozen views share (``shared``).
-When they are due is a heap beside them, whose entries are believed only while the dictionary still
-holds their number; deleting a timer therefore costs one look-up. The heap is not part of a
-snapshot: restoring builds it anew. Timers of one instant fire in the order of their registration.
+The existing timers are kept per key group, in dictionaries that frozen views share (``shared``).
+Their due times are a heap beside them, whose entries count only while the dictionary still holds
+their number; deleting a timer therefore costs one look-up. The heap is not part of a snapshot:
+restoring builds it anew. Timers of one instant fire in the order of their registration.
 """
 
 import heapq
@@ -19,16 +19,16 @@ from weir.state.shared import FrozenTables, SharedTables
 
 TimerId: TypeAlias = tuple[int, SlotKey, SlotKey]  # Timestamp, key, namespace.
 
-_STALE_MIN = 1_024  # Fewer dead heap entries than this are not worth a rebuild.
+_STALE_MIN = 1_024  # Fewer stale heap entries than this are not worth a rebuild.
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A timer that fired, or will."""
+    """A timer that fired or will fire."""
 
     timestamp_ms: int
     key: Key
-    namespace: Key = None  # Tells the timers of one key apart: a window, say.
+    namespace: Key = None  # Distinguishes the timers of one key, e.g. by window.
     group: int = field(default=-1, compare=False)  # The key group, where the queue tells it.
 
 
@@ -38,7 +38,7 @@ class TimerQueue:
     def __init__(self, key_groups: KeyGroupRange, max_parallelism: int) -> None:
         self._key_groups = key_groups
         self._max_parallelism = max_parallelism
-        self._numbers = SharedTables[TimerId](len(key_groups))  # The number tells what is stale.
+        self._numbers = SharedTables[TimerId](len(key_groups))  # The number tells stale entries.
         self._heap: list[tuple[int, int, int, TimerId]] = []  # Timestamp, number, group, timer.
         self._number = 0
         self._count = 0
@@ -49,7 +49,7 @@ class TimerQueue:
     def register(
         self, timestamp_ms: int, key: Key, namespace: Key = None, *, group: int | None = None
     ) -> bool:
-        """Fire at ``timestamp_ms``; whether there was no such timer yet.
+        """Register a timer; returns whether it is new.
 
         ``group`` spares the hashing where the caller knows the key's group.
 
@@ -62,7 +62,7 @@ class TimerQueue:
     def delete(
         self, timestamp_ms: int, key: Key, namespace: Key = None, *, group: int | None = None
     ) -> bool:
-        """Do not fire; whether there was such a timer."""
+        """Delete a timer; returns whether it existed."""
         index = self._index(key, group)
         timer = (timestamp_ms, slot_key(key), slot_key(namespace))
         if timer not in self._numbers.tables[index]:
@@ -74,14 +74,14 @@ class TimerQueue:
         return True
 
     def next_ms(self) -> int | None:
-        """When the next timer is due, or None where there is no timer."""
+        """The time at which the next timer is due, or None where there is no timer."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
     def poll(self, now_ms: int) -> Timer | None:
         """The earliest timer due at or before ``now_ms``, removed; None where none is due.
 
-        The next call sees what was registered and deleted meanwhile.
+        The next call sees timers registered and deleted meanwhile.
 
         Source: Flink, InternalTimerServiceImpl.advanceWatermark.
         """
@@ -100,7 +100,7 @@ class TimerQueue:
         return self._numbers.freeze()
 
     def release(self, view: FrozenTables[TimerId]) -> None:
-        """A frozen view is not needed any more."""
+        """Release a frozen view."""
         self._numbers.release(view)
 
     def restore(self, group: int, timers: Iterable[TimerId]) -> None:
@@ -111,7 +111,9 @@ class TimerQueue:
     def _index(self, key: Key, group: int | None) -> int:
         group = key_group(key, self._max_parallelism) if group is None else group
         if group not in self._key_groups:
-            raise ProtocolError(f"a timer for key {key!r} of key group {group} is not for here")
+            raise ProtocolError(
+                f"a timer for key {key!r} of key group {group} belongs to another subtask"
+            )
         return group - self._key_groups.first
 
     def _add(self, index: int, timer: TimerId) -> bool:
@@ -151,7 +153,7 @@ class KeyedTimers:
     def freeze(self, checkpoint_id: CheckpointId) -> "FrozenTimers":
         """A view of all timers as they are now.
 
-        Units: O(key groups), whatever the number of timers.
+        Units: O(key groups), independent of the number of timers.
         """
 
         def release() -> None:

@@ -1,4 +1,4 @@
-"""What the attempts of a job went on from: a small file per attempt, read back as their tree."""
+"""The bases of a job's attempts: a small file per attempt, read back as their tree."""
 
 import json
 from dataclasses import replace
@@ -12,14 +12,14 @@ from weir.storage.store import CheckpointStore, PathNotFoundError
 
 
 def note_base(store: CheckpointStore, job_id: JobId, base: AttemptBase) -> None:
-    """Note what an attempt goes on from, before anything acts on it."""
+    """Store the base of an attempt, before anything acts on it."""
     own = base.restored_id if base.restored_job is None else None
     data = json.dumps(to_wire(base), sort_keys=True).encode()
     store.put(JobLayout(job_id).base(base.attempt, own), data)
 
 
 def bases_of(store: CheckpointStore, job_id: JobId) -> dict[AttemptNumber, AttemptBase]:
-    """What each attempt of a job went on from; attempts of which nothing is noted are left out.
+    """The base of each attempt of a job; attempts without a stored base are left out.
 
     Raises:
         CorruptStateError: A record is damaged.
@@ -51,12 +51,12 @@ def _read(path: str, data: bytes) -> AttemptBase:
 def _of_name(
     attempt: AttemptNumber, restored: CheckpointId, older: dict[AttemptNumber, AttemptBase]
 ) -> AttemptBase:
-    """The base that a file without contents stands for: version 1 noted the checkpoint alone."""
+    """The base of an empty file, by its name: version 1 stored the checkpoint's id alone."""
     base = AttemptBase(attempt, CheckpointId(restored + 1))
     if not restored:
         return base
-    # Version 1 went on from its newest line alone, so the checkpoint is the latest one's that
-    # could have taken it.
+    # Version 1 restored from its newest line alone, so the checkpoint belongs to the latest attempt
+    # that could have taken it.
     takers = [number for number, other in older.items() if other.next_id <= restored]
     taker = max(takers, default=ANY_ATTEMPT)
     return replace(base, restored_id=restored, restored_attempt=taker)

@@ -1,7 +1,8 @@
 """The catalog: which checkpoint or savepoint lies under a URI.
 
 A URI is ``<storage>/<job>/chk-<n>``, or the directory of a savepoint; ``latest`` is the job of a
-name that completed a checkpoint last. The manifest decides: what has none does not exist.
+name that completed a checkpoint last. The manifest decides: a checkpoint without one does not
+exist.
 """
 
 import re
@@ -23,18 +24,18 @@ _CHECKPOINT_URI = re.compile(r"(?P<root>.*)/(?P<job>[^/]+)/chk-(?P<id>\d+)/?")
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """A checkpoint or savepoint that somebody named, and what is to come of it.
+    """A request to restore a checkpoint or savepoint, with its options.
 
-    With a job and a number it is that checkpoint in ``storage``; without, ``storage`` is itself the
-    directory of a savepoint.
+    With a job and a checkpoint id it is that checkpoint in ``storage``; without, ``storage`` is
+    itself the directory of a savepoint.
     """
 
     storage: str
     job_id: JobId | None = None
     checkpoint_id: CheckpointId | None = None
-    rewinds_output: bool = True  # File sinks take back what they committed beside its line.
-    claims: bool = False  # A savepoint is the job's own from now on, to delete.
-    origin_is_over: bool = False  # Known beside what the storage says.
+    rewinds_output: bool = True  # File sinks withdraw output committed beside its line.
+    claims: bool = False  # A savepoint becomes the job's own, to delete.
+    origin_is_over: bool = False  # Known to the control plane, whether or not the storage says so.
 
     @classmethod
     def parse(
@@ -48,12 +49,12 @@ class RestoreRequest:
         """Read ``<storage>/<job>/chk-<n>``, or the directory of a savepoint.
 
         Raises:
-            RestoreError: It is neither.
+            RestoreError: The URI is neither.
         """
         uri = uri.rstrip("/").removesuffix(f"/{SAVEPOINT_MANIFEST}")
-        if found := _CHECKPOINT_URI.fullmatch(uri):
-            job, checkpoint = JobId(unquote(found["job"])), CheckpointId(int(found["id"]))
-            return cls(found["root"], job, checkpoint, rewinds_output, claims, origin_is_over)
+        if match := _CHECKPOINT_URI.fullmatch(uri):
+            job, checkpoint = JobId(unquote(match["job"])), CheckpointId(int(match["id"]))
+            return cls(match["root"], job, checkpoint, rewinds_output, claims, origin_is_over)
         if "/" not in uri:
             raise RestoreError(
                 f"{uri!r} names no checkpoint; give latest, or a path such as "
@@ -64,7 +65,7 @@ class RestoreRequest:
 
     @property
     def uri(self) -> str:
-        """How it is named to a user."""
+        """The URI that ``parse`` reads, as shown to users."""
         if self.job_id is None or self.checkpoint_id is None:
             return self.storage
         return f"{self.storage}/{JobLayout(self.job_id).checkpoint(self.checkpoint_id)}"
@@ -72,22 +73,22 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A completed checkpoint or savepoint, and where its files are now."""
+    """A completed checkpoint or savepoint, with the present location of its files."""
 
     manifest: Manifest
     store: CheckpointStore
-    storage: str  # What ``store`` is, as a setting names it.
-    directory: str  # In it: what the paths of the files are relative to.
+    storage: str  # The path or URI of ``store``.
+    directory: str  # The directory in it that the paths of the files are relative to.
 
 
 def find_state(request: RestoreRequest, open_store: OpenStore = store_for) -> StoredState:
-    """The checkpoint or savepoint that was asked for, by its manifest.
+    """The requested checkpoint or savepoint, by its manifest.
 
-    The number of a savepoint leads to the directory where it was taken; if it was moved, it is
-    named by the directory where it is now.
+    The id of a savepoint leads to the directory where it was taken; a moved savepoint is named by
+    its present directory.
 
     Raises:
-        RestoreError: It is not there, was given up, or a newer version of Weir wrote it.
+        RestoreError: It does not exist, was given up, or a newer version of Weir wrote it.
         CorruptStateError: Its manifest is damaged, or none of Weir's.
         StorageError: The storage failed.
     """
@@ -99,7 +100,7 @@ def find_state(request: RestoreRequest, open_store: OpenStore = store_for) -> St
     if not store.exists(path):
         raise RestoreError(
             f"there is no checkpoint {request.checkpoint_id} of job {request.job_id} in "
-            f"{request.storage}; `weir checkpoints {request.storage}` lists what there is"
+            f"{request.storage}; `weir checkpoints {request.storage}` lists those that exist"
         )
     manifest = load(store.read(path), path)
     if not isinstance(manifest, Manifest):
@@ -108,14 +109,14 @@ def find_state(request: RestoreRequest, open_store: OpenStore = store_for) -> St
         return StoredState(manifest, store, request.storage, layout.directory)
     own = open_store(manifest.location)
     try:
-        found = load(own.read(SAVEPOINT_MANIFEST), f"{manifest.location}/{SAVEPOINT_MANIFEST}")
+        copy = load(own.read(SAVEPOINT_MANIFEST), f"{manifest.location}/{SAVEPOINT_MANIFEST}")
     except PathNotFoundError:
-        found = None
-    if isinstance(found, Manifest) and found.identity == manifest.identity:
+        copy = None
+    if isinstance(copy, Manifest) and copy.identity == manifest.identity:
         return StoredState(manifest, own, manifest.location, "")
     there = open_store(request.uri)
     if any(handle.path and there.exists(handle.path) for handle in manifest.handles):
-        return StoredState(manifest, there, request.uri, "")  # A savepoint in such a directory.
+        return StoredState(manifest, there, request.uri, "")  # A savepoint in a chk- directory.
     raise RestoreError(
         f"savepoint {manifest.checkpoint_id} of job {manifest.job_id} is not in "
         f"{manifest.location} any more; if it was moved, give the directory where it is now"
@@ -133,11 +134,11 @@ def _find_savepoint(store: CheckpointStore, directory: str) -> StoredState:
             f"a savepoint, which holds a file named {SAVEPOINT_MANIFEST}"
         ) from cause
     if not isinstance(manifest, Manifest):
-        raise RestoreError(f"{path} says that it was given up: {manifest.reason}")
+        raise RestoreError(f"the savepoint of {path} was given up: {manifest.reason}")
     if manifest.location is None and any(handle.path for handle in manifest.handles):
         raise RestoreError(
-            f"{path} is that of checkpoint {manifest.checkpoint_id} of job {manifest.job_id}, "
-            "whose files are found by its place: give <storage>/<job>/chk-"
+            f"{path} belongs to checkpoint {manifest.checkpoint_id} of job {manifest.job_id}, "
+            "whose files are located by its path in the storage: give <storage>/<job>/chk-"
             f"{manifest.checkpoint_id}. Only savepoints can be moved"
         )
     return StoredState(manifest, store, directory, "")
@@ -155,7 +156,7 @@ def latest_job(store: CheckpointStore, name: str) -> JobId:
             return job_id
     if jobs:
         raise RestoreError(
-            f"job {jobs[0]}, the latest that is named {name!r}, has finished. To go on from "
+            f"job {jobs[0]}, the latest named {name!r}, has finished. To restore "
             f"{_left_behind(store, jobs[0])}; to run it anew, start it without --restore"
         )
     raise RestoreError(
@@ -165,9 +166,9 @@ def latest_job(store: CheckpointStore, name: str) -> JobId:
 
 
 def _left_behind(store: CheckpointStore, job_id: JobId) -> str:
-    """What to restore of a job that has finished, and how."""
-    found = (stored.manifest for stored in list_checkpoints(store, job_id))
-    newest = next((manifest for manifest in found if isinstance(manifest, Manifest)), None)
+    """Advice on what to restore of a job that has finished."""
+    manifests = (stored.manifest for stored in list_checkpoints(store, job_id))
+    newest = next((manifest for manifest in manifests if isinstance(manifest, Manifest)), None)
     if newest is None or newest.location is None:
-        return "what is left of it give a path, <storage>/<job>/chk-<n>"
-    return f"its savepoint give the path, --restore {newest.location}"
+        return "a checkpoint that is left of it give its path, <storage>/<job>/chk-<n>"
+    return f"its savepoint give its path, --restore {newest.location}"

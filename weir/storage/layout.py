@@ -5,22 +5,23 @@
     <job>/attempts/<n>                                   one per attempt, created once: the fence
     <job>/finished                                       the job finished; written before deleting
     <job>/over/<n>                                       it failed or was cancelled in attempt n
-    <job>/restored/<n>-<checkpoint>                      what attempt n went on from, 0: nothing
+    <job>/restored/<n>-<checkpoint>                      the base of attempt n; 0: the beginning
     <job>/chk-<n>/manifest                               the checkpoint exists when this does
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
-    <job>/chk-<n>/<attempt>/savepoint                    in their place: its state lies elsewhere
-    <job>/requests/<id>.json, .taken, .answer.json       the mailbox of whoever asks for a savepoint
+    <job>/chk-<n>/<attempt>/savepoint                    instead of them: a savepoint's location
+    <job>/requests/<id>.json, .taken, .answer.json       the savepoint mailbox
 
 A state handle's path is relative to ``<job>/``, so that a job's directory can be moved as a whole.
 
 A *savepoint* is a checkpoint whose state lies in a directory of its own, by default in
-``<storage>/savepoints/<job>/<name>``, with a copy of its manifest, so that it can be moved as it
-is. In it paths are relative to that directory::
+``<storage>/savepoints/<job>/<name>``, with a copy of its manifest, so that it can be moved as a
+whole. Its paths are relative to that directory::
 
     manifest                                             the copy, written before the job's own
     <attempt>-<n>/<operator>-<index>-<name>              state files, written before that
 
-It has a number as all checkpoints have, and ``<job>/chk-<n>/manifest`` decides of it as of them.
+It has an id as all checkpoints have, and its ``<job>/chk-<n>/manifest`` makes it complete as theirs
+do.
 
 Names come from users and are percent-encoded; a name too long for a file system ends in its digest.
 """
@@ -45,7 +46,7 @@ class JobLayout:
 
     @property
     def directory(self) -> str:
-        """Everything the job stored."""
+        """The directory of all files of the job."""
         return _escaped(self.job)
 
     @property
@@ -54,42 +55,42 @@ class JobLayout:
         return f"{self.directory}/attempts"
 
     def attempt(self, number: AttemptNumber) -> str:
-        """The file that the driver of this attempt, and no other, could create."""
+        """The file that claims this attempt: only its driver could create it."""
         return f"{self.attempts}/{number}"
 
     def attempt_of(self, path: str) -> AttemptNumber:
-        """Which attempt a file below ``attempts`` stands for."""
+        """The attempt that a file below ``attempts`` claims."""
         return AttemptNumber(int(path.rpartition("/")[2]))
 
     @property
     def finished(self) -> str:
-        """The file that says that the job finished: there is nothing to go on from."""
+        """The file that marks the job as finished: it has no checkpoint to restore."""
         return f"{self.directory}/finished"
 
     def over(self, number: AttemptNumber) -> str:
-        """The file that says that the job failed or was cancelled, in this attempt.
+        """The file that marks the job as failed or cancelled in this attempt.
 
-        A newer attempt takes the job up again, and what this says is past.
+        It counts until a newer attempt runs the job again.
         """
         return f"{self.directory}/over/{number}"
 
     @property
     def bases(self) -> str:
-        """The directory that holds, per attempt, what it went on from."""
+        """The directory that holds the base of each attempt."""
         return f"{self.directory}/restored"
 
     def base(self, number: AttemptNumber, restored: CheckpointId | None) -> str:
-        """The file that says from which checkpoint of the job an attempt went on."""
+        """The file of an attempt's base; ``restored`` is a checkpoint of the job itself."""
         return f"{self.bases}/{number}-{restored or 0}"
 
     def base_of(self, path: str) -> tuple[AttemptNumber, CheckpointId]:
-        """The attempt that a file below ``bases`` is about, and its checkpoint."""
+        """The attempt of a file below ``bases``, and the id of its restored checkpoint."""
         number, _, restored = path.rpartition("/")[2].partition("-")
         return AttemptNumber(int(number)), CheckpointId(int(restored))
 
     @property
     def requests(self) -> str:
-        """The directory by which other processes ask the job's driver for something."""
+        """The directory of the savepoint mailbox."""
         return f"{self.directory}/requests"
 
     def request(self, request_id: str) -> str:
@@ -97,7 +98,7 @@ class JobLayout:
         return f"{self.requests}/{_escaped(request_id)}.json"
 
     def request_taken(self, request_id: str) -> str:
-        """The file that says that a driver has seen the request."""
+        """The file that marks the request as taken by a driver."""
         return f"{self.requests}/{_escaped(request_id)}.taken"
 
     def answer(self, request_id: str) -> str:
@@ -109,19 +110,19 @@ class JobLayout:
         return f"{self.directory}/chk-{checkpoint}"
 
     def manifest(self, checkpoint: CheckpointId) -> str:
-        """The one key for all attempts whose creation decides a checkpoint."""
+        """The manifest's key, one for all attempts: its creation decides the checkpoint."""
         return f"{self.checkpoint(checkpoint)}/manifest"
 
     def savepoint_mark(self, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
-        """The file that keeps the number of a savepoint from being taken again.
+        """The file that keeps the id of a savepoint from being taken again.
 
-        Without it a driver that dies between the two manifests of a savepoint would leave one whose
-        number the next driver gives to a checkpoint of another line.
+        Without it a driver that dies between the two manifests of a savepoint would leave a
+        savepoint whose id the next driver gives to a checkpoint of another line.
         """
         return f"{self.attempt_state(checkpoint, attempt)}/savepoint"
 
     def attempt_state(self, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
-        """Where the subtasks of one attempt write their files of a checkpoint."""
+        """The directory that the subtasks of one attempt write a checkpoint's files to."""
         return f"{self.checkpoint(checkpoint)}/{attempt}"
 
 
@@ -142,7 +143,7 @@ SAVEPOINT_MANIFEST = "manifest"  # Relative to the savepoint's directory.
 
 
 def savepoint_location(storage: str, job: JobId, name: str) -> str:
-    """Where a savepoint lies unless somebody says otherwise, as a path or URI of its own."""
+    """The default directory of a savepoint, as a path or URI of its own."""
     return f"{storage.rstrip('/')}/savepoints/{_escaped(job)}/{_escaped(name)}"
 
 
@@ -153,9 +154,9 @@ def storage_of_savepoint(location: str) -> str | None:
 
 
 def savepoint_id(path: str) -> CheckpointId | None:
-    """Whose a path relative to a savepoint's directory is; None: it is relative to a job's."""
-    found = _SAVEPOINT_STATE.match(path)
-    return None if found is None else CheckpointId(int(found[1]))
+    """The savepoint of a path relative to its directory; None: the path is relative to a job's."""
+    match = _SAVEPOINT_STATE.match(path)
+    return None if match is None else CheckpointId(int(match[1]))
 
 
 def savepoint_state(checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
@@ -181,9 +182,9 @@ def within(directory: str, relative: str) -> str:
 
 
 def parse_manifest_path(path: str) -> tuple[JobId, CheckpointId] | None:
-    """Whose manifest a path names, or None for any other file."""
-    found = _MANIFEST.fullmatch(path)
-    return (JobId(unquote(found[1])), CheckpointId(int(found[2]))) if found else None
+    """The job and checkpoint of a manifest's path, or None for any other file."""
+    match = _MANIFEST.fullmatch(path)
+    return (JobId(unquote(match[1])), CheckpointId(int(match[2]))) if match else None
 
 
 def _escaped(name: str) -> str:

@@ -3,8 +3,8 @@
 A file appears under its name by ``rename`` or ``link`` of a synced temporary file beside it, and
 its directory is synced after that: a crash leaves the old file, the new one or a temporary one,
 never half of one. ``link`` fails where the name exists, which makes it create-if-absent even over
-NFS, once it is seen whose link that name is; opening the final name with O_EXCL would show readers
-an empty file first.
+NFS, once it is checked which file that name links to; opening the final name with O_EXCL would show
+readers an empty file first.
 """
 
 import errno
@@ -30,7 +30,7 @@ from weir.storage.store import (
 )
 
 _TEMPORARY = ".weir-tmp-"  # No reader lists such files; a crash may leave one behind.
-_LASTING = {  # Trying again changes nothing; a full disk may have room again.
+_LASTING = {  # Errors that a retry does not repair; a full disk may have room again.
     errno.EACCES,
     errno.EPERM,
     errno.EROFS,
@@ -40,7 +40,7 @@ _LASTING = {  # Trying again changes nothing; a full disk may have room again.
 }
 
 
-_GONE = (errno.ENOENT, errno.ESTALE)  # Of what another process deletes; over NFS the second.
+_GONE = (errno.ENOENT, errno.ESTALE)  # Deleted by another process; over NFS the second.
 
 
 class LocalStore:
@@ -84,18 +84,18 @@ class LocalStore:
 
     def list(self, directory: str = "") -> list[str]:
         top = self.root / checked_directory(directory)
-        found: list[str] = []
+        paths: list[str] = []
 
         def fail(error: OSError) -> None:
-            if error.errno not in _GONE:  # Deleted meanwhile, or never made.
+            if error.errno not in _GONE:  # Deleted meanwhile, or never created.
                 raise error
 
         with self.explained("list", top):
             for folder, _, names in os.walk(top, onerror=fail):
                 inside = Path(folder).relative_to(self.root).as_posix()
                 prefix = "" if inside == "." else f"{inside}/"
-                found += [prefix + name for name in names if not name.startswith(_TEMPORARY)]
-        return sorted(found)
+                paths += [prefix + name for name in names if not name.startswith(_TEMPORARY)]
+        return sorted(paths)
 
     def delete(self, path: str) -> None:
         file = self._file(path)
@@ -118,7 +118,7 @@ class LocalStore:
 
     @contextmanager
     def explained(self, action: str, file: Path) -> Iterator[None]:
-        """Turn what the operating system says into what a reader can do about it."""
+        """Turn errors of the operating system into storage errors that say what to do."""
         try:
             yield
         except FileNotFoundError as cause:
@@ -144,7 +144,7 @@ class LocalStore:
             case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
                 return "a file stands where a directory is needed; choose an empty directory"
             case _:
-                return f"check that {self.root} is a directory on a disk that works"
+                return f"check that {self.root} is a directory on a working disk"
 
 
 class LocalWriter:
@@ -157,8 +157,8 @@ class LocalWriter:
         self._checksum = new_checksum()
         with store.explained("write", final):
             _make_directories(final.parent)
-            # Not tempfile, whose files nobody but their owner may read: the driver and the slots
-            # may run as different users of one group.
+            # Not tempfile, whose files only their owner may read: the driver and the slots may run
+            # as different users of one group.
             temporary = final.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
             self._file = temporary.open("xb", buffering=0)
         self._temporary: Path | None = temporary
@@ -168,7 +168,7 @@ class LocalWriter:
         # The checksum first: it brings the bytes into the cache, from where the system copies them.
         self._checksum.update(whole)
         with self._store.explained("write", self._final):
-            while left:  # An unbuffered write may take less than it is given.
+            while left:  # An unbuffered write may be partial.
                 left = left[self._file.write(left) :]
         self._size += len(whole)
         return len(whole)
@@ -182,13 +182,13 @@ class LocalWriter:
         return Written(self._size, self._checksum.hexdigest())
 
     def close_if_absent(self) -> bool:
-        """Like ``close``, unless the file exists; whether it was this call that created it."""
+        """Like ``close``, unless the file exists; returns whether this call created it."""
         temporary = self._synced()
         with self._store.explained("create", self._final):
             try:
                 os.link(temporary, self._final)
             except OSError as error:
-                # Over NFS a request whose answer was lost is sent again, and meets its own link.
+                # Over NFS a request whose answer was lost is repeated, and meets its own link.
                 if not _is_link_to(self._final, temporary):
                     if isinstance(error, FileExistsError):
                         return False
@@ -220,7 +220,7 @@ class LocalWriter:
 
 
 def _remove_tree(top: Path) -> None:
-    """Delete a directory; what others delete of it at the same time is passed over."""
+    """Delete a directory; files that others delete at the same time are no error."""
 
     def failed(function: object, path: str, raised: Any) -> None:
         error = raised[1] if isinstance(raised, tuple) else raised
@@ -234,9 +234,9 @@ def _remove_tree(top: Path) -> None:
 
 
 def _is_link_to(final: Path, temporary: Path) -> bool:
-    """Whether a file that nobody else links to has got its second name.
+    """Whether the link exists, for a file that no other process links to.
 
-    Source: open(2) on O_EXCL over NFS: the link count tells, whatever link(2) returned.
+    Source: open(2) on O_EXCL over NFS: the link count tells, not what link(2) returned.
     """
     own = temporary.stat()
     if own.st_nlink > 1:
@@ -252,7 +252,7 @@ def _make_directories(directory: Path) -> None:
         missing.append(directory)
         directory = directory.parent
     for new in reversed(missing):
-        new.mkdir(exist_ok=True)  # Others may be making it at the same time.
+        new.mkdir(exist_ok=True)  # Others may create it at the same time.
         _sync_directory(new.parent)
 
 
@@ -265,11 +265,11 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _nearest(file: Path) -> str:
-    """Who owns the first directory above ``file`` that exists, for a message."""
+    """Owner and mode of the nearest existing directory above ``file``, for a message."""
     for directory in file.parents:
         with suppress(OSError):
-            found = directory.stat()
-            return f"{directory} is {stat.filemode(found.st_mode)} of user id {found.st_uid}"
+            status = directory.stat()
+            return f"{directory} is {stat.filemode(status.st_mode)} of user id {status.st_uid}"
     return f"{file.parent} cannot be seen"
 
 

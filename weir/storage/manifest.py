@@ -1,12 +1,12 @@
-"""The manifest: what a completed checkpoint consists of, as one checked JSON file.
+"""The manifest: the contents of a completed checkpoint, as one checksummed JSON file.
 
 ::
 
     {"format": "weir-checkpoint", "version": 1, "checksum": <XXH3-128 of the body>,
      "manifest": {...} or "tombstone": {...}}
 
-The checksum is over the body's JSON without spaces and with sorted keys, so a damaged manifest is
-known before anything in it is believed. A reader refuses a version newer than its own, by number. A
+The checksum is over the body's JSON without spaces and with sorted keys, so damage is detected
+before any of the body is used. A reader refuses a version newer than its own, by number. A
 *tombstone* under the same name says that the checkpoint was given up and will never complete.
 """
 
@@ -38,7 +38,7 @@ _FALL_BACK = "restore from another checkpoint of the job (`weir checkpoints URI`
 
 @dataclass(frozen=True, slots=True)
 class OperatorSummary:
-    """What a restore must know of an operator to match and rescale it."""
+    """Properties of an operator by which a restore matches and rescales it."""
 
     uid: OperatorId
     name: str
@@ -50,12 +50,12 @@ class OperatorSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Everything that one completed checkpoint consists of."""
+    """The contents of one completed checkpoint."""
 
     job_id: JobId
     job_name: str
     checkpoint_id: CheckpointId
-    parent_id: CheckpointId | None  # The completed checkpoint its attempt had gone on from.
+    parent_id: CheckpointId | None  # The attempt's last completed or restored checkpoint.
     kind: CheckpointKind
     attempt: AttemptNumber
     triggered_ms: int
@@ -65,28 +65,28 @@ class Manifest:
     acks: tuple[OperatorAck, ...]  # One per operator subtask: its state handles and measurements.
     # Savepoints: the directory that the state was written to. None: the job's own directory.
     location: str | None = None
-    # What each source had emitted since the job began, in records. Empty: not known.
+    # The records that each source had emitted since the job began. Empty: not known.
     source_records: dict[str, Any] = field(default_factory=dict)
 
     @property
     def handles(self) -> tuple[StateHandle, ...]:
-        """Every piece of state in the checkpoint."""
+        """All state handles of the checkpoint."""
         return tuple(handle for ack in self.acks for handle in ack.handles)
 
     @property
     def identity(self) -> tuple[JobId, CheckpointId, AttemptNumber, int]:
-        """What no two checkpoints have in common; a copy of one has all of it."""
+        """The identity of the checkpoint; a copy has the same."""
         return self.job_id, self.checkpoint_id, self.attempt, self.triggered_ms
 
     @property
     def state_size(self) -> int:
-        """Bytes of all pieces together."""
+        """The size of all handles together, in bytes."""
         return sum(handle.size for handle in self.handles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """Says, in the manifest's place, that a checkpoint was given up for ever."""
+    """A record in the manifest's place: the checkpoint was given up for ever."""
 
     job_id: JobId
     checkpoint_id: CheckpointId
@@ -97,7 +97,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint found in storage, or the reason why its manifest cannot be used."""
+    """A checkpoint in the storage, or the reason why its manifest cannot be used."""
 
     checkpoint_id: CheckpointId
     manifest: Manifest | Tombstone | None
@@ -148,15 +148,15 @@ def load(data: bytes, path: str = "manifest") -> Manifest | Tombstone:
 
 def list_checkpoints(store: CheckpointStore, job: JobId) -> list[StoredCheckpoint]:
     """Every checkpoint of a job that has a manifest, newest first, damaged ones included."""
-    found = [parse_manifest_path(path) for path in store.list(JobLayout(job).directory)]
-    ids = sorted((key[1] for key in found if key is not None), reverse=True)
+    keys = [parse_manifest_path(path) for path in store.list(JobLayout(job).directory)]
+    ids = sorted((key[1] for key in keys if key is not None), reverse=True)
     return [_stored(store, job, checkpoint) for checkpoint in ids]
 
 
 def find_jobs(store: CheckpointStore, name: str) -> list[JobId]:
     """The jobs of this name that have a completed checkpoint, the latest completion first.
 
-    A job none of whose manifests can be read has no name and is not found.
+    A job without a readable manifest has no name and is left out.
     """
     ids: dict[JobId, list[CheckpointId]] = {}
     for path in store.list():
@@ -174,12 +174,12 @@ def find_jobs(store: CheckpointStore, name: str) -> list[JobId]:
 
 
 def read_handle(store: CheckpointStore, directory: str, handle: StateHandle) -> bytes:
-    """The bytes behind a handle, once size and checksum were found right.
+    """The bytes behind a handle, after a check of size and checksum.
 
-    ``directory`` is what its path is relative to: a job's, or "" in a savepoint's own.
+    ``directory`` is what its path is relative to: a job's directory, or "" in a savepoint's own.
 
     Raises:
-        CorruptStateError: They are damaged or missing.
+        CorruptStateError: The bytes are damaged or missing.
         StorageError: The storage failed.
     """
     if handle.inline is not None:
@@ -198,7 +198,7 @@ def read_handle(store: CheckpointStore, directory: str, handle: StateHandle) -> 
 def verify(store: CheckpointStore, manifest: Manifest, directory: str | None = None) -> None:
     """Read every file of a checkpoint and compare it with its handle.
 
-    ``directory`` is where its files are; None: in the job's.
+    ``directory`` holds its files; None: the job's directory.
 
     Raises:
         CorruptStateError: Some are damaged or missing; all of them are named.
@@ -230,22 +230,26 @@ def verify(store: CheckpointStore, manifest: Manifest, directory: str | None = N
 def discard_savepoint(
     store: CheckpointStore, job: JobId, checkpoint: CheckpointId, attempt: AttemptNumber
 ) -> None:
-    """Delete what an aborted savepoint left in its directory, whose store this is.
+    """Delete the files of an aborted savepoint in its directory, which is ``store``.
 
-    A directory that holds another savepoint is left alone: that one's state could have the same
+    A directory that holds another savepoint is left alone: its state files could have the same
     names.
 
     Raises:
         StorageError: The storage failed.
     """
     try:
-        found = load(store.read(SAVEPOINT_MANIFEST))
-        if (found.job_id, found.checkpoint_id, found.attempt) != (job, checkpoint, attempt):
+        manifest = load(store.read(SAVEPOINT_MANIFEST))
+        if (manifest.job_id, manifest.checkpoint_id, manifest.attempt) != (
+            job,
+            checkpoint,
+            attempt,
+        ):
             return
     except PathNotFoundError:
         pass
     except (CorruptStateError, RestoreError):
-        return  # Whatever it is, it is not ours.
+        return  # An unreadable manifest is not this savepoint's.
     store.delete(SAVEPOINT_MANIFEST)
     store.delete_prefix(savepoint_state(checkpoint, attempt))
 

@@ -69,7 +69,7 @@ class MemoryStore:
                 del self._files[path]
 
     def delete_if_empty(self) -> None:
-        pass  # A place in memory is its files.
+        pass  # A store in memory has no directory to delete.
 
 
 class MemoryWriter:

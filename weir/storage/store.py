@@ -1,9 +1,9 @@
-"""What checkpoint storage can do, and how to find one by its URI.
+"""The interface of checkpoint storage, its errors, and the store of a URI.
 
 Checksums find damage: bits that flipped, writes that were cut short, files mixed up. They are
 XXH3-128, about as fast as memory, where a cryptographic hash takes longer than the disk. They are
-no protection against somebody who changes a checkpoint on purpose: who can, is for the permissions
-of the storage to say.
+no protection against deliberate changes of a checkpoint, which the permissions of the storage have
+to prevent.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ class PathNotFoundError(StorageError):
 
 
 class WriteRefusedError(StorageError):
-    """The storage will go on refusing this until somebody changes its permissions or its place."""
+    """The storage refuses the write until its permissions or its location are changed."""
 
     retryable = False
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a finished file holds.
+    """Size and checksum of a finished file.
 
     Units: ``size`` in bytes; ``checksum`` is the hex XXH3-128 of them.
     """
@@ -46,7 +46,7 @@ class StoreWriter(Protocol):
         """Append ``data``, whose memory is the caller's again when this returns."""
 
     def close(self) -> Written:
-        """Make the file durable under its name and say what it holds."""
+        """Make the file durable under its name; returns size and checksum."""
 
     def abort(self) -> None:
         """Leave no trace of the file. Harmless after ``close``."""
@@ -58,7 +58,7 @@ class StoreWriter(Protocol):
 
 
 class CheckpointStore(Protocol):
-    """Files by relative path. What a method wrote is durable when it returns.
+    """Files by relative path; a write is durable when its method returns.
 
     A *directory* argument is a path up to a slash: ``j/chk-1`` never means files of ``j/chk-10``;
     the empty one means everything. Every method raises ``StorageError`` when the storage fails or
@@ -78,7 +78,7 @@ class CheckpointStore(Protocol):
         """The whole file.
 
         Raises:
-            PathNotFoundError: There is none.
+            PathNotFoundError: There is no such file.
         """
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
@@ -100,11 +100,11 @@ class CheckpointStore(Protocol):
     def delete_prefix(self, directory: str) -> None:
         """Delete a directory and everything below it; nothing happens where there is none.
 
-        Several may do so at once, and all of it is gone once one of them returns.
+        Several processes may do so at once; all files are deleted once one of the calls returns.
         """
 
     def delete_if_empty(self) -> None:
-        """Delete the place itself where it holds no file; what is written meanwhile stays."""
+        """Delete the store's own directory if it holds no file; files written meanwhile stay."""
 
 
 def store_for(uri: str | None) -> CheckpointStore:
@@ -113,7 +113,7 @@ def store_for(uri: str | None) -> CheckpointStore:
     Raises:
         ConfigError: The scheme is not supported.
     """
-    # The forms import this module for its protocol, so they can only be imported now.
+    # The implementations import this module for its protocol, so they are imported only now.
     from weir.storage.local import LocalStore
     from weir.storage.memory import MemoryStore
 
@@ -132,7 +132,7 @@ def store_for(uri: str | None) -> CheckpointStore:
 
 
 def checked_path(path: str) -> str:
-    """``path``, once it is known to name a file inside the store.
+    """Check that ``path`` names a file inside the store, and return it normalised.
 
     Raises:
         StorageError: It is empty or absolute, or has a part that is empty, ``.`` or ``..``.
@@ -144,7 +144,7 @@ def checked_path(path: str) -> str:
 
 
 def checked_directory(directory: str) -> str:
-    """The same for a directory; the empty path is the store itself."""
+    """Check a directory in the same way; the empty path is the store itself."""
     return checked_path(directory.rstrip("/")) if directory else ""
 
 

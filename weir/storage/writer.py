@@ -1,7 +1,7 @@
-"""Where one operator subtask's snapshot is written: small pieces inline, large ones as files.
+"""The snapshot writer of an operator subtask: small state inline, large state as files.
 
-Everything goes through one writer per subtask and checkpoint, which knows what it wrote and can
-take it back when the snapshot is cancelled or fails. A savepoint's files go straight into its own
+Everything goes through one writer per subtask and checkpoint, which records its files and can
+delete them when the snapshot is cancelled or fails. A savepoint's files go straight into its own
 directory, so that nothing has to be copied before it can be moved.
 """
 
@@ -37,7 +37,7 @@ from weir.storage.store import (
 
 
 class SnapshotCancelled(WeirError):
-    """The coordinator gave the checkpoint up while it was being written."""
+    """The coordinator aborted the checkpoint while its snapshot was being written."""
 
 
 class StoredSnapshotWriter:
@@ -59,7 +59,7 @@ class StoredSnapshotWriter:
 
         Args:
             inline_max: Smaller pieces are kept inline; None keeps everything inline.
-            is_savepoint: ``store`` is the savepoint's own directory, not where the job's are.
+            is_savepoint: ``store`` is the savepoint's own directory, not the job's storage.
         """
         self.cancelled = cancelled
         self.inline_max = inline_max
@@ -97,7 +97,7 @@ class StoredSnapshotWriter:
         )
 
     def path(self, name: str) -> str:
-        """The path of a state file, relative to the job or savepoint; noted as written."""
+        """The path of a state file, relative to the job or savepoint; recorded as written."""
         path = self._file(self._checkpoint_id, self._attempt, self._subtask, name)
         self._written.append(path)
         return path
@@ -111,7 +111,7 @@ class StoredSnapshotWriter:
         return self.put("operator", name, dump_items(items), mode=mode)
 
     def discard(self) -> None:
-        """Delete whatever was written."""
+        """Delete all files that were written."""
         for path in self._written:
             self._store.delete(within(self._directory, path))
         self._written.clear()
@@ -146,7 +146,7 @@ def writer_factory(
 ) -> WriterFactory:
     """Writers for the subtasks of one attempt.
 
-    Without durable storage all state is inline, but for savepoints: those have a place of theirs.
+    Without durable storage all state is inline, except that of savepoints, which have a directory.
     """
 
     def make(
@@ -183,7 +183,7 @@ def load_items(data: bytes) -> list[Any]:
     """The list that ``dump_items`` wrote.
 
     Raises:
-        CorruptStateError: It is none.
+        CorruptStateError: The bytes are no such list.
     """
     try:
         items: list[Any] = json.loads(data)

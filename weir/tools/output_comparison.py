@@ -1,20 +1,20 @@
-"""Whether two Parquet outputs hold the same rows, as of a job and its fork.
+"""The comparison of two Parquet outputs, such as those of a job and its fork.
 
 Rows are matched by *key*: the key columns and the window columns together. Only committed files
-count. First whole rows are held against one another as multisets, so a row that is there twice has
-to be there twice on the other side; what is left over is then paired by key: a pair *differs*, and
-what finds no partner is *only* on its side.
+count. First whole rows are compared as multisets, so a row that occurs twice has to occur twice on
+the other side; the remaining rows are then paired by key: a pair *differs*, and a row without a
+partner is *only* on its side.
 
-Window columns say how far each side is. A fork begins where its savepoint was taken and may be
-behind its origin, and neither is wrong: rows of windows before the other side's first or after its
-last are counted apart, as *earlier* and *later*. The last window of the side that is behind may
-still be coming in, so what is missing from it counts as later too. Without window columns there is
-no telling, and every row counts.
+Window columns tell the progress of each side. A fork begins where its savepoint was taken and may
+be behind its origin, which is no difference: rows of windows before the other side's first or after
+its last are counted apart, as *earlier* and *later*. The last window of the side that is behind may
+be incomplete, so rows missing from it count as later too. Without window columns the progress is
+not known, and every row counts.
 
 Memory: rows are read in as many passes as keep ``PASS_BYTES`` of Parquet data, before compression,
-and ``PASS_ROWS`` rows of both sides together in a pass; each takes the keys of one share of all
-hashes. Where keys spread that was 1.5 GB of memory for twenty million rows, none of them equal. The
-rows of one key are never split.
+and ``PASS_ROWS`` rows of both sides together in a pass; each pass takes the keys of one share of
+all hashes. With evenly spread keys that was 1.5 GB of memory for twenty million rows, none of them
+equal. The rows of one key are never split.
 """
 
 import json
@@ -39,9 +39,9 @@ PASS_BYTES = 256 << 20
 PASS_ROWS = 4_000_000
 PASSES_MAX = 4_096
 BATCH_ROWS = 65_536
-SAMPLES_MAX = 1_000  # Of each kind, whatever is asked for: the answer is kept as one document.
+SAMPLES_MAX = 1_000  # Of each kind, also for a higher limit: the result is stored as one document.
 TEXT_MAX = 200  # Characters of one value in a sample.
-TRIES = 3  # A rollback may take files back while they are read.
+TRIES = 3  # A rollback may withdraw files while they are read.
 
 _Indices = npt.NDArray[np.int64]
 _LEFT, _RIGHT = "left", "right"  # Counts of whole rows; the columns of the data are c0, c1 ...
@@ -49,7 +49,7 @@ _LEFT, _RIGHT = "left", "right"  # Counts of whole rows; the columns of the data
 
 @dataclass(slots=True)
 class Side:
-    """What one output has, counted in rows unless said."""
+    """The figures of one output, in rows unless said otherwise."""
 
     path: str
     files: int = 0
@@ -57,15 +57,15 @@ class Side:
     first: str | None = None  # Its first window, and its last.
     last: str | None = None
     earlier: int = 0  # Before the other side's first window.
-    later: int = 0  # After the other side's last window: not there yet.
+    later: int = 0  # After the other side's last window, which may not have them yet.
     only: int = 0
     duplicates: int = 0  # Rows beyond the first of their key.
-    columns: tuple[str, ...] = ()  # That the other side has not; they are not compared.
+    columns: tuple[str, ...] = ()  # Missing on the other side; not compared.
 
 
 @dataclass(slots=True)
 class ColumnDifference:
-    """How often a column differed among rows of the same key."""
+    """The differences of one column among rows of the same key."""
 
     name: str
     count: int = 0
@@ -74,14 +74,14 @@ class ColumnDifference:
 
 @dataclass(slots=True)
 class Comparison:
-    """How two outputs differ."""
+    """The result of comparing two outputs."""
 
     key: tuple[str, ...]
     window: tuple[str, ...]
     left: Side
     right: Side
-    complete_from: str | None = None  # Compared were the windows from here,
-    complete_to: str | None = None  # to here. None: all.
+    complete_from: str | None = None  # The first compared window,
+    complete_to: str | None = None  # and the last. None: all.
     equal: int = 0
     different: int = 0
     columns: list[ColumnDifference] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether what both sides should have is the same."""
+        """Whether both sides are equal in the windows that both should have."""
         sides = (self.left, self.right)
         return not self.different and not any(side.only or side.columns for side in sides)
 
@@ -109,13 +109,13 @@ def compare(
     """Compare the committed files in two directories of Parquet sinks.
 
     Args:
-        key: Without any, all columns that hold no floating point numbers.
-        window: The first of them says how far each side is.
+        key: Key columns; without any, all columns that hold no floating point numbers.
+        window: Window columns; the first tells the progress of each side.
         limit: Samples of each kind.
 
     Raises:
-        ConfigError: A directory is not there, or a column is not.
-        StorageError: Files kept vanishing while they were read.
+        ConfigError: A directory or a column does not exist.
+        StorageError: Files vanished while they were read, at every try.
     """
     for tries_left in reversed(range(TRIES)):
         try:
@@ -123,8 +123,8 @@ def compare(
         except FileNotFoundError as error:
             if not tries_left:
                 raise StorageError(
-                    f"{error.filename or error} vanished while it was read; is one of the jobs "
-                    "being rolled back? Compare again when that is done"
+                    f"{error.filename or error} vanished while it was read, perhaps because one of "
+                    "the jobs is being rolled back; compare again when that is done"
                 ) from error
     raise AssertionError("unreachable")
 
@@ -202,7 +202,7 @@ class _Run:
         self._sides = (self._found.left, self._found.right)
         for output, side in zip(self._outputs, self._sides, strict=True):
             side.columns = tuple(name for name in output.schema.names if name not in shared)
-        # The windows that both sides should have, and which side is behind the other.
+        # The windows that both sides should have, and the index of the side that is behind.
         self._from: pa.Scalar | None = None
         self._to: pa.Scalar | None = None
         self._behind: int | None = None
@@ -228,10 +228,10 @@ class _Run:
     def _name(self, column: str) -> str:
         return str(self._schema.names[int(column[1:])])
 
-    # What is compared.
+    # The compared range.
 
     def _find_range(self, window: str) -> bool:
-        """Find out how far the sides are; False where one has nothing yet."""
+        """Determine the windows that both sides have; False where one side has none yet."""
         schema = pa.schema([self._schema.field(self._name(window))])
         ends = [
             _least_and_greatest(output.batches(schema), schema.names[0]) for output in self._outputs
@@ -264,7 +264,7 @@ class _Run:
         return [column for column in self._key if _has_hash(self._types[column])]
 
     def _rows(self, index: int, number: int, passes: int) -> pa.Table:
-        """One side's rows in the range, of one pass."""
+        """One side's rows of one pass, within the compared windows."""
         taken = []
         for table in self._outputs[index].batches(self._schema):
             if passes > 1:
@@ -314,7 +314,7 @@ class _Run:
                 samples.append({"row": sample, "count": count})
 
     def _pair(self, rest: pa.Table, lefts: _Indices, rights: _Indices) -> None:
-        """Pair what is left over by key, in the order it came."""
+        """Pair the remaining rows by key, in their order."""
         groups = _groups(rest, self._key)
         left, right = (np.repeat(np.arange(len(counts)), counts) for counts in (lefts, rights))
         width = max(len(left), len(right), 1)
@@ -339,12 +339,12 @@ class _Run:
             largest = _largest_difference(ours, theirs, mask)
             if largest is not None:
                 difference.largest = max(largest, difference.largest or 0.0)
-        found = np.flatnonzero(differs)
-        self._found.equal += len(left) - len(found)
-        self._found.different += len(found)
+        different = np.flatnonzero(differs)
+        self._found.equal += len(left) - len(different)
+        self._found.different += len(different)
         samples, columns = self._found.differing, list(self._types)
-        shown = [self._shown(rest, rows[found], columns, samples) for rows in (left, right)]
-        for at, ours, theirs in zip(found.tolist(), *shown, strict=False):
+        shown = [self._shown(rest, rows[different], columns, samples) for rows in (left, right)]
+        for at, ours, theirs in zip(different.tolist(), *shown, strict=False):
             changed = [name for name, mask in unequal.items() if mask[at]]
             samples.append(
                 {
@@ -356,7 +356,7 @@ class _Run:
     def _count_single(
         self, index: int, rest: pa.Table, rows: _Indices, samples: list[dict[str, Any]]
     ) -> None:
-        """Count rows without a partner: missing on the other side, or not there yet."""
+        """Count rows without a partner: missing on the other side, or later than its progress."""
         if self._behind == 1 - index and len(rows):
             windows = rest[self._window].take(pa.array(rows))
             is_last = pc.fill_null(pc.equal(windows, self._to), False).to_numpy()
@@ -368,7 +368,7 @@ class _Run:
     def _shown(
         self, table: pa.Table, rows: _Indices, columns: Sequence[str], so_far: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """As many of these rows as there is room for among the samples."""
+        """Samples of these rows, as many as the limit still allows."""
         picked = table.select(columns).take(pa.array(rows[: self._limit - len(so_far)]))
         shown = [[_value(item) for item in picked[name]] for name in columns]
         names = [self._name(column) for column in columns]
@@ -423,7 +423,7 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
             continue
         array = batch.column(at)
         if pa.types.is_nested(array.type):
-            # JSON, for there is no way to group by such values; a loop, but such columns are rare.
+            # JSON, since Arrow cannot group by nested values; a loop, but such columns are rare.
             array = pa.array(
                 [None if v is None else json.dumps(v, default=str) for v in array.to_pylist()],
                 pa.string(),
@@ -478,8 +478,8 @@ def _counting(rows: pa.Table, left: int, right: int) -> pa.Table:
 
 
 def _summed(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """One row per group, with how many there are on each side. Here null equals null."""
-    groups = rows.group_by(names, use_threads=False)  # In the order they come.
+    """One row per group, with its counts on each side; null equals null here."""
+    groups = rows.group_by(names, use_threads=False)  # Keeps their order.
     summed = groups.aggregate([(_LEFT, "sum"), (_RIGHT, "sum")])
     summed = summed.select([*names, f"{_LEFT}_sum", f"{_RIGHT}_sum"])
     return summed.rename_columns([*names, _LEFT, _RIGHT])
@@ -491,7 +491,7 @@ def _ints(column: pa.ChunkedArray) -> _Indices:
 
 
 def _groups(rows: pa.Table, names: Sequence[str]) -> _Indices:
-    """A number for every row, the same where all these columns are."""
+    """A number for every row, equal for rows that agree in all these columns."""
     groups: _Indices = np.zeros(rows.num_rows, np.int64)
     for name in names:
         column = rows[name].combine_chunks()
@@ -503,7 +503,7 @@ def _groups(rows: pa.Table, names: Sequence[str]) -> _Indices:
 
 
 def _ordinals(groups: _Indices) -> _Indices:
-    """The how-manieth of its group each row is."""
+    """The position of each row within its group."""
     order = np.argsort(groups, kind="stable")
     in_order = groups[order]
     is_first = np.append(True, in_order[1:] != in_order[:-1])[: len(order)]
@@ -514,7 +514,7 @@ def _ordinals(groups: _Indices) -> _Indices:
 
 
 def _unequal(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Where two columns differ; null equals null and NaN equals NaN."""
+    """A mask of the rows in which two columns differ; null equals null and NaN equals NaN."""
     if pa.types.is_null(ours.type):
         return np.zeros(len(ours), bool)
     equal = pc.fill_null(pc.equal(ours, theirs), False)
@@ -566,7 +566,7 @@ def _text(value: pa.Scalar | None) -> str | None:
 
 
 def _value(value: pa.Scalar) -> Any:
-    """A value as JSON has it, and not longer than a reader wants it."""
+    """A value as JSON, with text cut to ``TEXT_MAX`` characters."""
     try:
         plain = value.as_py()
     except (ValueError, OverflowError):  # Nanoseconds, or a date that Python does not have.

@@ -1,4 +1,4 @@
-"""A pipeline, found and run as ``python pipeline.py`` or ``python -m module`` would run it."""
+"""Pipelines located and run as by ``python pipeline.py`` or ``python -m module``."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ from weir.errors import UserError, WeirError
 
 
 def run_pipeline(name: str, script: Path | None) -> None:
-    """Run a script, or the module of this name; raises what it raises."""
+    """Run a script, or the module of this name; its exceptions pass through."""
     with _as_python_would(script):
         if script is not None:
             runpy.run_path(str(script), run_name="__main__")
@@ -22,10 +22,10 @@ def run_pipeline(name: str, script: Path | None) -> None:
 
 
 def find_script(pipeline: str) -> Path | None:
-    """The script that is meant; None: it is the name of a module.
+    """The script of this path; None: ``pipeline`` is the name of a module.
 
     Raises:
-        UserError: There is neither.
+        UserError: Neither exists.
     """
     path = Path(pipeline)
     if path.is_file():
@@ -36,24 +36,25 @@ def find_script(pipeline: str) -> Path | None:
                 if importlib.util.find_spec(pipeline) is not None:
                     return None
             except ModuleNotFoundError as error:
-                # One of the packages around it; what such a package itself misses is its own cause.
+                # One of the packages around it; a module that such a package lacks is its own
+                # cause.
                 if not f"{pipeline}.".startswith(f"{error.name}."):
                     raise UserError(f"{pipeline} cannot be imported: {error}") from error
     raise UserError(
-        f"there is no file {pipeline}, nor a module of that name in {os.getcwd()} or among what "
-        "is installed"
+        f"there is no file {pipeline}, nor a module of that name in {os.getcwd()} or among the "
+        "installed packages"
     )
 
 
 def explained(error: BaseException) -> str:
-    """What a script raised, in terms of the script: the user's frames, and the message."""
+    """An exception of a script, in terms of the script: the user's frames, and the message."""
     if isinstance(error, WeirError):
         return f"{users_frames(error)}weir: {error}\n"
     return users_traceback(error)
 
 
 def no_job_ran(name: str) -> str:
-    """What to say of a script that ended and did nothing."""
+    """The problem of a script that ended without running a job."""
     return (
         f"{name} ended without running a job; it has to call env.execute() when it runs as a script"
     )

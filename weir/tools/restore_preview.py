@@ -1,15 +1,15 @@
-"""What a restore would do, found out without doing it: the compatibility preview.
+"""The compatibility preview: the effects of a restore, determined without restoring.
 
-It goes the restore's own way. The state is assigned by ``plan_restore``; each operator is made by
-its factory and opened, as subtask 0, on a state store into which every stored piece was restored
+It uses the restore's own code. The state is assigned by ``plan_restore``; each operator is created
+by its factory and opened, as subtask 0, on a state store into which every stored file was restored
 without its rows; ``weir.state.evolution`` decides about every state that is declared meanwhile. So
-whatever a restore would refuse is refused here, in the same words, but all of it is told rather
-than the first.
+all problems for which a restore would be refused are found here, in the same words, and all of them
+rather than the first.
 
 Nothing is written, sent or delivered. Sources and sinks are not opened, since opening one may
-create files or connect to something: what they declare comes from ``Operator.declare``. A function
-of the user that does something when it opens does it here as well. What a program declares only
-while it processes cannot be known: state of that name is kept as it is, until then.
+create files or connections: their declarations come from ``Operator.declare``. A user's function
+that has side effects in ``open`` has them here as well. State that a program declares only while it
+processes cannot be known: state of that name is kept unchanged until then.
 """
 
 from collections import defaultdict
@@ -41,12 +41,12 @@ from weir.storage.store import CheckpointStore, PathNotFoundError
 from weir.storage.writer import load_items
 from weir.tools.pipeline_scripts import no_job_ran, run_pipeline
 
-NOT_DECLARED = "not declared when opened; it is kept as it is"
-NOT_OPENED = "the operator was not opened; it is kept by its name"
+NOT_DECLARED = "not declared when the operator was opened; it is kept unchanged"
+NOT_OPENED = "the operator was not opened; it is kept under its name"
 
 
 class OperatorVerdict(StrEnum):
-    """What becomes of an operator."""
+    """The fate of an operator in a restore."""
 
     KEPT = "kept"
     RESCALED = "rescaled"
@@ -55,7 +55,7 @@ class OperatorVerdict(StrEnum):
 
 
 class StateVerdict(StrEnum):
-    """What becomes of a state of an operator."""
+    """The fate of an operator's state in a restore."""
 
     KEPT = "kept"
     NEW = "new"
@@ -68,7 +68,7 @@ class StateVerdict(StrEnum):
 class StatePreview:
     """One state of an operator.
 
-    Units: ``size`` in bytes, of all its pieces.
+    Units: ``size`` in bytes, of all its handles.
     """
 
     name: str
@@ -83,7 +83,7 @@ class StatePreview:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPreview:
-    """One operator, of the checkpoint or the program or both; parallelism None: not in that."""
+    """One operator of the checkpoint, the program or both; parallelism None: not in that one."""
 
     uid: str
     name: str
@@ -93,19 +93,19 @@ class OperatorPreview:
     stored_max_parallelism: int | None = None
     max_parallelism: int | None = None
     is_source: bool = False
-    splits: int | None = None  # Of a source: how many unfinished ones it goes on with.
+    splits: int | None = None  # Of a source: its unfinished ones.
     states: tuple[StatePreview, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatibilityPreview:
-    """What restoring a program from a checkpoint would do."""
+    """The effects of restoring a program from a checkpoint."""
 
     uri: str
     would_restore: bool
     problems: tuple[str, ...] = ()  # Why not, in the words of the restore.
-    job_id: str | None = None  # Whose checkpoint it is; None: it cannot be read.
+    job_id: str | None = None  # The job that took the checkpoint; None: it cannot be read.
     job_name: str | None = None
     checkpoint_id: int | None = None
     kind: str | None = None
@@ -122,11 +122,12 @@ def capture_pipeline(
 ) -> list[CapturedJob]:
     """The jobs that a script or module would run.
 
-    ``explain`` is told of what the script raised after a job: it may have missed the job's result.
+    ``explain`` is called with an exception that the script raised after a job, perhaps for lack of
+    the job's result.
 
     Raises:
-        UserError: It runs no job.
-        Exception: Whatever it raised before its first job.
+        UserError: The script runs no job.
+        Exception: Raised by the script before its first job.
     """
     with overriding(options), capturing() as capture:
         try:
@@ -141,10 +142,10 @@ def capture_pipeline(
 
 
 def choose_job(jobs: Sequence[CapturedJob], manifest: Manifest | None) -> CapturedJob:
-    """The one of a script's jobs that a checkpoint is meant for.
+    """The job of a script that a checkpoint belongs to, by its name.
 
     Raises:
-        UserError: It cannot be told.
+        UserError: Not exactly one job has that name.
     """
     if len(jobs) == 1:
         return jobs[0]
@@ -154,7 +155,7 @@ def choose_job(jobs: Sequence[CapturedJob], manifest: Manifest | None) -> Captur
     names = ", ".join(repr(job.config.name) for job in jobs)
     raise UserError(
         f"the script runs several jobs, {names}, and not exactly one of them has the name of the "
-        "checkpoint's; give each job a name of its own in env.execute(name)"
+        "checkpoint's job; give each job a name of its own in env.execute(name)"
     )
 
 
@@ -169,12 +170,12 @@ def preview_restore(
     problems: Iterable[str] = (),
     origin_is_over: bool = False,
 ) -> CompatibilityPreview:
-    """What restoring this program from a checkpoint would do.
+    """The effects of restoring this program from a checkpoint.
 
     Args:
-        store: Where the checkpoint's state files are, below ``directory``.
-        problems: What is known to be wrong with the checkpoint itself.
-        origin_is_over: Nothing runs of the job that took it, as far as known.
+        store: The storage of the checkpoint's state files, below ``directory``.
+        problems: Known problems of the checkpoint itself.
+        origin_is_over: Whether the job that took it is known to be over.
 
     Raises:
         StorageError: The storage failed.
@@ -199,12 +200,12 @@ def preview_restore(
 
 
 def refused(uri: str, error: WeirError) -> CompatibilityPreview:
-    """The preview of a restore from something that cannot be restored from at all."""
+    """The preview of a restore from a checkpoint that cannot be restored at all."""
     return CompatibilityPreview(uri=uri, would_restore=False, problems=(str(error),))
 
 
 def snapshots_of(manifest: Manifest) -> list[OperatorSnapshot]:
-    """What a checkpoint holds, by operator."""
+    """The state of a checkpoint, by operator."""
     handles: dict[OperatorId, dict[int, tuple[StateHandle, ...]]] = defaultdict(dict)
     for ack in manifest.acks:
         handles[ack.subtask.operator][ack.subtask.index] = ack.handles
@@ -227,15 +228,15 @@ class _Held:
     size: int = 0
     # Keyed state without its rows, once per type, and a handle of each.
     heads: dict[bytes, StateHandle] = field(default_factory=dict)
-    problem: str | None = None  # Why it cannot be restored, whatever the program declares.
+    problem: str | None = None  # Why it cannot be restored by any program.
 
     @property
     def shown(self) -> str:
-        """Its type, or the several that it has."""
+        """Its type, or its several types."""
         return " and ".join(self.types)
 
     def dropped(self, note: str = "") -> StatePreview:
-        """It is left behind."""
+        """The preview of this state if it is dropped."""
         return StatePreview(
             self.name, self.form, StateVerdict.DROPPED, self.shown, note=note, size=self.size
         )
@@ -243,7 +244,7 @@ class _Held:
     def judged(
         self, declarations: Sequence[Declaration], undeclared: str, *, is_keyed: bool
     ) -> StatePreview:
-        """What becomes of it; ``undeclared`` is what to say if it was not declared."""
+        """The preview of this state; ``undeclared`` is its note if it was not declared."""
         if _group(self.form) != "operator" and not is_keyed:
             return self.dropped("the operator's stream has no key any more")
         verdicts = {declaration.evolution.verdict for declaration in declarations}
@@ -266,7 +267,7 @@ class _Held:
 
 
 class _Preview:
-    """Looks at one operator after the other, and gathers the problems."""
+    """One preview under way: visits one operator after the other, and collects the problems."""
 
     def __init__(
         self,
@@ -291,20 +292,20 @@ class _Preview:
         }
 
     def operators(self) -> tuple[OperatorPreview, ...]:
-        """All of them: those of the program in its order, then those that are gone."""
+        """All operators: those of the program in its order, then those that it no longer has."""
         self._check_plan()
         here = [self._operator(op) for op in self._graph.operators]
         gone = [self._gone(op) for uid, op in self._summaries.items() if uid not in self._targets]
         return (*here, *gone)
 
     def _check_plan(self) -> None:
-        """Note why the state cannot be assigned."""
+        """Record all reasons why the state cannot be assigned."""
         snapshots, targets = self._snapshots.values(), self._targets.values()
         allowed = self._config.allow_non_restored_state
         self._plan_problem(snapshots, targets, allow=allowed)
         self._plan_problem(snapshots, targets, allow=True)
         for uid in self._snapshots.keys() & self._targets.keys():
-            # Records under way are a matter of all operators together.
+            # In-flight data concerns all operators together.
             alone = _without_channels(self._snapshots[uid])
             self._plan_problem([alone], [self._targets[uid]], allow=True)
 
@@ -363,7 +364,7 @@ class _Preview:
             states=tuple(state.dropped() for state in self._held(op.uid).values()),
         )
 
-    # What the checkpoint holds.
+    # The checkpoint's state.
 
     def _handles(self, uid: OperatorId) -> list[StateHandle]:
         snapshot = self._snapshots.get(uid)
@@ -401,15 +402,15 @@ class _Preview:
     def _assigned(
         self, op: Operator, held: Mapping[_Key, _Held]
     ) -> tuple[list[tuple[RestoredHandle, bytes]], int]:
-        """What to restore for the operator to open, with its bytes; and its max parallelism.
+        """The handles to restore before the operator is opened, with bytes; its max parallelism.
 
-        All of keyed state, without rows; of operator state what subtask 0 gets.
+        All keyed state, without rows; of operator state the handles of subtask 0.
         """
         snapshot, target = self._snapshots.get(op.uid), self._targets[op.uid]
         alone = [] if snapshot is None else [_without_channels(snapshot)]
         try:
             plan = plan_restore(alone, [target])
-        except RestoreError:  # It is noted; what the operator declares is of interest all the same.
+        except RestoreError:  # Recorded already; the operator's declarations are still compared.
             plan = plan_restore(alone, [RestoreTarget(op.uid, alone[0].parallelism)])
         pieces = [
             (RestoredHandle(handle), empty)
@@ -427,7 +428,7 @@ class _Preview:
         return pieces, plan.max_parallelism[op.uid]
 
     def _split_count(self, uid: OperatorId) -> int:
-        """How many splits a source had not finished."""
+        """The number of splits that a source had not finished."""
         count = 0
         for handle in self._handles(uid):
             if handle.mode == "split":
@@ -441,7 +442,7 @@ class _Preview:
         return read_handle(self._store, self._directory, handle)
 
     def _reader(self, handle: StateHandle) -> Callable[[int, int], bytes]:
-        """Reads parts of what is behind a handle."""
+        """A function that reads parts of a handle's bytes."""
 
         def read(start: int, length: int) -> bytes:
             if handle.inline is not None:
@@ -456,7 +457,7 @@ class _Preview:
 
         return read
 
-    # What the program declares.
+    # The program's declarations.
 
     def _state_store(
         self,
@@ -466,7 +467,7 @@ class _Preview:
         held: Mapping[_Key, _Held],
         judge: Judge,
     ) -> OperatorStateStore | None:
-        """The state of subtask 0, restored without rows; None where its pieces contradict."""
+        """The state store of subtask 0, restored without rows; None where handles contradict."""
         data = {piece.handle: content for piece, content in pieces}
 
         def restored(handles: Iterable[RestoredHandle]) -> OperatorStateStore:
@@ -502,7 +503,7 @@ class _Preview:
     def _declare(
         self, op: Operator, state: OperatorStateStore, groups: int, notes: list[str]
     ) -> str:
-        """Let the operator declare its state; returns what to say of states that it did not."""
+        """Let the operator declare its state; returns the note for states that it did not."""
         opened: RunningOperator | None = None
         try:
             made: RunningOperator = op.factory()
@@ -517,7 +518,7 @@ class _Preview:
             self._problem(str(error))
             notes.append("the operator could not be opened")
             return NOT_OPENED
-        except Exception as error:  # Whatever the user's code raises.
+        except Exception as error:  # Raised by the user's code.
             text = f"operator {op.uid!r} raised {type(error).__name__} when it was opened: {error}"
             self._problem(text)
             notes.append("the operator could not be opened")
@@ -526,7 +527,7 @@ class _Preview:
             if opened is not None:
                 try:
                     opened.close()
-                except Exception as error:  # As above; the restore would not have come this far.
+                except Exception as error:  # As above; the restore itself would not call close().
                     notes.append(f"close() raised {type(error).__name__}: {error}")
         return NOT_DECLARED
 
@@ -581,7 +582,7 @@ class _Nowhere:
         """Drop the watermark."""
 
     def emit_idle(self) -> None:
-        """Nobody waits."""
+        """Drop the idleness."""
 
 
 def _without_channels(snapshot: OperatorSnapshot) -> OperatorSnapshot:

@@ -1,8 +1,8 @@
-"""Measures alignments: when each barrier arrived, how long each channel stood blocked.
+"""Alignment metrics: when each barrier arrived, how long each channel was blocked.
 
-The barrier handler decides and knows no time; this clock is told of the same events and turns them
-into the figures of an acknowledgement. Barriers of several checkpoints may come in turn, and late
-ones of a checkpoint that was given up, so each checkpoint is measured on its own.
+The barrier handler decides and knows no time; the alignment clock gets the same events and turns
+them into the figures of an acknowledgement. Barriers of several checkpoints may interleave, also
+late ones of an aborted checkpoint, so each checkpoint is measured on its own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,8 +42,8 @@ class AlignmentClock:
         self._gates = gates
         self._clock = clock
         self._alignments: dict[CheckpointId, _Alignment] = {}
-        self._current: _Alignment | None = None  # Of the barrier that came last.
-        self._blocked: dict[ChannelId, tuple[_Alignment, int]] = {}  # By whom, since when.
+        self._current: _Alignment | None = None  # Of the newest barrier.
+        self._blocked: dict[ChannelId, tuple[_Alignment, int]] = {}  # By which, since when.
 
     def on_trigger(self, barrier: CheckpointBarrier) -> None:
         """The subtask has no channels to wait for: the trigger is its barrier."""
@@ -55,12 +55,12 @@ class AlignmentClock:
         self._current.arrived_ns.setdefault(channel.id, self._clock.monotonic_ns())
 
     def blocked(self, channel: ChannelId) -> None:
-        """The channel is blocked from now on, by the barrier that came last."""
+        """The channel is blocked from now on, by the newest barrier."""
         assert self._current is not None
         self._blocked[channel] = self._current, self._clock.monotonic_ns()
 
     def unblocked(self, channels: Iterable[ChannelId]) -> None:
-        """The channels flow again."""
+        """The channels are unblocked."""
         now = self._clock.monotonic_ns()
         for channel in channels:
             alignment, since = self._blocked.pop(channel)
@@ -95,14 +95,14 @@ class AlignmentClock:
         )
 
     def first_ns(self, checkpoint_id: CheckpointId) -> int | None:
-        """When the first barrier came; None where none has, or too many others have since."""
+        """The time of the first barrier; None where none came, or too many newer ones have."""
         alignment = self._alignments.get(checkpoint_id)
         return None if alignment is None else alignment.first_ns
 
     def progress(
         self, checkpoint_id: CheckpointId, attempt: AttemptNumber, chain: SubtaskId
     ) -> AlignmentProgress | None:
-        """How far an alignment is that has not ended; None where nothing is known of it."""
+        """The progress of an alignment that has not ended; None where it is not measured."""
         alignment = self._alignments.get(checkpoint_id)
         if alignment is None:
             return None
@@ -128,11 +128,11 @@ class AlignmentClock:
         )
 
     def _alignment(self, barrier: CheckpointBarrier) -> _Alignment:
-        """The checkpoint's alignment; this is its first barrier if there is none yet."""
+        """The checkpoint's alignment, which begins with this barrier if there is none yet."""
         known = self._alignments.get(barrier.checkpoint_id)
         if known is not None:
             return known
-        if len(self._alignments) == PENDING_MAX:  # Given up one and all.
+        if len(self._alignments) == PENDING_MAX:  # All of them were aborted.
             del self._alignments[min(self._alignments)]
         begun = self._alignments[barrier.checkpoint_id] = _Alignment(
             self._clock.monotonic_ns(),

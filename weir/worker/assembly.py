@@ -1,7 +1,7 @@
-"""Builds the subtasks of a slot from the execution graph, and restores their state.
+"""The assembly of a slot's subtasks from the execution graph, with their restored state.
 
-Operators of a chain are opened from the tail to the head, so that one that emits while it opens
-finds everything behind it ready.
+Operators of a chain are opened from the tail to the head, so that an operator may emit in ``open``:
+all operators behind it are ready.
 """
 
 import pickle
@@ -47,11 +47,11 @@ def build_subtasks(
     """Every chain's subtask of this slot, restored, opened and running.
 
     Args:
-        entering: Is told of each before its operators are made and opened.
+        entering: Called with each subtask before its operators are created and opened.
 
     Raises:
-        CorruptStateError: A state file is not what was written.
-        WeirError: An operator cannot be opened with what it is given.
+        CorruptStateError: A state file is damaged.
+        WeirError: An operator cannot be opened with its settings and state.
     """
     restored = open_store(deploy.restored_storage)
     snapshotter = Snapshotter(

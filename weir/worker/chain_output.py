@@ -1,7 +1,7 @@
 """Outputs of an operator: the operators chained behind it and the gates of its outgoing edges.
 
 Inside a chain, emitting is a call: the next operator runs at once on the same batch. Watermarks and
-idleness go to everything behind the operator, side outputs included.
+idleness go to all consumers of the operator, side outputs included.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from weir.worker.gates import OutputGate
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Where one output (the main one, or one side output) leads."""
+    """The consumers of one output: of the main one, or of one side output."""
 
     chained: Sequence[tuple[Operator, int]] = ()  # With the input index at the operator.
     gates: Sequence[OutputGate] = ()
-    reuse: bool = False  # Whether all of them may have the very same records.
+    reuse: bool = False  # Whether all consumers share the same record objects.
 
     def emit(self, batch: Batch) -> None:
-        """Hand the batch to all of them, records of its own to each."""
+        """Pass the batch to all consumers, a copy of the records to each."""
         count = len(self.chained) + len(self.gates)
         batches = [batch] * count
         if count > 1 and not self.reuse:  # Before the first one may change its records.
@@ -42,7 +42,7 @@ class ChainOutput:
     records: int = 0  # Emitted to the main output.
 
     def emit(self, batch: Batch) -> None:
-        """Send records on."""
+        """Emit records to the main output."""
         if count := len(batch):
             self.records += count
             self.main.emit(batch)
@@ -53,7 +53,7 @@ class ChainOutput:
             self.side[tag].emit(batch)
 
     def emit_watermark(self, timestamp_ms: int) -> None:
-        """Send a watermark to everything behind."""
+        """Send a watermark to all consumers."""
         for targets in (self.main, *self.side.values()):
             for operator, _ in targets.chained:
                 operator.on_watermark(timestamp_ms)
@@ -61,7 +61,7 @@ class ChainOutput:
                 gate.broadcast(Watermark(timestamp_ms))
 
     def emit_idle(self) -> None:
-        """Say to everything behind that event time should not wait."""
+        """Tell all consumers that event time should not wait for this operator."""
         for targets in (self.main, *self.side.values()):
             for operator, _ in targets.chained:
                 operator.on_idle()

@@ -1,9 +1,9 @@
-"""Input and output gates: where a subtask meets its channels.
+"""Input and output gates: the channels of a subtask, by edge.
 
 An *input gate* joins the channels of one incoming edge; its channels are polled in turn, a blocked
-channel is passed over and keeps what arrives. An *output gate* spreads batches over the channels of
-one outgoing edge. What has no credit waits in the channel's overdraft queue; as long as anything
-waits there the subtask takes no input, so the queue is bounded by what one slice makes.
+channel is skipped and queues its elements. An *output gate* spreads batches over the channels of
+one outgoing edge. A batch without credit waits in the channel's overdraft queue; as long as that is
+not empty the subtask takes no input, so the queue is bounded by the output of one slice.
 
 All of this belongs to the loop thread.
 """
@@ -22,7 +22,7 @@ from weir.worker.ports import Transport
 
 
 class InputChannel:
-    """What arrived on one channel and has not been processed."""
+    """One input channel: the queue of its elements, its watermark and its credit."""
 
     __slots__ = (
         "blocked",
@@ -46,7 +46,7 @@ class InputChannel:
         self.blocked = False
         self.ended = False
         self.idle = False
-        self.ready = False  # Whether it stands in the gate's turn list.
+        self.ready = False  # Whether it is in the gates' turn queue.
         self.watermark_ms = MIN_WATERMARK_MS
         self.bytes_in = 0
         self.credit = ReceiverCredit(credit_bytes)
@@ -74,7 +74,7 @@ class InputGates:
         return self._live == 0
 
     def deliver(self, channel_id: ChannelId, element: Element) -> None:
-        """Queue what arrived."""
+        """Queue an element that arrived."""
         channel = self.channels[channel_id]
         if type(element) is Records:
             channel.bytes_in += element.size
@@ -95,7 +95,7 @@ class InputGates:
                 if element.count > rows_max:
                     element, rest = _split(element, rows_max)
                     channel.queue.appendleft(rest)
-                    charge = 0  # Given back with the rest.
+                    charge = 0  # Granted with the rest.
                 if grant := channel.credit.on_consumed(element.size + charge):
                     self._transport.grant(channel.id, grant)
             self._offer(channel)
@@ -121,8 +121,7 @@ class InputGates:
     def watermark(self) -> int | None:
         """The combined watermark: the least of all live, active channels; None if all are idle.
 
-        An ended channel says nothing about the others: beside idle ones it must not stand for the
-        end of all event time.
+        Ended channels do not count: beside idle ones their watermark must not end all event time.
         """
         live = (c.watermark_ms for c in self.channels.values() if not c.ended and not c.idle)
         return min(live, default=None)
@@ -144,7 +143,7 @@ def _split(records: Records, rows: int) -> tuple[Records, Records]:
 
 
 class OutputChannel:
-    """What one channel was given, and may not have sent yet."""
+    """One output channel: its credit, and the elements that wait for it."""
 
     __slots__ = ("bytes_out", "credit", "id", "overdraft", "records_waiting")
 
@@ -180,7 +179,7 @@ class OutputGate:
         return any(channel.records_waiting for channel in self.channels)
 
     def emit(self, batch: Batch) -> None:
-        """Give every channel its share of the batch, order kept."""
+        """Send every channel its share of the batch, order kept."""
         self.records_out += len(batch)
         for index, part in self._partitioner.split(batch):
             channel = self.channels[index]
@@ -190,13 +189,13 @@ class OutputGate:
             self._flush(channel)
 
     def broadcast(self, element: Element) -> None:
-        """Copy a control element to every channel, behind what waits there."""
+        """Copy a control element to every channel, behind its waiting elements."""
         for channel in self.channels:
             channel.overdraft.append(element)
             self._flush(channel)
 
     def granted(self, channel_index: int, size: int) -> None:
-        """The receiver allows more."""
+        """Credit for ``size`` bytes more came from the receiver."""
         channel = self.channels[channel_index]
         channel.credit.grant(size)
         self._flush(channel)
@@ -216,7 +215,7 @@ class OutputGate:
             self._transport.send(channel.id, element)
 
     def _joined(self, channel: OutputChannel) -> Records:
-        """Take the first batch and those behind it that fit into one: small ones waited long."""
+        """Take the first batch joined with those behind it that fit into one frame."""
         queue = channel.overdraft
         first = queue.popleft()
         assert type(first) is Records

@@ -4,7 +4,7 @@
 signal handler, which no lock of ``threading`` is. Only the loop takes items out, so the number of
 items it reads before draining can only grow.
 
-What fills it is bounded elsewhere: elements by credit, commands by the coordinator, calls by the
+Its items are bounded elsewhere: elements by credit, commands by the coordinator, calls by the
 snapshots under way.
 """
 
@@ -18,20 +18,22 @@ class ThreadInbox:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[InboxItem] = SimpleQueue()
-        self._awaited: list[InboxItem] = []  # What ended the last wait; precedes the queue.
+        self._awaited: list[
+            InboxItem
+        ] = []  # The item that ended the last wait; precedes the queue.
 
     def put(self, item: InboxItem) -> None:
         """Add an item and wake the loop; callable from any thread and from a signal handler."""
         self._queue.put(item)
 
     def drain(self) -> list[InboxItem]:
-        """Take out everything that is there now. The loop only."""
+        """Take all items out. The loop only."""
         items, self._awaited = self._awaited, []
         items += [self._queue.get_nowait() for _ in range(self._queue.qsize())]
         return items
 
     def wait(self, timeout: float) -> None:
-        """Return as soon as an item is there, or after ``timeout`` seconds. The loop only."""
+        """Wait for an item, at most ``timeout`` seconds. The loop only."""
         if self._awaited:
             return
         try:

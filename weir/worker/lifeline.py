@@ -1,9 +1,9 @@
-"""A process that never outlives another one, whatever it is doing.
+"""The lifeline, by which a process never outlives another one, even while it is in a C call.
 
-The other process holds one end of a socket pair and sends nothing; when it is gone, however it
-went, that end is closed. Watching for this in Python would not do: user code may sit in a C call
-that keeps the interpreter lock. So the kernel is asked to act: it signals SIGKILL to the process
-group of who holds this end, which takes along what user code has started.
+The other process holds one end of a socket pair and sends nothing; however that process ends, its
+end is closed. Watching for this in Python would not suffice: user code may sit in a C call that
+keeps the interpreter lock. So the kernel acts: it sends SIGKILL to the process group that holds
+this end, which includes processes that user code has started.
 
 Source: fcntl(2), O_ASYNC, F_SETOWN and F_SETSIG; Linux only.
 """
@@ -31,14 +31,14 @@ def die_with(lifeline: socket.socket) -> None:
 
 
 def when_parent_ends(act: Callable[[], None]) -> None:
-    """Call ``act`` in a thread of its own as soon as this process's parent is gone.
+    """Call ``act`` in a thread of its own as soon as this process's parent has ended.
 
-    For a process that the parent gave no end of a socket. Being told of it by the kernel
-    (``PR_SET_PDEATHSIG``) would not do: that is sent when the *thread* ends that started us.
+    For a process without a socket to its parent. The kernel's own signal (``PR_SET_PDEATHSIG``)
+    would not suffice: it is sent when the *thread* ends that started this process.
     """
     parent = os.getppid()
     descriptor = os.pidfd_open(parent)
-    is_gone = os.getppid() != parent  # Then the descriptor may be a stranger's.
+    is_gone = os.getppid() != parent  # Then the descriptor may be another process's.
 
     def watch() -> None:
         if not is_gone:

@@ -1,4 +1,4 @@
-"""Which channel of an output gate a record goes to.
+"""Partitioners, which choose the channel of an output gate for each record.
 
 Every partitioner turns a batch into ``(channel index, batch)`` pairs: each record goes to exactly
 one channel (to all of them under broadcast), and records for one channel keep their order.
@@ -43,7 +43,7 @@ def make_partitioner(
 
 
 class First:
-    """Everything to channel 0: forward edges have no other, global ones want no other."""
+    """Everything to channel 0: forward edges have no other, global ones use no other."""
 
     def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         """The whole batch."""
@@ -120,7 +120,7 @@ class ByKey:
 
 
 class Custom:
-    """Where the user's partitioner says: ``partition(key, channel count)``."""
+    """The channel that the user's partitioner returns: ``partition(key, channel count)``."""
 
     def __init__(self, selector: "object", channel_count: int) -> None:
         self._selector = selector
@@ -130,7 +130,7 @@ class Custom:
         """The records of each channel.
 
         Raises:
-            UserError: The partitioner named a channel that is not there.
+            UserError: The partitioner returned a channel that does not exist.
         """
         chosen = [
             self._selector.partition(row, self._channel_count)  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
-"""What a worker needs from outside: the seams that a simulation replaces.
+"""The ports of a worker: its inbox, transport, reporter and snapshot thread.
 
 Everything that reaches a worker's loop from another thread or machine is an item in its *inbox*;
 everything that leaves goes through its *transport* (to other subtasks) or its *reporter* (to the
-job master). The loop thread alone touches subtasks, gates and credit.
+job master). A simulation replaces all of them. The loop thread alone touches subtasks, gates and
+credit.
 """
 
 from collections.abc import Callable
@@ -33,14 +34,14 @@ class CreditGranted:
 
 @dataclass(frozen=True, slots=True)
 class CommandArrived:
-    """The job master says something."""
+    """A command of the job master came in."""
 
     command: SubtaskCommand | WorkerCommand
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionBroken:
-    """A data connection of this attempt is gone; the attempt cannot go on."""
+    """A data connection of this attempt broke; the attempt cannot go on."""
 
     peer: str
     cause: str
@@ -48,7 +49,7 @@ class ConnectionBroken:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Run this on the loop: how the snapshot thread hands back what it wrote."""
+    """A function to run on the loop, by which the snapshot thread returns its outcome."""
 
     function: Callable[[], None]
 
@@ -57,7 +58,7 @@ InboxItem: TypeAlias = ElementArrived | CreditGranted | CommandArrived | Connect
 
 
 class Inbox(Protocol):
-    """Where other threads leave items for the loop."""
+    """The queue of items that other threads leave for the loop."""
 
     def put(self, item: InboxItem) -> None:
         """Add an item and wake the loop; callable from any thread."""
@@ -84,4 +85,4 @@ class SnapshotThread(Protocol):
     """Runs the asynchronous parts of snapshots, one after the other."""
 
     def submit(self, work: Callable[[], Any]) -> None:
-        """Queue work; it never raises, it hands its outcome back by an inbox ``Call``."""
+        """Queue work, which never raises: it returns its outcome by an inbox ``Call``."""

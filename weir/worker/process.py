@@ -1,11 +1,11 @@
-"""A worker process: one worker on the main thread, one thread for sockets, one for snapshots.
+"""The worker process: one worker on the main thread, one thread for sockets, one for snapshots.
 
-The main thread runs the loop: take in what arrived, let every subtask do a slice, sleep until there
-is something to do. The I/O thread (``weir.channels.io_thread``) owns the data connections and the
-connection to the job master, and sends heartbeats that carry how often the loop came round: a loop
-that stands still is seen from outside, whatever it is stuck in. Where the thread gets to run it
-also reports what the loop is stuck in (``stalls``). SIGUSR1 writes the stacks of all threads to
-standard error (``stacks``).
+The main thread runs the loop: handle the inbox, run a slice of every subtask, sleep until there is
+work. The I/O thread (``weir.channels.io_thread``) owns the data connections and the connection to
+the job master, and sends heartbeats that carry the number of the loop's rounds: the job master
+detects a stalled loop, even one in a C call. Unless that call keeps the interpreter lock, the I/O
+thread also reports the stalled loop's stack (``stalls``). SIGUSR1 writes the stacks of all threads
+to standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
 its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
@@ -79,24 +79,24 @@ FLUSH_TIMEOUT_S = 1.0
 
 
 class RunsSubtasks(Protocol):
-    """What the loop needs of a ``weir.worker.worker.Worker``."""
+    """The interface of ``weir.worker.worker.Worker`` that the loop uses."""
 
     finished: bool
     calling_since_ns: int
     calling: SubtaskId | None
 
     def handle(self, item: InboxItem) -> None:
-        """Take in one item from outside."""
+        """Handle one item of the inbox."""
 
     def run_once(self) -> float | None:
-        """Do a slice each; seconds the loop may sleep, 0 for none, None until an item arrives."""
+        """Run a slice of each subtask; seconds to sleep, 0 for none, None until an item arrives."""
 
     def close(self) -> None:
         """Close every operator."""
 
 
 class WorkerClass(Protocol):
-    """How a worker is made."""
+    """The constructor of a worker."""
 
     def __call__(
         self,
@@ -123,7 +123,7 @@ class SnapshotWorker:
         threading.Thread(target=self._run, name="weir-snapshots", daemon=True).start()
 
     def submit(self, work: Callable[[], Any]) -> None:
-        """Queue work, whose outcome it hands back itself; if it raises, the loop raises."""
+        """Queue work, which returns its outcome itself; if it raises, the loop raises."""
         self._work.put(work)
 
     def stop(self) -> None:
@@ -221,7 +221,7 @@ class MasterLink:
 
 
 class WorkerProcess:
-    """Everything around one worker. To be made on the thread that runs it."""
+    """One worker with its threads and connections; to be created on the thread that runs it."""
 
     def __init__(
         self, graph: JobGraph, config: JobConfig, run: RunWorker, worker_class: WorkerClass
@@ -292,7 +292,7 @@ class WorkerProcess:
 
     def _loop(self) -> None:
         worker, inbox = self._worker, self._inbox
-        # Twice per heartbeat, so that a loop without work does not look like one that is stuck.
+        # Twice per heartbeat, so that an idle loop does not look like a stalled one.
         sleep_max_s = self._heartbeat_s / 2
         self._transport.corked = True
         while True:
@@ -328,12 +328,12 @@ def main(
     *,
     lifeline: socket.socket,
 ) -> NoReturn:
-    """Be the worker process of one attempt. ``lifeline`` is armed, and stays open until the end."""
+    """Run as the worker process of one attempt; ``lifeline`` is armed, and stays open."""
     name_thread("weir-worker")
     faulthandler.enable()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # What user code prints is seen at once.
+        sys.stdout.reconfigure(line_buffering=True)  # Prints of user code appear at once.
     np.random.seed()  # Every fork of the template would draw the same numbers.
     code = 0
     try:
@@ -347,7 +347,7 @@ def main(
 
 
 def resident_bytes() -> int:
-    """How much memory this process holds."""
+    """The resident memory of this process, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 
@@ -370,6 +370,6 @@ def _die_without_master(cause: str) -> NoReturn:
 
 
 def _die(why: str, code: int) -> NoReturn:
-    """End from the I/O thread."""
+    """End the process at once; callable from the I/O thread."""
     write_stderr(why)
     os._exit(code)

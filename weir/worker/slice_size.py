@@ -1,43 +1,45 @@
-"""The size of a slice: as many rows as are about ``slice_target_ms`` of work.
+"""The size of a slice: as many rows as take about ``slice_target_ms`` of work.
 
-What rows cost is measured with every slice and fitted as a fixed part plus a part per row, twice:
+The cost of rows is measured with every slice and fitted as a fixed part plus a part per row, twice:
 
-- by the thread's processor time, which is aimed at. Another process that takes the processor away
-  in the middle of a slice makes it last longer, not cost more. By the wall clock it looked like
-  cost, and on a busy machine slices shrank to single rows, whose fixed part is then most of it;
+- by the thread's processor time, which is to meet the target. Another process that takes the
+  processor away in the middle of a slice makes it last longer, not cost more. By the wall clock it
+  looked like cost, and on a busy machine slices shrank to single rows, whose cost is mostly the
+  fixed part;
 - by elapsed time, which is bounded: a function that sleeps, or waits for an answer, uses no
-  processor, and nothing else gets its turn meanwhile. Being averaged over some slices it takes a
-  machine several times too small, and not a moment's interruption, to make slices smaller by it.
+  processor, and no other subtask gets its turn meanwhile. Since it is averaged over some slices,
+  only a machine several times too small makes slices smaller by it, not a moment's interruption.
 
-The target is the part per row alone: where a call costs more than the target whatever it is given,
-smaller slices would only make more calls. A slice of at most half the target is safe to double, for
-cost never grows faster than rows; so a size that came out too small by chance is made up for within
-a few slices. It starts with a handful: the first slice is the one of which nothing is known.
+The target is the part per row alone: where a call costs more than the target for any number of
+rows, smaller slices would only make more calls. A slice of at most half the target is safe to
+double, since cost never grows faster than rows; so a size that came out too small by chance
+recovers within a few slices. The first slice has a handful of rows, since their cost is not known
+yet.
 
 The bound holds from slice to slice. A function that was fast and begins to wait in the middle of a
-slice holds the loop until the end of that one.
+slice holds the loop until the end of that slice.
 """
 
 FIRST_ROWS = 8
-# A slice is not meant to last longer than this, whatever it does meanwhile.
+# The bound on the elapsed time of a slice, waiting included.
 WALL_MAX_NS = 20_000_000.0
-# Of the newest slice in the averages. Some five slices make them: 25 ms of work.
+# The weight of the newest slice in the averages, which cover some five slices: 25 ms of work.
 WEIGHT = 0.2
-# How far sizes must have spread lately, as a share of their mean, to tell the two parts of the cost
-# apart; where they are all alike the fixed part known before stands.
+# The recent spread of sizes, as a share of their mean, that is needed to tell the two parts of the
+# cost apart; with less spread the fixed part fitted before is kept.
 SPREAD_MIN = 0.1
-# Where they are, a slice that is smaller by this tells them apart again.
+# With less spread, a slice of this share of the size tells them apart again.
 PROBE = 0.7
-# A slice this many times dearer or cheaper than expected begins the fit anew: the function does
-# something else now, and what was before would only delay the answer to it.
+# A slice this many times dearer or cheaper than expected begins the fit anew: the function behaves
+# differently now, and older measurements would only delay the adjustment.
 CHANGED = 4.0
-# Of the whole cost is by rows at least this share: a chance reading must not let a slice grow
-# without bounds.
+# At least this share of the whole cost counts as the part per row: a chance reading must not let a
+# slice grow without bounds.
 BY_ROW_MIN = 0.1
 
 
 class SliceSize:
-    """How many rows the next slice is to have; ``measured`` after each slice keeps it right.
+    """The number of rows of the next slice, adjusted by ``measured`` after each slice.
 
     One per kind of work: polling and processing input differ in cost from firing timers.
     """
@@ -50,16 +52,16 @@ class SliceSize:
         self._elapsed = _Cost()
 
     def measured(self, rows: int, work_ns: int, elapsed_ns: int) -> None:
-        """Learn from a slice of ``rows`` rows, one at least.
+        """Adjust the size by a slice of ``rows`` rows, at least one.
 
         Args:
-            work_ns: Processor time of this thread, ``Clock.thread_ns``.
-            elapsed_ns: How long it took, ``Clock.monotonic_ns``.
+            work_ns: The slice's processor time, by ``Clock.thread_ns``.
+            elapsed_ns: The slice's elapsed time, by ``Clock.monotonic_ns``.
         """
-        is_full = 2 * rows >= self.rows  # A smaller one says nothing of a full one.
+        is_full = 2 * rows >= self.rows  # A smaller one does not predict a full one.
         is_cheap = 2 * work_ns <= self._target_ns and 2 * elapsed_ns <= WALL_MAX_NS
         if is_cheap and not is_full:
-            return  # So are most of those behind a slow source.
+            return  # As most slices behind a slow source are.
         self._work.add(rows, work_ns)
         self._elapsed.add(rows, elapsed_ns)
         if is_cheap:
@@ -73,7 +75,7 @@ class SliceSize:
 
 
 class _Cost:
-    """A fixed part and a part per row, fitted to the slices of late."""
+    """The cost of a slice: a fixed part and a part per row, fitted to recent slices."""
 
     def __init__(self) -> None:
         self.row_ns = 1.0
@@ -89,7 +91,7 @@ class _Cost:
         return self._rows_variance > (SPREAD_MIN * (self._rows or 0.0)) ** 2
 
     def add(self, rows: int, cost_ns: float) -> None:
-        """Take in a slice.
+        """Add the measurement of a slice.
 
         Source: least squares over exponentially weighted moments (Finch, "Incremental calculation
         of weighted mean and variance", 2009, section 9).

@@ -1,9 +1,9 @@
-"""The asynchronous part of a snapshot: write what was frozen, then acknowledge.
+"""The asynchronous part of a snapshot: write the frozen state, then acknowledge.
 
 The loop freezes and hands over; the snapshot thread writes, one snapshot after the other; the
 outcome comes back to the loop, which acknowledges or declines. A snapshot that was cancelled
-meanwhile is neither: the coordinator has given it up already. What a cancelled or failed snapshot
-wrote is deleted by the thread that wrote it.
+meanwhile gets neither: the coordinator has aborted its checkpoint already. The snapshot thread
+deletes the files of a cancelled or failed snapshot.
 """
 
 import traceback
@@ -24,7 +24,7 @@ from weir.worker.ports import Call, Inbox, Reporter, SnapshotThread
 
 @dataclass(frozen=True, slots=True)
 class OperatorFreeze:
-    """What one operator subtask froze for a checkpoint."""
+    """The state that one operator subtask froze for a checkpoint."""
 
     subtask: SubtaskId
     parts: Sequence[SnapshotPart]
@@ -36,7 +36,7 @@ class _Running:
     writers: list[StoredSnapshotWriter] = field(default_factory=list)
 
     def discard(self) -> None:
-        """Delete what was written; on the snapshot thread."""
+        """Delete the written files; on the snapshot thread."""
         for writer in self.writers:
             # The driver deletes the attempt's directory of the checkpoint as well.
             with suppress(StorageError):
@@ -73,9 +73,9 @@ class Snapshotter:
         sync_ns: int,
         target: str | None = None,
     ) -> None:
-        """Write what a chain froze and acknowledge it; returns at once.
+        """Write a chain's frozen state and acknowledge it; returns at once.
 
-        ``target`` is the directory of a savepoint, as its barrier has it; None: the job's own.
+        ``target`` is the directory of a savepoint, from its barrier; None: the job's own.
         """
         running = self._running[chain, checkpoint_id] = _Running()
         started = self._clock.monotonic_ns()

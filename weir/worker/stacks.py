@@ -1,16 +1,16 @@
-"""Stacks of running threads: of all of them on SIGUSR1, of a loop that stands still.
+"""Stacks of running threads: of all of them on SIGUSR1, and of a stalled loop.
 
 The frames of a thread may be read only while it cannot run, that is with the interpreter lock held.
-So nothing is read in the signal's handler: it writes the signal's number to a socket, which is all
-that a handler in C may do, and the I/O thread, which holds the lock as every thread that runs
-Python does, finds it there. (``faulthandler.register`` reads the frames at once, without the lock,
-while they change: it can crash a healthy process.) No thread masks the signal, so a program that
-user code starts has the signal's default; a fork of its shares the socket, and a signal to it shows
-the stacks of the process that it was forked from.
+So the signal's handler reads none: it writes the signal's number to a socket, which is all that a
+handler in C may do, and the I/O thread, which holds the lock as every thread that runs Python does,
+reads it from there. (``faulthandler.register`` reads the frames at once, without the lock, while
+they change: it can crash a healthy process.) No thread masks the signal, so a program that user
+code starts has the signal's default; a fork by user code shares the socket, and a signal to it
+shows the stacks of the process that it was forked from.
 
-A thread that stays in C and keeps the lock stops all others: then nothing can be printed safely,
-and it takes a debugger to see the stack from outside (``py-spy dump --native``, ``gdb``). So it is
-where user code sets a wakeup descriptor of its own, as ``asyncio`` does for signals.
+A thread that stays in C and keeps the lock stops all others: then no stack can be printed safely,
+and only a debugger shows it from outside (``py-spy dump --native``, ``gdb``). The same holds where
+user code sets a wakeup descriptor of its own, as ``asyncio`` does for signals.
 """
 
 import os
@@ -26,10 +26,10 @@ STDERR = 2
 
 
 class StackDumps:
-    """SIGUSR1 makes the process write all its stacks to standard error.
+    """The handler of SIGUSR1, which writes all stacks of the process to standard error.
 
-    An endpoint of the I/O thread. To be made on the main thread; a signal that comes before the I/O
-    thread runs is answered when it does.
+    An endpoint of the I/O thread. To be created on the main thread; a signal that comes before the
+    I/O thread runs is answered when it does.
     """
 
     wants_write = False
@@ -40,15 +40,15 @@ class StackDumps:
         self._writer.setblocking(False)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGUSR1, lambda signum, frame: None)
-        # System calls of libraries go on as if nothing had been: few of them expect EINTR.
+        # System calls of libraries are resumed after the signal: few of them expect EINTR.
         signal.siginterrupt(signal.SIGUSR1, False)
 
     def fileno(self) -> int:
-        """Where the handler writes to."""
+        """The descriptor at which the handler's bytes arrive."""
         return self._reader.fileno()
 
     def on_ready(self, *, readable: bool, writable: bool) -> None:
-        """Write the stacks if it was this signal; others that Python handles come here as well."""
+        """Write the stacks on SIGUSR1; other signals that Python handles come here as well."""
         if readable and signal.SIGUSR1 in self._reader.recv(4096):
             write_stderr(stacks())
 
@@ -65,15 +65,15 @@ def stacks() -> str:
 
 def frames_of(frame: FrameType) -> traceback.StackSummary:
     """A frame of any thread and those that called it, innermost last."""
-    found = traceback.StackSummary.extract(traceback.walk_stack(frame))
-    found.reverse()
-    return found
+    frames = traceback.StackSummary.extract(traceback.walk_stack(frame))
+    frames.reverse()
+    return frames
 
 
 def write_stderr(text: str) -> None:
     """Write past ``sys.stderr``: a thread that will never run again may hold its lock.
 
-    Where nobody reads it any more the rest is lost; nothing else may come of that.
+    Where standard error is closed or has no reader, the rest is lost without an error.
     """
     data = text.encode(errors="backslashreplace")
     with suppress(OSError):

@@ -1,11 +1,11 @@
-"""Notices from another thread that a loop does not come round, and says where it is.
+"""The stall watch, which detects a stalled loop from another thread and reports its stack.
 
-The loop notes which subtask it calls and since when. A call that lasts is sampled: the frames of
-the loop's thread, with the interpreter lock held, the user's in front. While the loop is somewhere
-else (asleep for want of work, between two calls) it calls nothing, so idleness is no stall.
+The loop records which subtask it calls and since when. A long call is sampled: the frames of the
+loop's thread, with the interpreter lock held, the user's in front. Outside of calls (asleep without
+work, between two calls) the record is empty, so idleness is no stall.
 
-A sample says where the loop is, not that it hangs: a call that does a lot of work looks the same,
-and its stack tells what to make smaller.
+A sample shows where the loop is, not that it hangs: a call that does a lot of work looks the same,
+and its stack tells which work to make smaller.
 """
 
 import sys
@@ -24,14 +24,14 @@ LOOK_INTERVAL_S = 0.25
 
 
 class Calls(Protocol):
-    """What a loop notes of the call it is in; the time is set before the subtask."""
+    """A loop's record of the call it is in; the time is set before the subtask."""
 
     calling_since_ns: int
-    calling: SubtaskId | None  # None: it calls nothing.
+    calling: SubtaskId | None  # None: it is in no call.
 
 
 class StallWatch:
-    """Looks after one loop; everything here happens on the thread that looks."""
+    """The watch over one loop; its methods run on the watching thread."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class StallWatch:
         reporter: Reporter,
     ) -> None:
         self._loop = loop
-        self._loop_thread = loop_thread  # Its ident.
+        self._loop_thread = loop_thread  # The thread's ident.
         self._attempt = attempt
         self._clock = clock
         self._reporter = reporter
@@ -52,7 +52,7 @@ class StallWatch:
         self._again_ns = 0
 
     def look(self) -> None:
-        """Report a call that has lasted for long, and again while it lasts."""
+        """Report a call that has lasted too long, and again while it lasts."""
         since_ns, chain, now = (
             self._loop.calling_since_ns,
             self._loop.calling,
@@ -67,12 +67,10 @@ class StallWatch:
             return  # The thread has ended.
         try:
             stack = users_stack(frames_of(frame))
-        except (
-            Exception
-        ) as error:  # Lines of source come from import hooks, which may be anybody's.
+        except Exception as error:  # Source lines come from import hooks, which may be user code.
             stack = f"the stack cannot be shown: {error!r}\n"
         if self._loop.calling is None or self._loop.calling_since_ns != since_ns:
-            return  # It came round meanwhile: the frames may be of another call, or of its sleep.
+            return  # The call ended meanwhile: the frames may be of another call, or of a sleep.
         stalled_ms = (now - since_ns) / 1e6
         if since_ns != self._reported_since_ns:
             self._reported_since_ns = since_ns

@@ -1,28 +1,28 @@
-"""One subtask: an operator chain between its input and output gates, and a barrier handler.
+"""The subtask: an operator chain between its input and output gates, and a barrier handler.
 
-``step`` does one slice of work and never blocks. What it does first decides what can hold it up:
+``step`` does one slice of work and never blocks. The first of these that applies is done:
 
-1. output waits for credit: nothing else happens (back pressure);
-2. an operator still fires timers or windows: it goes on with that, the last of the chain first, so
-   that none gets more from before itself meanwhile;
+1. output waits for credit: no work (back pressure);
+2. an operator has pending timers or windows to fire: it fires a slice of them, the last operator of
+   the chain first, so that no operator gets more input from those before it meanwhile;
 3. a timer of processing time is due: it fires;
 4. the source is polled, or the next element of an input is processed.
 
 A snapshot is one uninterrupted step on the loop: pending output is flushed, the barrier is
 forwarded, every operator's state is frozen. Records behind the barrier cannot slip in between,
-because the loop does nothing else meanwhile. Writing the frozen state is the snapshotter's.
+because the loop does no other work meanwhile. The snapshotter writes the frozen state.
 
 At the end of all input the operators see the last watermark and ``finish``, from the head on, each
 after the pending work of all of them is done. The subtask then stays (ENDED) and takes part in
 checkpoints until one that was taken after every subtask ended has completed, so that sinks commit
-their tail. It gets no barriers any more, so the coordinator's trigger itself stands for one. Where
-nothing is checkpointed periodically it is FINISHED at once, and the trigger of a savepoint still
-stands for a barrier.
+their tail. It receives no barriers any more, so the coordinator's trigger takes their place.
+Without periodic checkpoints it is FINISHED at once, and the trigger of a savepoint still takes the
+place of a barrier.
 
-A stop comes in two ways. *Suspend*: a subtask pauses behind the barrier as it is, without timers
-or end of input, until it is told to commit and finish, or to go on. *Drain*: sources end as if
-their input had, and everything takes the way described above; the snapshot is that of subtasks that
-have ended.
+A stop has two forms. *Suspend*: a subtask pauses behind the barrier as it is, without timers or end
+of input, until the checkpoint completes (commit and finish) or is aborted (go on). *Drain*: sources
+end as if their input had, and all subtasks end as described above; the snapshot is that of ended
+subtasks.
 
 Source: Flink's StreamTask and SubtaskCheckpointCoordinatorImpl; FLIP-147 for the end of input;
 FLIP-34 for the two ways to stop.
@@ -73,20 +73,20 @@ from weir.worker.ports import Reporter
 from weir.worker.slice_size import SliceSize
 from weir.worker.snapshotter import OperatorFreeze, Snapshotter
 
-# An alignment is reported once it lasts this long, and again while it does: most of them are over
-# before, and a reader looks about twice a second.
+# An alignment is reported once it lasts this long, and again while it lasts: most alignments are
+# over before, and readers poll about twice a second.
 PROGRESS_FIRST_NS = 250_000_000
 PROGRESS_INTERVAL_NS = 500_000_000
-# A report has an entry per channel, and of all-to-all channels every receiver reports: the more
-# there are the rarer, or a large job would tell of little else than its waiting.
+# A report has an entry per channel, and with all-to-all channels every receiver reports: with more
+# channels reports are rarer, or they would be most of a large job's traffic.
 PROGRESS_CHANNELS = 100
 
 
 class Progress(Enum):
-    """What a step did."""
+    """The outcome of a step."""
 
     WORKED = auto()
-    IDLE = auto()  # Nothing to do until something arrives or a timer is due.
+    IDLE = auto()  # No work until an element arrives or a timer is due.
     BACK_PRESSURED = auto()  # Output waits for credit.
 
 
@@ -135,19 +135,19 @@ class Subtask:
         self._snapshotter = snapshotter
         self._alignment = AlignmentClock(inputs.gates, clock)
         self._slice = SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
-        # Of pending work: what a timer or a row of a window costs is the operator's own.
+        # For pending work, one per operator: its timers and window rows have a cost of their own.
         self._pending_slices = [
             SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
             for _ in operators
         ]
         self._finished_count = 0  # Operators of the chain that were told to finish.
-        self._stays = self._checkpointing  # At the end, for a checkpoint that confirms it.
+        self._stays = self._checkpointing  # ENDED after the input, for a confirming checkpoint.
         self._watermark_ms = MIN_WATERMARK_MS
         self._was_idle = False
-        self._input_done = False  # The last watermark went in; the operators finish.
+        self._input_done = False  # The last watermark was processed; the operators finish.
         self._is_draining = False  # A source that is to end as if its input had.
         self._suspended_by: CheckpointId | None = None  # The stop behind whose barrier it pauses.
-        # Triggered and not taken by a barrier (yet), for when inputs have ended; oldest first.
+        # Triggered, without a snapshot yet; used when inputs have ended. Oldest first.
         self._triggers: dict[CheckpointId, CheckpointBarrier] = {}
         self._snapshot_id = 0  # Of the newest snapshot taken.
         self._completed_id = 0
@@ -173,7 +173,7 @@ class Subtask:
         """Do one slice of work.
 
         Raises:
-            Exception: Whatever user code raises; the attempt cannot go on.
+            Exception: Raised by user code; the attempt cannot go on.
         """
         if any(gate.has_overdraft for gate in self.outputs):
             return Progress.BACK_PRESSURED
@@ -196,7 +196,7 @@ class Subtask:
         return self._poll_inputs()
 
     def _advance(self) -> bool:
-        """Do a slice of pending work; whether there was any."""
+        """Do a slice of pending work; returns whether there was any."""
         for place in range(len(self._operators) - 1, -1, -1):
             operator = self._operators[place].operator
             if operator.has_pending:
@@ -208,7 +208,7 @@ class Subtask:
         return False
 
     def next_timer_ms(self) -> int | None:
-        """When time makes this subtask runnable again, by ``Clock.now_ms``, if it does."""
+        """The time of the next due timer, by ``Clock.now_ms``; None where there is none."""
         if self.status is not SubtaskStatus.RUNNING or any(g.has_overdraft for g in self.outputs):
             return None
         timers = list(self._alignment_deadlines.values())
@@ -222,7 +222,7 @@ class Subtask:
         due = [c for c, deadline in self._alignment_deadlines.items() if deadline <= now]
         for checkpoint_id in due:
             del self._alignment_deadlines[checkpoint_id]
-            assert self._handler is not None  # Who asked for it.
+            assert self._handler is not None  # It started the timer.
             self._act(self._handler.on_alignment_timeout(checkpoint_id))
         return bool(due)
 
@@ -322,17 +322,18 @@ class Subtask:
             self._head.on_watermark(MAX_WATERMARK_MS)
 
     def _finish(self) -> None:
-        """Finish the next operators, until one has more to do; after the last one, end the output.
+        """Finish the next operators, until one has pending work; after the last, end the output.
 
-        What is pending is done by steps of their own, held up by back pressure as any other.
+        Pending work is done in steps of its own, which back pressure can hold up as any other.
         """
         kinds = [barrier.options.kind for barrier in self._triggers.values()]
-        # For good: what an operator that has finished waits for must not be given up by the others.
+        # Never reset: an operator that has finished waits for a checkpoint that the others must not
+        # give up.
         self._stays |= CheckpointKind.STOP_DRAIN in kinds
         while self._finished_count < len(self._operators):
             operator = self._operators[self._finished_count].operator
             self._finished_count += 1
-            # Though checkpointing may be off, a drain confirms what comes now.
+            # Though checkpointing may be off, the drain's savepoint confirms the final output.
             operator.ctx.checkpointing = self._stays
             operator.finish()
             if any(chained.operator.has_pending for chained in self._operators):
@@ -344,9 +345,9 @@ class Subtask:
             self._take_snapshot(barrier, unaligned=False)
 
     def finish_stop(self) -> None:
-        """What was restored is the savepoint of a stop: there is nothing left to be done.
+        """Finish: the restored state is the savepoint of a stop, and no work is left.
 
-        Opening the operators has committed what the savepoint covers.
+        Opening the operators has committed the output that the savepoint covers.
         """
         self._change(SubtaskStatus.FINISHED)
 
@@ -363,7 +364,7 @@ class Subtask:
         if self._source is None or self.status is not SubtaskStatus.RUNNING:
             return
         if barrier.options.kind is CheckpointKind.STOP_DRAIN:
-            self._is_draining = True  # It takes the snapshot when it has ended.
+            self._is_draining = True  # The snapshot is taken when the subtask has ended.
         else:
             self._take_trigger(barrier)
 
@@ -379,7 +380,7 @@ class Subtask:
             self._change(SubtaskStatus.FINISHED)
 
     def on_aborted(self, checkpoint_id: CheckpointId) -> None:
-        """A checkpoint was given up: stop writing it, release what waits for it."""
+        """A checkpoint was aborted: stop writing it, and release channels that wait for it."""
         self._snapshotter.cancel(self.chain, checkpoint_id)
         self._triggers.pop(checkpoint_id, None)
         if self._handler is not None:
@@ -391,9 +392,10 @@ class Subtask:
 
     @property
     def _has_ended(self) -> bool:
-        """Whether no barrier comes in or goes out any more, so that triggers stand for them."""
+        """Whether no barriers arrive or leave any more, so that triggers take their place."""
         if self.status is SubtaskStatus.FINISHED:
-            # By a final checkpoint, or by itself: then a savepoint of the others needs it as well.
+            # Finished by a final checkpoint, it takes no part; finished without checkpointing, a
+            # savepoint of the others still needs its snapshot.
             return not self._checkpointing
         return self.status is SubtaskStatus.ENDED
 
@@ -420,8 +422,8 @@ class Subtask:
                         Declined(self._attempt, checkpoint_id, self.chain, reason)
                     )
                 case StartAlignmentTimer(checkpoint_id, timeout_ms, triggered_at_ms):
-                    # The trigger's time is another process's: a clock that is ahead of this one
-                    # must not put the time-out off.
+                    # The trigger's time is from another process: a clock ahead of this one must not
+                    # delay the time-out.
                     now = self._clock.now_ms()
                     self._alignment_deadlines[checkpoint_id] = (
                         min(now, triggered_at_ms) + timeout_ms
@@ -431,9 +433,9 @@ class Subtask:
         self._watch_alignment()
 
     def _watch_alignment(self) -> None:
-        """Have the alignment reported that is in progress now, if one is."""
+        """Schedule reports of the alignment in progress, if there is one."""
         if self._handler is None:
-            return  # A source aligns nothing.
+            return  # A source has no alignments.
         aligning = self._handler.aligning
         checkpoint_id = None if aligning is None else aligning.checkpoint_id
         if checkpoint_id == self._aligning_id:
@@ -449,7 +451,7 @@ class Subtask:
         for chained in self._operators:
             chained.operator.prepare_snapshot(checkpoint_id)
         is_running = self.status is SubtaskStatus.RUNNING
-        if is_running:  # Nothing follows the end of a channel.
+        if is_running:  # No element follows the end of a channel.
             for gate in self.outputs:
                 gate.broadcast(barrier)
         frozen = [
@@ -481,7 +483,7 @@ class Subtask:
     # Reports.
 
     def hold(self, now_ns: int) -> None:
-        """Back pressure holds the subtask since now, unless it already does."""
+        """Back pressure holds the subtask from now on, unless it does already."""
         if self._held_since_ns is None:
             self._held_since_ns = now_ns
 
@@ -514,7 +516,7 @@ class Subtask:
         self._reporter.report(progress)
 
     def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
-        """What the subtask did in the ``elapsed_ns`` since the attempt began."""
+        """The subtask's counters for the ``elapsed_ns`` since the attempt began."""
         held_ns = self.back_pressured_ns
         if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
             held_ns += now_ns - self._held_since_ns
@@ -535,7 +537,7 @@ class Subtask:
 
     @property
     def _reached_watermark_ms(self) -> int | None:
-        """The watermark at the head; behind a source, what the chain makes of its records."""
+        """The watermark at the head; behind a source, the one that the chain generates."""
         reached = self._watermark_ms
         if self._source is not None:
             made = (chained.operator.own_watermark_ms for chained in self._operators)
@@ -543,7 +545,7 @@ class Subtask:
         return None if reached == MIN_WATERMARK_MS else reached
 
     def close(self, on_error: Callable[[Exception], None]) -> None:
-        """Close every operator; what one of them raises does not keep the others from closing."""
+        """Close every operator; an exception of one does not keep the others from closing."""
         for chained in reversed(self._operators):
             try:
                 chained.operator.close()

@@ -1,8 +1,8 @@
-"""The warm template of a slot: a process that has everything loaded and runs nothing.
+"""The warm template of a slot: a process with the program loaded, which worker processes fork.
 
 Starting Python, importing NumPy and Arrow and loading the user's program takes most of a second; a
-fork of a process that has done all this takes milliseconds. The supervisor starts a template when
-the slot is accepted, and asks it for a worker process when an attempt begins. ::
+fork of such a process takes milliseconds. The supervisor starts a template when the slot is
+accepted, and requests a worker process of it when an attempt begins. ::
 
     supervisor                                     template
     stdin: the program            ------->         imports, loads
@@ -11,12 +11,13 @@ the slot is accepted, and asks it for a worker process when an attempt begins. :
                                   <-------         WorkerStarted, or ForkFailed
                                   <-------         WorkerEnded, once it has reaped the child
 
-Only a process with a single thread can be forked safely. The libraries are told to start none;
-where user code has started one while it was imported, the template becomes the worker itself, ends
-the conversation after ``WorkerStarted`` and leaves it to the supervisor to start another template.
+Only a process with a single thread can be forked safely. The libraries are configured to start
+none; where user code has started a thread on import, the template becomes the worker itself, ends
+the connection after ``WorkerStarted``, and the supervisor starts another template.
 
 Every process has a lifeline to the supervisor (``lifeline``). Workers lead process groups of their
-own, so that what user code starts can be killed with them. The secret comes over the socket.
+own, so that processes that user code starts can be killed with them. The secret comes over the
+socket.
 """
 
 import gc
@@ -39,7 +40,7 @@ from weir.protocol.deployment import Address
 from weir.protocol.wire import from_wire, to_wire
 from weir.worker.lifeline import die_with
 
-# What would start threads at import, or one per core later: one core per slot is the model.
+# Against libraries that start threads on import, or one per core later: a slot has one core.
 SINGLE_THREADED: Mapping[str, str] = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -54,13 +55,13 @@ _LINE_BYTES_MAX = 1 << 20
 class RunWorker:
     """Become, or fork, the worker process of an attempt.
 
-    Travels with two descriptors: the worker's lifeline, and where its standard error goes.
+    Travels with two descriptors: the worker's lifeline and its standard error.
     """
 
     attempt: AttemptNumber
     secret: bytes = field(repr=False)
     job_id: JobId
-    slot_index: int  # In the plan, which is not the supervisor's own where a spare steps in.
+    slot_index: int  # In the plan; a spare slot's own index differs.
     host: str  # To listen on for data connections.
     master: Address
 
@@ -81,7 +82,7 @@ class ProgramFailed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
-    """A worker process runs; not forked: it is the template itself."""
+    """A worker process runs; if it is not forked, it is the template itself."""
 
     attempt: AttemptNumber
     pid: int
@@ -90,7 +91,7 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnded:
-    """A forked worker process is gone and reaped; ``exit_code`` as in ``subprocess``."""
+    """A forked worker process has ended and was reaped; ``exit_code`` as in ``subprocess``."""
 
     pid: int
     exit_code: int
@@ -98,7 +99,7 @@ class WorkerEnded:
 
 @dataclass(frozen=True, slots=True)
 class ForkFailed:
-    """The machine has no room for a worker process."""
+    """The fork failed: the machine has no room for another process."""
 
     attempt: AttemptNumber
     cause: str
@@ -114,7 +115,7 @@ _CLASSES: Mapping[str, type[TemplateMessage]] = {
 
 
 class TemplateLink:
-    """Either end of the conversation, as lines of JSON; descriptors travel beside them."""
+    """Either end of the connection, as lines of JSON; descriptors travel beside them."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -127,14 +128,17 @@ class TemplateLink:
         return self.socket.fileno()
 
     def send(self, message: TemplateMessage, fds: tuple[int, ...] = ()) -> None:
-        """Send a message; messages are few and small, so this does not wait."""
+        """Send a message; messages are few and small, so this does not block."""
         line = json.dumps([type(message).__name__, to_wire(message)]).encode() + b"\n"
         if fds:
             line = line[socket.send_fds(self.socket, [line], fds) :]
         self.socket.sendall(line)
 
     def receive(self) -> list[TemplateMessage]:
-        """What has arrived; blocks while nothing has. Notes in ``ended`` that the peer left."""
+        """The messages that arrived; blocks until some bytes do.
+
+        Sets ``ended`` if the peer left.
+        """
         try:
             data, fds, _, _ = socket.recv_fds(self.socket, _LINE_BYTES_MAX, 8)
         except ConnectionResetError:
@@ -145,7 +149,7 @@ class TemplateLink:
         return [from_wire(_CLASSES[name], body) for name, body in map(json.loads, lines)]
 
     def take_fds(self, count: int) -> list[int]:
-        """The first descriptors that came and were not taken yet."""
+        """The oldest descriptors that were not taken yet."""
         taken, self._fds = self._fds[:count], self._fds[count:]
         return taken
 
@@ -155,7 +159,7 @@ class TemplateLink:
 
 
 def main(link_fd: int, lifeline_fd: int, worker: str) -> None:
-    """Load the program from standard input, then serve the supervisor until it hangs up."""
+    """Load the program from standard input, then serve the supervisor until it disconnects."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal's Ctrl-C is the driver's to handle.
     lifeline = socket.socket(fileno=lifeline_fd)
     die_with(lifeline)
@@ -163,7 +167,7 @@ def main(link_fd: int, lifeline_fd: int, worker: str) -> None:
     started = time.monotonic()
     try:
         template = Template(link, lifeline, _read_program(), worker)
-    except BaseException:  # Whatever the user's modules do while they are imported.
+    except BaseException:  # Raised by the user's modules on import.
         link.send(ProgramFailed(traceback.format_exc()))
         return
     link.send(TemplateReady((time.monotonic() - started) * 1000))
@@ -171,7 +175,7 @@ def main(link_fd: int, lifeline_fd: int, worker: str) -> None:
 
 
 class Template:
-    """A loaded program, ready to be run."""
+    """The template process: a loaded program, which workers are forked from."""
 
     def __init__(
         self, link: TemplateLink, lifeline: socket.socket, program: bytes, worker: str
@@ -182,8 +186,8 @@ class Template:
 
         import weir.worker.process as process
 
-        # Its first array makes Arrow import pandas, where that is installed: half a second, and
-        # every worker would spend it anew in its first snapshot or restore.
+        # The first array makes Arrow import pandas, where that is installed: half a second, which
+        # every worker would spend in its first snapshot or restore.
         pa.array([0])
 
         self._process = process
@@ -196,7 +200,7 @@ class Template:
         self._children: set[int] = set()
 
     def serve(self) -> None:
-        """Start workers and reap them until the supervisor hangs up."""
+        """Start workers and reap them until the supervisor disconnects."""
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
@@ -255,11 +259,11 @@ class Template:
             os._exit(1)
 
     def _reap(self) -> None:
-        # One by one: other children are user code's own.
+        # One by one: other children belong to user code.
         for pid in list(self._children):
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
-            with suppress(ProcessLookupError):  # As long as it is not reaped the group is its own.
+            with suppress(ProcessLookupError):  # Until it is reaped, the group id is its own.
                 os.killpg(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
             self._children.remove(pid)
@@ -267,14 +271,14 @@ class Template:
 
 
 def thread_count() -> int:
-    """How many threads this process has, those of libraries included."""
+    """The number of threads of this process, those of libraries included."""
     return len(os.listdir("/proc/self/task"))
 
 
 def _read_program() -> bytes:
     """Read standard input, then close it: workers have none.
 
-    The file is shared with other templates of the slot, so its position is nobody's.
+    The file is shared with other templates of the slot, so its position must not be used.
     """
     program = os.pread(0, os.fstat(0).st_size, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -286,14 +290,15 @@ def _read_program() -> bytes:
 def _lead_group(pid: int) -> None:
     """Make a process (0: this one) lead its own group.
 
-    Parent and child both do it, so that neither relies on the other to have been quick.
+    Parent and child both call it, so that neither has to wait for the other.
     """
-    with suppress(ProcessLookupError):  # The child is gone already.
+    with suppress(ProcessLookupError):  # The child has ended already.
         os.setpgid(pid, pid)
 
 
 if __name__ == "__main__":
-    # Not this copy of the module, which is __main__: its classes would be foreign to the others.
+    # Not this copy of the module, which is __main__: its classes would differ from the imported
+    # ones.
     from weir.worker.template import main
 
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

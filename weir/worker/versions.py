@@ -1,4 +1,4 @@
-"""What is installed here: it must be equal on the driver and in every slot."""
+"""The installed versions, which must be equal on the driver and in every slot."""
 
 import platform
 from functools import cache
@@ -7,9 +7,9 @@ from importlib import metadata
 from weir.protocol.deployment import Versions
 
 
-@cache  # Reading it takes some milliseconds, and a process keeps what it has imported.
+@cache  # Reading takes some milliseconds, and a process keeps the modules it has imported.
 def installed_versions() -> Versions:
-    """What is installed here, found without importing it."""
+    """The installed versions, read from package metadata without importing the packages."""
     return Versions(
         weir=metadata.version("weir-streaming"),
         python=".".join(platform.python_version_tuple()[:2]),

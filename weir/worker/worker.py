@@ -1,10 +1,10 @@
-"""A worker: all subtasks of one slot in one attempt, stepped in turn by one loop.
+"""The worker: all subtasks of one slot in one attempt, stepped in turn by one loop.
 
-The worker knows no socket, process or thread. Whatever reaches it comes in through ``handle``,
-whatever leaves goes through its ports, so that a simulation runs this very class.
+The worker knows no socket, process or thread. All input comes in through ``handle``, all output
+leaves through its ports, so that a simulation runs this very class.
 
-A subtask that raises ends the attempt: the worker reports it and does nothing more, since every
-record it would process now is replayed by the next attempt anyway.
+A subtask that raises ends the attempt: the worker reports it and stops working, since every record
+it would process now is replayed by the next attempt anyway.
 """
 
 import traceback
@@ -45,7 +45,7 @@ from weir.worker.ports import (
 from weir.worker.subtask import Progress, Subtask
 
 METRICS_INTERVAL_NS = 500_000_000
-LOOK_INTERVAL_NS = 50_000_000  # How often a loop with work looks what else there is to report.
+LOOK_INTERVAL_NS = 50_000_000  # How often a busy loop checks for due reports.
 
 
 class Worker:
@@ -87,13 +87,13 @@ class Worker:
         self._started_ns = clock.monotonic_ns()
         self._metrics_due_ns = self._started_ns + METRICS_INTERVAL_NS
         self._look_due_ns = self._started_ns
-        # The call under way that may be user code: in which subtask, since when. Read by another
-        # thread, so the time is set first: while it stays the same, so does the subtask.
+        # The call under way that may be user code: its subtask, and since when. Another thread
+        # reads both, so the time is set first: while it stays the same, so does the subtask.
         self.calling_since_ns = self._started_ns
         self.calling: SubtaskId | None = None
 
     def handle(self, item: InboxItem) -> None:
-        """Take in one item from outside."""
+        """Handle one item of the inbox."""
         match item:
             case ElementArrived() | CreditGranted() if not self._deployed:
                 self._early.append(item)
@@ -120,7 +120,7 @@ class Worker:
             case StopProcess():
                 self.finished = True
             case _ if self._failed:
-                return  # The attempt is over; nothing may be committed or written any more.
+                return  # The attempt is over: it must not commit or write any more.
             case TriggerCheckpoint(_, barrier, _):
                 self._guarded(lambda subtask: subtask.on_trigger(barrier))
             case CheckpointCompleted(_, checkpoint_id, final):
@@ -165,10 +165,10 @@ class Worker:
         self._early.clear()
 
     def run_once(self) -> float | None:
-        """Let every subtask do one slice.
+        """Run one slice of every subtask.
 
         Returns:
-            Seconds the loop may sleep unless something arrives: 0 to run again at once, None to
+            Seconds the loop may sleep unless an item arrives: 0 to run again at once, None to
             wait for the inbox alone.
         """
         if self._failed:
@@ -208,7 +208,7 @@ class Worker:
         return max(0.0, min(sleeps)) if sleeps else None
 
     def _look(self, now_ns: int) -> None:
-        """Report what is due; a loop with work comes here now and then only."""
+        """Send due reports; a busy loop does so only every ``LOOK_INTERVAL_NS``."""
         self._look_due_ns = now_ns + LOOK_INTERVAL_NS
         for subtask in self.subtasks:
             subtask.report_progress(now_ns)
@@ -224,7 +224,7 @@ class Worker:
     def _guarded(self, action: Callable[[Subtask], None]) -> None:
         for subtask in self.subtasks:
             started = self._clock.monotonic_ns()
-            subtask.release(started)  # Busy from now on; the next step finds it held again.
+            subtask.release(started)  # Busy from now on; the next step may hold it again.
             self.calling_since_ns = started
             self.calling = subtask.chain
             try:

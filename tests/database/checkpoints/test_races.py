@@ -229,7 +229,7 @@ class Run:
         self.applied = self.line.driver.applied_up_to
         internal = JobException.objects.filter(job=job, kind="internal")
         for text in internal.values_list("text", flat=True):
-            assert "never triggered" in text or "nobody asked for the manifest" in text, text
+            assert "never triggered" in text or "no manifest was requested" in text, text
         numbers = Driver.objects.filter(job=job).order_by("number")
         assert list(numbers.values_list("number", flat=True)) == list(range(1, len(numbers) + 1))
 

@@ -13,6 +13,7 @@ import pytest
 
 from weir.cli.arguments import duration_ms, key_value, parser, positive
 from weir.cli.event_log import EventLog
+from weir.common import tracebacks
 from weir.common.tracebacks import users_frames, users_traceback, without_own_frames
 from weir.errors import ConfigError, GraphError
 from weir.ids import AttemptNumber, CheckpointId
@@ -290,7 +291,7 @@ def test_a_cause_from_a_slot_keeps_the_users_frames_only() -> None:
         The above exception was the direct cause of the following exception:
 
         Traceback (most recent call last):
-          File "/srv/env/lib/python3.11/site-packages/weir/runtime/worker.py", line 1, in run
+          File "/srv/env/lib/python3.11/site-packages/weir/worker/worker.py", line 1, in run
             step()
           File "/usr/lib/python3.11/dataclasses.py", line 2, in replace
             return cls()
@@ -326,6 +327,17 @@ def test_frames_of_the_pipeline_are_kept_wherever_it_lies() -> None:
             f'Traceback (most recent call last):\n  File "{file}", line 4, in bad\n    x()\nE: 1\n'
         )
         assert without_own_frames(text) == text
+
+
+def test_frames_of_every_package_of_weir_are_left_out() -> None:
+    root = Path(tracebacks.__file__).parents[1]
+    files = [path.relative_to(root.parent).as_posix() for path in root.rglob("*.py")]
+    frames = "".join(
+        f'  File "/srv/{file}", line 4, in run\n    x()\n'
+        for file in files
+        if not file.startswith("weir/examples/")
+    )
+    assert without_own_frames(f"Traceback (most recent call last):\n{frames}E: 1\n") == "E: 1\n"
 
 
 def test_an_exception_keeps_its_causes() -> None:

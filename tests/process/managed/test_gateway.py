@@ -443,7 +443,7 @@ def test_a_control_plane_that_forgot_what_it_had_is_refused(control: StandIn) ->
         with control.changed:
             control.up_to = 1  # As after its database was restored from yesterday.
         heard.wait_for(lambda: heard.refused)
-    assert "forgotten events of this driver" in heard.refused[0]
+    assert "lost events of this driver" in heard.refused[0]
 
 
 def test_closing_gets_the_last_events_out_although_the_control_plane_comes_back_late(

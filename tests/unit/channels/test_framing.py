@@ -349,7 +349,7 @@ def test_a_damaged_payload_names_its_channel() -> None:
     ("header", "problem"),
     [
         (sealed(magic=b"GE"), "no frame"),
-        (sealed(version=2), "channel 7: the peer frames in version 2"),
+        (sealed(version=2), "channel 7: the peer sends frame version 2"),
         (sealed(kind=99), "channel 7: unknown frame type 99"),
         (sealed(attempt=2), "channel 7: a frame of attempt 2 came in attempt 3"),
         (sealed(sequence=1), "channel 7: frame 1 came in place of 0"),

@@ -179,7 +179,7 @@ def test_another_jobs_checkpoint_starts_a_fork(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "error", "message"),
     [
-        (lambda store: None, RestoreError, r"no checkpoint 1 of job job .*lists what there is"),
+        (lambda store: None, RestoreError, r"no checkpoint 1 of job job .*lists those that exist"),
         (lambda store: give_up(store, 1), RestoreError, "was given up: disk full"),
         (lambda store: damage(store, 1), CorruptStateError, "not whole.*checksum does not match"),
     ],
@@ -373,7 +373,7 @@ def test_a_checkpoint_that_was_copied_out_of_its_storage_is_no_savepoint(tmp_pat
     store = LocalStore(tmp_path / "storage")
     stored_checkpoint(store, 7, state_file(store, "chk-7/1/sink-0-x"))
     copy = shutil.copytree(tmp_path / "storage" / JOB / "chk-7", tmp_path / "copy")
-    with pytest.raises(RestoreError, match=r"that of checkpoint 7 .*Only savepoints can be moved"):
+    with pytest.raises(RestoreError, match=r"checkpoint 7 of job .*Only savepoints can be moved"):
         choose(MemoryStore(), requested=RestoreRequest.parse(str(copy)))
 
 
@@ -384,7 +384,8 @@ def test_a_savepoint_of_another_job_has_all_of_its_numbers_behind_it(tmp_path: P
     found = begin_from(store, fork, AttemptNumber(1), choice)
     assert found.next_id == 8
     assert choice.lineage == line((0, 1, 7))
-    with pytest.raises(RestoreError, match=r"began with checkpoint 7 of job job .*path again"):
+    problem = r"began with checkpoint 7 of job job .*path of that checkpoint again"
+    with pytest.raises(RestoreError, match=problem):
         choose(store, job=fork)
 
 
@@ -397,7 +398,7 @@ def test_only_a_savepoint_can_be_claimed(tmp_path: Path) -> None:
     request = RestoreRequest(str(tmp_path), JOB, CheckpointId(1), claims=True)
     choice = choose(MemoryStore(), requested=request)
     assert choice.claim is None
-    assert "is no savepoint" in choice.notes[0]
+    assert "is a checkpoint, not a savepoint" in choice.notes[0]
 
 
 # The line that the job is on.
@@ -478,7 +479,8 @@ def test_a_job_whose_line_is_gone_does_not_begin_all_over(tmp_path: Path) -> Non
     job.take(1, 2)
     job.begin(restore=1)
     job.store.delete_prefix(f"{JOB}/chk-1")
-    with pytest.raises(RestoreError, match=r"went back to checkpoint 1, which is gone.*: 2. Give"):
+    problem = r"went back to checkpoint 1, which is deleted.*: 2. Give"
+    with pytest.raises(RestoreError, match=problem):
         job.begin()
 
 

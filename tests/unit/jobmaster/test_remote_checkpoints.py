@@ -229,7 +229,7 @@ def test_a_manifest_asked_for_after_the_attempt_failed_is_withheld() -> None:
     assert job.happened(AttemptStarted)[-1].restored_checkpoint is None
     tombstone = job.stored()
     assert isinstance(tombstone, Tombstone)
-    assert "ended before its manifest was asked for" in tombstone.reason
+    assert "ended before the command to write its manifest came" in tombstone.reason
     job.settle()
     assert isinstance(job.stored(), Tombstone)
     assert job.completions == []
@@ -274,7 +274,9 @@ def test_a_manifest_of_a_driver_before_this_one_is_withheld() -> None:
     later.cluster.run()
     assert isinstance(later.stored(), Tombstone)
     assert later.control.events_of(ManifestFailed) == [
-        ManifestFailed(ONE, "its manifest was asked for too late: the attempt is 2")
+        ManifestFailed(
+            ONE, "the command to write its manifest came too late: the running attempt is 2"
+        )
     ]
     # Once more, and after all somebody may have written it: then its files may not be deleted.
     later.master.on_command(command)
@@ -518,7 +520,10 @@ def test_the_answer_to_an_older_attempts_final_request_starts_no_final_checkpoin
     [
         (acknowledgement(subtask("stranger-0")), "is no chain"),
         (acknowledgement(subtask("sink-0"), 2), "was never triggered"),
-        (replace(acknowledgement(subtask("sink-0")), operators=()), "for others than it runs"),
+        (
+            replace(acknowledgement(subtask("sink-0")), operators=()),
+            "for operators it does not run",
+        ),
         (decline("sink-0", reason=FailureReason.JOB_FAILOVER), "declined with job_failover"),
     ],
 )

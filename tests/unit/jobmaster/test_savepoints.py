@@ -260,10 +260,10 @@ class TestOutputThatWaits:
         lacking = len(EXPECTED) - len(self.fork(tmp_path).rows)
         (note,) = preview([captured], str(tmp_path / "one")).notes
         assert note.startswith(f"{lacking:,} rows in ")
-        assert "unless that claims the savepoint" in note
+        assert "unless it claims the savepoint" in note
         job.cancelled()
         (note,) = preview([captured], str(tmp_path / "one"), origin_is_over=True).notes
-        assert "whichever job goes on from here commits them" in note
+        assert "any job restored from here commits them" in note
         self.fork(tmp_path, claims=True)
         assert preview([captured], str(tmp_path / "one")).notes == ()
 

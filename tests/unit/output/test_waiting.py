@@ -88,7 +88,7 @@ def test_a_directory_out_of_reach_is_said_with_what_should_be_in_it(tmp_path: Pa
     assert (one.files, one.rows, one.missing) == (3, 3, 0)
     (said,) = sentences(manifest(tmp_path), [one], Fate.OVER, {SINK})
     assert said.startswith("3 rows in 3 files of sink sink waited, when checkpoint 4 was taken, in")
-    assert "cannot be looked at from here: No such file" in said
+    assert "the directory cannot be read from here: No such file" in said
     assert said.endswith("as far as its sinks can reach them")
 
 
@@ -130,8 +130,8 @@ def test_rows_that_were_not_shown_are_counted(tmp_path: Path) -> None:
         (Fate.OVER, {SINK}, "job is over, so this job commits them there"),
         (Fate.CLAIMED, {SINK}, "the savepoint is claimed, so this job commits them"),
         (Fate.LEFT, {SINK}, "left to it"),
-        (Fate.ASKED, {SINK}, "unless that claims the savepoint"),
-        (Fate.ASKED_OVER, {SINK}, "whichever job goes on"),
+        (Fate.ASKED, {SINK}, "unless it claims the savepoint"),
+        (Fate.ASKED_OVER, {SINK}, "any job restored from here"),
         (Fate.OWN, {SINK}, None),
         (Fate.OWN, set(), "has no sink of this uid"),
         (Fate.OVER, set(), "has no sink of this uid"),

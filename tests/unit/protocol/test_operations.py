@@ -137,7 +137,7 @@ def test_every_event_in_every_phase(way: tuple[str, str], event: OperationEvent)
 def _expected_error(state: OperationState, event: OperationEvent) -> str:
     if state.phase in (Phase.SAVING, Phase.DONE) or state.saved == getattr(event, "uri", ""):
         return ""
-    return "did not ask for a savepoint" * isinstance(event, Saved | NotSaved)
+    return "did not request a savepoint" * isinstance(event, Saved | NotSaved)
 
 
 def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Commands]:
@@ -215,7 +215,7 @@ def test_a_savepoint_that_comes_to_nothing_with_the_job_says_why_it_did() -> Non
 
 
 def test_a_rollback_to_nothing_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="something to go back to"):
+    with pytest.raises(ProtocolError, match="a checkpoint or savepoint to restore"):
         advance(replace(ROLLBACK, restore=None), RUNS)
 
 

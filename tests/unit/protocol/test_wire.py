@@ -257,7 +257,7 @@ def test_an_unknown_enum_value_is_refused() -> None:
 def test_a_set_with_an_entry_twice_is_refused() -> None:
     data = encode(started())
     data["plan"]["sinks"] *= 2
-    with pytest.raises(ProtocolError, match=r"plan\.sinks: an entry is there twice"):
+    with pytest.raises(ProtocolError, match=r"plan\.sinks: an entry occurs twice"):
         decode(data)
 
 

@@ -145,7 +145,7 @@ def test_rolling_forward_brings_files_and_checkpoints_back(job: Job) -> None:
     assert (seen.is_forward, seen.abandoned, seen.reclaimed) == (True, (7, 8), (5, 6))
     assert (seen.outputs[0].files_beside, seen.outputs[0].files_withdrawn) == (2, 2)
     assert seen.sources[0].records == 550 - 600 + 25
-    assert any("25 records are passed over, for checkpoint 6 has them" in s for s in seen.sentences)
+    assert any("25 records are skipped, since checkpoint 6 has them" in s for s in seen.sentences)
     assert any(
         "2 files (20 B) are taken back; 2 files (20 B) come back" in s for s in seen.sentences
     )
@@ -208,7 +208,7 @@ def test_what_an_older_version_did_not_write_is_not_known(job: Job) -> None:
     assert seen.watermark_then_ms is None
     assert any("how many records are read again is not known" in s for s in seen.sentences)
     neither = job.preview(old, newest=replace(old, checkpoint_id=CheckpointId(8)))
-    assert any("the checkpoints say nothing of sources" in s for s in neither.sentences)
+    assert any("the checkpoints do not name the sources" in s for s in neither.sentences)
 
 
 def test_an_output_that_cannot_be_seen_from_here_is_not_known(job: Job) -> None:

@@ -13,7 +13,7 @@ Wire: TypeAlias = str | list[Any]  # JSON: a name, or a name and its arguments.
 
 
 class TypeInformation(ABC):
-    """How values of one type are stored; equal types are equal objects."""
+    """The storage of values of one type; equal types are equal objects."""
 
     @property
     @abstractmethod
@@ -32,22 +32,22 @@ class TypeInformation(ABC):
 
     @abstractmethod
     def from_arrow(self, array: pa.Array) -> list[Any]:
-        """The Python values of a column that ``to_arrow`` could have made."""
+        """The Python values of a column as ``to_arrow`` makes it."""
 
     @abstractmethod
     def to_wire(self) -> Wire:
         """The type as JSON; ``type_from_wire`` reads it."""
 
     def normaliser(self) -> Normaliser:
-        """A function that makes of a value what this type holds: ``from_arrow(to_arrow([value]))``.
+        """A function that normalises a value: ``from_arrow(to_arrow([value]))``.
 
-        It raises SchemaError where the value does not fit. What it returns shares nothing that can
-        be changed with its argument.
+        It raises SchemaError where the value does not fit. Its result shares no mutable part with
+        its argument.
         """
         return lambda value: self.from_arrow(self.to_arrow([value]))[0]
 
     def normalise_all(self, values: list[Any]) -> list[Any]:
-        """The values as this type holds them; the list itself where all of them are that already.
+        """The values normalised; the list itself where all of them are normal already.
 
         Shape: n values -> n values.
 
@@ -57,15 +57,12 @@ class TypeInformation(ABC):
         return values if self.holds(values) else self.from_arrow(self.to_arrow(values))
 
     def holds(self, values: Sequence[Any]) -> bool:
-        """Whether the values certainly are what ``from_arrow`` gives, and cannot be changed."""
+        """Whether the values certainly are normal and immutable; False where that is unknown."""
         return False
 
     @property
     def copier(self) -> Copier | None:
-        """Copies a value so deep that changing one cannot be seen in the other.
-
-        None where values cannot be changed in place and need no copy.
-        """
+        """A function that copies a value deeply; None where values are immutable."""
         return None
 
     @property

@@ -28,13 +28,13 @@ TEXT_BITS = 14_000  # An integer of so many bits has fewer digits than Python wr
 
 @dataclass(frozen=True, slots=True)
 class BasicTypeInfo(TypeInformation):
-    """A type whose values Arrow takes and gives as they are, once they passed a check."""
+    """A type whose values Arrow stores and returns unchanged, after a check."""
 
     name: str
     stored_as: pa.DataType
-    plain: type  # The class of what ``from_arrow`` gives.
+    plain: type  # The class of the values that ``from_arrow`` returns.
     accepts: tuple[type, ...]
-    refuses: tuple[type, ...] = ()  # Subclasses of what is accepted that Arrow would alter.
+    refuses: tuple[type, ...] = ()  # Subclasses of accepted ones that Arrow would alter.
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -109,7 +109,7 @@ class _IntegerTypeInfo(BasicTypeInfo):
 
 
 class _SingleTypeInfo(BasicTypeInfo):
-    """Floats that are rounded to 32 bits as soon as they are of this type."""
+    """Floats, rounded to 32 bits when they are normalised."""
 
     __slots__ = ()
 
@@ -127,7 +127,7 @@ class _SingleTypeInfo(BasicTypeInfo):
         return fitted
 
     def holds(self, values: Sequence[Any]) -> bool:
-        return False  # Rounding all of them costs as much as looking.
+        return False  # Rounding all values costs as much as checking them.
 
 
 class _StringTypeInfo(BasicTypeInfo):
@@ -250,7 +250,7 @@ class _TextTypeInfo(TypeInformation):
 
 
 def is_writable(value: Any) -> bool:
-    """Whether Python writes a value as text: an integer of some thousand digits it does not."""
+    """Whether Python converts a value to text: not an integer of some thousand digits."""
     return type(value) is not int or value.bit_length() < TEXT_BITS
 
 

@@ -18,8 +18,8 @@ from weir.errors import SchemaError
 class RowTypeInfo(TypeInformation):
     """Records of fixed fields, as ``Row`` (or plain tuples), stored as an Arrow struct.
 
-    ``defaults`` are what restored rows get in fields that they were stored without; they are no
-    part of the type.
+    ``defaults`` are the values that restored rows get in fields that they were stored without; they
+    are no part of the type.
     """
 
     field_types: tuple[TypeInformation, ...]
@@ -44,7 +44,7 @@ class RowTypeInfo(TypeInformation):
                 raise SchemaError(f"default of field {name}: {cause}") from cause
 
     def default_of(self, name: str) -> Any:
-        """What restored rows get in a field that they were stored without."""
+        """The value that restored rows get in a field that they were stored without."""
         return self.defaults.get(name)
 
     @property
@@ -303,7 +303,7 @@ class MapTypeInfo(TypeInformation):
                 if isinstance(value, Mapping) and None not in value:
                     return {fit_key(key): fit(item) for key, item in value.items()}
             except SchemaError:
-                pass  # It does not say whether it was a key or a value.
+                pass  # The error does not tell whether it was a key or a value.
             _refuse(self, value)
 
         return fitted
@@ -324,7 +324,7 @@ class MapTypeInfo(TypeInformation):
 
 
 def _refuse(kind: TypeInformation, value: Any) -> NoReturn:
-    """Say of a value that is known not to fit what is wrong with it."""
+    """Raise the SchemaError of a value that is known not to fit."""
     kind.to_arrow([value])
     raise AssertionError(f"{shown(value)} fits {kind} after all")
 

@@ -1,9 +1,9 @@
-"""``DYNAMIC``: the type of values whose type nobody declared.
+"""``DYNAMIC``: the type of values without a declared type.
 
-Every value says itself what it is, as JSON text, so it is stored without a pickle and comes back as
-what it was: None, bool, int, float, str and lists of these as JSON writes them; a dict, and what
-JSON has no form for, as an object with one field, its tag. Slower than a declared type, and the
-only one that can hold an int now and a float later.
+Every value is stored with its type, as JSON text, so it needs no pickle and comes back unchanged:
+None, bool, int, float, str and lists of these as JSON writes them; a dict, and any value without a
+JSON form, as an object with one field, its tag. Slower than a declared type, and the only one that
+can hold an int now and a float later.
 """
 
 import base64
@@ -61,14 +61,14 @@ DYNAMIC = DynamicTypeInfo()
 
 
 def _normalised(value: Any) -> Any:
-    """The value as it will come back, and sharing nothing that can be changed."""
+    """The value as it will come back, sharing no mutable part."""
     kind = type(value)
     if kind in _PLAIN:
         if kind is not int or -_INT_MAX < value < _INT_MAX:
             return value
     elif kind is tuple or isinstance(value, Row):
         for item in value:
-            if type(item) is int:  # Most of what records hold is looked at without a call.
+            if type(item) is int:  # The frequent types are checked without a call.
                 if -_INT_MAX < item < _INT_MAX:
                     continue
             elif type(item) is str:
@@ -83,7 +83,7 @@ def _normalised(value: Any) -> Any:
     if kind in _WRITERS:
         tag, write = _WRITERS[kind]
         return _READERS[tag](write(value))
-    return _tagged(value)  # Refuses it.
+    return _tagged(value)  # Raises the SchemaError.
 
 
 def _tagged(value: Any) -> Any:
