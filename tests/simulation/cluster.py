@@ -264,8 +264,8 @@ class FaultyStore(MemoryStore):
 
     def manifests(self, job: JobId) -> set[CheckpointId]:
         """The checkpoints of a job that are there now."""
-        found = {key for path in super().list() if (key := parse_manifest_path(path))}
-        return {number for owner, number in found & self.written.keys() if owner == job}
+        keys = {key for path in super().list() if (key := parse_manifest_path(path))}
+        return {number for owner, number in keys & self.written.keys() if owner == job}
 
     def parent(self, key: CheckpointKey) -> CheckpointId | None:
         """The checkpoint of the same job that this one builds on."""

@@ -278,8 +278,8 @@ class SimulatedControlPlane:
         directory = target[len(STORAGE) :].strip("/")
         own = within(directory, SAVEPOINT_MANIFEST)
         with suppress(PathNotFoundError):
-            found = load(self._store.peek(own), own)
-            if isinstance(found, Manifest) and found.checkpoint_id == number:
+            manifest = load(self._store.peek(own), own)
+            if isinstance(manifest, Manifest) and manifest.checkpoint_id == number:
                 self._later(partial(self._store.delete, own))
         return [within(directory, savepoint_state(number, attempt))]
 

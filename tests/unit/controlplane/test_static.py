@@ -22,11 +22,11 @@ MODIFIED_NS = 1_700_000_000_000_000_000
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Where the files lie that are collected."""
-    found = tmp_path / "source"
-    found.mkdir()
+    directory = tmp_path / "source"
+    directory.mkdir()
     for name, content in (("large.js", SCRIPT), ("small.js", SMALL), ("noise.png", NOISE)):
-        (found / name).write_bytes(content)
-    return found
+        (directory / name).write_bytes(content)
+    return directory
 
 
 @pytest.fixture

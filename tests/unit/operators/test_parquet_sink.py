@@ -37,8 +37,8 @@ def committed(path: Path) -> list[int]:
 
 
 def pending(path: Path) -> list[str]:
-    found = (path / "_pending").rglob("*.parquet")
-    return sorted(str(file.relative_to(path / "_pending")) for file in found)
+    files = (path / "_pending").rglob("*.parquet")
+    return sorted(str(file.relative_to(path / "_pending")) for file in files)
 
 
 def test_rows_can_be_seen_only_after_their_checkpoint_completed(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def line(*spans: tuple[int, int, int]) -> Lineage:
 
 
 def withdrawn(path: Path) -> list[str]:
-    found = (path / "_withdrawn").rglob("*.parquet")
-    return sorted(str(file.relative_to(path / "_withdrawn")) for file in found)
+    files = (path / "_withdrawn").rglob("*.parquet")
+    return sorted(str(file.relative_to(path / "_withdrawn")) for file in files)
 
 
 def write(path: Path, *checkpoints: int, **kwargs: Any) -> list[Snapshot]:
@@ -119,10 +119,10 @@ class TestBack:
         looked = ParquetSinkOperator._committed
 
         def look(self: ParquetSinkOperator) -> Any:
-            found = list(looked(self))
+            files = list(looked(self))
             with suppress(CorruptStateError):
                 old.completed(2)
-            return iter(found)
+            return iter(files)
 
         monkeypatch.setattr(ParquetSinkOperator, "_committed", look)
         back_to(tmp_path, first, line((1, 1, 1)))

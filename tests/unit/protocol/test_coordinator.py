@@ -801,8 +801,8 @@ def test_a_job_that_keeps_nothing_at_its_end_keeps_nothing_abandoned() -> None:
 def test_since_when_one_is_abandoned_survives_another_look_at_the_storage() -> None:
     current, _ = run(four(), started(2, lineage=BRANCH), now_ms=100)
     current, _ = run(current, CheckpointingStopped(AttemptNumber(2), FailureReason.JOB_FAILOVER))
-    found = CheckpointsRestored(tuple(completed(n) for n in (2, 4)), CheckpointId(5))
-    current, _ = run(current, found, now_ms=200)
+    restored = CheckpointsRestored(tuple(completed(n) for n in (2, 4)), CheckpointId(5))
+    current, _ = run(current, restored, now_ms=200)
     assert abandoned(current) == {4: 100}
 
 

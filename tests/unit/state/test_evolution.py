@@ -106,11 +106,11 @@ def test_widened_and_added_to(
     evolution = evolve(stored, declared)
     assert (evolution.verdict, evolution.losses) == (Verdict.CHANGED, ())
     assert evolution.differences
-    found = read(store(*held(stored, value)), declared)
-    assert found == expected
-    assert type(found) is type(expected)
-    assert repr(found) == repr(expected)
-    declared.to_arrow([found])  # It can be stored as what it is now.
+    restored = read(store(*held(stored, value)), declared)
+    assert restored == expected
+    assert type(restored) is type(expected)
+    assert repr(restored) == repr(expected)
+    declared.to_arrow([restored])  # It can be stored as what it is now.
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_keyed_state_of_an_operator_without_a_key_is_not_lost_in_silence() -> No
 
 
 def test_dates_come_back_under_another_form_of_the_same_list() -> None:
-    found = read(
+    restored = read(
         store(*held(T.BASIC_ARRAY(T.SQL_DATE()), [date(2024, 1, 1)])), T.LIST(T.SQL_DATE())
     )
-    assert found == [date(2024, 1, 1)]
+    assert restored == [date(2024, 1, 1)]
