@@ -1,4 +1,4 @@
-"""What a verdict names: injected delays, and cases of every kind, as values."""
+"""The causes that a verdict names: injected delays, and cases of every kind, as values."""
 
 from dataclasses import replace
 from typing import Any
@@ -73,7 +73,7 @@ def test_a_late_channel_is_named_with_its_delay_and_bytes() -> None:
     assert "the network from slot 1 (host node-1, process 4701)" in judgement.advice[0]
 
 
-def test_a_busy_share_that_nobody_reported_is_not_claimed() -> None:
+def test_a_busy_share_that_was_not_reported_is_not_claimed() -> None:
     judgement = verdict(Case(channel_ms={LATE: 5_000}))
     assert "The busy share of hourly-2 was not reported." in judgement.because
     assert "busy 0 %" not in said(judgement)
@@ -175,7 +175,7 @@ def test_what_the_headline_tells_of_the_culprit_is_not_told_again() -> None:
     assert any(line.startswith("sink-0: aligning") for line in judgement.because)
 
 
-def test_a_skewed_source_has_nobody_before_it_to_spread_its_records() -> None:
+def test_a_skewed_source_has_no_operator_before_it_to_spread_its_records() -> None:
     judgement = judge.judge_checkpoint(
         waits(
             (("source", 1), running(rates=busy(0.97, 60_000.0))),
@@ -205,7 +205,7 @@ def test_a_subtask_that_gets_all_records_is_not_given_a_factor() -> None:
 
 
 def test_barriers_that_are_all_late_at_the_end_were_under_way() -> None:
-    """Nobody is behind it whose others had come, and its own came together."""
+    """No subtask behind it had all other barriers, and its own came together."""
     judgement = verdict(Case(front_ms={("sink", 2): 5_000}, rates={("sink", 2): busy(0.9)}))
     assert "was under way for 5.00 s to sink-2" in judgement.headline
 
@@ -346,7 +346,7 @@ def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None
     assert judgement.culprits == ("hourly-1",)
 
 
-def test_who_sent_its_barrier_to_somebody_who_acknowledged_is_writing() -> None:
+def test_who_sent_its_barrier_to_one_that_acknowledged_is_writing() -> None:
     got = Case().run()
     gates = {key: of_sink for key, of_sink in got.gates.items() if key[0] == "sink"}
     judgement = judge.judge_checkpoint(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
@@ -470,7 +470,7 @@ def test_a_snapshot_that_could_not_be_written_names_subtask_and_error() -> None:
     assert judgement.advice[0] == "Free space where slot 1 (host node-1, process 4701) writes."
 
 
-def test_a_full_storage_is_said_whoever_met_it() -> None:
+def test_a_full_storage_is_said_when_the_manifest_met_it() -> None:
     cause = "OSError: [Errno 28] No space left on device"
     judgement = aborted(FailureReason.FINALIZE_CHECKPOINT_FAILURE, cause=cause)
     assert judgement.advice[0] == "Free space in the checkpoint storage."
@@ -599,7 +599,7 @@ def channels_of(graph: Graph) -> list[Channel]:
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_delay_on_a_channel_is_named_every_time(data: st.DataObject) -> None:
-    """Whatever the graph and the noise: that channel, and that duration."""
+    """For any graph and noise: that channel, and that duration."""
     graph = data.draw(graphs())
     channels = channels_of(graph)
     late = data.draw(st.sampled_from(channels))

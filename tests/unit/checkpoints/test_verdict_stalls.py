@@ -36,7 +36,7 @@ def test_a_stall_in_a_slot_that_had_acknowledged_is_not_to_blame(
 
 
 @pytest.mark.parametrize("ago_ms", [1_000, 20_000])
-def test_nobody_is_stuck_in_a_call_that_has_returned(ago_ms: int) -> None:
+def test_no_subtask_is_stuck_in_a_call_that_has_returned(ago_ms: int) -> None:
     """It was noted, and is told of when the checkpoint is over."""
     now_ms = T0 + 60_000
     stall = Stall(now_ms - ago_ms - 4_000, 4_000.0, STACK)

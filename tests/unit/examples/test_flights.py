@@ -102,7 +102,7 @@ def compared(
     for name, part in parts.items():
         directory = tmp_path / name
         directory.mkdir()
-        # Checkpoint 9 comes before 10, whatever the letters say.
+        # Checkpoint 9 comes before 10, though not by the letters.
         half = part.num_rows // 2
         pq.write_table(part.slice(0, half), directory / "part-sink-0-9-0.parquet")
         pq.write_table(part.slice(half), directory / "part-sink-0-10-0.parquet")

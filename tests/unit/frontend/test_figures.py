@@ -64,7 +64,7 @@ def gate(
 
 
 def aligned(gates: Sequence[Gate]) -> Aligned:
-    """What is known of a checkpoint of these gates, with as many of the slowest as are shown."""
+    """The alignment of a checkpoint of these gates, with as many of the slowest as are shown."""
     slowest = sorted(range(len(gates)), key=lambda at: -gates[at].slowest_ms)[: figures.GATES_SHOWN]
     return Aligned(
         [gates[at] for at in sorted(slowest)],
@@ -319,7 +319,7 @@ def test_an_unaligned_checkpoint_blocked_nothing() -> None:
     assert sentence.endswith("; no channel was blocked meanwhile.")
 
 
-def test_barriers_that_came_together_hold_nobody() -> None:
+def test_barriers_that_came_together_hold_no_subtask() -> None:
     assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
     assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
     assert alignment.sentence(aligned([])) == (

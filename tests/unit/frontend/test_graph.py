@@ -212,7 +212,7 @@ def test_a_long_chain_says_how_many_operators_are_not_drawn() -> None:
 
 
 def test_a_long_name_is_cut_and_shown_whole_on_hover() -> None:
-    name = "a-very-long-name-of-an-operator-that-somebody-chose"
+    name = "a-very-long-name-of-an-operator-that-its-author-chose"
     chain_graph = line("a", name)
     picture = graph.picture(chain_graph, state(chain_graph))
     assert picture is not None
@@ -241,7 +241,7 @@ def checkpoint(status: CheckpointStatus = CheckpointStatus.PENDING, **columns: A
 
 
 def state(of: Graph, **parts: Any) -> dict[str, Any]:
-    """What the graph shows; of a checkpoint that is under way unless told otherwise."""
+    """The state that the graph shows, of a checkpoint that is under way unless told otherwise."""
     moment = {"now": NOW, "checkpoint": checkpoint(), "chains": {}, "acknowledged": {}, **parts}
     shown = graph_state.graph_state(of, graph_state.Moment(**moment))
     assert json.loads(json.dumps(shown)) == shown

@@ -1,4 +1,4 @@
-"""What was restored from what, as lanes, strands and rows of a drawing."""
+"""The lineage of checkpoints and attempts, as lanes, strands and rows of a drawing."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ FAILED = Point(600_000, CheckpointStatus.ABORTED)
 
 
 def bars(paths: dict[str, str]) -> list[tuple[float, float]]:
-    """Where each bar stands, and how high it is."""
+    """The position of each bar, and its height."""
     pairs = re.findall(rf"M([\d.]+) {HEIGHT}V([\d.]+)", paths["bars"])
     return [(float(x), HEIGHT - float(top)) for x, top in pairs]
 

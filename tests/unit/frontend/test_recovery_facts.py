@@ -1,4 +1,4 @@
-"""What attempts cost, from values: takeovers, outages and the figures of a job's reliability."""
+"""The cost of attempts, from values: takeovers, outages and the figures of a job's reliability."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -80,7 +80,7 @@ def test_what_is_not_known_yet_is_none() -> None:
     assert (took.restore_ms, took.down_ms) == (None, None)
 
 
-def test_what_somebody_asked_for_is_planned() -> None:
+def test_what_was_asked_for_is_planned() -> None:
     rolled_back = replace(FAILED, end="canceled")
     took = takeover(deployment(2, 104, 105, driver=2, requested=100), rolled_back)
     assert took is not None

@@ -101,7 +101,7 @@ def test_a_damaged_one_is_passed_over_and_that_is_said() -> None:
     ]
 
 
-def test_damage_to_an_older_one_is_nobodys_concern() -> None:
+def test_damage_to_an_older_one_does_not_matter() -> None:
     store = MemoryStore()
     damage(store, 1)
     stored_checkpoint(store, 2)
@@ -502,7 +502,7 @@ def test_numbers_are_never_used_again_though_their_checkpoints_were_let_go(tmp_p
     assert job.begun.next_id == 4
 
 
-def test_output_that_somebody_wanted_to_stay_stays(tmp_path: Path) -> None:
+def test_output_that_was_asked_to_stay_stays(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.begin()
     job.take(1, 2, 3)
@@ -515,7 +515,7 @@ def test_output_that_somebody_wanted_to_stay_stays(tmp_path: Path) -> None:
     assert again.rewinds_output
 
 
-def test_output_is_taken_back_where_nobody_says_otherwise(tmp_path: Path) -> None:
+def test_output_is_taken_back_unless_told_otherwise(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.begin()
     job.take(1, 2)
@@ -538,7 +538,7 @@ def test_a_stop_that_was_not_completed_is_completed_by_the_next_attempt(
         assert "stopped with savepoint 2" in choice.notes[0]
 
 
-def test_whoever_goes_on_from_a_stop_on_purpose_is_not_stopped_again(tmp_path: Path) -> None:
+def test_a_job_that_goes_on_from_a_stop_on_purpose_is_not_stopped_again(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.begin()
     job.take(1)

@@ -212,7 +212,7 @@ class TestOthers:
 
 class TestSavepoints:
     def test_its_files_outlive_an_attempt_that_did_not_go_on_from_it(self, tmp_path: Path) -> None:
-        """Nobody is told of a savepoint, so its files wait; then the job comes back before it."""
+        """No sink is told of a savepoint, so its files wait; then the job comes back before it."""
         writing = sink(tmp_path)
         writing.send(batch(1))
         first = writing.checkpoint(1)
@@ -385,7 +385,7 @@ class Model:
         self.next_id += 1
 
     def newest(self) -> int | None:
-        """What a failure leads to: the newest checkpoint of the line, or what was asked for."""
+        """The checkpoint restored after a failure: the line's newest, or the one asked for."""
         here = lineage_of(AttemptNumber(self.attempt), CheckpointId(self.next_id), self.bases)
         asked = self.bases[AttemptNumber(self.attempt)].restored_id
         on_it = [

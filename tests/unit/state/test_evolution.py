@@ -55,7 +55,7 @@ def frozen(state: OperatorStateStore) -> list[StateHandle]:
 
 
 def held(kind: TypeInformation, value: Any, key: Any = 1) -> list[StateHandle]:
-    """What a program leaves that keeps one value of this type under one key."""
+    """The handles of a program that keeps one value of this type under one key."""
     state = store()
     state.keyed.set_current_key(key)
     state.keyed.get_state(ValueStateDescriptor("s", kind)).update(value)
@@ -188,7 +188,7 @@ def test_defaults_are_checked_and_are_no_part_of_the_type() -> None:
         NAMED(["a"], [T.INT()], defaults={"b": 1})
 
 
-def test_a_default_that_can_be_changed_is_nobody_elses() -> None:
+def test_a_default_that_can_be_changed_is_not_shared() -> None:
     state = store(*held(T.LIST(T.ROW_NAMED(["a"], [T.INT()])), [Row(a=1), Row(a=2)]))
     kind = T.LIST(NAMED(["a", "l"], [T.INT(), T.LIST(T.INT())], defaults={"l": []}))
     one, two = read(state, kind)
@@ -260,7 +260,7 @@ def test_another_kind_of_state_is_refused() -> None:
 
 
 def test_state_that_is_declared_late_is_converted_then() -> None:
-    kept = store(*frozen(store(*held(T.INT(), 3))))  # Nobody asked: it stays what it is.
+    kept = store(*frozen(store(*held(T.INT(), 3))))  # Not declared: it stays what it is.
     assert repr(read(store(*frozen(kept)), T.DOUBLE())) == "3.0"
 
 
@@ -368,7 +368,7 @@ def test_bools_and_times_stay_what_they_are() -> None:
 # Operator state, and timers.
 
 
-def test_operator_state_is_kept_whatever_is_in_it() -> None:
+def test_operator_state_is_kept_with_any_content() -> None:
     before = store()
     before.list_state("items").update([1, {"a": None}])
     assert store(*frozen(before)).list_state("items").get() == [1, {"a": None}]

@@ -400,7 +400,7 @@ def test_another_max_parallelism_is_refused() -> None:
         Subtask(groups=32).restore(store, handles)
 
 
-def test_restored_state_that_nobody_asks_for_stays_in_the_next_snapshot() -> None:
+def test_restored_state_that_is_not_asked_for_stays_in_the_next_snapshot() -> None:
     store = MemoryStore()
     two, three = Subtask(), Subtask()
     two.restore(store, full(store))

@@ -243,7 +243,7 @@ def test_without_a_live_view_values_are_not_copied() -> None:
 
 
 class FreezingKeyedState(RuleBasedStateMachine):
-    """Whatever happens after a freeze, its view holds what was there at the freeze."""
+    """A frozen view holds what was there at the freeze, for all that happens later."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -108,7 +108,7 @@ def test_what_another_process_deletes_meanwhile_stops_no_deletion(
         unlink(path, **where)
         if len(vanished) < 3:
             vanished.append(path)
-            unlink(path, **where)  # Whoever was quicker has deleted it.
+            unlink(path, **where)  # A quicker process has deleted it.
 
     monkeypatch.setattr(os, "unlink", late)
     store.delete_prefix("chk-1")

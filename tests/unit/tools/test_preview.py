@@ -83,7 +83,7 @@ class Program:
     allow: bool = False
 
     def captured(self) -> CapturedJob:
-        """What would run."""
+        """The job that would run."""
         env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
         stream = env.from_source(SOURCE, WatermarkStrategy.no_watermarks(), "numbers")
         stream.uid("numbers").set_parallelism(self.source_parallelism)
@@ -259,7 +259,7 @@ def previewed(program: Program, root: Path) -> CompatibilityPreview:
 
 
 def restored(program: Program, root: Path) -> tuple[JobStatus, str]:
-    """What becomes of a job that really begins with the checkpoint."""
+    """The status and cause of a job that really begins with the checkpoint."""
     FOUND.clear()
     job = program.captured()
     request = RestoreRequest.parse(f"{root}/{JOB}/chk-1")
