@@ -1,14 +1,13 @@
 """Random pipelines whose output is known beforehand, for simulations.
 
 A record is ``(origin, number, value, total, route)``. Origin and number name it: no two records of
-a stream share both, in any order of processing. ``route`` lists the subtasks it went
-through; records of one origin that took the same route must never overtake one another.
+a stream share both, in any order of processing. ``route`` lists the subtasks it went through;
+records of one origin that took the same route must never overtake one another.
 
 Sources number their records. Stateless operators keep the name (a map adds its own uid to the
 origin, so that two branches of a stream stay apart). A running aggregate emits, for every record,
 the count of records of its key so far as the number, and the sum of their values as the total:
-in any interleaving, the numbers of each key are 1 to n, once each, and the last total is the
-sum.
+in any interleaving, the numbers of each key are 1 to n, once each, and the last total is the sum.
 
 What a source emits hangs on its splits alone, so a pipeline writes the same with any parallelism.
 """
