@@ -13,7 +13,7 @@ Show: TypeAlias = Callable[[str], None]
 
 
 def caught_at(bug: str, show: Show, **settings: bool) -> SimulationFailed:
-    """What the first seed that notices the bug says."""
+    """The failure of the first seed that notices the bug."""
     for seed in range(SEEDS_MAX):
         try:
             simulate(seed, **settings)

@@ -1,4 +1,4 @@
-"""Time that stands still until somebody moves it on.
+"""Time that stands still until a test moves it on.
 
 Wall clock and monotonic clock advance together, so that a run is the same whenever and however fast
 it is computed. What work costs is drawn from a seed: slices get larger and smaller as on a machine.

@@ -62,7 +62,7 @@ COMMAND_POINTS: Mapping[type, str] = {
 
 
 class World(Protocol):
-    """What a simulated cluster reports to, and what makes its faults."""
+    """The receiver of a simulated cluster's reports, and the source of its faults."""
 
     process: InProcessWorker | None  # Whose code runs now.
     driver: "SimulatedCluster | None"
@@ -95,7 +95,7 @@ class SimulatedWorker(InProcessWorker):
 
     @property
     def world(self) -> World:
-        """Where the process runs."""
+        """The world that the process runs in."""
         return self._cluster.world
 
     def send(self, channel: ChannelId, element: Element) -> None:
@@ -175,7 +175,7 @@ class SimulatedCluster(InProcessCluster):
             self.world.driver = None
 
     def crash(self) -> None:
-        """The driver is gone; nobody tells its slots."""
+        """The driver is gone, and its slots are not told."""
         self.driver_alive = False
         self.world.crashed(self)
 
@@ -234,7 +234,7 @@ class SimulatedCluster(InProcessCluster):
             self.world.process = None
 
     def reported(self, process: InProcessWorker, report: Report | WorkerReport) -> None:
-        """A worker's report reaches its driver, or whoever took over from it."""
+        """A worker's report reaches its driver, or the one that took over from it."""
         if self.driver_alive:
             super().reported(process, report)
         else:
@@ -250,7 +250,7 @@ class FaultyStore(MemoryStore):
     """Checkpoint storage that outlives drivers and fails on command.
 
     It remembers of every manifest that was ever written what it was, and watches that no file goes
-    which a checkpoint needs that ``is_needed`` (nobody, unless set).
+    which a checkpoint needs that ``is_needed`` (none, unless set).
     """
 
     def __init__(self, reach: Callable[[str], None]) -> None:
@@ -258,14 +258,14 @@ class FaultyStore(MemoryStore):
         self.written: dict[CheckpointKey, Manifest] = {}
         self.created_at: dict[str, int] = {}  # In the order of all creations.
         self.is_needed: Callable[[CheckpointKey], bool] = lambda key: False
-        self.is_foreign: Callable[[str], bool] = lambda path: False  # For whoever runs now.
+        self.is_foreign: Callable[[str], bool] = lambda path: False  # For the running process.
         self._needed_by: dict[str, set[CheckpointKey]] = defaultdict(set)  # By path.
         self._reach = reach
 
     def manifests(self, job: JobId) -> set[CheckpointId]:
         """The checkpoints of a job that are there now."""
-        found = {key for path in super().list() if (key := parse_manifest_path(path))}
-        return {number for owner, number in found & self.written.keys() if owner == job}
+        keys = {key for path in super().list() if (key := parse_manifest_path(path))}
+        return {number for owner, number in keys & self.written.keys() if owner == job}
 
     def parent(self, key: CheckpointKey) -> CheckpointId | None:
         """The checkpoint of the same job that this one builds on."""
@@ -346,7 +346,7 @@ class FaultyStore(MemoryStore):
             raise InvariantBroken(f"another job touches {path}")
 
     def copy(self, source: str, target: str) -> None:
-        """Copy a directory behind everybody's back, as somebody does who moves a savepoint."""
+        """Copy a directory unseen by all components, as an operator does who moves a savepoint."""
         for path in super().list(source):
             super().put(target + path[len(source) :], super().read(path))
 
@@ -355,7 +355,7 @@ class FaultyStore(MemoryStore):
         return super().read(path)
 
     def silent(self) -> MemoryStore:
-        """The same files for somebody whom nothing disturbs."""
+        """The same files, without faults."""
         store = MemoryStore()
         store._files = self._files
         return store
@@ -369,7 +369,7 @@ class FaultyStore(MemoryStore):
 
     @staticmethod
     def failure(text: str) -> StorageError:
-        """What a failing storage raises."""
+        """The error that a failing storage raises."""
         return StorageError(f"the storage failed: {text}")
 
 

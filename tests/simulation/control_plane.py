@@ -61,7 +61,7 @@ MS = 1_000_000
 
 
 class Listener(Protocol):
-    """Whoever wants something of the job."""
+    """The operator of the job, told of decisions, events and statuses."""
 
     def decided(self, command: CoordinatorCommand) -> None:
         """The coordinator decided something."""
@@ -89,7 +89,7 @@ class SimulatedControlPlane:
     ) -> None:
         self.state = CoordinatorState(config=config)
         self.outages = 0
-        self.given_up = 0  # Checkpoints that a driver gave up, as nobody else could.
+        self.given_up = 0  # Checkpoints that a driver gave up, as the control plane could not.
         self.withheld = 0  # Manifests whose command came too late.
         self.listener: Listener | None = None
         self._job_id = job_id
@@ -278,8 +278,8 @@ class SimulatedControlPlane:
         directory = target[len(STORAGE) :].strip("/")
         own = within(directory, SAVEPOINT_MANIFEST)
         with suppress(PathNotFoundError):
-            found = load(self._store.peek(own), own)
-            if isinstance(found, Manifest) and found.checkpoint_id == number:
+            manifest = load(self._store.peek(own), own)
+            if isinstance(manifest, Manifest) and manifest.checkpoint_id == number:
                 self._later(partial(self._store.delete, own))
         return [within(directory, savepoint_state(number, attempt))]
 

@@ -1,4 +1,4 @@
-"""What a job may begin with and what it may let go, found by walking from parent to parent.
+"""The checkpoints that a job may begin with or let go, found by walking from parent to parent.
 
 The production code knows the line behind a checkpoint by spans of numbers; here each manifest's
 parent is asked for its own, over and over. Two such different ways are not wrong alike.
@@ -26,7 +26,7 @@ class Lines:
         self._abandoned_ms: dict[CheckpointId, int] = {}
 
     def manifest(self, checkpoint_id: CheckpointId) -> Manifest:
-        """What was written of a checkpoint, let go or not."""
+        """The manifest as it was written, let go or not."""
         return self._store.written[self._job_id, checkpoint_id]
 
     def present(self) -> list[CheckpointId]:
@@ -51,7 +51,7 @@ class Lines:
         return covered
 
     def may_begin_with(self, attempt: AttemptNumber) -> set[CheckpointId | None]:
-        """What an attempt may begin with unless told: the newest on the line of the one before.
+        """Checkpoints to begin with unless told: the newest on the line of the attempt before.
 
         More than one only where another driver completed one while this one was choosing.
         """

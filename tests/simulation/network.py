@@ -1,6 +1,6 @@
-"""How long everything takes in a simulated cluster, drawn from a seed.
+"""The durations of everything in a simulated cluster, drawn from a seed.
 
-A line delivers in order whatever its delays are; what belongs to different lines overtakes freely.
+A line delivers in order for any delays; what belongs to different lines overtakes freely.
 Now and then something takes ten times as long, because it is the straggler that finds the bugs.
 """
 

@@ -1,4 +1,4 @@
-"""Somebody who wants something of a simulated job now and then: savepoints, stops, going back.
+"""The operator of a simulated job, who now and then asks for savepoints, stops and rollbacks.
 
 The operations are those of ``weir.protocol.operations``, carried out in the transactions of the
 simulated control plane. After every step of one a fault may be armed, so that over the seeds
@@ -57,7 +57,7 @@ LONGEST_MS = 20_000  # An operation that takes longer never ends.
 
 
 class Operated(Protocol):
-    """The job, as whoever operates it sees it."""
+    """The job, as its operator sees it."""
 
     job_id: JobId
     is_done: bool  # It has ended, and not by a stop.
@@ -107,7 +107,7 @@ class SimulatedOperator:
         self.status = JobStatus.CREATED
         self.stopped_with: str | None = None  # The job ended by a stop with this savepoint.
         self.savepoints: dict[CheckpointId, str] = {}  # That were taken, and where.
-        self.deleted: set[CheckpointId] = set()  # As somebody asked for it.
+        self.deleted: set[CheckpointId] = set()  # As the operator asked for it.
         self.operations: list[Operation] = []
         self.forks_wanted = 0
         self._restore_since = AttemptNumber(0)  # The attempt that did not begin there yet.
@@ -143,7 +143,7 @@ class SimulatedOperator:
         is_early = self._changes_mind and len(self._control.state.completed) < 2
         is_quiet = is_quiet and (self._job.is_done or not is_early)
         if self.stopped_with is not None or (not is_quiet and self._rng.random() < 0.8):
-            self._asks += 1  # Most wait until the job runs and nobody else wants something.
+            self._asks += 1  # Most wait until the job runs and no operation is open.
             self._ask_later()
             return
         if self._rng.random() < 0.12:
@@ -296,7 +296,7 @@ class SimulatedOperator:
     def _fold(self, operation: Operation, event: OperationEvent) -> None:
         before = operation.state
         step = advance(before, event)
-        # As it is stored, and read by whoever handles the next event.
+        # As it is stored, and read by the handler of the next event.
         operation.state = from_wire(OperationState, to_wire(step.state))
         for command in step.commands:
             self._carry_out(operation, command)
@@ -360,7 +360,7 @@ class SimulatedOperator:
     # Ending and beginning.
 
     def stopped(self, uri: str) -> None:
-        """The job finished because of a stop: somebody will resume it."""
+        """The job finished because of a stop: the operator will resume it."""
         self.stopped_with = uri
         self._happened["stopped"] += 1
         delay_ms = self._rng.randint(1, 40)
@@ -395,7 +395,7 @@ class SimulatedOperator:
         self._events.after(delay_ns, strike)
 
     def check_end(self) -> None:
-        """Everything ended, and every savepoint that nobody deleted is whole.
+        """Everything ended, and every savepoint that was not deleted is whole.
 
         Raises:
             InvariantBroken: It is not so.
@@ -409,4 +409,4 @@ class SimulatedOperator:
                 assert manifest.location is not None
                 self.check_whole(manifest.location)
                 if key[1] not in self.savepoints:
-                    raise InvariantBroken(f"savepoint {key[1]} is lost: nobody knows of it")
+                    raise InvariantBroken(f"savepoint {key[1]} is lost: no operation names it")

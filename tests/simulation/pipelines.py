@@ -1,14 +1,13 @@
 """Random pipelines whose output is known beforehand, for simulations.
 
 A record is ``(origin, number, value, total, route)``. Origin and number name it: no two records of
-a stream share both, whatever order records are processed in. ``route`` lists the subtasks it went
-through; records of one origin that took the same route must never overtake one another.
+a stream share both, in any order of processing. ``route`` lists the subtasks it went through;
+records of one origin that took the same route must never overtake one another.
 
 Sources number their records. Stateless operators keep the name (a map adds its own uid to the
 origin, so that two branches of a stream stay apart). A running aggregate emits, for every record,
 the count of records of its key so far as the number, and the sum of their values as the total:
-whatever the interleaving, the numbers of each key are 1 to n, once each, and the last total is the
-sum.
+in any interleaving, the numbers of each key are 1 to n, once each, and the last total is the sum.
 
 What a source emits hangs on its splits alone, so a pipeline writes the same with any parallelism.
 """
@@ -77,7 +76,7 @@ class OutputLog:
         self._is_durable = is_durable
 
     def stage(self, piece: Piece, rows: list[Row]) -> None:
-        """Store a piece that nobody sees yet."""
+        """Store a piece that no reader sees yet."""
         self.staged[piece] = rows
 
     def commit(self, piece: Piece, checkpoint_id: int, attempt: int) -> None:
@@ -103,7 +102,7 @@ class OutputLog:
     def rewind(
         self, operator: str, attempt: int, is_mine: Callable[[int], bool], lineage: Lineage
     ) -> None:
-        """Show what is on this line, of the subtasks for which somebody stands in, and no more."""
+        """Show what is on this line, of the subtasks that are stood in for, and no more."""
         for subtask in filter(is_mine, range(SUBTASKS_MAX)):
             opened_by = self._opened_by.get((operator, subtask), 0)
             self._opened_by[operator, subtask] = max(opened_by, attempt)
@@ -497,7 +496,7 @@ class _Builder:
 
 
 def random_pipeline(rng: random.Random, log: OutputLog, reach: Reach, pace_ms: int = 1) -> Pipeline:
-    """A graph of one to three sources, up to four stages, and a sink for whatever is left.
+    """A graph of one to three sources, up to four stages, and a sink for each stream that is left.
 
     ``pace_ms`` is how long a source rests at least.
     """

@@ -15,13 +15,13 @@ and at the end that the job finished, that its committed output is what the pipe
 (lost, duplicated and out of order counted apart), that running totals only grew, and that nothing
 is left over.
 
-With ``operations`` somebody also stops, resumes, rolls back, rescales and forks the job
+With ``operations`` an operator also stops, resumes, rolls back, rescales and forks the job
 (``tests.simulation.operations``). Then it is checked as well that
 
 - every operation ends, once, and names the savepoint that it took;
-- an attempt goes on from what it must: what somebody asked for, or the newest on its line;
+- an attempt goes on from what it must: what the operator asked for, or the newest on its line;
 - no file goes that a checkpoint needs which is retained, was abandoned not long ago or is gone back
-  to, or a savepoint that nobody deleted; and every such savepoint can be restored;
+  to, or a savepoint that was not deleted; and every such savepoint can be restored;
 - what is committed at the end is what a job would have that never went wrong, the fork's likewise,
   and neither job touches a file of the other's.
 
@@ -143,7 +143,7 @@ class SimulationFailed(AssertionError):
 
 @dataclass(slots=True)
 class Outcome:
-    """What happened in one run."""
+    """The result of one run."""
 
     seed: int
     mode: CheckpointingMode
@@ -161,7 +161,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """What strikes, and at which hit of a point or which time."""
+    """A fault to come: its action, and the hit of a point or the time at which it strikes."""
 
     action: str
     point: str | None = None  # None: at a time.
@@ -188,7 +188,7 @@ class Simulation:
 
         Args:
             remote: Put the coordinator into a control plane that may be away.
-            operations: The same, and somebody asks for savepoints, stops, rollbacks and forks.
+            operations: The same, and an operator asks for savepoints, stops, rollbacks and forks.
         """
         self.seed = seed
         self.job_id = JOB_ID
@@ -230,7 +230,7 @@ class Simulation:
             self._plan_faults()
 
     def _prepare(self, graph: JobGraph, *, remote: bool) -> None:
-        """What each job has to itself."""
+        """Make the parts that each job has to itself."""
         self._graph = graph
         self._applications: list[SimulatedCluster] = []
         self._sent: dict[tuple[int, int], dict[ChannelId, int]] = defaultdict(dict)
@@ -346,7 +346,7 @@ class Simulation:
         cluster.start(master)
 
     def _request(self, cluster: SimulatedCluster) -> RestoreRequest | None:
-        """What the next driver is told to begin with."""
+        """The restore request of the next driver."""
         uri = self.operator.restore if self.operator is not None else None
         if uri is None:
             return None
@@ -393,7 +393,7 @@ class Simulation:
         rng = self._rng
         points, later = POINTS, list(LATER)
         if self._with_operations:
-            # Damage would make somebody go back to what nobody can go back to.
+            # Damage would make the operator go back to a checkpoint that cannot be restored.
             later = [action for action in LATER if action != "damage"]
             points = OPERATION_POINTS if rng.random() < 0.4 else POINTS
         for _ in range(rng.choice([1, 1, 2, 2, 3, 4])):
@@ -437,7 +437,7 @@ class Simulation:
             case "decline":
                 self._fired(fault)
                 raise TriggerDeclined
-            case _:  # Reached by somebody else: strike the next one.
+            case _:  # Reached by another component: strike the next one.
                 self._planned[point, self._hits[point] + 1] = fault
 
     def strike(self, action: str, point: str) -> bool:
@@ -520,7 +520,7 @@ class Simulation:
         where = self.process.pid if self.process is not None else "driver"
         self._note(f"FAULT {fault} (hit {self._hits[fault.point or '']}) at {where}")
         if self.control is not None and fault.action in ("lose", "stop"):
-            self.control.go_away()  # So that a checkpoint is held up and nobody can expire it.
+            self.control.go_away()  # So a held-up checkpoint cannot be expired by it.
 
     # What the cluster tells.
 
@@ -549,7 +549,7 @@ class Simulation:
             self._launching.add(after)
             self._events.after(self._rng.randint(1, 20) * 1_000_000, partial(self._launch, after))
 
-    # For whoever operates the job.
+    # For the operator of the job.
 
     def finished(self) -> str | None:
         """The job ended well: the savepoint of the stop that ended it; None: all was done."""
@@ -732,7 +732,7 @@ class Simulation:
                 self._ended_by = self._ended_by or cluster
                 for other in self._applications:
                     if other is not cluster and other.driver_alive:
-                        other.crash()  # Whoever waits for this job has its result.
+                        other.crash()  # The component that waits for this job has its result.
             case JobChanged(status=JobStatus.FAILED, cause=cause) if cluster is self._newest:
                 self._failed(cluster, cause)
             case Notice(text=text):
@@ -1069,7 +1069,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("seed", type=int)
     parser.add_argument("--undisturbed", action="store_true", help="the same without faults")
     parser.add_argument("--remote", action="store_true", help="the same under a control plane")
-    parser.add_argument("--operations", action="store_true", help="and somebody goes back and on")
+    parser.add_argument("--operations", action="store_true", help="and go back and on")
     options = parser.parse_args(arguments)
     simulation = Simulation(
         options.seed,

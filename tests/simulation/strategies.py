@@ -1,6 +1,6 @@
 """Hypothesis strategies for streams with barriers, and for the order in which they are taken.
 
-For tests of whatever stands between channels and operators: draw some channels full of elements,
+For tests of all that stands between channels and operators: draw some channels full of elements,
 draw a schedule, and feed the elements in the order of the schedule::
 
     @given(streams_with_barriers(), schedules())

@@ -1,4 +1,4 @@
-"""Bugs that somebody could write, each of which the simulation must find.
+"""Plausible bugs, each of which the simulation must find.
 
 A simulation that passes shows nothing unless it is known to fail. Every test here breaks one
 production class in one place and demands that one of the first two hundred seeds notices.
@@ -147,7 +147,7 @@ def test_a_checkpoint_given_up_though_everybody_acknowledged_is_caught(
     def tick(coordination: RemoteCoordination) -> None:
         for known in coordination._under_way.values():
             if not known.missing and not known.is_written:
-                known.missing.add(SubtaskId(OperatorId("nobody"), 0))
+                known.missing.add(SubtaskId(OperatorId("absent"), 0))
         production(coordination)
 
     monkeypatch.setattr(RemoteCoordination, "tick", tick)

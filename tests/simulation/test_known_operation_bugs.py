@@ -1,4 +1,4 @@
-"""Bugs in going back that somebody could write, which the simulated operations must find."""
+"""Plausible bugs in going back, which the simulated operations must find."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -79,7 +79,7 @@ def test_files_that_are_not_put_back_are_caught(
 
 
 def test_a_line_that_ends_too_late_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
-    """What the job went back behind counts as its line: one checkpoint of it is enough."""
+    """The job counts what it went back behind as its line: one checkpoint of it is enough."""
     production = restore_choice.lineage_of
 
     def lineage_of(attempt: Any, last: CheckpointId, bases: Any) -> Lineage:

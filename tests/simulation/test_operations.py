@@ -1,4 +1,4 @@
-"""Jobs that somebody stops, rolls back, rescales and forks while everything dies between two steps.
+"""Jobs that are stopped, rolled back, rescaled and forked while everything dies between two steps.
 
 ``python -m tests.simulation.simulation --operations SEED`` tells the story of one.
 """

@@ -28,7 +28,7 @@ def lived(seed: int, *, faulty: bool = True) -> Outcome:
 
 
 @pytest.mark.parametrize("first", range(0, BLOCK * BLOCKS, BLOCK))
-def test_every_record_counts_whatever_dies_and_whoever_is_away(first: int) -> None:
+def test_every_record_counts_when_anything_dies_or_is_away(first: int) -> None:
     fired = sum((lived(seed).fired for seed in range(first, first + BLOCK)), Counter[str]())
     assert fired.total() >= BLOCK / 2, "hardly any fault fired, so nothing was shown"
 

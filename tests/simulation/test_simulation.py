@@ -22,7 +22,7 @@ outcomes: list[Outcome] = []
 
 
 @pytest.mark.parametrize("first", range(0, BLOCK * BLOCKS, BLOCK))
-def test_every_record_counts_whatever_dies(first: int) -> None:
+def test_every_record_counts_when_anything_dies(first: int) -> None:
     block = [simulate(seed) for seed in range(first, first + BLOCK)]
     outcomes.extend(block)
     fired = sum((outcome.fired for outcome in block), Counter[str]())

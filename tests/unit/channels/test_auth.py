@@ -1,4 +1,4 @@
-"""The handshake between slots: who knows the secret gets in, and nobody else."""
+"""The handshake between slots: a peer that knows the secret gets in, and no other."""
 
 from contextlib import suppress
 

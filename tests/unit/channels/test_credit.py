@@ -1,4 +1,4 @@
-"""Byte credit: what is under way stays bounded, and whoever consumes may receive again."""
+"""Byte credit: what is under way stays bounded, and a receiver that consumes may receive again."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Frames: what was sent comes out whatever the pieces it came in, and nothing else does."""
+"""Frames: what was sent comes out, in whichever pieces it came, and nothing else does."""
 
 import struct
 import threading

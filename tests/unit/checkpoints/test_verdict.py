@@ -1,4 +1,4 @@
-"""What a verdict names: injected delays, and cases of every kind, as values."""
+"""The causes that a verdict names: injected delays, and cases of every kind, as values."""
 
 from dataclasses import replace
 from typing import Any
@@ -50,41 +50,43 @@ def verdict(case: Case, **given: Any) -> Verdict:
     return judge.judge_checkpoint(case.run(**given))
 
 
-def said(found: Verdict) -> str:
-    return " ".join([found.headline, *found.because])
+def said(judgement: Verdict) -> str:
+    return " ".join([judgement.headline, *judgement.because])
 
 
 # A channel that held the barrier ------------------------------------------------------------------
 
 
 def test_a_late_channel_is_named_with_its_delay_and_bytes() -> None:
-    found = verdict(Case(channel_ms={LATE: 5_000}, queued={LATE: 812_000}, rates=EVERYBODY_IDLE))
-    assert found.tone == "warn"
-    assert found.headline == (
+    judgement = verdict(
+        Case(channel_ms={LATE: 5_000}, queued={LATE: 812_000}, rates=EVERYBODY_IDLE)
+    )
+    assert judgement.tone == "warn"
+    assert judgement.headline == (
         "The channel enrich-1 → hourly-2 held the barrier: it came 5.00 s after the first one, "
         "behind 812 kB."
     )
-    assert found.channel is not None
-    assert (found.channel.sender, found.channel.receiver) == ("enrich-1", "hourly-2")
-    assert [hop.name for hop in found.path] == ["hourly-2", "enrich-1"]
-    assert "hourly-2 itself had time: busy 3 %." in found.because
-    assert "the network from slot 1 (host node-1, process 4701)" in found.advice[0]
+    assert judgement.channel is not None
+    assert (judgement.channel.sender, judgement.channel.receiver) == ("enrich-1", "hourly-2")
+    assert [hop.name for hop in judgement.path] == ["hourly-2", "enrich-1"]
+    assert "hourly-2 itself had time: busy 3 %." in judgement.because
+    assert "the network from slot 1 (host node-1, process 4701)" in judgement.advice[0]
 
 
-def test_a_busy_share_that_nobody_reported_is_not_claimed() -> None:
-    found = verdict(Case(channel_ms={LATE: 5_000}))
-    assert "The busy share of hourly-2 was not reported." in found.because
-    assert "busy 0 %" not in said(found)
+def test_a_busy_share_that_was_not_reported_is_not_claimed() -> None:
+    judgement = verdict(Case(channel_ms={LATE: 5_000}))
+    assert "The busy share of hourly-2 was not reported." in judgement.because
+    assert "busy 0 %" not in said(judgement)
 
 
 def test_a_slow_sender_is_named_before_the_channel_that_it_made_late() -> None:
     rates = EVERYBODY_IDLE | {("enrich", 1): busy(0.97)}
-    found = verdict(Case(front_ms={("enrich", 1): 5_000}, rates=rates))
-    assert found.headline.startswith("enrich-1 was slow, busy 97 % of the time; its barrier")
-    assert found.culprits == ("enrich-1",)
-    assert found.channel is not None
-    assert found.channel.sender == "enrich-1"
-    assert found.path[-1].name == "enrich-1"
+    judgement = verdict(Case(front_ms={("enrich", 1): 5_000}, rates=rates))
+    assert judgement.headline.startswith("enrich-1 was slow, busy 97 % of the time; its barrier")
+    assert judgement.culprits == ("enrich-1",)
+    assert judgement.channel is not None
+    assert judgement.channel.sender == "enrich-1"
+    assert judgement.path[-1].name == "enrich-1"
 
 
 def test_back_pressure_leads_down_to_the_one_that_is_busy() -> None:
@@ -93,9 +95,9 @@ def test_back_pressure_leads_down_to_the_one_that_is_busy() -> None:
         ("hourly", 0): held(0.8),
         ("sink", 2): busy(0.99),
     }
-    found = verdict(Case(front_ms={("enrich", 1): 5_000}, rates=rates))
-    assert found.headline.startswith("sink-2 was slow, busy 99 % of the time")
-    assert [(hop.name, hop.text) for hop in found.path] == [
+    judgement = verdict(Case(front_ms={("enrich", 1): 5_000}, rates=rates))
+    assert judgement.headline.startswith("sink-2 was slow, busy 99 % of the time")
+    assert [(hop.name, hop.text) for hop in judgement.path] == [
         ("hourly-0", "Hourly step, back-pressured 80 %"),
         ("enrich-1", "Enrich step, back-pressured 90 %"),
         ("sink-2", "Sink step, busy 99 %"),
@@ -105,8 +107,8 @@ def test_back_pressure_leads_down_to_the_one_that_is_busy() -> None:
 def test_records_in_front_of_a_single_channel_are_start_delay_of_a_slow_operator() -> None:
     graph = Graph({"source": 1, "enrich": 1}, [("source", "enrich", "forward")])
     case = Case(graph, front_ms={("enrich", 0): 4_000}, rates={("enrich", 0): busy(1.0)})
-    found = verdict(case)
-    assert found.headline == (
+    judgement = verdict(case)
+    assert judgement.headline == (
         "enrich-0 was slow, busy 100 % of the time; the barrier of source-0 was under way for "
         "4.00 s to enrich-0."
     )
@@ -114,18 +116,18 @@ def test_records_in_front_of_a_single_channel_are_start_delay_of_a_slow_operator
 
 def test_a_slot_that_works_for_another_subtask_is_named_by_that_one() -> None:
     rates = EVERYBODY_IDLE | {("sink", 1): busy(0.92)}
-    found = verdict(Case(front_ms={("hourly", 1): 3_000}, rates=rates))
-    assert found.culprits == ("sink-1",)
-    assert "sink-1 and hourly-1 share the loop of slot 1" in said(found)
+    judgement = verdict(Case(front_ms={("hourly", 1): 3_000}, rates=rates))
+    assert judgement.culprits == ("sink-1",)
+    assert "sink-1 and hourly-1 share the loop of slot 1" in said(judgement)
 
 
 def test_two_slow_operators_are_both_named_the_worse_first() -> None:
     rates = EVERYBODY_IDLE | {("enrich", 1): busy(0.9), ("hourly", 0): busy(0.98)}
-    found = verdict(Case(front_ms={("enrich", 1): 2_000, ("hourly", 0): 3_000}, rates=rates))
-    assert found.headline.startswith(
+    judgement = verdict(Case(front_ms={("enrich", 1): 2_000, ("hourly", 0): 3_000}, rates=rates))
+    assert judgement.headline.startswith(
         "Two operators were slow, hourly-0 (busy 98 %) most, then enrich-1 (busy 90 %)"
     )
-    assert found.culprits == ("hourly-0", "enrich-1")
+    assert judgement.culprits == ("hourly-0", "enrich-1")
 
 
 def test_two_slow_operators_on_branches_of_their_own_are_both_named() -> None:
@@ -135,14 +137,16 @@ def test_two_slow_operators_on_branches_of_their_own_are_both_named() -> None:
     )
     rates = dict.fromkeys(graph.subtasks(), IDLE)
     rates |= {("left", 0): busy(0.8), ("right", 1): busy(0.95)}
-    found = verdict(Case(graph, front_ms={("left", 0): 3_000, ("right", 1): 4_000}, rates=rates))
-    assert found.culprits == ("right-1", "left-0")
+    judgement = verdict(
+        Case(graph, front_ms={("left", 0): 3_000, ("right", 1): 4_000}, rates=rates)
+    )
+    assert judgement.culprits == ("right-1", "left-0")
 
 
 def test_a_source_whose_trigger_is_late_is_named() -> None:
-    found = verdict(Case(front_ms={("source", 2): 3_000}, rates=EVERYBODY_IDLE))
-    assert found.culprits == ("source-2",)
-    assert "source source-2 took up the trigger only after 3.00 s" in found.headline
+    judgement = verdict(Case(front_ms={("source", 2): 3_000}, rates=EVERYBODY_IDLE))
+    assert judgement.culprits == ("source-2",)
+    assert "source source-2 took up the trigger only after 3.00 s" in judgement.headline
 
 
 # A skewed key -------------------------------------------------------------------------------------
@@ -151,33 +155,36 @@ def test_a_source_whose_trigger_is_late_is_named() -> None:
 def test_a_skewed_key_is_named_with_its_factor_and_advice() -> None:
     records = dict.fromkeys([("hourly", 0), ("hourly", 1)], 157_000) | {("hourly", 2): 1_240_000}
     rates = EVERYBODY_IDLE | {("hourly", 2): busy(0.97)}
-    found = verdict(Case(channel_ms={LATE: 5_000}, records=records, rates=rates))
-    assert found.headline.startswith(
+    judgement = verdict(Case(channel_ms={LATE: 5_000}, records=records, rates=rates))
+    assert judgement.headline.startswith(
         "hourly-2 was slow, busy 97 % of the time: it got 7.9 times the records of its siblings"
     )
-    assert "hourly-2 got 1,240,000 records; the median of its siblings is 157,000." in found.because
-    assert any("salt the key" in line for line in found.advice)
-    assert any("More parallelism does not help" in line for line in found.advice)
+    assert (
+        "hourly-2 got 1,240,000 records; the median of its siblings is 157,000."
+        in judgement.because
+    )
+    assert any("salt the key" in line for line in judgement.advice)
+    assert any("More parallelism does not help" in line for line in judgement.advice)
 
 
 def test_what_the_headline_tells_of_the_culprit_is_not_told_again() -> None:
-    found = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
-    assert "hourly-1 was slow, busy 99 % of the time" in found.headline
-    assert [line for line in found.because if "hourly-1 99 %" in line]
-    assert not any(line.startswith("hourly-1: ") for line in found.because)
-    assert any(line.startswith("sink-0: aligning") for line in found.because)
+    judgement = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
+    assert "hourly-1 was slow, busy 99 % of the time" in judgement.headline
+    assert [line for line in judgement.because if "hourly-1 99 %" in line]
+    assert not any(line.startswith("hourly-1: ") for line in judgement.because)
+    assert any(line.startswith("sink-0: aligning") for line in judgement.because)
 
 
-def test_a_skewed_source_has_nobody_before_it_to_spread_its_records() -> None:
-    found = judge.judge_checkpoint(
+def test_a_skewed_source_has_no_operator_before_it_to_spread_its_records() -> None:
+    judgement = judge.judge_checkpoint(
         waits(
             (("source", 1), running(rates=busy(0.97, 60_000.0))),
             *((("source", index), running(rates=busy(0.1, 9_000.0))) for index in (0, 2)),
         )
     )
-    assert "times the records of its siblings" in found.headline
-    assert found.advice[0].startswith("Give the source ")
-    assert not any("rebalance" in line for line in found.advice)
+    assert "times the records of its siblings" in judgement.headline
+    assert judgement.advice[0].startswith("Give the source ")
+    assert not any("rebalance" in line for line in judgement.advice)
 
 
 def test_a_skew_shows_in_the_rates_of_a_job_that_has_run_for_long() -> None:
@@ -186,28 +193,28 @@ def test_a_skew_shows_in_the_rates_of_a_job_that_has_run_for_long() -> None:
         ("hourly", 1): busy(0.1, 1_100.0),
         ("hourly", 2): busy(0.97, 9_000.0),
     }
-    found = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
-    assert "8.6 times the records of its siblings" in found.headline
-    assert "records/s" in said(found)
+    judgement = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
+    assert "8.6 times the records of its siblings" in judgement.headline
+    assert "records/s" in said(judgement)
 
 
 def test_a_subtask_that_gets_all_records_is_not_given_a_factor() -> None:
     rates = {("hourly", 2): busy(0.97, 700.0), ("hourly", 0): busy(0.0, 0.0)}
-    found = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
-    assert "it got nearly all records;" in found.headline
+    judgement = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
+    assert "it got nearly all records;" in judgement.headline
 
 
 def test_barriers_that_are_all_late_at_the_end_were_under_way() -> None:
-    """Nobody is behind it whose others had come, and its own came together."""
-    found = verdict(Case(front_ms={("sink", 2): 5_000}, rates={("sink", 2): busy(0.9)}))
-    assert "was under way for 5.00 s to sink-2" in found.headline
+    """No subtask behind it had all other barriers, and its own came together."""
+    judgement = verdict(Case(front_ms={("sink", 2): 5_000}, rates={("sink", 2): busy(0.9)}))
+    assert "was under way for 5.00 s to sink-2" in judgement.headline
 
 
 def test_a_busy_subtask_with_as_many_records_as_its_siblings_is_not_called_skewed() -> None:
     rates = EVERYBODY_IDLE | {("hourly", 2): busy(0.97)}
-    found = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=rates))
-    assert "siblings" not in found.headline
-    assert "no more records than their siblings" in found.advice[0]
+    judgement = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=rates))
+    assert "siblings" not in judgement.headline
+    assert "no more records than their siblings" in judgement.advice[0]
 
 
 # Storage ------------------------------------------------------------------------------------------
@@ -219,38 +226,38 @@ def written(size: int, **more: int) -> dict[Key, int]:
 
 def test_a_slow_storage_is_told_from_a_large_state_by_its_throughput() -> None:
     slow = dict.fromkeys(LINE.subtasks(), 8_000.0)
-    found = verdict(Case(async_ms=slow, written=written(2_000_000)))
-    assert found.headline.startswith("The checkpoint storage was slow: slot ")
-    assert "8.00 MB in 8.00 s, 1.00 MB/s" in found.headline
-    assert "All slots waited alike" in said(found)
-    found = verdict(Case(async_ms=slow, written=written(400_000_000)))
-    assert found.headline.startswith("The state is large: ")
-    assert "200 MB/s" in found.headline
+    judgement = verdict(Case(async_ms=slow, written=written(2_000_000)))
+    assert judgement.headline.startswith("The checkpoint storage was slow: slot ")
+    assert "8.00 MB in 8.00 s, 1.00 MB/s" in judgement.headline
+    assert "All slots waited alike" in said(judgement)
+    judgement = verdict(Case(async_ms=slow, written=written(400_000_000)))
+    assert judgement.headline.startswith("The state is large: ")
+    assert "200 MB/s" in judgement.headline
 
 
 def test_one_slow_disk_is_named_by_its_host() -> None:
-    found = verdict(Case(async_ms={("hourly", 1): 8_000.0}, written=written(2_000_000)))
-    assert found.headline.startswith("The storage was slow for hourly-1 alone")
-    assert found.culprits == ("hourly-1",)
-    assert "slot 1 (host node-1, process 4701)" in found.advice[0]
+    judgement = verdict(Case(async_ms={("hourly", 1): 8_000.0}, written=written(2_000_000)))
+    assert judgement.headline.startswith("The storage was slow for hourly-1 alone")
+    assert judgement.culprits == ("hourly-1",)
+    assert "slot 1 (host node-1, process 4701)" in judgement.advice[0]
 
 
 def test_a_long_sync_part_is_the_snapshot_code() -> None:
-    found = verdict(Case(sync_ms={("hourly", 1): 4_000.0}))
-    assert found.headline == (
+    judgement = verdict(Case(sync_ms={("hourly", 1): 4_000.0}))
+    assert judgement.headline == (
         "hourly-1 copied its state for 4.00 s, which held up its loop (sync part)."
     )
-    assert "Python objects" in found.advice[0]
+    assert "Python objects" in judgement.advice[0]
 
 
 def test_the_coordinators_part_is_told_from_the_subtasks() -> None:
     late = Case().run()
     acks = {k: replace(a, acknowledged_at_ms=T0 + 9_000) for k, a in late.acks.items()}
     took = times(duration_ms=9_010, settled_at_ms=T0 + 9_010)
-    found = judge.judge_checkpoint(replace(late, acks=acks, times=took))
-    assert found.headline.startswith("The acknowledgements took 8.99 s")
-    found = judge.judge_checkpoint(replace(late, times=replace(took, duration_ms=9_010)))
-    assert found.headline.startswith("Writing the manifest took ")
+    judgement = judge.judge_checkpoint(replace(late, acks=acks, times=took))
+    assert judgement.headline.startswith("The acknowledgements took 8.99 s")
+    judgement = judge.judge_checkpoint(replace(late, times=replace(took, duration_ms=9_010)))
+    assert judgement.headline.startswith("Writing the manifest took ")
 
 
 # A stuck function, a silent slot ------------------------------------------------------------------
@@ -259,24 +266,24 @@ def test_the_coordinators_part_is_told_from_the_subtasks() -> None:
 def test_a_stuck_function_is_named_with_file_line_and_stack() -> None:
     stall = Stall(T0 + 100, 4_800.0, STACK)
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("hourly", 1): stall})
-    found = verdict(Case(front_ms={("hourly", 1): 5_000}), evidence=evidence)
-    assert found.headline == "hourly-1 was stuck in enrich (orders.py:41) for 4.80 s."
-    assert "did not return for 4.80 s" in found.advice[0]  # It has returned since.
-    assert found.stack == STACK
-    assert found.culprits == ("hourly-1",)
+    judgement = verdict(Case(front_ms={("hourly", 1): 5_000}), evidence=evidence)
+    assert judgement.headline == "hourly-1 was stuck in enrich (orders.py:41) for 4.80 s."
+    assert "did not return for 4.80 s" in judgement.advice[0]  # It has returned since.
+    assert judgement.stack == STACK
+    assert judgement.culprits == ("hourly-1",)
 
 
 def test_a_stall_in_the_slot_explains_its_other_subtasks() -> None:
     stall = Stall(T0 + 100, 4_800.0, STACK)
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("sink", 1): stall})
-    found = verdict(Case(front_ms={("enrich", 1): 5_000}), evidence=evidence)
-    assert found.culprits == ("sink-1",)
+    judgement = verdict(Case(front_ms={("enrich", 1): 5_000}), evidence=evidence)
+    assert judgement.culprits == ("sink-1",)
 
 
 def test_a_stall_of_another_time_is_not_to_blame() -> None:
     evidence = seen(LINE, EVERYBODY_IDLE, stalls={("sink", 1): Stall(T0 - 9_000, 1_500.0, STACK)})
-    found = verdict(Case(async_ms={("hourly", 0): 8_000.0}), evidence=evidence)
-    assert "stuck" not in found.headline
+    judgement = verdict(Case(async_ms={("hourly", 0): 8_000.0}), evidence=evidence)
+    assert "stuck" not in judgement.headline
 
 
 def waits(*missing: tuple[Key, Seen], **given: Any) -> Facts:
@@ -308,16 +315,16 @@ SINKS = [(("sink", index), ALIGNING) for index in range(3)]
 
 
 def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None:
-    found = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
-    assert found.tone == "bad"
-    assert found.headline == (
+    judgement = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), running(rates=busy(0.99)))))
+    assert judgement.tone == "bad"
+    assert judgement.headline == (
         "Timed out after 10 min 00 s because hourly-1 was slow, busy 99 % of the time; 4 subtasks "
         "never acknowledged: sink-0, sink-1, sink-2, hourly-1."
     )
-    assert found.culprits == ("hourly-1",)
+    assert judgement.culprits == ("hourly-1",)
     assert (
         "sink-0: aligning for 9 min 50 s, without the barrier of hourly-1, busy 3 %."
-        in found.because
+        in judgement.because
     )
 
 
@@ -334,21 +341,21 @@ def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None
     ],
 )
 def test_what_the_missing_one_was_doing_is_said(doing: Seen, words: str) -> None:
-    found = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), doing)))
-    assert words in found.headline
-    assert found.culprits == ("hourly-1",)
+    judgement = judge.judge_checkpoint(waits(*SINKS, (("hourly", 1), doing)))
+    assert words in judgement.headline
+    assert judgement.culprits == ("hourly-1",)
 
 
-def test_who_sent_its_barrier_to_somebody_who_acknowledged_is_writing() -> None:
+def test_who_sent_its_barrier_to_one_that_acknowledged_is_writing() -> None:
     got = Case().run()
     gates = {key: of_sink for key, of_sink in got.gates.items() if key[0] == "sink"}
-    found = judge.judge_checkpoint(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
-    assert "hourly-1 had sent its barrier on and was writing its snapshot" in found.headline
+    judgement = judge.judge_checkpoint(waits((("hourly", 1), running(rates=IDLE)), gates=gates))
+    assert "hourly-1 had sent its barrier on and was writing its snapshot" in judgement.headline
 
 
 def test_the_share_of_who_is_waited_for_is_said_once() -> None:
-    found = judge.judge_checkpoint(waits((("source", 1), running(rates=IDLE))))
-    assert [line for line in found.because if "busy 3 %" in line] == ["source-1: busy 3 %."]
+    judgement = judge.judge_checkpoint(waits((("source", 1), running(rates=IDLE))))
+    assert [line for line in judgement.because if "busy 3 %" in line] == ["source-1: busy 3 %."]
 
 
 def test_a_back_pressured_one_leads_to_who_holds_it_back() -> None:
@@ -356,48 +363,50 @@ def test_a_back_pressured_one_leads_to_who_holds_it_back() -> None:
         (("enrich", 0), running(rates=held(0.93))),
         (("hourly", 2), running(rates=busy(0.99))),
     ]
-    found = judge.judge_checkpoint(waits(*subtasks))
-    assert "hourly-2 was slow, busy 99 %" in found.headline
-    assert any(line.startswith("enrich-0: ") and "93 %" in line for line in found.because)
+    judgement = judge.judge_checkpoint(waits(*subtasks))
+    assert "hourly-2 was slow, busy 99 %" in judgement.headline
+    assert any(line.startswith("enrich-0: ") and "93 %" in line for line in judgement.because)
 
 
 def test_a_barrier_that_was_sent_and_did_not_arrive_is_a_channels() -> None:
     aligning = running(rates=IDLE, aligning=Aligning(T0, 590_000.0, ["enrich-1"], 1))
-    found = judge.judge_checkpoint(waits((("hourly", 2), aligning)))
-    assert found.channel is not None
-    assert (found.channel.sender, found.channel.receiver) == ("enrich-1", "hourly-2")
-    assert "the barrier that enrich-1 sent had not reached hourly-2" in found.headline
+    judgement = judge.judge_checkpoint(waits((("hourly", 2), aligning)))
+    assert judgement.channel is not None
+    assert (judgement.channel.sender, judgement.channel.receiver) == ("enrich-1", "hourly-2")
+    assert "the barrier that enrich-1 sent had not reached hourly-2" in judgement.headline
 
 
 def test_two_culprits_of_one_wait_are_both_named() -> None:
-    found = judge.judge_checkpoint(
+    judgement = judge.judge_checkpoint(
         waits(
             *SINKS,
             (("hourly", 1), running(stall=Stall(T0, 590_000.0, STACK))),
             (("enrich", 0), running(rates=IDLE, silent_ms=30_000.0)),
         )
     )
-    assert found.culprits == ("hourly-1", "enrich-0")
+    assert judgement.culprits == ("hourly-1", "enrich-0")
     assert any(
         line.startswith("Also: slot 0")
         and line.endswith("enrich-0 ran, had reported nothing for 30 s.")
-        for line in found.because
+        for line in judgement.because
     )
 
 
 def test_a_silent_slot_is_named_once_with_where_it_is() -> None:
     silent = running(rates=IDLE, silent_ms=12_000.0)
-    found = judge.judge_checkpoint(waits(*SINKS, (("source", 1), silent), (("enrich", 1), silent)))
-    assert "slot 1 (host node-1, process 4701), where " in found.headline
-    assert not any(line.startswith("Also: ") for line in found.because)
+    judgement = judge.judge_checkpoint(
+        waits(*SINKS, (("source", 1), silent), (("enrich", 1), silent))
+    )
+    assert "slot 1 (host node-1, process 4701), where " in judgement.headline
+    assert not any(line.startswith("Also: ") for line in judgement.because)
 
 
 def test_without_evidence_an_expired_checkpoint_says_how_many_are_missing() -> None:
-    found = judge.judge_checkpoint(Facts(times=expired()))
-    assert found.headline == (
+    judgement = judge.judge_checkpoint(Facts(times=expired()))
+    assert judgement.headline == (
         "Timed out after 10 min 00 s: 4 operator subtasks of 12 never acknowledged."
     )
-    assert found.because == ("What those subtasks were doing at that time was not kept.",)
+    assert judgement.because == ("What those subtasks were doing at that time was not kept.",)
 
 
 # Under way ----------------------------------------------------------------------------------------
@@ -405,33 +414,33 @@ def test_without_evidence_an_expired_checkpoint_says_how_many_are_missing() -> N
 
 def test_a_checkpoint_under_way_that_is_late_says_what_it_waits_for() -> None:
     pending = times(status=CheckpointStatus.PENDING, now_ms=T0 + 12_400, acknowledged_count=8)
-    found = judge.judge_checkpoint(
+    judgement = judge.judge_checkpoint(
         waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending)
     )
-    assert found.tone == "warn"
-    assert found.headline == (
+    assert judgement.tone == "warn"
+    assert judgement.headline == (
         "Under way for 12 s, usually 300 ms, because hourly-1 is slow, busy 99 % of the time."
     )
-    assert not any("300 ms" in line for line in found.because)  # Once is enough.
+    assert not any("300 ms" in line for line in judgement.because)  # Once is enough.
 
 
 def test_a_checkpoint_under_way_that_is_not_late_is_calm() -> None:
     pending = times(status=CheckpointStatus.PENDING, now_ms=T0 + 400, acknowledged_count=8)
-    found = judge.judge_checkpoint(
+    judgement = judge.judge_checkpoint(
         waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending)
     )
-    assert found.tone == "busy"
-    assert found.headline == (
+    assert judgement.tone == "busy"
+    assert judgement.headline == (
         "Under way: 8 of 12 operator subtasks have acknowledged; waiting for hourly-1."
     )
-    assert found.advice == ()
+    assert judgement.advice == ()
 
 
 def test_a_manifest_that_takes_long_is_said() -> None:
     late = times(status=CheckpointStatus.FINALIZING, now_ms=T0 + 60_000, cause="no answer")
-    found = judge.judge_checkpoint(Facts(times=late))
-    assert found.tone == "warn"
-    assert found.headline.startswith(
+    judgement = judge.judge_checkpoint(Facts(times=late))
+    assert judgement.tone == "warn"
+    assert judgement.headline.startswith(
         "All subtasks have acknowledged; the manifest is being written"
     )
 
@@ -452,35 +461,35 @@ def aborted(reason: FailureReason, **given: Any) -> Verdict:
 
 
 def test_a_snapshot_that_could_not_be_written_names_subtask_and_error() -> None:
-    found = aborted(FailureReason.CHECKPOINT_ASYNC_EXCEPTION, cause=NO_SPACE)
-    assert found.headline == (
+    judgement = aborted(FailureReason.CHECKPOINT_ASYNC_EXCEPTION, cause=NO_SPACE)
+    assert judgement.headline == (
         "The state could not be written: hourly-1: OSError: [Errno 28] No space left on device."
     )
-    assert found.culprits == ("hourly-1",)
-    assert found.stack.startswith("hourly-1: Traceback")
-    assert found.advice[0] == "Free space where slot 1 (host node-1, process 4701) writes."
+    assert judgement.culprits == ("hourly-1",)
+    assert judgement.stack.startswith("hourly-1: Traceback")
+    assert judgement.advice[0] == "Free space where slot 1 (host node-1, process 4701) writes."
 
 
-def test_a_full_storage_is_said_whoever_met_it() -> None:
+def test_a_full_storage_is_said_when_the_manifest_met_it() -> None:
     cause = "OSError: [Errno 28] No space left on device"
-    found = aborted(FailureReason.FINALIZE_CHECKPOINT_FAILURE, cause=cause)
-    assert found.advice[0] == "Free space in the checkpoint storage."
+    judgement = aborted(FailureReason.FINALIZE_CHECKPOINT_FAILURE, cause=cause)
+    assert judgement.advice[0] == "Free space in the checkpoint storage."
 
 
 def test_a_failed_attempt_names_the_subtask_that_failed() -> None:
     cause = "hourly-1 failed\nTraceback (most recent call last):\n  File x\nValueError: bad row"
-    found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
-    assert found.headline == (
+    judgement = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
+    assert judgement.headline == (
         "The job failed while the checkpoint was under way: hourly-1: ValueError: bad row."
     )
-    assert "hourly-1 (Hourly step) ran in slot 1 (host node-1, process 4701)." in found.because
+    assert "hourly-1 (Hourly step) ran in slot 1 (host node-1, process 4701)." in judgement.because
 
 
 def test_a_lost_slot_names_host_and_subtasks() -> None:
-    found = aborted(FailureReason.JOB_FAILOVER, attempt_cause="slot 1 on node-1 was lost")
-    assert "slot 1 on node-1 was lost" in found.headline
-    assert found.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
-    assert any("process 4701" in line for line in found.because)
+    judgement = aborted(FailureReason.JOB_FAILOVER, attempt_cause="slot 1 on node-1 was lost")
+    assert "slot 1 on node-1 was lost" in judgement.headline
+    assert judgement.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
+    assert any("process 4701" in line for line in judgement.because)
 
 
 @pytest.mark.parametrize(
@@ -501,60 +510,61 @@ def test_a_killed_worker_process_names_its_slot_and_what_such_a_kill_means(
     ended: str, advice: str
 ) -> None:
     cause = f"the worker process of slot 1 (pid 4701) ended: {ended}"
-    found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
+    judgement = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
     (first, *_) = cause.splitlines()
-    assert found.headline == f"The job failed while the checkpoint was under way: {first}."
-    assert found.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
-    assert advice in found.advice[0]
+    assert judgement.headline == f"The job failed while the checkpoint was under way: {first}."
+    assert judgement.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
+    assert advice in judgement.advice[0]
 
 
 def test_a_victim_of_another_checkpoint_s_failure_leads_to_that_one() -> None:
     cause = "checkpoint 25 failed: checkpoint_expired; that is one more than tolerated"
-    found = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
-    assert found.advice[0] == "See the verdict on checkpoint 25 for why it failed."
+    judgement = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
+    assert judgement.advice[0] == "See the verdict on checkpoint 25 for why it failed."
 
 
 @pytest.mark.parametrize("reason", FailureReason)
 def test_every_reason_has_words_and_advice(reason: FailureReason) -> None:
-    found = aborted(reason, cause="the disk said no")
-    assert found.tone == "bad"
-    assert found.headline[0].isupper()
-    assert found.headline.endswith(".")
-    assert reason.value not in found.headline
-    assert found.advice
+    judgement = aborted(reason, cause="the disk said no")
+    assert judgement.tone == "bad"
+    assert judgement.headline[0].isupper()
+    assert judgement.headline.endswith(".")
+    assert reason.value not in judgement.headline
+    assert judgement.advice
 
 
 # All is well --------------------------------------------------------------------------------------
 
 
 def test_a_quick_checkpoint_is_well_with_its_longest_part_and_share() -> None:
-    found = verdict(Case(async_ms=dict.fromkeys(LINE.subtasks(), 180.0)))
-    assert found.tone == "good"
-    assert found.headline == (
+    judgement = verdict(Case(async_ms=dict.fromkeys(LINE.subtasks(), 180.0)))
+    assert judgement.tone == "good"
+    assert judgement.headline == (
         "All is well: the checkpoint took 192 ms, 2 % of its interval of 10 s; 94 % of its time "
         "went into writing state."
     )
-    assert (found.advice, found.culprits) == ((), ())
-    assert "slow" not in said(found)
+    assert (judgement.advice, judgement.culprits) == ((), ())
+    assert "slow" not in said(judgement)
 
 
 def test_a_quick_checkpoint_still_names_the_channel_that_it_waited_for() -> None:
-    found = verdict(Case(channel_ms={LATE: 300}, rates=EVERYBODY_IDLE))
-    assert found.tone == "good"
-    assert found.headline.endswith(
+    judgement = verdict(Case(channel_ms={LATE: 300}, rates=EVERYBODY_IDLE))
+    assert judgement.tone == "good"
+    assert judgement.headline.endswith(
         "went into waiting for barriers, most of all for the one from enrich-1 to hourly-2 (300 ms "
         "after the first one)."
     )
-    assert found.culprits == ("enrich-1", "hourly-2")
+    assert judgement.culprits == ("enrich-1", "hourly-2")
 
 
 def test_without_acknowledgements_the_row_itself_is_told() -> None:
     kept = times(duration_ms=900, alignment_ms=700.0, async_ms=20.0)
-    found = judge.judge_checkpoint(Facts(times=kept))
+    judgement = judge.judge_checkpoint(Facts(times=kept))
     assert (
-        found.headline == "The checkpoint took 900 ms; the longest part was alignment, with 700 ms."
+        judgement.headline
+        == "The checkpoint took 900 ms; the longest part was alignment, with 700 ms."
     )
-    assert "not kept any more" in found.because[0]
+    assert "not kept any more" in judgement.because[0]
     adopted = judge.judge_checkpoint(Facts(times=times(duration_ms=900)))
     assert "without this control plane" in adopted.headline
 
@@ -589,7 +599,7 @@ def channels_of(graph: Graph) -> list[Channel]:
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_delay_on_a_channel_is_named_every_time(data: st.DataObject) -> None:
-    """Whatever the graph and the noise: that channel, and that duration."""
+    """For any graph and noise: that channel, and that duration."""
     graph = data.draw(graphs())
     channels = channels_of(graph)
     late = data.draw(st.sampled_from(channels))
@@ -604,12 +614,15 @@ def test_a_delay_on_a_channel_is_named_every_time(data: st.DataObject) -> None:
         rates=rates if data.draw(st.booleans()) else {},
         async_ms={key: seed.uniform(0.0, delay / 50) for key in graph.subtasks()},
     )
-    found = verdict(case)
-    assert found.channel is not None
+    judgement = verdict(case)
+    assert judgement.channel is not None
     sender, receiver = late
-    assert (found.channel.sender, found.channel.receiver) == (name_of(sender), name_of(receiver))
-    assert f"{name_of(sender)}" in said(found)
-    assert _told_ms(found) == pytest.approx(delay, rel=0.15)
+    assert (judgement.channel.sender, judgement.channel.receiver) == (
+        name_of(sender),
+        name_of(receiver),
+    )
+    assert f"{name_of(sender)}" in said(judgement)
+    assert _told_ms(judgement) == pytest.approx(delay, rel=0.15)
 
 
 @given(st.data())
@@ -623,15 +636,15 @@ def test_a_slow_subtask_is_named_every_time(data: st.DataObject) -> None:
     seed = data.draw(st.randoms(use_true_random=False))
     noise: dict[Any, float] = {c: seed.uniform(0.0, delay / 50) for c in channels_of(graph)}
     rates = {key: busy(seed.uniform(0.0, 0.4)) for key in graph.subtasks()} | {slow: busy(0.9)}
-    found = verdict(Case(graph, front_ms={slow: delay}, noise=noise, rates=rates))
-    assert found.culprits == (name_of(slow),)
-    assert found.headline.startswith(f"{name_of(slow)} was slow, busy 90 % of the time")
+    judgement = verdict(Case(graph, front_ms={slow: delay}, noise=noise, rates=rates))
+    assert judgement.culprits == (name_of(slow),)
+    assert judgement.headline.startswith(f"{name_of(slow)} was slow, busy 90 % of the time")
 
 
-def _told_ms(found: Verdict) -> float:
+def _told_ms(judgement: Verdict) -> float:
     """The first duration of the channel's text, in milliseconds."""
-    assert found.channel is not None
-    words = found.channel.text.removeprefix("under way for ").split()
+    assert judgement.channel is not None
+    words = judgement.channel.text.removeprefix("under way for ").split()
     if words[1] == "min":
         return float(words[0]) * 60_000 + float(words[2]) * 1_000
     return float(words[0]) * {"ms": 1.0, "s": 1_000.0}[words[1].rstrip(",")]
@@ -642,10 +655,10 @@ def test_forty_thousand_channels_are_judged_at_once() -> None:
     wide = Graph({"source": 200, "sink": 200}, [("source", "sink", "hash")])
     late: Channel = (("source", 77), ("sink", 123))
     facts = Case(wide, channel_ms={late: 5_000}).run()
-    found = judge.judge_checkpoint(facts)
-    assert found.channel is not None
-    assert (found.channel.sender, found.channel.receiver) == ("source-77", "sink-123")
-    assert duration(5_000) in found.headline
+    judgement = judge.judge_checkpoint(facts)
+    assert judgement.channel is not None
+    assert (judgement.channel.sender, judgement.channel.receiver) == ("source-77", "sink-123")
+    assert duration(5_000) in judgement.headline
 
 
 # Stacks -------------------------------------------------------------------------------------------

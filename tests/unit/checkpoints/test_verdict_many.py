@@ -30,8 +30,8 @@ def test_only_who_is_known_to_have_acknowledged_is_said_to_have_sent(
     )
     if has_acknowledged:
         facts = replace(facts, acks={("hourly", 2): Case().run().acks["hourly", 2]})
-    found = judge.judge_checkpoint(facts)
-    claims = "the barrier that hourly-2 sent had not reached sink-0" in found.headline
+    verdict = judge.judge_checkpoint(facts)
+    claims = "the barrier that hourly-2 sent had not reached sink-0" in verdict.headline
     assert claims is has_acknowledged
-    assert (found.channel is not None) is has_acknowledged
-    assert found.culprits[0] == ("hourly-2" if has_acknowledged else "sink-0")
+    assert (verdict.channel is not None) is has_acknowledged
+    assert verdict.culprits[0] == ("hourly-2" if has_acknowledged else "sink-0")

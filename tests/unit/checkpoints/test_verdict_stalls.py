@@ -29,14 +29,14 @@ def test_a_stall_in_a_slot_that_had_acknowledged_is_not_to_blame(
         }
         evidence = replace(evidence, subtasks=subtasks)
     facts = replace(Case(async_ms={("hourly", 0): 8_000.0}).run(), evidence=evidence)
-    found = judge.judge_checkpoint(facts)
-    assert found.culprits == ("hourly-0",)
-    assert "stuck" not in found.headline
-    assert found.stack == ""
+    verdict = judge.judge_checkpoint(facts)
+    assert verdict.culprits == ("hourly-0",)
+    assert "stuck" not in verdict.headline
+    assert verdict.stack == ""
 
 
 @pytest.mark.parametrize("ago_ms", [1_000, 20_000])
-def test_nobody_is_stuck_in_a_call_that_has_returned(ago_ms: int) -> None:
+def test_no_subtask_is_stuck_in_a_call_that_has_returned(ago_ms: int) -> None:
     """It was noted, and is told of when the checkpoint is over."""
     now_ms = T0 + 60_000
     stall = Stall(now_ms - ago_ms - 4_000, 4_000.0, STACK)
@@ -48,8 +48,8 @@ def test_nobody_is_stuck_in_a_call_that_has_returned(ago_ms: int) -> None:
     )
     row = times(status=CheckpointStatus.PENDING, now_ms=now_ms, acknowledged_count=11)
     facts = Facts(row, LINE.operators, [Edge(*edge) for edge in LINE.edges], evidence=evidence)
-    found = judge.judge_checkpoint(facts)
+    verdict = judge.judge_checkpoint(facts)
     is_stuck = ago_ms == 1_000
-    assert ("has been stuck in enrich" in found.headline) is is_stuck
-    assert (found.stack != "") is is_stuck
-    assert any("stuck" in text for text in found.because) is is_stuck
+    assert ("has been stuck in enrich" in verdict.headline) is is_stuck
+    assert (verdict.stack != "") is is_stuck
+    assert any("stuck" in text for text in verdict.because) is is_stuck

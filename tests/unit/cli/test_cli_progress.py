@@ -1,4 +1,4 @@
-"""What the terminal shows of a job: recorded events in, a picture, lines and a table out."""
+"""The terminal's view of a job: recorded events in, a picture, lines and a table out."""
 
 import io
 import re

@@ -70,7 +70,7 @@ def test_slice_and_take_keep_order_times_and_face() -> None:
         assert part.is_columnar == chosen.is_columnar == batch.is_columnar
 
 
-def test_a_record_stays_what_it_is_whoever_looked_at_its_columns() -> None:
+def test_a_record_stays_what_it_is_after_a_look_at_its_columns() -> None:
     """Two streams read the same batch: one by columns, the other must still get its dicts."""
     batch = Batch.of_rows([{"id": 1}, {"id": 2}])
     assert batch.columns.num_rows == 2

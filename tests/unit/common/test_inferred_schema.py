@@ -25,7 +25,7 @@ from weir.operators.stateless import MapBatchesFactory, MapFactory
         ([{"a": 1}, (2,)], "which has no field names"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_whatever_slices_it_comes(
+def test_what_does_not_fit_is_refused_in_any_slices(
     records: list[Any], slices: list[int], told: str
 ) -> None:
     harness = Harness(MapBatchesFactory(lambda batch: batch), keyed=False)

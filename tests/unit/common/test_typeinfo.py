@@ -161,7 +161,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_field(
     assert named in str(caught.value)
 
 
-def test_a_row_fits_by_name_whatever_its_order() -> None:
+def test_a_row_fits_by_name_in_any_order() -> None:
     kind = Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.STRING()])
     rows = [Row(b="x", a=1), {"b": "y", "a": 2}, (3, "z"), [4, "w"]]
     assert kind.from_arrow(kind.to_arrow(rows)) == [(1, "x"), (2, "y"), (3, "z"), (4, "w")]

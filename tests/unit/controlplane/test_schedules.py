@@ -1,4 +1,4 @@
-"""Beat ticks on, whatever becomes of the wall clock of its machine."""
+"""Beat ticks on when the wall clock of its machine is moved."""
 
 import pickle
 from datetime import datetime, timedelta

@@ -21,17 +21,17 @@ MODIFIED_NS = 1_700_000_000_000_000_000
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Where the files lie that are collected."""
-    found = tmp_path / "source"
-    found.mkdir()
+    """The directory of the files that are collected."""
+    directory = tmp_path / "source"
+    directory.mkdir()
     for name, content in (("large.js", SCRIPT), ("small.js", SMALL), ("noise.png", NOISE)):
-        (found / name).write_bytes(content)
-    return found
+        (directory / name).write_bytes(content)
+    return directory
 
 
 @pytest.fixture
 def root(tmp_path: Path, source: Path, settings: Settings) -> Path:
-    """Where they have been collected."""
+    """The directory that they have been collected in."""
     settings.STATIC_ROOT = tmp_path / "collected"
     settings.STATICFILES_DIRS = [source]
     settings.STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
@@ -48,7 +48,7 @@ def names(directory: Path) -> set[str]:
 
 
 class Answer:
-    """What came back."""
+    """The status, headers and body that came back."""
 
     def __init__(self, messages: list[Message]) -> None:
         self.status: int = messages[0]["status"]

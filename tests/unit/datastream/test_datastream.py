@@ -54,7 +54,7 @@ def captured(
 
 
 def results(build: Callable[[StreamExecutionEnvironment], DataStream], parallelism: int = 2) -> Any:
-    """What the pipeline gives when it runs, in any order."""
+    """The results of running the pipeline, in any order."""
     with capturing() as capture:
         build(environment(parallelism)).execute_and_collect()
     (job,) = capture.jobs
@@ -340,7 +340,7 @@ def test_settings_reach_the_job() -> None:
     )
 
 
-def test_options_of_whoever_starts_the_script_lie_over_its_settings() -> None:
+def test_options_of_the_scripts_starter_lie_over_its_settings() -> None:
     env = environment(1).enable_checkpointing(500)
     words(env).map(str).print()
     options = ExecutionOptions(

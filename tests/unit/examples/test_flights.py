@@ -102,7 +102,7 @@ def compared(
     for name, part in parts.items():
         directory = tmp_path / name
         directory.mkdir()
-        # Checkpoint 9 comes before 10, whatever the letters say.
+        # Checkpoint 9 comes before 10, though not by the letters.
         half = part.num_rows // 2
         pq.write_table(part.slice(0, half), directory / "part-sink-0-9-0.parquet")
         pq.write_table(part.slice(half), directory / "part-sink-0-10-0.parquet")
@@ -115,38 +115,38 @@ class TestCheck:
         return table.slice(0, 500)
 
     def test_a_right_output_passes(self, tmp_path: Path, some: pa.Table) -> None:
-        found = compared(tmp_path, some)
-        assert found.ok
-        assert (found.lost, found.duplicated) == (0, 0)
-        assert found.late > 0
+        comparison = compared(tmp_path, some)
+        assert comparison.ok
+        assert (comparison.lost, comparison.duplicated) == (0, 0)
+        assert comparison.late > 0
 
     def test_a_lost_late_flight_is_lost(self, tmp_path: Path, some: pa.Table) -> None:
-        found = compared(tmp_path, some, late=without_first)
-        assert (found.lost, found.duplicated, found.ok) == (1, 0, False)
+        comparison = compared(tmp_path, some, late=without_first)
+        assert (comparison.lost, comparison.duplicated, comparison.ok) == (1, 0, False)
 
     def test_a_repeated_late_flight_is_duplicated(self, tmp_path: Path, some: pa.Table) -> None:
-        found = compared(tmp_path, some, late=with_first_twice)
-        assert (found.lost, found.duplicated, found.repeated_late) == (0, 1, 1)
+        comparison = compared(tmp_path, some, late=with_first_twice)
+        assert (comparison.lost, comparison.duplicated, comparison.repeated_late) == (0, 1, 1)
 
     def test_a_lost_window_is_lost(self, tmp_path: Path, some: pa.Table) -> None:
         assert compared(tmp_path, some, hourly=without_first).lost > 0
 
     def test_a_window_that_fired_twice_is_found(self, tmp_path: Path, some: pa.Table) -> None:
-        found = compared(tmp_path, some, hourly=with_first_twice)
-        assert found.duplicated > 0
-        assert found.repeated_windows == 1
+        comparison = compared(tmp_path, some, hourly=with_first_twice)
+        assert comparison.duplicated > 0
+        assert comparison.repeated_windows == 1
 
     def test_a_wrong_sum_is_found(self, tmp_path: Path, some: pa.Table) -> None:
-        found = compared(tmp_path, some, hourly=with_more("delay_min"))
-        assert (found.wrong_hours, found.lost, found.duplicated) == (1, 0, 0)
-        assert not found.ok
+        comparison = compared(tmp_path, some, hourly=with_more("delay_min"))
+        assert (comparison.wrong_hours, comparison.lost, comparison.duplicated) == (1, 0, 0)
+        assert not comparison.ok
 
     def test_a_total_that_stands_still_is_found(self, tmp_path: Path, some: pa.Table) -> None:
-        found = compared(tmp_path, some, totals=with_first_twice)
-        assert found.shrunken_totals == 1
-        assert not found.ok
+        comparison = compared(tmp_path, some, totals=with_first_twice)
+        assert comparison.shrunken_totals == 1
+        assert not comparison.ok
 
     def test_a_total_that_misses_flights_is_lost(self, tmp_path: Path, some: pa.Table) -> None:
         last = some.num_rows - 1
-        found = compared(tmp_path, some, totals=lambda totals: totals.slice(0, last))
-        assert found.lost_totals == 1
+        comparison = compared(tmp_path, some, totals=lambda totals: totals.slice(0, last))
+        assert comparison.lost_totals == 1

@@ -64,10 +64,10 @@ def gate(
 
 
 def aligned(gates: Sequence[Gate]) -> Aligned:
-    """What is known of a checkpoint of these gates, with as many of the slowest as are shown."""
-    found = sorted(range(len(gates)), key=lambda at: -gates[at].slowest_ms)[: figures.GATES_SHOWN]
+    """The alignment of a checkpoint of these gates, with as many of the slowest as are shown."""
+    slowest = sorted(range(len(gates)), key=lambda at: -gates[at].slowest_ms)[: figures.GATES_SHOWN]
     return Aligned(
-        [gates[at] for at in sorted(found)],
+        [gates[at] for at in sorted(slowest)],
         alignment.gate_counts(gates),
         len(gates),
         sum(len(one.upstream) for one in gates),
@@ -127,13 +127,13 @@ def test_history_marks_what_failed_with_its_reason_and_leaves_its_size_out() -> 
         acknowledged_count=11,
         state_bytes=0,
     )
-    found = traces(history([failed, checkpoint(1)]))
-    assert found["Failed"]["x"] == [second(2)]
+    by_name = traces(history([failed, checkpoint(1)]))
+    assert by_name["Failed"]["x"] == [second(2)]
     because = "timed out before all subtasks acknowledged"
-    assert found["Failed"]["customdata"] == [
+    assert by_name["Failed"]["customdata"] == [
         ["2", second(2), "600 ms", because, "11 of 18", "/c/2/"]
     ]
-    assert found["End to end"]["x"] == found["State size"]["x"] == [second(1)]
+    assert by_name["End to end"]["x"] == by_name["State size"]["x"] == [second(1)]
     assert "Failed" not in traces(history([checkpoint(1)]))
 
 
@@ -156,9 +156,9 @@ def test_the_time_in_which_the_job_was_down_is_shaded_and_marked() -> None:
     figure = history([checkpoint(1), checkpoint(20)], downs=downs)
     (shape,) = figure["layout"]["shapes"]
     assert (shape["x0"], shape["x1"]) == (second(10), second(14))
-    found = traces(figure)["Recovery"]
-    assert found["x"] == [second(12)]
-    assert found["customdata"] == [
+    trace = traces(figure)["Recovery"]
+    assert trace["x"] == [second(12)]
+    assert trace["customdata"] == [
         ["2", second(10), "4.00 s", "slot 1: &lt;b&gt;killed&lt;/b&gt;", "checkpoint 7"]
     ]
     assert is_valid(figure)
@@ -174,9 +174,9 @@ def test_a_job_that_is_not_back_is_shaded_until_now() -> None:
 def test_exceptions_are_marked_on_the_same_axis_with_their_headline() -> None:
     row = JobException(at=datetime.fromisoformat(second(5)), kind="attempt", text="<i>x</i>\nmore")
     figure = history([checkpoint(1)], exceptions=[row])
-    found = traces(figure)["Exception"]
-    assert found["x"] == [second(5)]
-    assert found["customdata"] == [[second(5), "Attempt failed", "&lt;i&gt;x&lt;/i&gt;"]]
+    trace = traces(figure)["Exception"]
+    assert trace["x"] == [second(5)]
+    assert trace["customdata"] == [[second(5), "Attempt failed", "&lt;i&gt;x&lt;/i&gt;"]]
     assert is_valid(figure)
 
 
@@ -203,9 +203,9 @@ def test_of_very_many_checkpoints_the_longest_and_the_failed_are_drawn() -> None
 
 
 def axes_of(figure: figures.Figure) -> set[str]:
-    found = {key.replace("axis", "") for key in figure["layout"] if re.match(r"[xy]axis", key)}
-    assert figure["layout"]["xaxis"]["anchor"] in found
-    return found
+    axes = {key.replace("axis", "") for key in figure["layout"] if re.match(r"[xy]axis", key)}
+    assert figure["layout"]["xaxis"]["anchor"] in axes
+    return axes
 
 
 def test_no_axis_is_left_without_values() -> None:
@@ -233,16 +233,16 @@ def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
     )
     labels = ["flights-0 → hourly-0", "flights-1 → hourly-0", "flights-0 → hourly-1",
               "flights-1 → hourly-1"]  # fmt: skip
-    found = traces(figure)
-    assert found["Until its barrier came"]["y"] == labels
-    assert found["Until its barrier came"]["x"] == [0, 0.03, 0.012, 0]
-    assert found["Blocked"]["x"] == [0.03, 0, 0, 0.012]
+    by_name = traces(figure)
+    assert by_name["Until its barrier came"]["y"] == labels
+    assert by_name["Until its barrier came"]["x"] == [0, 0.03, 0.012, 0]
+    assert by_name["Blocked"]["x"] == [0.03, 0, 0, 0.012]
     assert is_valid(figure)
 
 
 def test_a_subtask_with_two_inputs_names_them() -> None:
-    found = figures.alignment(aligned([gate("join"), gate("join", gate=1)]))["data"][0]["y"]
-    assert found == [
+    labels = figures.alignment(aligned([gate("join"), gate("join", gate=1)]))["data"][0]["y"]
+    assert labels == [
         "flights-0 → join-0 input 1",
         "flights-1 → join-0 input 1",
         "flights-0 → join-0 input 2",
@@ -319,7 +319,7 @@ def test_an_unaligned_checkpoint_blocked_nothing() -> None:
     assert sentence.endswith("; no channel was blocked meanwhile.")
 
 
-def test_barriers_that_came_together_hold_nobody() -> None:
+def test_barriers_that_came_together_hold_no_subtask() -> None:
     assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
     assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
     assert alignment.sentence(aligned([])) == (
@@ -328,5 +328,5 @@ def test_barriers_that_came_together_hold_nobody() -> None:
 
 
 def test_the_slowest_come_first_and_ended_channels_last() -> None:
-    found = alignment.slowest(aligned([gate(arrived_ms=[None, 3, 9, 0])]), 4)
-    assert [channel.arrived_ms for channel in found] == [9, 3, 0, None]
+    channels = alignment.slowest(aligned([gate(arrived_ms=[None, 3, 9, 0])]), 4)
+    assert [channel.arrived_ms for channel in channels] == [9, 3, 0, None]

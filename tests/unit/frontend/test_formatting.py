@@ -75,7 +75,7 @@ def test_an_interval_reads_as_it_was_set(milliseconds: float, text: str) -> None
     assert formatting.interval(milliseconds) == text
 
 
-def test_moments_are_in_utc_whatever_they_came_in() -> None:
+def test_moments_of_any_time_zone_are_in_utc() -> None:
     at = datetime(2026, 3, 1, 1, 30, 5, 250_000, tzinfo=timezone(timedelta(hours=2)))
     assert formatting.moment(at) == "2026-02-28 23:30:05 UTC"
     assert formatting.iso(at) == "2026-02-28T23:30:05.250Z"

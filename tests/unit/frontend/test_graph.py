@@ -146,25 +146,25 @@ def line(*uids: str, parallelism: int = 2) -> Graph:
 
 
 def test_a_chain_is_one_box_with_its_operators_depth_first() -> None:
-    found = flights()
-    assert [chain.uid for chain in found.chains] == ["flights", "hourly", "totals"]
-    hourly = found.chains[1]
+    chain_graph = flights()
+    assert [chain.uid for chain in chain_graph.chains] == ["flights", "hourly", "totals"]
+    hourly = chain_graph.chains[1]
     assert [member.uid for member in hourly.members] == [
         "hourly", "mean-delay", "hourly-sink", "late-sink",
     ]  # fmt: skip
     assert hourly.parents == (0, 1, 0)
-    assert (found.chains[0].role, hourly.role) == ("source", "sink")
+    assert (chain_graph.chains[0].role, hourly.role) == ("source", "sink")
 
 
 def test_edges_between_chains_are_input_gates_in_their_order() -> None:
     operators = [operator("a"), operator("b"), operator("join")]
-    found = graph.build_graph(
+    chain_graph = graph.build_graph(
         operators, [edge(5, "b", "join"), edge(2, "a", "join"), edge(7, "b", "join")]
     )
-    assert [(link.position, link.source, link.gate) for link in found.links] == [
+    assert [(link.position, link.source, link.gate) for link in chain_graph.links] == [
         (2, "a", 0), (5, "b", 1), (7, "b", 2),
     ]  # fmt: skip
-    assert found.links[0].name == "a → join (hash)"
+    assert chain_graph.links[0].name == "a → join (hash)"
 
 
 def test_the_same_rows_have_the_same_revision_and_others_have_another() -> None:
@@ -173,8 +173,8 @@ def test_the_same_rows_have_the_same_revision_and_others_have_another() -> None:
 
 
 def test_rows_of_a_chain_lie_in_its_box_and_lines_begin_at_theirs() -> None:
-    found = flights()
-    picture = graph.picture(found, state(found))
+    chain_graph = flights()
+    picture = graph.picture(chain_graph, state(chain_graph))
     assert picture is not None
     boxes = {chain["uid"]: chain for chain in picture["chains"]}
     for box in boxes.values():
@@ -190,8 +190,8 @@ def test_rows_of_a_chain_lie_in_its_box_and_lines_begin_at_theirs() -> None:
 
 
 def test_branches_of_a_chain_are_joined_to_the_row_that_feeds_them() -> None:
-    found = flights()
-    picture = graph.picture(found, state(found))
+    chain_graph = flights()
+    picture = graph.picture(chain_graph, state(chain_graph))
     assert picture is not None
     hourly = picture["chains"][1]
     assert [row["x"] for row in hourly["rows"]] == [26, 39, 39, 26]  # late-sink follows hourly.
@@ -202,8 +202,8 @@ def test_a_long_chain_says_how_many_operators_are_not_drawn() -> None:
     uids = [f"step-{n}" for n in range(40)]
     operators = [operator("out"), *(operator(uid, uids[0]) for uid in uids)]
     edges = [edge(n, *ends, "forward") for n, ends in enumerate(pairwise(uids))]
-    found = graph.build_graph(operators, [*edges, edge(99, uids[-1], "out")])
-    picture = graph.picture(found, state(found))
+    chain_graph = graph.build_graph(operators, [*edges, edge(99, uids[-1], "out")])
+    picture = graph.picture(chain_graph, state(chain_graph))
     assert picture is not None
     chain = next(chain for chain in picture["chains"] if chain["uid"] == "step-0")
     assert len(chain["rows"]) == graph.ROWS_MAX - 1
@@ -212,9 +212,9 @@ def test_a_long_chain_says_how_many_operators_are_not_drawn() -> None:
 
 
 def test_a_long_name_is_cut_and_shown_whole_on_hover() -> None:
-    name = "a-very-long-name-of-an-operator-that-somebody-chose"
-    found = line("a", name)
-    picture = graph.picture(found, state(found))
+    name = "a-very-long-name-of-an-operator-that-its-author-chose"
+    chain_graph = line("a", name)
+    picture = graph.picture(chain_graph, state(chain_graph))
     assert picture is not None
     (row,) = picture["chains"][1]["rows"]
     assert row["text"].endswith("…")
@@ -241,11 +241,11 @@ def checkpoint(status: CheckpointStatus = CheckpointStatus.PENDING, **columns: A
 
 
 def state(of: Graph, **parts: Any) -> dict[str, Any]:
-    """What the graph shows; of a checkpoint that is under way unless told otherwise."""
+    """The state that the graph shows, of a checkpoint that is under way unless told otherwise."""
     moment = {"now": NOW, "checkpoint": checkpoint(), "chains": {}, "acknowledged": {}, **parts}
-    found = graph_state.graph_state(of, graph_state.Moment(**moment))
-    assert json.loads(json.dumps(found)) == found
-    return found
+    shown = graph_state.graph_state(of, graph_state.Moment(**moment))
+    assert json.loads(json.dumps(shown)) == shown
+    return shown
 
 
 def gate(*has_come: bool, upstream: str = "a", number: int = 0) -> WaitingGate:
@@ -256,16 +256,16 @@ def waiting(chain: str, index: int, *gates: WaitingGate, since_s: float = 4.0) -
     return Waiting(chain, index, NOW_MS - since_s * 1_000, gates)
 
 
-def barriers(found: dict[str, Any]) -> list[str]:
-    return [link["barrier"] for link in found["links"]]
+def barriers(shown: dict[str, Any]) -> list[str]:
+    return [link["barrier"] for link in shown["links"]]
 
 
 def test_a_barrier_is_not_sent_then_on_its_way_then_through() -> None:
     pair = line("a", "b")
     assert barriers(state(pair)) == ["not-sent"]
     assert barriers(state(pair, acknowledged={"a": [1]})) == ["on-its-way"]
-    found = state(pair, acknowledged={"a": [0, 1], "b": [0]})
-    assert (found["links"][0]["text"], barriers(found)) == ("▸ 1/2 arrived", ["on-its-way"])
+    shown = state(pair, acknowledged={"a": [0, 1], "b": [0]})
+    assert (shown["links"][0]["text"], barriers(shown)) == ("▸ 1/2 arrived", ["on-its-way"])
     assert barriers(state(pair, acknowledged={"a": [0, 1], "b": [0, 1]})) == ["through"]
 
 
@@ -274,12 +274,12 @@ def test_an_alignment_shows_how_many_barriers_have_come_one_after_the_other() ->
     shown = []
     for came in range(1, 5):
         gates = gate(*(n < came for n in range(4)))
-        found = state(
+        moment = state(
             pair,
             acknowledged={"a": list(range(came))},
             waiting=[waiting("b", index, gates) for index in range(4)],
         )
-        shown.append(found["links"][0]["text"])
+        shown.append(moment["links"][0]["text"])
     assert shown == ["◐ 1/4 aligning", "◐ 2/4 aligning", "◐ 3/4 aligning", "✓"]
 
 
@@ -299,16 +299,16 @@ def test_the_input_that_holds_a_join_is_told_from_the_one_that_has_come() -> Non
     )
     gates = (gate(True, True), gate(False, False, upstream="b", number=1))
     held = [waiting("join", index, *gates) for index in range(2)]
-    found = state(join, waiting=held, acknowledged={"a": [0, 1]})
-    assert barriers(found) == ["through", "not-sent"]
-    assert [link["slow"] for link in found["links"]] == ["", "▲ b-0"]
-    assert "join-0 waits for it" in found["links"][1]["title"]
-    assert found["slow"] == "Waiting for b-0 → join-0"
+    shown = state(join, waiting=held, acknowledged={"a": [0, 1]})
+    assert barriers(shown) == ["through", "not-sent"]
+    assert [link["slow"] for link in shown["links"]] == ["", "▲ b-0"]
+    assert "join-0 waits for it" in shown["links"][1]["title"]
+    assert shown["slow"] == "Waiting for b-0 → join-0"
 
 
 def test_who_waits_itself_is_not_the_one_that_holds_the_barrier() -> None:
     trio = line("a", "b", "c")
-    found = state(
+    shown = state(
         trio,
         acknowledged={"a": [0]},
         waiting=[
@@ -316,8 +316,8 @@ def test_who_waits_itself_is_not_the_one_that_holds_the_barrier() -> None:
             waiting("b", 1, gate(True, False), since_s=3),
         ],
     )
-    assert found["slow"] == "Waiting for a-1 → b-1"
-    assert [link["took_ago"] for link in found["links"]] == ["3 s", ""]
+    assert shown["slow"] == "Waiting for a-1 → b-1"
+    assert [link["took_ago"] for link in shown["links"]] == ["3 s", ""]
 
 
 def test_of_several_that_are_missing_the_one_most_wait_for_is_named() -> None:
@@ -332,34 +332,34 @@ def test_of_several_that_are_missing_the_one_most_wait_for_is_named() -> None:
 
 def test_an_alignment_is_over_with_its_acknowledgement() -> None:
     pair = line("a", "b")
-    found = state(
+    shown = state(
         pair,
         acknowledged={"a": [0, 1], "b": [0, 1]},
         waiting=[waiting("b", 0, gate(True, False))],
     )
-    assert (found["slow"], barriers(found)) == ("", ["through"])
+    assert (shown["slow"], barriers(shown)) == ("", ["through"])
 
 
 @pytest.mark.parametrize(
     "status", [CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED]
 )
 def test_a_completed_checkpoint_went_through_everywhere(status: CheckpointStatus) -> None:
-    found = state(flights(), checkpoint=checkpoint(status))
-    assert set(barriers(found)) == {"through"}
+    shown = state(flights(), checkpoint=checkpoint(status))
+    assert set(barriers(shown)) == {"through"}
 
 
 def test_a_failed_checkpoint_stays_where_it_was_given_up() -> None:
     slow = graph_state.settled_slow(line("a", "b"), "a-1", "b-0", "4 s", "came never", "bad")
-    found = state(
+    shown = state(
         line("a", "b"),
         checkpoint=checkpoint(CheckpointStatus.ABORTED),
         acknowledged={"a": [0]},
         slow=slow,
     )
-    assert barriers(found) == ["on-its-way"]
-    assert found["chains"][0]["missing"] == "never came: a-1"
-    assert (found["links"][0]["tone"], found["links"][0]["took_ago"]) == ("bad", "4 s")
-    assert found["slow"] == "Slowest channel: a-1 → b-0; its barrier came never"
+    assert barriers(shown) == ["on-its-way"]
+    assert shown["chains"][0]["missing"] == "never came: a-1"
+    assert (shown["links"][0]["tone"], shown["links"][0]["took_ago"]) == ("bad", "4 s")
+    assert shown["slow"] == "Slowest channel: a-1 → b-0; its barrier came never"
 
 
 def test_the_slow_channel_of_another_graph_is_marked_nowhere() -> None:
@@ -367,17 +367,17 @@ def test_the_slow_channel_of_another_graph_is_marked_nowhere() -> None:
 
 
 def test_without_a_checkpoint_nothing_is_said_of_barriers() -> None:
-    found = state(flights(), checkpoint=None)
-    assert set(barriers(found)) == {""}
-    assert {chain["state"] for chain in found["chains"]} == {""}
-    assert {chain["says"] for chain in found["chains"]} == {""}
+    shown = state(flights(), checkpoint=None)
+    assert set(barriers(shown)) == {""}
+    assert {chain["state"] for chain in shown["chains"]} == {""}
+    assert {chain["says"] for chain in shown["chains"]} == {""}
 
 
 def test_a_chain_fills_as_its_subtasks_acknowledge() -> None:
     pair = line("a", "b", parallelism=4)
     gone = graph_state.ChainSubtasks(total=4, running=3, finished=frozenset({3}))
-    found = state(pair, acknowledged={"a": [0, 2]}, chains={"b": gone})
-    a, b = found["chains"]
+    shown = state(pair, acknowledged={"a": [0, 2]}, chains={"b": gone})
+    a, b = shown["chains"]
     assert (a["fraction"], a["says"], a["missing"]) == (
         0.5, "2/4 acknowledged", "waiting for a-1, a-3",
     )  # fmt: skip
@@ -389,9 +389,9 @@ def test_a_watermark_says_how_far_it_is_behind() -> None:
         reached = int(NOW_MS - seconds * 1_000)
         return graph_state.ChainSubtasks(2, 2, frozenset(), watermark_ms=reached)
 
-    found = state(line("a", "b"), chains={"a": at(2), "b": at(65)})
-    assert found["chains"][1]["watermark"] == "watermark 2026-02-28 23:58:55"
-    assert found["chains"][1]["watermark_title"].endswith(
+    shown = state(line("a", "b"), chains={"a": at(2), "b": at(65)})
+    assert shown["chains"][1]["watermark"] == "watermark 2026-02-28 23:58:55"
+    assert shown["chains"][1]["watermark_title"].endswith(
         "; 1 min 03 s behind the furthest operator, 1 min 05 s behind the clock"
     )
     replay = state(line("a"), chains={"a": at(400 * 86_400)})["chains"][0]["watermark_title"]
@@ -412,10 +412,10 @@ def test_rates_are_written_in_three_digits(per_second: float, words: str) -> Non
 def test_a_graph_of_sixty_operators_stays_small_and_quick() -> None:
     links = [(f"op-{n}", f"op-{m}") for n in range(59) for m in (n + 1, n + 7) if m < 60]
     operators = [operator(f"op-{n}", parallelism=1_000) for n in range(60)]
-    found = graph.build_graph(operators, [edge(n, *ends) for n, ends in enumerate(links)])
+    chain_graph = graph.build_graph(operators, [edge(n, *ends) for n, ends in enumerate(links)])
     held = [waiting(f"op-{n}", 0, gate(*[True] * 999, False, upstream="op-0")) for n in range(48)]
-    shown = state(found, waiting=held, acknowledged={"op-0": list(range(999))})
+    shown = state(chain_graph, waiting=held, acknowledged={"op-0": list(range(999))})
     assert len(json.dumps(shown)) < 80_000
-    picture = graph.picture(found, shown)
+    picture = graph.picture(chain_graph, shown)
     assert picture is not None
     assert len(picture["chains"]) == 60

@@ -1,4 +1,4 @@
-"""What was restored from what, as lanes, strands and rows of a drawing."""
+"""The lineage of checkpoints and attempts, as lanes, strands and rows of a drawing."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,21 +71,21 @@ def test_a_rollback_that_has_taken_nothing_yet_ends_the_line_at_its_base() -> No
 
 def test_attempts_that_came_to_nothing_are_no_branches() -> None:
     attempts = [Restored(1, None), Restored(2, 4), Restored(3, 4), Restored(4, 4)]
-    found = strands(lanes(attempts, [Taken(1, 1, 6, 6), Taken(4, 7, 8, 8)]))
-    assert spans(found) == [[(1, 4), (7, 8)], [(5, 6)]]
+    branches = strands(lanes(attempts, [Taken(1, 1, 6, 6), Taken(4, 7, 8, 8)]))
+    assert spans(branches) == [[(1, 4), (7, 8)], [(5, 6)]]
 
 
 def test_an_attempt_that_has_not_begun_yet_is_where_the_one_before_is() -> None:
-    found = strands(lanes([*BACK[0], Restored(3, None)], BACK[1]))
-    assert spans(found) == spans(strands(lanes(*BACK)))
+    branches = strands(lanes([*BACK[0], Restored(3, None)], BACK[1]))
+    assert spans(branches) == spans(strands(lanes(*BACK)))
 
 
 def test_branches_of_branches_hang_where_they_began() -> None:
     attempts = [Restored(1, None), Restored(2, 3), Restored(3, 7), Restored(4, 2)]
     taken = [Taken(1, 1, 5, 5), Taken(2, 6, 9, 9), Taken(3, 10, 12, 12), Taken(4, 13, 13, 13)]
-    found = strands(lanes(attempts, taken))
-    assert found[0].spans == [(1, 2), (13, 13)]
-    by_span = {strand.spans[0]: strand for strand in found[1:]}
+    branches = strands(lanes(attempts, taken))
+    assert branches[0].spans == [(1, 2), (13, 13)]
+    by_span = {strand.spans[0]: strand for strand in branches[1:]}
     rest = by_span[(3, 5)]
     assert (rest.base, rest.parent) == (2, 0)
     first = by_span[(6, 9)]
@@ -203,8 +203,8 @@ def test_the_line_is_the_one_that_a_restore_would_follow(
 def test_of_many_rows_the_newest_are_drawn_below_one_that_counts_the_others() -> None:
     every = [Entry("point", 0, (n, 0), n) for n in range(1, 10)]
     every += [Entry("gap", 0, (n, -1), n) for n in range(1, 10)]
-    found = newest(reversed(every), 4)
-    assert [(e.kind, e.number) for e in found] == [
+    entries = newest(reversed(every), 4)
+    assert [(e.kind, e.number) for e in entries] == [
         ("cut", 7),
         ("gap", 8),
         ("point", 8),
@@ -237,14 +237,14 @@ def drawing(drawn: list[Strand], forks: dict[int, int | None] | None = None) -> 
 
 
 def test_the_line_is_straight_and_branches_turn_off_at_their_base() -> None:
-    found = drawing(placed(2))
-    assert [(row.entry.number, row.column) for row in found.rows] == [
+    picture = drawing(placed(2))
+    assert [(row.entry.number, row.column) for row in picture.rows] == [
         (2, 0), (4, 0), (6, 1), (8, 0)
     ]  # fmt: skip
-    assert [len(row.turns) for row in found.rows] == [0, 1, 0, 0]
-    assert found.columns == 2
+    assert [len(row.turns) for row in picture.rows] == [0, 1, 0, 0]
+    assert picture.columns == 2
     top, base, left, newest = ([(r.column, r.from_top, r.to_bottom) for r in row.rails]
-                               for row in found.rows)  # fmt: skip
+                               for row in picture.rows)  # fmt: skip
     assert top == [(0, False, True)]
     assert base == [(0, True, True)]  # The branch begins with its turn.
     assert left == [(0, True, True), (1, True, False)]
@@ -252,11 +252,11 @@ def test_the_line_is_straight_and_branches_turn_off_at_their_base() -> None:
 
 
 def test_a_fork_hangs_below_what_it_began_with() -> None:
-    found = drawing(placed(2), {2: 2, 3: None})
-    fork = next(row for row in found.rows if row.entry.number == 2 and row.entry.kind == "fork")
+    picture = drawing(placed(2), {2: 2, 3: None})
+    fork = next(row for row in picture.rows if row.entry.number == 2 and row.entry.kind == "fork")
     assert (fork.column, fork.is_live) == (1, False)
-    assert [turn.is_fork for turn in found.rows[0].turns] == [True]
-    unknown = next(row for row in found.rows if row.entry.kind == "fork" and row is not fork)
+    assert [turn.is_fork for turn in picture.rows[0].turns] == [True]
+    unknown = next(row for row in picture.rows if row.entry.kind == "fork" and row is not fork)
     assert unknown.rails == ()
 
 
@@ -268,12 +268,12 @@ def test_no_two_strands_share_a_column_in_a_row() -> None:
         first += 4
     drawn = strands(lanes(attempts, taken))
     place(drawn, range(1, first, 3))
-    found = drawing(drawn)
-    assert found.columns <= COLUMNS_MAX
-    assert found.hidden > 0
-    shown = {row.entry.strand for row in found.rows}
-    assert len(shown) + found.hidden == len([s for s in drawn if s.points])
-    for row in found.rows:
+    picture = drawing(drawn)
+    assert picture.columns <= COLUMNS_MAX
+    assert picture.hidden > 0
+    shown = {row.entry.strand for row in picture.rows}
+    assert len(shown) + picture.hidden == len([s for s in drawn if s.points])
+    for row in picture.rows:
         columns = [rail.column for rail in row.rails] + [turn.column for turn in row.turns]
         assert len(columns) == len(set(columns))
         assert row.column in columns or not row.rails

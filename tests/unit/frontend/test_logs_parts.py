@@ -1,4 +1,4 @@
-"""Which lines of a log a part holds, whatever the log looks like."""
+"""The lines of a log that a part holds, for logs of every shape."""
 
 from pathlib import Path
 

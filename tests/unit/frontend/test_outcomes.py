@@ -26,17 +26,17 @@ def test_a_rollback_is_told_in_sentences_and_positions() -> None:
             {"name": "other", "splits": []},
         ],
     }
-    found = results.operation_outcome(operation("preview", result, kind="rollback"))
-    assert found is not None
-    assert found.sentences == ["The job goes back to checkpoint 4.", "Is it known? no."]
-    assert [table.rows for table in found.tables] == [[("flights", "a", "9", "start")]]
+    outcome = results.operation_outcome(operation("preview", result, kind="rollback"))
+    assert outcome is not None
+    assert outcome.sentences == ["The job goes back to checkpoint 4.", "Is it known? no."]
+    assert [table.rows for table in outcome.tables] == [[("flights", "a", "9", "start")]]
 
 
 def test_a_rollback_to_a_savepoint_is_confirmed_by_its_id() -> None:
-    found = operation(
+    preview = operation(
         "preview", {}, kind="rollback", checkpoint=7, savepoint="s", rewind_output=False
     )
-    assert results.confirmation(found) == {
+    assert results.confirmation(preview) == {
         "target": "savepoint:s",
         "rewind_output": False,
         "again": "savepoint=s",
@@ -44,7 +44,7 @@ def test_a_rollback_to_a_savepoint_is_confirmed_by_its_id() -> None:
         "is_known": False,
         "is_forward": False,
     }
-    assert results.title(found) == "Preview of a rollback to checkpoint 7"
+    assert results.title(preview) == "Preview of a rollback to checkpoint 7"
 
 
 def test_a_restore_shows_what_becomes_of_operators_and_states() -> None:
@@ -74,11 +74,11 @@ def test_a_restore_shows_what_becomes_of_operators_and_states() -> None:
             {"uid": "more", "verdict": "new", "stored_parallelism": None, "parallelism": 4},
         ],
     }
-    found = results.operation_outcome(operation("preview", result, kind="restore"))
-    assert found is not None
-    assert (found.verdict, found.tone) == ("The restore would be refused.", "bad")
-    assert found.sentences == ["State total cannot be mapped."]
-    operators, states = found.tables
+    outcome = results.operation_outcome(operation("preview", result, kind="restore"))
+    assert outcome is not None
+    assert (outcome.verdict, outcome.tone) == ("The restore would be refused.", "bad")
+    assert outcome.sentences == ["State total cannot be mapped."]
+    operators, states = outcome.tables
     said = "goes on with 3 splits; it was not opened"
     assert operators.rows == [
         ("totals", "kept, with another parallelism", "2", "4", said),
@@ -95,17 +95,17 @@ def side(**more: Any) -> dict[str, Any]:
 
 def compared(is_equal: bool, **more: Any) -> dict[str, Any]:
     sides = {"left": side(), "right": side(later=12)}
-    found = {"operator": "hourly", "is_equal": is_equal, **sides, "equal": 1_200, "different": 0}
-    return {"outputs": [found | more]}
+    output = {"operator": "hourly", "is_equal": is_equal, **sides, "equal": 1_200, "different": 0}
+    return {"outputs": [output | more]}
 
 
 def test_equal_outputs_are_said_to_be_equal() -> None:
-    found = results.operation_outcome(operation("compare", compared(is_equal=True)))
-    assert found is not None
-    assert (found.tone, len(found.tables)) == ("good", 1)
-    assert found.tables[0].caption == "Output of hourly"
-    assert ("Rows", "1,200", "1,200") in found.tables[0].rows
-    assert ("Rows after the other’s last window", "–", "12") in found.tables[0].rows
+    outcome = results.operation_outcome(operation("compare", compared(is_equal=True)))
+    assert outcome is not None
+    assert (outcome.tone, len(outcome.tables)) == ("good", 1)
+    assert outcome.tables[0].caption == "Output of hourly"
+    assert ("Rows", "1,200", "1,200") in outcome.tables[0].rows
+    assert ("Rows after the other’s last window", "–", "12") in outcome.tables[0].rows
 
 
 def test_differences_are_shown_by_row() -> None:
@@ -115,10 +115,10 @@ def test_differences_are_shown_by_row() -> None:
         only_left=[{"carrier": "XX", "delay": 4.5}],
         differing=[{"key": {"carrier": "AA"}, "columns": {"delay": [4.5, None]}}],
     )
-    found = results.operation_outcome(operation("compare", result))
-    assert found is not None
-    assert found.tone == "warn"
-    _, only, pairs = found.tables
+    outcome = results.operation_outcome(operation("compare", result))
+    assert outcome is not None
+    assert outcome.tone == "warn"
+    _, only, pairs = outcome.tables
     assert (only.head, only.rows) == (("carrier", "delay"), [("XX", "4.5")])
     assert pairs.rows == [("carrier=AA", "delay", "4.5", "–")]
 
@@ -126,10 +126,10 @@ def test_differences_are_shown_by_row() -> None:
 def test_jobs_are_shown_side_by_side() -> None:
     one = {"job": "a", "status": "running", "event_time_lag_ms": 1_500, "state_bytes": 1_240}
     result = compared(is_equal=True) | {"jobs": [one, {"job": "b"}]}
-    found = results.operation_outcome(operation("compare", result))
-    assert found is not None
-    assert found.tables[-1].head == ("", "a (this job)", "b")
-    rows = found.tables[-1].rows
+    outcome = results.operation_outcome(operation("compare", result))
+    assert outcome is not None
+    assert outcome.tables[-1].head == ("", "a (this job)", "b")
+    rows = outcome.tables[-1].rows
     assert ("Job", "a", "b") in rows
     assert ("Event time behind the clock", "1.50 s", "–") in rows
     assert ("Size of its state", "1.24 kB", "–") in rows
@@ -137,16 +137,16 @@ def test_jobs_are_shown_side_by_side() -> None:
 
 def test_a_long_table_says_how_long_it_is() -> None:
     result = compared(is_equal=False, only_left=[{"carrier": str(n)} for n in range(1_000)])
-    found = results.operation_outcome(operation("compare", result))
-    assert found is not None
-    assert found.tables[1].caption.endswith("the first 200 of 1,000")
-    assert len(found.tables[1].rows) == 200
+    outcome = results.operation_outcome(operation("compare", result))
+    assert outcome is not None
+    assert outcome.tables[1].caption.endswith("the first 200 of 1,000")
+    assert len(outcome.tables[1].rows) == 200
 
 
 def test_outputs_without_a_row_in_common_are_not_called_the_same() -> None:
-    found = results.operation_outcome(operation("compare", compared(is_equal=True, equal=0)))
-    assert found is not None
-    assert (found.verdict, found.tone) == (
+    outcome = results.operation_outcome(operation("compare", compared(is_equal=True, equal=0)))
+    assert outcome is not None
+    assert (outcome.verdict, outcome.tone) == (
         "There is nothing yet that both jobs have written.",
         "idle",
     )
@@ -154,10 +154,10 @@ def test_outputs_without_a_row_in_common_are_not_called_the_same() -> None:
 
 def test_columns_of_one_side_explain_why_outputs_differ() -> None:
     result = compared(is_equal=False, left=side(columns=["gate"]))
-    found = results.operation_outcome(operation("compare", result))
-    assert found is not None
+    outcome = results.operation_outcome(operation("compare", result))
+    assert outcome is not None
     said = "Output of hourly: only this job has gate, so the outputs are not the same."
-    assert said in found.sentences
+    assert said in outcome.sentences
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_composed_types_are_said_as_types(text: str | None, said: str) -> None:
         "verdict": "kept",
         "states": [{"name": "x", "verdict": "kept", "stored": text}],
     }
-    found = results.operation_outcome(operation("preview", {"operators": [op]}, kind="restore"))
-    assert found is not None
-    assert found.tables[1].rows[0][3] == said
+    outcome = results.operation_outcome(operation("preview", {"operators": [op]}, kind="restore"))
+    assert outcome is not None
+    assert outcome.tables[1].rows[0][3] == said
 
 
 def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
@@ -213,23 +213,27 @@ def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
         "allow_non_restored_state": None,
     }
     upload = {"kind": "upload", "target": "", "artifact_digest": "d"}
-    found = results.as_form(
+    outcome = results.as_form(
         operation("preview", {}, kind="restore", of="s3://b/sp", pipeline=upload), job
     )
-    assert (found["pipeline_kind"], found["pipeline_target"]) == ("upload", "d")
-    assert "target" not in found
+    assert (outcome["pipeline_kind"], outcome["pipeline_target"]) == ("upload", "d")
+    assert "target" not in outcome
 
 
 # Real answers -------------------------------------------------------------------------------------
 
 
 def test_a_real_preview_of_a_restore_is_understood(tmp_path: Path) -> None:
-    found = results.operation_outcome(
+    outcome = results.operation_outcome(
         operation("preview", documents.restore(tmp_path), kind="restore")
     )
-    assert found is not None
-    assert (found.verdict, found.tone, found.sentences) == ("The restore would work.", "good", [])
-    operators, states = found.tables
+    assert outcome is not None
+    assert (outcome.verdict, outcome.tone, outcome.sentences) == (
+        "The restore would work.",
+        "good",
+        [],
+    )
+    operators, states = outcome.tables
     assert ("late", "dropped: its state is left behind", "2", "–", "–") in operators.rows
     said = {(row[0], row[1]): row for row in states.rows}
     assert said["hourly", "row"][2:5] == (
@@ -244,14 +248,14 @@ def test_a_real_preview_of_a_restore_is_understood(tmp_path: Path) -> None:
 
 
 def test_a_real_refusal_of_a_restore_is_told_in_its_own_words(tmp_path: Path) -> None:
-    found = results.operation_outcome(
+    outcome = results.operation_outcome(
         operation("preview", documents.refused_restore(tmp_path), kind="restore")
     )
-    assert found is not None
-    assert (found.verdict, found.tone) == ("The restore would be refused.", "bad")
-    assert found.sentences[0].startswith("The checkpoint holds state of late")
-    assert found.sentences[1].startswith("Operator 'totals': state 'mean' is value of LONG")
-    (cell,) = [cell for row in found.tables[1].cells for cell in row if cell.tone == "bad"]
+    assert outcome is not None
+    assert (outcome.verdict, outcome.tone) == ("The restore would be refused.", "bad")
+    assert outcome.sentences[0].startswith("The checkpoint holds state of late")
+    assert outcome.sentences[1].startswith("Operator 'totals': state 'mean' is value of LONG")
+    (cell,) = [cell for row in outcome.tables[1].cells for cell in row if cell.tone == "bad"]
     assert cell.text == "cannot be mapped"
 
 
@@ -259,13 +263,13 @@ def test_a_real_preview_of_a_rollback_is_understood(tmp_path: Path) -> None:
     asked = operation(
         "preview", documents.rollback(tmp_path / "out"), kind="rollback", checkpoint=4
     )
-    found = results.operation_outcome(asked)
-    assert found is not None
-    said = "\n".join(found.sentences)
+    outcome = results.operation_outcome(asked)
+    assert outcome is not None
+    said = "\n".join(outcome.sentences)
     assert "The job goes back to checkpoint 4" in said
     assert "175 records are read again" in said
     assert "2 files (4.7 MB) are taken back" in said
-    assert found.tables[0].rows == [("Flights", "file a", "550", "400")]
+    assert outcome.tables[0].rows == [("Flights", "file a", "550", "400")]
     assert not results.confirmation(asked)["is_forward"]
     forward = documents.rollback(tmp_path / "forward", to=6)
     assert results.confirmation(operation("preview", forward, kind="rollback"))["is_forward"]

@@ -8,9 +8,9 @@ FAILED = Point(600_000, CheckpointStatus.ABORTED)
 
 
 def bars(paths: dict[str, str]) -> list[tuple[float, float]]:
-    """Where each bar stands, and how high it is."""
-    found = re.findall(rf"M([\d.]+) {HEIGHT}V([\d.]+)", paths["bars"])
-    return [(float(x), HEIGHT - float(top)) for x, top in found]
+    """The position of each bar, and its height."""
+    pairs = re.findall(rf"M([\d.]+) {HEIGHT}V([\d.]+)", paths["bars"])
+    return [(float(x), HEIGHT - float(top)) for x, top in pairs]
 
 
 def test_the_newest_is_at_the_right_and_the_longest_as_high_as_there_is_room() -> None:

@@ -1,4 +1,4 @@
-"""What attempts cost, from values: takeovers, outages and the figures of a job's reliability."""
+"""The cost of attempts, from values: takeovers, outages and the figures of a job's reliability."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -80,7 +80,7 @@ def test_what_is_not_known_yet_is_none() -> None:
     assert (took.restore_ms, took.down_ms) == (None, None)
 
 
-def test_what_somebody_asked_for_is_planned() -> None:
+def test_what_was_asked_for_is_planned() -> None:
     rolled_back = replace(FAILED, end="canceled")
     took = takeover(deployment(2, 104, 105, driver=2, requested=100), rolled_back)
     assert took is not None
@@ -122,24 +122,28 @@ def line() -> list[Deployment]:
 
 
 def test_availability_and_failures_are_those_of_the_times_it_was_up_and_down() -> None:
-    found = summary(line(), at(1_018), is_over=False)
-    assert (found.up_ms, found.down_ms) == (1_000_000, 17_000)
-    assert found.availability == pytest.approx(1_000 / 1_017)
-    assert (found.failures, found.planned) == (2, 1)
-    assert found.between_failures_ms == 500_000
-    assert (found.recovery_p50_ms, found.recovery_max_ms) == (7_500, 10_000)
-    assert found.since == at(1)
+    reliability = summary(line(), at(1_018), is_over=False)
+    assert (reliability.up_ms, reliability.down_ms) == (1_000_000, 17_000)
+    assert reliability.availability == pytest.approx(1_000 / 1_017)
+    assert (reliability.failures, reliability.planned) == (2, 1)
+    assert reliability.between_failures_ms == 500_000
+    assert (reliability.recovery_p50_ms, reliability.recovery_max_ms) == (7_500, 10_000)
+    assert reliability.since == at(1)
 
 
 def test_the_failure_that_ended_a_job_counts_but_is_no_downtime() -> None:
-    found = summary([FAILED], at(5_000), is_over=True)
-    assert (found.failures, found.down_ms, found.availability) == (1, 0, 1)
-    assert found.recovery_p50_ms is None
+    reliability = summary([FAILED], at(5_000), is_over=True)
+    assert (reliability.failures, reliability.down_ms, reliability.availability) == (1, 0, 1)
+    assert reliability.recovery_p50_ms is None
 
 
 def test_a_job_that_never_ran_has_no_availability() -> None:
-    found = summary([deployment(1, 0, None)], at(10), is_over=False)
-    assert (found.availability, found.between_failures_ms, found.since) == (None, None, None)
+    reliability = summary([deployment(1, 0, None)], at(10), is_over=False)
+    assert (reliability.availability, reliability.between_failures_ms, reliability.since) == (
+        None,
+        None,
+        None,
+    )
 
 
 # The figure ---------------------------------------------------------------------------------------
@@ -153,30 +157,30 @@ def traces(**options: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_the_timeline_shows_when_it_was_up_and_down() -> None:
-    found = traces()
-    up, down = found["Up"], found["Down"]
+    by_name = traces()
+    up, down = by_name["Up"], by_name["Down"]
     assert up["base"][0] == "2026-11-21T12:00:01.000Z"
     assert up["x"] == [99_000, 100_000, 85_000, 98_000]
     assert down["base"][0] == "2026-11-21T12:01:40.000Z"
     assert down["x"] == [5_000, 10_000, 2_000]
     assert "as somebody asked" in down["customdata"][2]
-    assert len(found["Failed"]["x"]) == 2
-    assert found["Driver replaced"]["x"] == [
+    assert len(by_name["Failed"]["x"]) == 2
+    assert by_name["Driver replaced"]["x"] == [
         "2026-11-21T12:03:34.000Z",
         "2026-11-21T12:05:01.000Z",
     ]
 
 
 def test_what_is_down_now_grows_until_now() -> None:
-    found = traces(deployments=[FAILED], now=at(130))
-    assert found["Down"]["x"] == [30_000]
+    by_name = traces(deployments=[FAILED], now=at(130))
+    assert by_name["Down"]["x"] == [30_000]
     assert traces(deployments=[FAILED], now=at(130), is_over=True)["Down"]["x"] == []
 
 
 def test_each_takeover_is_a_stack_of_its_parts() -> None:
-    found = traces()
-    assert found["Redeploy"]["x"] == ["2", "3", "4"]
-    stacks = zip(*(found[name]["y"] for name in ("Detection and delay", "Redeploy", "Restore")),
+    by_name = traces()
+    assert by_name["Redeploy"]["x"] == ["2", "3", "4"]
+    stacks = zip(*(by_name[name]["y"] for name in ("Detection and delay", "Redeploy", "Restore")),
                  strict=True)  # fmt: skip
     assert [sum(part or 0 for part in stack) for stack in stacks] == [5, 10, 2]
 
@@ -197,8 +201,8 @@ def test_one_takeover_is_no_wider_than_one_of_many() -> None:
 
 
 def test_the_first_of_a_page_is_held_against_the_one_before_it() -> None:
-    found = traces(deployments=line()[1:], before=FAILED)
-    assert found["Down"]["x"] == [5_000, 10_000, 2_000]
+    by_name = traces(deployments=line()[1:], before=FAILED)
+    assert by_name["Down"]["x"] == [5_000, 10_000, 2_000]
 
 
 def test_colours_are_names_of_the_style_sheet() -> None:

@@ -16,7 +16,7 @@ def states(kind: str, status: str, job: str = "running", **progress: Any) -> lis
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("step_states", "expected"),
     [
         (states("savepoint", "running", phase="saving"), ["current"]),
         (states("stop", "running", phase="saving"), ["current", "ahead"]),
@@ -43,8 +43,10 @@ def states(kind: str, status: str, job: str = "running", **progress: Any) -> lis
         (states("preview", "expired"), ["failed"]),
     ],
 )
-def test_what_is_done_what_goes_on_and_what_comes(found: list[str], expected: list[str]) -> None:
-    assert found == expected
+def test_what_is_done_what_goes_on_and_what_comes(
+    step_states: list[str], expected: list[str]
+) -> None:
+    assert step_states == expected
 
 
 @pytest.mark.parametrize("kind", Operation._meta.get_field("kind").choices)

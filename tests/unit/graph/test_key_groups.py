@@ -226,8 +226,8 @@ def test_damaged_key_bytes_are_known_as_such(damaged: str) -> None:
 def test_ranges_are_those_of_flink(
     max_parallelism: int, parallelism: int, ranges: list[tuple[int, int]]
 ) -> None:
-    found = [key_group_range(max_parallelism, parallelism, i) for i in range(parallelism)]
-    assert found == [KeyGroupRange(first, last) for first, last in ranges]
+    assigned = [key_group_range(max_parallelism, parallelism, i) for i in range(parallelism)]
+    assert assigned == [KeyGroupRange(first, last) for first, last in ranges]
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""What a job graph refuses, and in which order it hands its operators out."""
+"""The refusals of a job graph, and the order in which it hands its operators out."""
 
 from collections.abc import Sequence
 

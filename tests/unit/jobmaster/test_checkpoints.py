@@ -135,7 +135,7 @@ class Runner:
         return self.others[uri]
 
     def ask(self, kind: CheckpointKind = CheckpointKind.SAVEPOINT, target: str = TARGET) -> int:
-        """Somebody wants a savepoint; the number of the newest checkpoint triggered."""
+        """Ask for a savepoint; the number of the newest checkpoint triggered."""
 
         def answered(completed: CompletedCheckpoint | None, why: str) -> None:
             self.answers.append((completed and completed.target, why))
@@ -506,12 +506,12 @@ def test_a_savepoint_is_whole_in_its_own_directory_and_decided_under_its_number(
     assert (decided.kind, decided.location, decided.handles) == (SAVEPOINT, TARGET, (handle,))
     assert load(job.others[TARGET].read("manifest")) == decided
     assert job.answers == [(TARGET, "")]
-    assert job.events_of(CheckpointCompleted) == [], "nobody commits for a copy"
+    assert job.events_of(CheckpointCompleted) == [], "no sink commits for a copy"
     assert not job.runner.has_completed, "a job that fails does not come back to it"
 
 
 def test_the_number_of_a_savepoint_is_taken_before_its_directory_is() -> None:
-    """A driver that dies in between leaves a savepoint whose number nobody must use again."""
+    """A driver that dies in between leaves a savepoint whose number must not be used again."""
 
     class Dying(MemoryStore):
         def create_if_absent(self, path: str, data: bytes) -> bool:
@@ -628,7 +628,7 @@ def test_a_drain_that_failed_fails_the_attempt_though_failures_are_tolerated() -
     assert "its sources have ended" in job.failures[0]
 
 
-def test_whoever_asked_hears_of_a_refusal_and_of_a_failover() -> None:
+def test_a_request_is_answered_after_a_refusal_and_a_failover() -> None:
     job = Runner()
     job.ask()
     job.runner.stop(FailureReason.JOB_FAILOVER)
@@ -670,7 +670,7 @@ def claimed(*, job_id: JobId = JOB) -> tuple[Runner, MemoryStore]:
     handle = StateHandle("operator", "x", 5, checksum_of(b"state"), "1-1/sink-0-x", mode="split")
     made = stored_checkpoint(store, 1, handle, job=job_id, kind=SAVEPOINT, location=TARGET)
     own.put("manifest", dump(made))
-    own.put("notes.txt", b"somebody's")
+    own.put("notes.txt", b"a user's")
     request = RestoreRequest(TARGET, claims=True)
     return Runner(store, request, {TARGET: own}, retained_max=2), own
 

@@ -211,7 +211,7 @@ def test_a_lost_peer_waits_for_the_one_who_knows_why() -> None:
     assert "killed by signal 9" in job.happened(Recovered)[0].cause
 
 
-def test_a_lost_peer_that_nobody_explains_fails_the_attempt_all_the_same() -> None:
+def test_a_lost_peer_without_explanation_fails_the_attempt_all_the_same() -> None:
     job = JobHarness().running()
     job.subtasks(SubtaskStatus.FAILED, "sink-1", cause="lost slot 0", lost_peer="slot 0")
     job.alive()
@@ -376,7 +376,7 @@ def test_a_failed_job_comes_back_from_its_last_checkpoint() -> None:
 
 
 def test_a_failure_while_the_manifest_is_written_restores_that_checkpoint() -> None:
-    """Whoever reads the storage must find what the manifest's writer leaves there."""
+    """A reader of the storage must find what the manifest's writer leaves there."""
     job = JobHarness().running()
     job.wait(1_000)
     job.acknowledge(1)
@@ -992,7 +992,7 @@ def test_requests_wait_while_the_job_does_not_run(tmp_path: Path) -> None:
     assert mailbox.was_taken("m")
 
 
-def test_whoever_asks_a_job_that_ends_is_told_so_before_the_driver_goes(tmp_path: Path) -> None:
+def test_a_request_to_a_job_that_ends_is_answered_before_the_driver_goes(tmp_path: Path) -> None:
     job = Saving(tmp_path)
     job.running()
     job.wait(0)

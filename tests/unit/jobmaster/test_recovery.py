@@ -101,7 +101,7 @@ def test_a_damaged_one_is_passed_over_and_that_is_said() -> None:
     ]
 
 
-def test_damage_to_an_older_one_is_nobodys_concern() -> None:
+def test_damage_to_an_older_one_does_not_matter() -> None:
     store = MemoryStore()
     damage(store, 1)
     stored_checkpoint(store, 2)
@@ -127,9 +127,9 @@ def test_one_that_was_given_up_was_never_a_checkpoint() -> None:
 def test_one_that_retention_takes_away_meanwhile_is_not_damage() -> None:
     class Vanishing(MemoryStore):
         def list(self, directory: str = "") -> list[str]:
-            found = super().list(directory)
+            paths = super().list(directory)
             self.delete(JobLayout(JOB).manifest(CheckpointId(1)))
-            return found
+            return paths
 
     store = Vanishing()
     stored_checkpoint(store, 1)
@@ -220,9 +220,9 @@ def test_a_search_finds_what_is_restorable_and_the_next_free_number() -> None:
     give_up(store, 5)
     store.put(in_job(JOB, "chk-9/1/sink-0-x"), b"never completed")
     stored_checkpoint(store, 50, job=JobId("job-2"))
-    found = search(store, JOB)
-    assert [completed.checkpoint_id for completed in found.completed] == [2, 3]
-    assert found.next_id == 10
+    history = search(store, JOB)
+    assert [completed.checkpoint_id for completed in history.completed] == [2, 3]
+    assert history.next_id == 10
     assert search(MemoryStore(), JOB).next_id == 1
 
 
@@ -381,8 +381,8 @@ def test_a_savepoint_of_another_job_has_all_of_its_numbers_behind_it(tmp_path: P
     own, store = saved(tmp_path), MemoryStore()
     fork = JobId("fork")
     choice = choose(store, job=fork, requested=RestoreRequest.parse(str(own)))
-    found = begin_from(store, fork, AttemptNumber(1), choice)
-    assert found.next_id == 8
+    begun = begin_from(store, fork, AttemptNumber(1), choice)
+    assert begun.next_id == 8
     assert choice.lineage == line((0, 1, 7))
     problem = r"began with checkpoint 7 of job job .*path of that checkpoint again"
     with pytest.raises(RestoreError, match=problem):
@@ -420,7 +420,7 @@ class Job:
             storage = str(self.root / "storage")
             requested = RestoreRequest(storage, JOB, CheckpointId(restore), rewinds_output=rewinds)
         choice = choose(self.store, requested=requested)
-        self.found = begin_from(self.store, JOB, AttemptNumber(self.attempt), choice)
+        self.begun = begin_from(self.store, JOB, AttemptNumber(self.attempt), choice)
         return choice
 
     def take(self, *checkpoints: int) -> None:
@@ -443,7 +443,7 @@ def test_a_job_that_went_back_goes_on_along_its_new_line(tmp_path: Path) -> None
     job.take(1, 2, 3)
     back = job.begin(restore=1)
     assert (back.checkpoint_id, back.lineage) == (1, line((1, 1, 1)))
-    assert job.found.next_id == 4
+    assert job.begun.next_id == 4
     assert job.begin().checkpoint_id == 1, "and not 3, which it went back behind"
     job.take(4)
     again = job.begin()
@@ -458,7 +458,7 @@ def test_a_job_may_change_its_mind_and_go_on_from_what_it_had_abandoned(tmp_path
     job.take(4)
     forward = job.begin(restore=3)
     assert forward.lineage == line((1, 1, 3))
-    assert job.found.next_id == 5
+    assert job.begun.next_id == 5
     job.take(5)
     again = job.begin()
     assert (again.checkpoint_id, again.lineage) == (5, line((3, 5, 5), (1, 1, 3)))
@@ -501,10 +501,10 @@ def test_numbers_are_never_used_again_though_their_checkpoints_were_let_go(tmp_p
     for abandoned in (2, 3):
         job.store.delete_prefix(f"{JOB}/chk-{abandoned}")
     job.begin()
-    assert job.found.next_id == 4
+    assert job.begun.next_id == 4
 
 
-def test_output_that_somebody_wanted_to_stay_stays(tmp_path: Path) -> None:
+def test_output_that_was_asked_to_stay_stays(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.begin()
     job.take(1, 2, 3)
@@ -517,7 +517,7 @@ def test_output_that_somebody_wanted_to_stay_stays(tmp_path: Path) -> None:
     assert again.rewinds_output
 
 
-def test_output_is_taken_back_where_nobody_says_otherwise(tmp_path: Path) -> None:
+def test_output_is_taken_back_unless_told_otherwise(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.begin()
     job.take(1, 2)
@@ -540,7 +540,7 @@ def test_a_stop_that_was_not_completed_is_completed_by_the_next_attempt(
         assert "stopped with savepoint 2" in choice.notes[0]
 
 
-def test_whoever_goes_on_from_a_stop_on_purpose_is_not_stopped_again(tmp_path: Path) -> None:
+def test_a_job_that_goes_on_from_a_stop_on_purpose_is_not_stopped_again(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.begin()
     job.take(1)

@@ -104,7 +104,7 @@ class Managed(JobHarness):
         super().__init__(control=self.control, checkpoints=checkpoints, **settings)
 
     def go_up(self) -> None:
-        """What was posted arrives."""
+        """Deliver what was posted."""
         while self.control.up:
             self.control.fold(self.control.up.popleft(), self.clock.ms + self.ahead_ms)
 
@@ -169,7 +169,7 @@ def test_a_checkpoint_goes_through_the_control_plane_and_back(tells_records: boo
     assert job.triggered() == 1
     file = state_file(job.store)
     job.acknowledge_with(1, file, inline())
-    assert job.stored() is None, "nobody has asked for it"
+    assert job.stored() is None, "the coordinator has not asked for it"
     job.go_up()
     job.go_down()
     job.cluster.run()
@@ -278,7 +278,7 @@ def test_a_manifest_of_a_driver_before_this_one_is_withheld() -> None:
             ONE, "the command to write its manifest came too late: the running attempt is 2"
         )
     ]
-    # Once more, and after all somebody may have written it: then its files may not be deleted.
+    # Again, and another driver may have written it after all: then its files may not be deleted.
     later.master.on_command(command)
     later.cluster.run()
     assert [failed.may_exist for failed in later.control.events_of(ManifestFailed)] == [
@@ -300,7 +300,7 @@ def test_a_manifest_that_exists_is_never_buried() -> None:
     assert isinstance(job.stored(), Manifest)
     assert [failed.may_exist for failed in job.control.events_of(ManifestFailed)] == [True]
     job.go_up()
-    assert job.control.state.latest_completed_id == 1, "it is settled, whatever comes"
+    assert job.control.state.latest_completed_id == 1, "it is settled for good"
 
 
 class BrokenStore(MemoryStore):
@@ -400,7 +400,7 @@ def test_too_many_failures_restart_the_attempt() -> None:
     assert job.control.events_of(CheckpointingStarted)[-1].attempt == 2
 
 
-def test_a_checkpoint_that_takes_too_long_is_given_up_when_nobody_can_say_so() -> None:
+def test_a_checkpoint_that_takes_too_long_is_given_up_without_the_control_plane() -> None:
     job = managed(checkpoints={"timeout_ms": 5_000})
     number = job.triggered()
     job.master.on_worker(0, acknowledgement(subtask("sink-0")))
@@ -415,7 +415,7 @@ def test_a_checkpoint_that_takes_too_long_is_given_up_when_nobody_can_say_so() -
     (given_up,) = job.control.events_of(CheckpointGivenUp)
     assert (given_up.attempt, given_up.checkpoint_id) == (1, number)
     assert given_up.cause.endswith("missing: sink-1, source-0, source-1")
-    # Somebody is back; it had expired there as well, or not: the outcome is the same.
+    # The control plane is back; it had expired there as well, or not: the outcome is the same.
     job.master.on_worker(0, acknowledgement(subtask("sink-1")))
     job.settle()
     assert job.control.state.pending == ()
@@ -438,7 +438,7 @@ def wait(job: Managed, ms: int) -> None:
 
 
 def test_what_everybody_acknowledged_is_not_given_up() -> None:
-    """Its manifest may have been asked for, and nobody can ask the coordinator."""
+    """Its manifest may have been asked for, and the coordinator cannot be asked."""
     job = managed(checkpoints={"timeout_ms": 2_000})
     job.triggered()
     job.acknowledge(1)
@@ -493,7 +493,7 @@ def test_the_final_checkpoint_is_asked_for_until_it_completes(tells_records: boo
     assert job.master.is_over
 
 
-def test_nobody_asks_again_while_nobody_hears() -> None:
+def test_nothing_is_asked_again_while_the_control_plane_is_away() -> None:
     job = managed()
     job.control.is_away = True
     job.subtasks(SubtaskStatus.ENDED)
@@ -607,7 +607,7 @@ def test_a_fenced_driver_neither_writes_nor_commits_nor_buries() -> None:
 
 def test_the_control_plane_cancels_the_job() -> None:
     job = managed()
-    job.master.on_command(CancelJob("somebody said so"))
+    job.master.on_command(CancelJob("a user said so"))
     job.cluster.run()
     assert job.status is JobStatus.CANCELED
     assert job.master.is_over
@@ -677,7 +677,7 @@ def asked(job: Managed, kind: CheckpointKind, target: Path) -> CheckpointId:
 
 
 @pytest.mark.parametrize("tells_records", [True, False])
-def test_a_savepoint_is_written_for_the_control_plane_and_nobody_commits_for_it(
+def test_a_savepoint_is_written_for_the_control_plane_and_no_sink_commits_for_it(
     tells_records: bool, tmp_path: Path
 ) -> None:
     job = managed(tells_records=tells_records)

@@ -71,7 +71,7 @@ def test_an_answered_request_is_not_taken_by_the_next_driver() -> None:
     assert post.new_driver().take(1) == []
 
 
-def test_a_withdrawn_request_is_not_taken_and_nobody_is_answered() -> None:
+def test_a_withdrawn_request_is_not_taken_and_not_answered() -> None:
     post = Post()
     post.asker.post(ASKED)
     post.asker.withdraw("r1")
@@ -85,7 +85,7 @@ def test_a_withdrawn_request_is_not_taken_and_nobody_is_answered() -> None:
 
 
 @pytest.mark.parametrize("asker_is_ahead_ms", [-3_600_000, 3_600_000])
-def test_a_request_that_comes_while_the_driver_looks_is_taken_whatever_the_clocks_say(
+def test_a_request_that_comes_while_the_driver_looks_is_taken_at_any_clock(
     asker_is_ahead_ms: int,
 ) -> None:
     post = Post()
@@ -181,7 +181,7 @@ def test_a_mark_without_its_request_is_cleaned_up() -> None:
     assert post.files == []
 
 
-def test_answers_that_nobody_fetches_are_removed_after_a_while() -> None:
+def test_answers_that_are_not_fetched_are_removed_after_a_while() -> None:
     post = Post()
     post.asker.post(ASKED)
     post.driver.take(0)

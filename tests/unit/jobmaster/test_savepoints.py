@@ -168,7 +168,7 @@ class Running:
 
     @property
     def rows(self) -> list[tuple[int, int]]:
-        """What was committed."""
+        """The rows that were committed."""
         return rows_of(self.output)
 
 

@@ -103,7 +103,7 @@ def test_the_same_measurement_again_divides_by_no_time() -> None:
     assert rates.over(window([same, same])) == {}
 
 
-def test_shares_stay_within_their_bounds_whatever_is_reported() -> None:
+def test_shares_stay_within_their_bounds_for_any_report() -> None:
     """Three clocks are read one after the other; what is left for idle may come out negative."""
     told = rates.over(window([counters(idle=100, busy=100), counters(idle=99, busy=201)]))
     assert told.keys() == NAMES

@@ -1,6 +1,6 @@
 """The time of a machine in place of the real one: it passes when something sleeps or works.
 
-Wall clock and monotonic clock move apart when somebody sets the wall clock. Everything that runs in
+Wall clock and monotonic clock move apart when the wall clock is set. Everything that runs in
 this process and reads ``time`` through the runtime's clock sees it, so that hours pass at once.
 """
 
@@ -17,7 +17,7 @@ SLEPT_MAX_MS = 600_000  # No test waits this long, unless something stands still
 
 
 class MachineTime:
-    """What of the module ``time`` the runtime's clocks use."""
+    """The part of the module ``time`` that the runtime's clocks use."""
 
     def __init__(self) -> None:
         self.passed_ns = 0  # Since the machine was started.
@@ -31,7 +31,7 @@ class MachineTime:
         return self
 
     def set_wall_clock(self, by_ms: int) -> None:
-        """Somebody sets the wall clock: ahead, or back where negative."""
+        """Set the wall clock: ahead, or back where negative."""
         self.wall_ms += by_ms
 
     def work(self, ms: float) -> None:

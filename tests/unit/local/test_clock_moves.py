@@ -1,4 +1,4 @@
-"""Somebody sets the machine's wall clock while a job runs: nothing stops and nothing expires."""
+"""The machine's wall clock is set while a job runs: nothing stops and nothing expires."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -31,7 +31,7 @@ COUNT, WINDOW_MS, JOB = 3_000, 1_000, JobId("windows")
 
 
 class Read:
-    """How many records were made since it was reset; there is one process."""
+    """The count of records made since it was reset; there is one process."""
 
     count = 0
 
@@ -164,7 +164,7 @@ def test_a_stop_whose_attempt_dies_at_its_end_is_completed_by_the_next(
     told: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The savepoint is durable, so the job ends with it, whoever does the rest."""
+    """The savepoint is durable, so the job ends with it, whichever attempt does the rest."""
     _dies_at_the_end(monkeypatch, told)
     output, savepoint = tmp_path / "output", tmp_path / "savepoint"
     asked = Asked(kind, savepoint)

@@ -42,6 +42,6 @@ def test_a_plain_line_survives_any_name() -> None:
     stream = io.StringIO()
     log_to(stream, "100%s", 3, plain=True)
     logger.warning("careful")
-    logger.debug("nobody needs this")
+    logger.debug("not needed")
     (line,) = stream.getvalue().splitlines()
     assert "WARNING 100%s/3 weir.some.place: careful" in line

@@ -51,10 +51,10 @@ class State:
 
     def list_state(self, name: str, mode: str = "split") -> ListState:
         if name not in self.lists:
-            found = self._snapshots
+            snapshots = self._snapshots
             if mode == "split":  # Parallelism does not change here: everybody gets their own back.
-                found = found[self._index : self._index + 1]
-            self.lists[name] = ListState([item for s in found for item in s[name]], mode)
+                snapshots = snapshots[self._index : self._index + 1]
+            self.lists[name] = ListState([item for s in snapshots for item in s[name]], mode)
         return self.lists[name]
 
 

@@ -84,7 +84,7 @@ def _columns(rows: list[Row]) -> Batch:
 
 
 class Events(Collected):
-    """What a source emitted, in order: rows, ``("watermark", t)`` and ``("idle",)``."""
+    """The output of a source, in order: rows, ``("watermark", t)`` and ``("idle",)``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Timed(Harness):
         self.has_ended = False
 
     def read(self, records_max: int = 1_000) -> list[Any]:
-        """What one poll emits."""
+        """The output of one poll."""
         before = len(self.output.events)
         if self.poll(records_max) is Poll.END and not self.has_ended:
             self.has_ended = True
@@ -122,7 +122,7 @@ class Timed(Harness):
         return self.output.events[before:]
 
     def read_rest(self, records_max: int = 1_000) -> list[Any]:
-        """What all polls until the end emit."""
+        """The output of all polls until the end."""
         before = len(self.output.events)
         while not self.has_ended:
             self.read(records_max)

@@ -351,7 +351,7 @@ def test_a_record_that_does_not_fit_names_operator_line_field_and_value() -> Non
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_floats_of_32_bits_are_rounded_whatever_is_stored(checkpointed: bool) -> None:
+def test_floats_of_32_bits_are_rounded_with_or_without_a_checkpoint(checkpointed: bool) -> None:
     def build(env: StreamExecutionEnvironment) -> None:
         if checkpointed:
             env.enable_checkpointing(10)

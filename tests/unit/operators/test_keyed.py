@@ -324,7 +324,7 @@ def test_a_timer_that_throws_is_named_with_its_key() -> None:
         harness.watermark(10)
 
 
-def test_state_of_a_type_nobody_declared_is_refused_with_advice() -> None:
+def test_state_of_an_undeclared_type_is_refused_with_advice() -> None:
     harness = Harness(ReduceFactory(FIRST, lambda one, other: one))
     with pytest.raises(SchemaError, match=r"'op' failed on the record .*declare output_type"):
         harness.rows([("a", object())])

@@ -1,4 +1,4 @@
-"""What a timer that fires may do to the others, and what a timer's time may be."""
+"""Timers: what one that fires may do to the others, and which times are allowed."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +39,7 @@ class Acting(KeyedProcessFunction):
 
 
 def fired(domain: str, act: Callable[[Any, int, Any], Any], timers: list[Any]) -> list[Any]:
-    """What fires, in order, when all timers are due at once."""
+    """The timers that fire, in order, when all are due at once."""
     harness = Harness(KeyedProcessFactory(FIRST, Acting(domain, act)))
     harness.rows(timers)
     events = harness.watermark(100) if domain == "event_time" else harness.clock_to(10**7)

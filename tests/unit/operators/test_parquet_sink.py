@@ -1,4 +1,4 @@
-"""The Parquet sink: whatever dies and whenever, every row is in exactly one committed file."""
+"""The Parquet sink: no matter what dies when, every row is in exactly one committed file."""
 
 import os
 import pickle
@@ -37,8 +37,8 @@ def committed(path: Path) -> list[int]:
 
 
 def pending(path: Path) -> list[str]:
-    found = (path / "_pending").rglob("*.parquet")
-    return sorted(str(file.relative_to(path / "_pending")) for file in found)
+    files = (path / "_pending").rglob("*.parquet")
+    return sorted(str(file.relative_to(path / "_pending")) for file in files)
 
 
 def test_rows_can_be_seen_only_after_their_checkpoint_completed(tmp_path: Path) -> None:
@@ -185,7 +185,9 @@ class TestRestore:
         original.completed(1)
         assert committed(tmp_path) == [1, 2]
 
-    def test_adopted_files_are_committed_once_whoever_else_does_it(self, tmp_path: Path) -> None:
+    def test_adopted_files_are_committed_once_by_their_job_or_the_fork(
+        self, tmp_path: Path
+    ) -> None:
         original = sink(tmp_path, rows_per_file=1)
         original.send(batch(1, 2))
         snapshot = original.barrier(1)
@@ -245,7 +247,7 @@ class TestRestore:
     def test_at_lower_parallelism_commits_for_the_subtasks_that_are_gone(
         self, tmp_path: Path
     ) -> None:
-        """Subtask 0 must not clean away what subtask 1 commits, nor leave what nobody does."""
+        """Subtask 0 must not clean away what subtask 1 commits, nor leave what none does."""
         snapshots: list[Snapshot] = []
         for index in range(3):
             writing = sink(tmp_path, index=index, parallelism=3)

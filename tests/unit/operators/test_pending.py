@@ -402,13 +402,13 @@ def finishing(keys: int) -> SubtaskHarness:
 
 
 def seen(harness: SubtaskHarness) -> list[Any]:
-    """What was sent so far, without taking it."""
+    """The rows sent so far, without taking them."""
     sent = [element for _, element in harness.transport.sent]
     return [row for e in sent if isinstance(e, Records) for row in e.payload.rows]
 
 
 def held_behind(harness: SubtaskHarness) -> tuple[StateHandle, ...]:
-    """What the snapshot holds of the operator behind the source."""
+    """The snapshot's handles of the operator behind the source."""
     (ack,) = [report for report in harness.reports if isinstance(report, Acknowledged)]
     return next(op.handles for op in ack.operators if str(op.subtask) == "behind-0")
 

@@ -1,6 +1,6 @@
 """Whole jobs in one process that are stopped and go on with other parallelism, by event time.
 
-Records come in the order of their times, so whatever is late is so because of the rescale. What the
+Records come in the order of their times, so a late record is late because of the rescale. What the
 windows counted in both runs is compared with what one undisturbed run counts.
 """
 
@@ -176,7 +176,7 @@ def stopped_and_rescaled(
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Counter[int]:
-    """What the windows counted in a run that was stopped midway, and in the one that went on."""
+    """The counts of the windows in a run that was stopped midway, and in the one that went on."""
     output, savepoint = root / "output", root / "savepoint"
     stopping = Stopping(savepoint, before, COUNT // before * 2 // 5, monkeypatch)
     first = pipeline(make(root), output, before)

@@ -1,4 +1,4 @@
-"""What waits for a checkpoint, and the sinks that hand rows to the driver."""
+"""Output that waits for a checkpoint, and the sinks that hand rows to the driver."""
 
 import pickle
 from pathlib import Path

@@ -26,8 +26,8 @@ def line(*spans: tuple[int, int, int]) -> Lineage:
 
 
 def withdrawn(path: Path) -> list[str]:
-    found = (path / "_withdrawn").rglob("*.parquet")
-    return sorted(str(file.relative_to(path / "_withdrawn")) for file in found)
+    files = (path / "_withdrawn").rglob("*.parquet")
+    return sorted(str(file.relative_to(path / "_withdrawn")) for file in files)
 
 
 def write(path: Path, *checkpoints: int, **kwargs: Any) -> list[Snapshot]:
@@ -119,10 +119,10 @@ class TestBack:
         looked = ParquetSinkOperator._committed
 
         def look(self: ParquetSinkOperator) -> Any:
-            found = list(looked(self))
+            files = list(looked(self))
             with suppress(CorruptStateError):
                 old.completed(2)
-            return iter(found)
+            return iter(files)
 
         monkeypatch.setattr(ParquetSinkOperator, "_committed", look)
         back_to(tmp_path, first, line((1, 1, 1)))
@@ -212,7 +212,7 @@ class TestOthers:
 
 class TestSavepoints:
     def test_its_files_outlive_an_attempt_that_did_not_go_on_from_it(self, tmp_path: Path) -> None:
-        """Nobody is told of a savepoint, so its files wait; then the job comes back before it."""
+        """No sink is told of a savepoint, so its files wait; then the job comes back before it."""
         writing = sink(tmp_path)
         writing.send(batch(1))
         first = writing.checkpoint(1)
@@ -385,7 +385,7 @@ class Model:
         self.next_id += 1
 
     def newest(self) -> int | None:
-        """What a failure leads to: the newest checkpoint of the line, or what was asked for."""
+        """The checkpoint restored after a failure: the line's newest, or the one asked for."""
         here = lineage_of(AttemptNumber(self.attempt), CheckpointId(self.next_id), self.bases)
         asked = self.bases[AttemptNumber(self.attempt)].restored_id
         on_it = [

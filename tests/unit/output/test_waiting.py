@@ -147,7 +147,7 @@ def test_it_is_said_who_commits_them(
 
 
 @pytest.mark.parametrize("mark", ["over", "finished", None])
-def test_a_fork_adopts_what_nobody_else_would_commit(mark: str | None, tmp_path: Path) -> None:
+def test_a_fork_adopts_what_no_other_job_would_commit(mark: str | None, tmp_path: Path) -> None:
     manifest(tmp_path, handle("commits", written(tmp_path)["commits"]))
     store, layout = LocalStore(tmp_path / "storage"), JobLayout(JOB)
     if mark is not None:

@@ -190,7 +190,7 @@ def queued_before(queue: list[Item], checkpoint_id: CheckpointId) -> Iterable[in
 
 
 def records_before(streams: Streams, number: int) -> frozenset[int]:
-    """What belongs to a checkpoint: all records before its barrier, or all of an ended channel."""
+    """The records of a checkpoint: all before its barrier, or all of an ended channel."""
     items = (queued_before(stream, CheckpointId(number)) for stream in streams.values())
     return frozenset(record for channel in items for record in channel)
 
@@ -273,7 +273,7 @@ def test_a_newer_barrier_ends_an_older_alignment() -> None:
 
 def test_a_barrier_of_a_settled_checkpoint_blocks_nothing() -> None:
     """A channel skipped 1, so it is settled; the barriers of 1 that are still under way would
-    hold their channels back for a checkpoint that nobody waits for."""
+    hold their channels back for a checkpoint that no subtask waits for."""
     handler = AlignedBarrierHandler([A, B, C])
     handler.on_barrier(A, barrier(2))
     assert handler.on_barrier(B, barrier(1)) == []
@@ -416,7 +416,7 @@ def test_a_cut_holds_the_records_before_its_barrier(streams: Streams, schedule: 
 
 
 @given(streams_with_barriers(ANY_FATE), schedules("abort"))
-def test_every_aligned_snapshot_is_a_cut_whatever_is_skipped_or_cancelled(
+def test_every_aligned_snapshot_is_a_cut_with_any_skipped_or_cancelled(
     streams: Streams, schedule: Schedule
 ) -> None:
     driver = Driver(AlignedBarrierHandler(list(streams)), streams)
@@ -506,7 +506,7 @@ def test_an_at_least_once_snapshot_loses_no_record_before_its_barrier(
 
 
 @given(streams_with_barriers(ANY_FATE), schedules("abort"))
-def test_at_least_once_keeps_its_promises_whatever_is_skipped_or_cancelled(
+def test_at_least_once_keeps_its_promises_with_any_skipped_or_cancelled(
     streams: Streams, schedule: Schedule
 ) -> None:
     driver = Driver(AtLeastOnceBarrierHandler(list(streams)), streams)

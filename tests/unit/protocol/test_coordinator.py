@@ -220,7 +220,7 @@ def test_a_manifest_that_failed_aborts_and_deletes() -> None:
     assert step(current, written(), 0).result is AckResult.LATE
 
 
-def test_nothing_is_deleted_while_nobody_knows_whether_the_manifest_exists() -> None:
+def test_nothing_is_deleted_while_it_is_unknown_whether_the_manifest_exists() -> None:
     current, commands = run(
         state(tolerable_failures=1), requested(), *acks(), not_written(may_exist=True)
     )
@@ -258,8 +258,8 @@ def test_a_failover_during_finalizing_leaves_the_checkpoint_to_its_manifest() ->
     current, commands = run(current, FAILOVER)
     assert commands == []
     current, commands = run(current, written(2), now_ms=7)
-    # Nobody is told: the attempt is gone, and the restored one commits for itself. Nothing is let
-    # go, since a restore may be reading it.
+    # No subtask is told: the attempt is gone, and the restored one commits for itself. Nothing is
+    # let go, since a restore may be reading it.
     assert [type(c) for c in commands] == [RecordCompleted]
     assert [c.checkpoint_id for c in current.completed] == [1, 2]
 
@@ -291,7 +291,7 @@ def test_an_attempt_does_not_build_on_a_checkpoint_that_completed_after_its_rest
     assert [(c.checkpoint_id, c.parent_id) for c in current.completed] == [(1, None), (2, None)]
 
 
-def test_every_checkpoint_knows_its_parent_and_savepoints_are_nobodys() -> None:
+def test_every_checkpoint_knows_its_parent_and_savepoints_are_no_parents() -> None:
     current, _ = run(state(), requested("r1"), *acks(1), written(1))
     current, commands = run(current, requested("s", SAVEPOINT), *acks(2), written(2))
     [savepoint] = [c.checkpoint for c in commands if isinstance(c, RecordCompleted)]
@@ -322,7 +322,7 @@ def test_a_completed_checkpoint_subsumes_older_checkpoints_but_no_savepoint() ->
     assert CheckpointAborted(ATTEMPT, CheckpointId(1), CheckpointId(3)) in commands
 
 
-def test_a_savepoint_subsumes_nothing_notifies_nobody_and_is_not_kept_for_recovery() -> None:
+def test_a_savepoint_subsumes_nothing_notifies_no_subtask_and_is_not_kept_for_recovery() -> None:
     current, _ = run(state(), requested("a"), requested("s", SAVEPOINT, target="/backup"))
     assert current.pending[1].request.target == "/backup"
     current, commands = run(current, *acks(2), written(2))
@@ -387,7 +387,7 @@ def test_the_minimum_pause_counts_from_the_last_completion_and_shifts_the_clock(
     assert triggered(commands) == [2]
 
 
-def test_the_minimum_pause_is_nothing_to_what_somebody_asked_for() -> None:
+def test_the_minimum_pause_is_nothing_to_what_a_user_asked_for() -> None:
     current = state(min_pause_ms=80, last_completion_ms=100)
     for wanted in (requested("r"), requested("s", SAVEPOINT)):
         assert step(current, wanted, 101).result is TriggerResult.TRIGGERED
@@ -463,7 +463,7 @@ def test_a_request_is_refused_when_the_queue_is_full_of_requests() -> None:
     assert done.state == current
 
 
-def test_a_full_queue_drops_the_clocks_request_for_one_that_somebody_made() -> None:
+def test_a_full_queue_drops_the_clocks_request_for_one_that_a_user_made() -> None:
     current, _ = run(state(), requested("first"))
     queue = (*(request(f"q{i}") for i in range(QUEUE_MAX - 1)), request(None))
     done = step(replace(current, queue=queue), requested("late"), 1)
@@ -801,8 +801,8 @@ def test_a_job_that_keeps_nothing_at_its_end_keeps_nothing_abandoned() -> None:
 def test_since_when_one_is_abandoned_survives_another_look_at_the_storage() -> None:
     current, _ = run(four(), started(2, lineage=BRANCH), now_ms=100)
     current, _ = run(current, CheckpointingStopped(AttemptNumber(2), FailureReason.JOB_FAILOVER))
-    found = CheckpointsRestored(tuple(completed(n) for n in (2, 4)), CheckpointId(5))
-    current, _ = run(current, found, now_ms=200)
+    restored = CheckpointsRestored(tuple(completed(n) for n in (2, 4)), CheckpointId(5))
+    current, _ = run(current, restored, now_ms=200)
     assert abandoned(current) == {4: 100}
 
 
@@ -932,7 +932,7 @@ def test_a_job_that_ended_cannot_start_again() -> None:
 
 def test_a_checkpoint_that_the_job_master_gave_up_is_aborted_and_is_no_failure() -> None:
     current, _ = run(state(tolerable_failures=0), requested(), ack("source-0"))
-    done = step(current, given_up(cause="nobody answered"), 50)
+    done = step(current, given_up(cause="no answer"), 50)
     assert done.result is AckResult.ACCEPTED
     assert done.state.pending == ()
     assert done.state.failures.in_a_row == 0

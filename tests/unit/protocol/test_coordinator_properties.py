@@ -98,7 +98,7 @@ moves = st.lists(
 
 @dataclass
 class World:
-    """Peers that send whatever correct ones may, and what the commands told them."""
+    """Peers that send anything correct ones may, and what the commands told them."""
 
     state: CoordinatorState
     now_ms: int = 0
@@ -279,7 +279,7 @@ def test_any_interleaving_keeps_the_invariants_and_settles_each_checkpoint_once(
 
 @settings(max_examples=60, deadline=None)
 @given(configs, moves, st.sampled_from([JobStatus.FINISHED, JobStatus.FAILED]))
-def test_whatever_happened_the_end_leaves_nothing_under_way(
+def test_after_any_events_the_end_leaves_nothing_under_way(
     config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]], status: JobStatus
 ) -> None:
     world = play(config, script)
@@ -296,10 +296,10 @@ def test_whatever_happened_the_end_leaves_nothing_under_way(
 
 @settings(max_examples=60, deadline=None)
 @given(configs, moves)
-def test_time_alone_ends_whatever_is_not_acknowledged(
+def test_time_alone_ends_all_that_is_not_acknowledged(
     config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
 ) -> None:
-    """The clock asks for nothing any more, manifests get written, nobody acknowledges."""
+    """The clock asks for nothing any more, manifests get written, no subtask acknowledges."""
     world = play(replace(config, interval_ms=None), script)
     for _ in range(5_000):
         due_ms = next_due_ms(world.state)

@@ -73,7 +73,7 @@ def test_output_that_was_left_when_the_job_went_back_stays() -> None:
 
 
 def test_an_attempt_that_went_on_from_itself_ends_the_line() -> None:
-    """A storage that somebody put together by hand must not keep a driver busy for ever."""
+    """A storage that was put together by hand must not keep a driver busy for ever."""
     assert lineage_of(AttemptNumber(1), CheckpointId(2), dict([base(1, 2, 1, 1)])) == line(
         (1, 2, 2), (ANY_ATTEMPT, 1, 1)
     )

@@ -1,4 +1,4 @@
-"""What comes next in an operation of several steps, and that each one ends once."""
+"""The next step in an operation of several steps, and that each operation ends once."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ Commands: TypeAlias = tuple[OperationCommand, ...]
 
 
 def lived(state: OperationState, *events: OperationEvent) -> tuple[OperationState, Commands]:
-    """Where the events lead, and all their commands."""
+    """The state that the events lead to, and all their commands."""
     commands: Commands = ()
     for event in events:
         step = advance(state, event)
@@ -230,7 +230,7 @@ def state_saves(begin: OperationState, events: Sequence[OperationEvent]) -> int:
 
 
 @given(st.sampled_from(KINDS), st.lists(st.sampled_from(EVENTS), max_size=12))
-def test_whatever_happens_an_operation_ends_once_and_says_everything_once(
+def test_in_any_case_an_operation_ends_once_and_says_everything_once(
     state: OperationState, events: list[OperationEvent]
 ) -> None:
     commands: list[OperationCommand] = []

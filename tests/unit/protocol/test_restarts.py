@@ -16,11 +16,11 @@ def delays(
     state: RestartState, failures_at_ms: list[int], jitter: float = MIDDLE
 ) -> list[int | None]:
     """The delay that each failure leads to."""
-    found: list[int | None] = []
+    delays_ms: list[int | None] = []
     for at_ms in failures_at_ms:
         state, delay_ms = on_failure(state, at_ms, jitter)
-        found.append(delay_ms)
-    return found
+        delays_ms.append(delay_ms)
+    return delays_ms
 
 
 def strategy(kind: RestartStrategyKind, **settings: Any) -> RestartState:

@@ -29,7 +29,7 @@ def listed(mode: str, index: int, name: str = "positions") -> StateHandle:
 def snapshot(
     *handles: tuple[StateHandle, ...], max_parallelism: int = 128, operator: OperatorId = COUNT
 ) -> OperatorSnapshot:
-    """What each old subtask saved, in order."""
+    """The snapshot of an operator, from the handles of each old subtask, in order."""
     return OperatorSnapshot(operator, len(handles), max_parallelism, dict(enumerate(handles)))
 
 

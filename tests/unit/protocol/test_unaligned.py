@@ -317,7 +317,7 @@ def test_unaligned_state_and_in_flight_data_cover_what_aligned_state_does(
 
 
 @given(overtaking_handlers(), streams_with_barriers(ANY_FATE), schedules("timeout", "abort"))
-def test_overtaking_handlers_keep_their_promises_whatever_is_skipped_or_cancelled(
+def test_overtaking_handlers_keep_their_promises_with_any_skipped_or_cancelled(
     make: Callable[[list[ChannelId]], BarrierHandler], streams: Streams, schedule: Schedule
 ) -> None:
     driver = Driver(make(list(streams)), streams)

@@ -152,7 +152,7 @@ def all_values(frozen: FrozenColumns) -> npt.NDArray[Any]:
 
 
 class FreezingColumns(RuleBasedStateMachine):
-    """Whatever is written or grows after a freeze, its view holds what was there at the freeze."""
+    """A frozen view holds what was there at the freeze, for all later writes and growth."""
 
     def __init__(self) -> None:
         super().__init__()

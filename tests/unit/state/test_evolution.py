@@ -55,7 +55,7 @@ def frozen(state: OperatorStateStore) -> list[StateHandle]:
 
 
 def held(kind: TypeInformation, value: Any, key: Any = 1) -> list[StateHandle]:
-    """What a program leaves that keeps one value of this type under one key."""
+    """The handles of a program that keeps one value of this type under one key."""
     state = store()
     state.keyed.set_current_key(key)
     state.keyed.get_state(ValueStateDescriptor("s", kind)).update(value)
@@ -106,11 +106,11 @@ def test_widened_and_added_to(
     evolution = evolve(stored, declared)
     assert (evolution.verdict, evolution.losses) == (Verdict.CHANGED, ())
     assert evolution.differences
-    found = read(store(*held(stored, value)), declared)
-    assert found == expected
-    assert type(found) is type(expected)
-    assert repr(found) == repr(expected)
-    declared.to_arrow([found])  # It can be stored as what it is now.
+    restored = read(store(*held(stored, value)), declared)
+    assert restored == expected
+    assert type(restored) is type(expected)
+    assert repr(restored) == repr(expected)
+    declared.to_arrow([restored])  # It can be stored as what it is now.
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_defaults_are_checked_and_are_no_part_of_the_type() -> None:
         NAMED(["a"], [T.INT()], defaults={"b": 1})
 
 
-def test_a_default_that_can_be_changed_is_nobody_elses() -> None:
+def test_a_default_that_can_be_changed_is_not_shared() -> None:
     state = store(*held(T.LIST(T.ROW_NAMED(["a"], [T.INT()])), [Row(a=1), Row(a=2)]))
     kind = T.LIST(NAMED(["a", "l"], [T.INT(), T.LIST(T.INT())], defaults={"l": []}))
     one, two = read(state, kind)
@@ -260,7 +260,7 @@ def test_another_kind_of_state_is_refused() -> None:
 
 
 def test_state_that_is_declared_late_is_converted_then() -> None:
-    kept = store(*frozen(store(*held(T.INT(), 3))))  # Nobody asked: it stays what it is.
+    kept = store(*frozen(store(*held(T.INT(), 3))))  # Not declared: it stays what it is.
     assert repr(read(store(*frozen(kept)), T.DOUBLE())) == "3.0"
 
 
@@ -368,7 +368,7 @@ def test_bools_and_times_stay_what_they_are() -> None:
 # Operator state, and timers.
 
 
-def test_operator_state_is_kept_whatever_is_in_it() -> None:
+def test_operator_state_is_kept_with_any_content() -> None:
     before = store()
     before.list_state("items").update([1, {"a": None}])
     assert store(*frozen(before)).list_state("items").get() == [1, {"a": None}]
@@ -396,7 +396,7 @@ def test_keyed_state_of_an_operator_without_a_key_is_not_lost_in_silence() -> No
 
 
 def test_dates_come_back_under_another_form_of_the_same_list() -> None:
-    found = read(
+    restored = read(
         store(*held(T.BASIC_ARRAY(T.SQL_DATE()), [date(2024, 1, 1)])), T.LIST(T.SQL_DATE())
     )
-    assert found == [date(2024, 1, 1)]
+    assert restored == [date(2024, 1, 1)]

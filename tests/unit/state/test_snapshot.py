@@ -105,12 +105,12 @@ def test_everything_comes_back_after_rescaling_from_one_to_three_to_two(
         subtasks = [Subtask(index, parallelism) for index in range(parallelism)]
         for subtask in subtasks:
             subtask.restore(store, handles)
-        found = 0
+        keys_read = 0
         for number, key in enumerate(keys):
             owner = subtasks[operator_index(_group(key), 16, parallelism)]
             assert read(owner, key) == expected(number)
-            found += 1
-        assert sum(len(list(s.keyed.keys("value"))) for s in subtasks) == found == len(keys)
+            keys_read += 1
+        assert sum(len(list(s.keyed.keys("value"))) for s in subtasks) == keys_read == len(keys)
         fired = [t for s in subtasks for t in due(s.timers.event_time, 10**6)]
         wanted = [Timer(n, key, (n, n + 60)) for n, key in enumerate(keys)]
         assert sorted(fired, key=lambda t: t.timestamp_ms) == wanted
@@ -400,7 +400,7 @@ def test_another_max_parallelism_is_refused() -> None:
         Subtask(groups=32).restore(store, handles)
 
 
-def test_restored_state_that_nobody_asks_for_stays_in_the_next_snapshot() -> None:
+def test_restored_state_that_is_not_asked_for_stays_in_the_next_snapshot() -> None:
     store = MemoryStore()
     two, three = Subtask(), Subtask()
     two.restore(store, full(store))

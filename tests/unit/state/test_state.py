@@ -42,13 +42,13 @@ def backend() -> KeyedStateBackend:
 
 def contents(frozen: FrozenKeyedState) -> dict[str, dict[Any, Any]]:
     """Everything a view holds, by state and key, copied so that it shares nothing."""
-    found: dict[str, dict[Any, Any]] = {}
+    by_state: dict[str, dict[Any, Any]] = {}
     for state in frozen.states:
         merged: dict[Any, Any] = {}
         for group in state.tables.groups:
             merged |= state.tables.group(group)
-        found[state.name] = copy.deepcopy(merged)
-    return found
+        by_state[state.name] = copy.deepcopy(merged)
+    return by_state
 
 
 class Average:
@@ -243,7 +243,7 @@ def test_without_a_live_view_values_are_not_copied() -> None:
 
 
 class FreezingKeyedState(RuleBasedStateMachine):
-    """Whatever happens after a freeze, its view holds what was there at the freeze."""
+    """A frozen view holds what was there at the freeze, for all that happens later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -347,9 +347,9 @@ class FreezingKeyedState(RuleBasedStateMachine):
 
     @invariant()
     def live_state_is_the_model(self) -> None:
-        found = contents(frozen := self.keyed.freeze(ONE))
+        live = contents(frozen := self.keyed.freeze(ONE))
         frozen.release()
-        assert found == self.model
+        assert live == self.model
 
 
 TestFreezingKeyedState = FreezingKeyedState.TestCase

@@ -73,7 +73,7 @@ def test_what_changes_after_the_freeze_is_not_in_the_snapshot() -> None:
     assert store(*handles).list_state("items").get() == [1]
 
 
-def test_state_that_nobody_asked_for_after_a_restore_stays_in_the_next_snapshot() -> None:
+def test_state_not_asked_for_after_a_restore_stays_in_the_next_snapshot() -> None:
     """An operator opens its state when the first record comes; a snapshot may come before it."""
     before = store()
     before.keyed.set_current_key("a")

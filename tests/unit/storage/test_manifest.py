@@ -172,12 +172,12 @@ def test_checkpoints_are_listed_newest_first_damaged_ones_included() -> None:
     put(store, replace(TOMBSTONE, checkpoint_id=CheckpointId(11)))
     store.put(JobLayout(JOB).manifest(CheckpointId(9)), b"damaged")
     store.put("job-1/chk-12/1/sum-0-x", b"no manifest yet")
-    found = list_checkpoints(store, JOB)
-    assert [each.checkpoint_id for each in found] == [11, 10, 9, 2]
-    assert isinstance(found[0].manifest, Tombstone)
-    assert isinstance(found[1].manifest, Manifest)
-    assert found[2].manifest is None
-    assert isinstance(found[2].error, CorruptStateError)
+    checkpoints = list_checkpoints(store, JOB)
+    assert [each.checkpoint_id for each in checkpoints] == [11, 10, 9, 2]
+    assert isinstance(checkpoints[0].manifest, Tombstone)
+    assert isinstance(checkpoints[1].manifest, Manifest)
+    assert checkpoints[2].manifest is None
+    assert isinstance(checkpoints[2].error, CorruptStateError)
 
 
 def test_jobs_are_found_by_name_the_latest_first() -> None:

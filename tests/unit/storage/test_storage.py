@@ -108,7 +108,7 @@ def test_what_another_process_deletes_meanwhile_stops_no_deletion(
         unlink(path, **where)
         if len(vanished) < 3:
             vanished.append(path)
-            unlink(path, **where)  # Whoever was quicker has deleted it.
+            unlink(path, **where)  # A quicker process has deleted it.
 
     monkeypatch.setattr(os, "unlink", late)
     store.delete_prefix("chk-1")
@@ -264,9 +264,9 @@ def test_a_relative_root_stays_where_it_was(
 def test_a_setting_finds_its_store(tmp_path: Path) -> None:
     assert isinstance(store_for(None), MemoryStore)
     for uri in (str(tmp_path), f"file://{tmp_path}", f"file://localhost{tmp_path}"):
-        found = store_for(uri)
-        assert isinstance(found, LocalStore)
-        assert found.root == tmp_path
+        opened = store_for(uri)
+        assert isinstance(opened, LocalStore)
+        assert opened.root == tmp_path
     spaced = store_for("file:///tmp/with%20space")
     assert isinstance(spaced, LocalStore)
     assert spaced.root == Path("/tmp/with space")

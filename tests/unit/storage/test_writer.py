@@ -68,7 +68,7 @@ def test_attempts_never_write_to_the_same_file() -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_savepoint_is_written_to_its_own_directory_whatever_the_jobs_storage(
+def test_a_savepoint_is_written_to_its_own_directory_beside_any_job_storage(
     durable: bool,
 ) -> None:
     stores = {"/s/one": MemoryStore()}
@@ -94,7 +94,7 @@ def test_a_savepoint_is_written_to_its_own_directory_whatever_the_jobs_storage(
 
 def test_a_savepoint_is_not_written_over_another() -> None:
     taken = MemoryStore()
-    taken.put("manifest", b"whatever")
+    taken.put("manifest", b"anything")
     make = writer_factory(
         MemoryStore(), JOB, AttemptNumber(1), CheckpointConfig(), durable=True,
         open_store=lambda uri: taken,

@@ -47,30 +47,33 @@ def right(tmp_path: Path) -> Output:
     return Output(tmp_path / "right")
 
 
-def outcome(found: Comparison) -> tuple[int, int, int, int]:
+def outcome(comparison: Comparison) -> tuple[int, int, int, int]:
     """Equal, different, only left, only right."""
-    return found.equal, found.different, found.left.only, found.right.only
+    return comparison.equal, comparison.different, comparison.left.only, comparison.right.only
 
 
 def test_the_same_rows_in_other_files_and_order_are_equal(left: Output, right: Output) -> None:
     left.commit({"k": [1, 2], "v": [0.5, None]}).commit({"k": [3], "v": [math.nan]})
     right.commit({"v": [math.nan, 0.5, None], "k": [3, 1, 2]})
-    found = compare(left.path, right.path)
-    assert outcome(found) == (3, 0, 0, 0)
-    assert found.is_equal
-    assert found.key == ("k",)  # What is no floating point number.
+    comparison = compare(left.path, right.path)
+    assert outcome(comparison) == (3, 0, 0, 0)
+    assert comparison.is_equal
+    assert comparison.key == ("k",)  # What is no floating point number.
 
 
 def test_every_way_to_differ_is_counted_and_shown(left: Output, right: Output) -> None:
     left.commit({"k": [1, 2, 3, None], "n": [10, 20, 30, 40], "s": ["a", "b", "c", "d"]})
     right.commit({"k": [1, 2, None, 5], "n": [10, 27, 40, 50], "s": ["a", "B", None, "e"]})
-    found = compare(left.path, right.path, key=["k"])
-    assert outcome(found) == (1, 2, 1, 1)
-    assert not found.is_equal
-    assert [(c.name, c.count, c.largest) for c in found.columns] == [("n", 1, 7.0), ("s", 2, None)]
-    assert found.only_left == [{"k": 3, "n": 30, "s": "c"}]
-    assert found.only_right == [{"k": 5, "n": 50, "s": "e"}]
-    assert found.differing == [
+    comparison = compare(left.path, right.path, key=["k"])
+    assert outcome(comparison) == (1, 2, 1, 1)
+    assert not comparison.is_equal
+    assert [(c.name, c.count, c.largest) for c in comparison.columns] == [
+        ("n", 1, 7.0),
+        ("s", 2, None),
+    ]
+    assert comparison.only_left == [{"k": 3, "n": 30, "s": "c"}]
+    assert comparison.only_right == [{"k": 5, "n": 50, "s": "e"}]
+    assert comparison.differing == [
         {"key": {"k": 2}, "columns": {"n": [20, 27], "s": ["b", "B"]}},
         {"key": {"k": None}, "columns": {"s": ["d", None]}},
     ]
@@ -86,11 +89,11 @@ def test_only_committed_files_count(left: Output, right: Output) -> None:
 def test_a_row_that_is_there_twice_has_to_be_there_twice(left: Output, right: Output) -> None:
     left.commit({"k": [1, 1, 1, 2], "v": [1.0, 1.0, 2.0, 3.0]})
     right.commit({"k": [1, 1, 2, 2], "v": [1.0, 2.0, 3.0, 4.0]})
-    found = compare(left.path, right.path, key=["k"])
-    assert outcome(found) == (3, 0, 1, 1)
-    assert (found.left.duplicates, found.right.duplicates) == (2, 2)
-    assert found.twice_left == [{"row": {"k": 1}, "count": 3}]
-    assert found.only_left == [{"k": 1, "v": 1.0}]
+    comparison = compare(left.path, right.path, key=["k"])
+    assert outcome(comparison) == (3, 0, 1, 1)
+    assert (comparison.left.duplicates, comparison.right.duplicates) == (2, 2)
+    assert comparison.twice_left == [{"row": {"k": 1}, "count": 3}]
+    assert comparison.only_left == [{"k": 1, "v": 1.0}]
 
 
 def test_a_fork_that_is_behind_is_not_called_wrong(left: Output, right: Output) -> None:
@@ -98,11 +101,11 @@ def test_a_fork_that_is_behind_is_not_called_wrong(left: Output, right: Output) 
     windows = [10, 20, 30, 40, 50]
     left.commit({"k": ["a", "b"] * 5, "w": [w for w in windows for _ in "ab"], "n": range(10)})
     right.commit({"k": ["a", "b", "a", "b", "a"], "w": [20, 20, 30, 30, 40], "n": [2, 3, 4, 5, 6]})
-    found = compare(left.path, right.path, key=["k"], window=["w"])
-    assert found.is_equal
-    assert outcome(found) == (5, 0, 0, 0)
-    assert (found.left.earlier, found.left.later) == (2, 3)
-    assert (found.complete_from, found.complete_to) == ("20", "40")
+    comparison = compare(left.path, right.path, key=["k"], window=["w"])
+    assert comparison.is_equal
+    assert outcome(comparison) == (5, 0, 0, 0)
+    assert (comparison.left.earlier, comparison.left.later) == (2, 3)
+    assert (comparison.complete_from, comparison.complete_to) == ("20", "40")
     mirrored = compare(right.path, left.path, key=["k"], window=["w"])
     assert (mirrored.right.earlier, mirrored.right.later, mirrored.is_equal) == (2, 3, True)
 
@@ -126,9 +129,9 @@ def test_in_the_last_window_of_both_nothing_may_be_missing(left: Output, right: 
 
 def test_an_output_that_has_not_begun_is_only_behind(left: Output, right: Output) -> None:
     left.commit({"k": [1, 2], "w": [dt.datetime(2026, 1, 1), None]})
-    found = compare(left.path, right.path, window=["w"])
-    assert (found.is_equal, found.left.later, found.right.rows) == (True, 2, 0)
-    assert found.left.last == "2026-01-01 00:00:00"
+    comparison = compare(left.path, right.path, window=["w"])
+    assert (comparison.is_equal, comparison.left.later, comparison.right.rows) == (True, 2, 0)
+    assert comparison.left.last == "2026-01-01 00:00:00"
     assert outcome(compare(left.path, right.path)) == (0, 0, 2, 0)
     assert compare(right.path, right.path).is_equal
 
@@ -158,16 +161,16 @@ def test_types_that_mean_the_same_are_the_same(left: Output, right: Output) -> N
             }
         )
     )
-    found = compare(left.path, right.path, key=["k"])
-    assert outcome(found) == (1, 1, 0, 0)
-    assert {c.name: (c.count, c.largest) for c in found.columns if c.count} == {"d": (1, 0.25)}
+    comparison = compare(left.path, right.path, key=["k"])
+    assert outcome(comparison) == (1, 1, 0, 0)
+    assert {c.name: (c.count, c.largest) for c in comparison.columns if c.count} == {"d": (1, 0.25)}
 
 
 def test_a_column_of_one_side_is_named_and_not_equal(left: Output, right: Output) -> None:
     left.commit({"k": [1]})
     right.commit({"k": [1], "new": [2]})
-    found = compare(left.path, right.path)
-    assert (found.right.columns, found.equal, found.is_equal) == (("new",), 1, False)
+    comparison = compare(left.path, right.path)
+    assert (comparison.right.columns, comparison.equal, comparison.is_equal) == (("new",), 1, False)
 
 
 def test_unknown_columns_and_directories_are_refused_in_words(
@@ -209,7 +212,7 @@ def test_any_two_outputs_in_any_number_of_passes_give_what_counting_gives(
             types = (pa.string(), pa.int64(), pa.int64())
             output.commit(pa.table(columns, schema=pa.schema(list(zip("kwv", types, strict=True)))))
     monkeypatch.setattr(output_comparison, "PASS_ROWS", draw.choice([5, 20, 1_000]))
-    found = compare(left.path, right.path, key=["k"], window=["w"], limit=3)
+    comparison = compare(left.path, right.path, key=["k"], window=["w"], limit=3)
 
     low = max(min(r[1] for r in ours), min(r[1] for r in theirs))
     tops = max(r[1] for r in ours), max(r[1] for r in theirs)
@@ -226,10 +229,13 @@ def test_any_two_outputs_in_any_number_of_passes_give_what_counting_gives(
         if tops[1 - index] < tops[index]:
             late[index] = sum(n for key, n in single[index].items() if key[1] == min(tops))
     only = [sum(one.values()) - n for one, n in zip(single, late, strict=True)]
-    assert outcome(found) == (equal, paired, *only)
-    assert found.left.rows == sum(mine.values()) + found.left.earlier + found.left.later - late[0]
-    assert found.left.duplicates == sum(mine.values()) - len({r[:2] for r in mine})
-    assert len(found.only_left) == min(3, only[0])
+    assert outcome(comparison) == (equal, paired, *only)
+    assert (
+        comparison.left.rows
+        == sum(mine.values()) + comparison.left.earlier + comparison.left.later - late[0]
+    )
+    assert comparison.left.duplicates == sum(mine.values()) - len({r[:2] for r in mine})
+    assert len(comparison.only_left) == min(3, only[0])
 
 
 def test_a_rollback_that_takes_files_away_is_waited_out(
@@ -242,11 +248,11 @@ def test_a_rollback_that_takes_files_away_is_waited_out(
     calls = []
 
     def listing(directory: Path) -> list[Path]:
-        found = listed(directory)
+        comparison = listed(directory)
         calls.append(directory)
         if len(calls) == 1:
-            found[-1].unlink()
-        return found
+            comparison[-1].unlink()
+        return comparison
 
     monkeypatch.setattr(output_comparison, "committed_files", listing)
     assert compare(left.path, right.path).is_equal

@@ -83,7 +83,7 @@ class Program:
     allow: bool = False
 
     def captured(self) -> CapturedJob:
-        """What would run."""
+        """The job that would run."""
         env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
         stream = env.from_source(SOURCE, WatermarkStrategy.no_watermarks(), "numbers")
         stream.uid("numbers").set_parallelism(self.source_parallelism)
@@ -259,7 +259,7 @@ def previewed(program: Program, root: Path) -> CompatibilityPreview:
 
 
 def restored(program: Program, root: Path) -> tuple[JobStatus, str]:
-    """What becomes of a job that really begins with the checkpoint."""
+    """The status and cause of a job that really begins with the checkpoint."""
     FOUND.clear()
     job = program.captured()
     request = RestoreRequest.parse(f"{root}/{JOB}/chk-1")
@@ -270,12 +270,12 @@ def restored(program: Program, root: Path) -> tuple[JobStatus, str]:
     return result.status, result.cause
 
 
-def operator(found: CompatibilityPreview, uid: str) -> OperatorPreview:
-    return next(op for op in found.operators if op.uid == uid)
+def operator(preview: CompatibilityPreview, uid: str) -> OperatorPreview:
+    return next(op for op in preview.operators if op.uid == uid)
 
 
-def verdicts(found: CompatibilityPreview, uid: str) -> dict[str, StateVerdict]:
-    return {state.name: state.verdict for state in operator(found, uid).states}
+def verdicts(preview: CompatibilityPreview, uid: str) -> dict[str, StateVerdict]:
+    return {state.name: state.verdict for state in operator(preview, uid).states}
 
 
 LONG, INT, DOUBLE, STRING = Types.LONG(), Types.INT(), Types.DOUBLE(), Types.STRING()
@@ -311,8 +311,8 @@ def test_every_verdict_in_one_preview(tmp_path: Path) -> None:
         },
         source_parallelism=2,
     )
-    found = previewed(after, tmp_path)
-    assert [(op.uid, op.verdict.value) for op in found.operators] == [
+    preview = previewed(after, tmp_path)
+    assert [(op.uid, op.verdict.value) for op in preview.operators] == [
         ("numbers", "rescaled"),
         ("same", "kept"),
         ("scaled", "rescaled"),
@@ -320,47 +320,47 @@ def test_every_verdict_in_one_preview(tmp_path: Path) -> None:
         ("sink", "kept"),
         ("gone", "dropped"),
     ]
-    assert operator(found, "numbers").splits == 3
-    same = verdicts(found, "same")
+    assert operator(preview, "numbers").splits == 3
+    same = verdicts(preview, "same")
     assert same == {
         "kept": "kept", "wider": "changed", "row": "changed", "added": "new",
         "timers": "kept", "watermark": "kept",
     }  # fmt: skip
-    (row,) = [state for state in operator(found, "same").states if state.name == "row"]
+    (row,) = [state for state in operator(preview, "same").states if state.name == "row"]
     assert row.changes == (
         "value: field a: INT is widened to LONG",
         "value: field b is added, 'new' in what was stored",
     )
-    scaled = {state.name: state for state in operator(found, "scaled").states}
+    scaled = {state.name: state for state in operator(preview, "scaled").states}
     assert (scaled["x"].verdict, scaled["x"].note) == (StateVerdict.KEPT, NOT_DECLARED)
     assert scaled["y"].verdict is StateVerdict.UNMAPPABLE
     assert (
-        operator(found, "scaled").stored_parallelism,
-        operator(found, "scaled").parallelism,
+        operator(preview, "scaled").stored_parallelism,
+        operator(preview, "scaled").parallelism,
     ) == (
         2,
         3,
     )
-    assert verdicts(found, "gone") == {
+    assert verdicts(preview, "gone") == {
         "x": "dropped", "timers": "dropped", "watermark": "dropped",
     }  # fmt: skip
-    assert verdicts(found, "fresh")["x"] is StateVerdict.NEW
-    assert not found.would_restore
-    assert len(found.problems) == 2
-    assert "the checkpoint holds state of gone" in found.problems[0]
-    assert found.problems[1].startswith("operator 'scaled': state 'y' is value of LONG")
-    assert from_wire(CompatibilityPreview, json.loads(json.dumps(to_wire(found)))) == found
+    assert verdicts(preview, "fresh")["x"] is StateVerdict.NEW
+    assert not preview.would_restore
+    assert len(preview.problems) == 2
+    assert "the checkpoint holds state of gone" in preview.problems[0]
+    assert preview.problems[1].startswith("operator 'scaled': state 'y' is value of LONG")
+    assert from_wire(CompatibilityPreview, json.loads(json.dumps(to_wire(preview)))) == preview
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     operators = {"a": Keyed({"x": ("value", LONG)}, max_parallelism=2), "b": Keyed()}
     checkpoint(Program({**operators, "c": Keyed({"x": ("value", LONG)})}), tmp_path)
     broken = Keyed({"x": ("list", LONG)}, parallelism=3)
-    found = previewed(Program({"a": broken, "b": Keyed(fails=True)}), tmp_path)
-    told = "\n".join(found.problems)
+    preview = previewed(Program({"a": broken, "b": Keyed(fails=True)}), tmp_path)
+    told = "\n".join(preview.problems)
     for part in ("state of c", "max parallelism 2", "value of LONG", "OSError", "no database"):
         assert part in told
-    assert operator(found, "b").notes == ("the operator could not be opened",)
+    assert operator(preview, "b").notes == ("the operator could not be opened",)
 
 
 def test_only_the_heads_of_large_states_are_read(tmp_path: Path) -> None:
@@ -381,12 +381,12 @@ def test_only_the_heads_of_large_states_are_read(tmp_path: Path) -> None:
             return self.inner.read_range(path, start, length)
 
     job = program.captured()
-    found = preview_restore(
+    preview = preview_restore(
         job.graph, job.config, manifest,
         uri="", store=Reading(store_for(str(tmp_path))),  # type: ignore[arg-type]
         directory=JobLayout(JOB).directory,
     )  # fmt: skip
-    assert found.would_restore
+    assert preview.would_restore
     assert all(length > 0 for path, length in read if "keyed" in path)
     assert any("keyed" in path for path, _ in read)
 
@@ -403,8 +403,8 @@ def test_a_state_of_several_types_is_looked_at_in_all_of_them(tmp_path: Path) ->
     )
     mixed = replace(second, acks=acks)
     (tmp_path / JOB / "chk-1" / "manifest").write_bytes(dump(mixed))
-    found = previewed(program, tmp_path)
-    assert verdicts(found, "a")["x"] is StateVerdict.UNMAPPABLE
+    preview = previewed(program, tmp_path)
+    assert verdicts(preview, "a")["x"] is StateVerdict.UNMAPPABLE
     assert verdicts(previewed(wider, tmp_path), "a")["x"] is StateVerdict.CHANGED
     assert restored(program, tmp_path)[0] is JobStatus.FAILED
     assert restored(wider, tmp_path)[0] is JobStatus.FINISHED
@@ -470,15 +470,15 @@ def test_the_restore_does_what_was_foretold(seed: int, tmp_path: Path) -> None:
     before = some_program(rng)
     checkpoint(before, tmp_path, inline_max=rng.choice([10, 20_000]))
     after = some_change(rng, before)
-    found = previewed(after, tmp_path)
+    preview = previewed(after, tmp_path)
     status, cause = restored(after, tmp_path)
-    assert (status is JobStatus.FINISHED) == found.would_restore, (found.problems, cause)
-    if not found.would_restore:
+    assert (status is JobStatus.FINISHED) == preview.would_restore, (preview.problems, cause)
+    if not preview.would_restore:
         # A restore stops at the first problem that it meets.
-        assert any(problem in cause for problem in found.problems) or "no database" in cause
+        assert any(problem in cause for problem in preview.problems) or "no database" in cause
         return
     for uid, keyed in after.operators.items():
-        told = verdicts(found, uid)
+        told = verdicts(preview, uid)
         for name, (kind, type_info) in keyed.states.items():
             values = [FOUND[uid, name, key] for key in KEYS]
             empty: Any = {"value": None, "list": [], "map": {}}[kind]
@@ -521,11 +521,11 @@ def test_windows_stored_without_their_ends_are_refused_as_by_the_restore(
             state.keyed.get_map_state(descriptor).put(0, Row(k=1))
 
     manifest = checkpoint_of(job, tmp_path, put)
-    found = preview_restore(
+    preview = preview_restore(
         job.graph, job.config, manifest,
         uri="", store=store_for(str(tmp_path)), directory=JobLayout(JOB).directory,
     )  # fmt: skip
-    (problem,) = found.problems
+    (problem,) = preview.problems
     assert "operator 'windows': the checkpoint holds open windows of an older version" in problem
     assert "stop the job with drain" in problem
     result = run_in_process(
@@ -574,21 +574,21 @@ def test_windows_of_a_real_checkpoint_go_on_rescaled(tmp_path: Path) -> None:
     def is_enough() -> bool:
         while settled and not kept:
             path = JobLayout(JOB).manifest(settled.pop(0))
-            found = load(store.read(path), path)
-            assert isinstance(found, Manifest)
-            if any(handle.name == "table.window-0-10000" for handle in found.handles):
-                kept.append(found)
+            manifest = load(store.read(path), path)
+            assert isinstance(manifest, Manifest)
+            if any(handle.name == "table.window-0-10000" for handle in manifest.handles):
+                kept.append(manifest)
         return bool(kept)
 
     first = captured(2, 2_000.0, interval_ms=10, storage=str(tmp_path))
     run_in_process(first.graph, first.config, job_id=JOB, emit=note, is_enough=is_enough)
     again = captured(3, None)
-    found = preview_restore(
+    preview = preview_restore(
         again.graph, again.config, kept[0],
         uri="", store=store, directory=JobLayout(JOB).directory,
     )  # fmt: skip
-    assert found.problems == ()
-    told = {(s.name, s.form): s for s in operator(found, "windows").states}
+    assert preview.problems == ()
+    told = {(s.name, s.form): s for s in operator(preview, "windows").states}
     assert told["window-0-10000", "table"].verdict is StateVerdict.KEPT
     assert told["window-0-10000", "table"].declared == told["window-0-10000", "table"].stored
     request = RestoreRequest.parse(f"{tmp_path}/{JOB}/chk-{kept[0].checkpoint_id}")
@@ -699,9 +699,9 @@ def test_a_document_and_nothing_else_on_standard_output(script: Path, tmp_path: 
         capture_output=True, check=False, env={**os.environ, "COLUMNS": "80"},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    found = from_wire(CompatibilityPreview, json.loads(ran.stdout))
-    assert found.would_restore
-    assert operator(found, "a").verdict is OperatorVerdict.KEPT
+    preview = from_wire(CompatibilityPreview, json.loads(ran.stdout))
+    assert preview.would_restore
+    assert operator(preview, "a").verdict is OperatorVerdict.KEPT
     for text in ("the script prints", "so does a child", "a function prints", "at the end"):
         assert text.encode() in ran.stderr
 
@@ -723,10 +723,10 @@ def test_a_checkpoint_that_cannot_be_used_is_a_refusal(
             checkpoint(Program({"a": Keyed({"x": ("value", INT)})}), tmp_path, inline_max=10)
             next((tmp_path / JOB / "chk-1" / "1").iterdir()).unlink()
     assert command.run(arguments(script, tmp_path, json=True)) == 1
-    found = from_wire(CompatibilityPreview, json.loads(capsys.readouterr().out))
-    assert not found.would_restore
+    preview = from_wire(CompatibilityPreview, json.loads(capsys.readouterr().out))
+    assert not preview.would_restore
     said = {"missing": "no checkpoint 1", "newer": "version 99", "not whole": "it is missing"}
-    assert said.get(problem, problem) in found.problems[0]
+    assert said.get(problem, problem) in preview.problems[0]
 
 
 def test_a_script_without_a_job_or_with_an_error_is_wrong_use(

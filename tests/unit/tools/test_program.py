@@ -14,12 +14,12 @@ from weir.spark.program import dump_program
 
 
 def test_graph_and_settings_arrive_as_they_were() -> None:
-    name = "somebody"
+    name = "reader"
     sent = graph([node("source", 3, factory=lambda: f"hello {name}")])
     got, config = pickle.loads(dump_program(sent, JobConfig(name="words", parallelism=3)))
     assert (config.name, config.parallelism) == ("words", 3)
     assert got.operators[0].parallelism == 3
-    assert got.operators[0].factory() == "hello somebody"
+    assert got.operators[0].factory() == "hello reader"
 
 
 def test_edges_keep_their_identity_since_gates_are_found_by_it() -> None:

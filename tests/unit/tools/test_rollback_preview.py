@@ -1,4 +1,4 @@
-"""What a rollback would do, said before anybody does it."""
+"""The effects of a rollback, told before it is done."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,7 @@ def splits(**positions: Any) -> StateHandle:
 
 
 def base(attempt: int, next_id: int, restored: tuple[int, int] | None = None) -> AttemptBase:
-    """What an attempt went on from: checkpoint and attempt of that, or the beginning."""
+    """The base of an attempt: checkpoint and attempt of that, or the beginning."""
     made = AttemptBase(AttemptNumber(attempt), CheckpointId(next_id))
     if restored is None:
         return made
@@ -212,7 +212,7 @@ def test_what_an_older_version_did_not_write_is_not_known(job: Job) -> None:
 
 
 def test_an_output_that_cannot_be_seen_from_here_is_not_known(job: Job) -> None:
-    seen = job.preview(4)  # Nobody made the directory on this machine.
+    seen = job.preview(4)  # The directory was not made on this machine.
     assert seen.outputs[0].files_beside is None
     assert any("which files would move is not known" in said for said in seen.sentences)
 

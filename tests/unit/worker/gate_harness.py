@@ -39,7 +39,7 @@ class FakeTransport:
         self.granted.append((channel, size))
 
     def taken(self, channel: int) -> list[Any]:
-        """What was sent on one channel since it was last asked; records as their rows."""
+        """The elements sent on one channel since the last call; records as their rows."""
         mine = [element for to, element in self.sent if to == channel]
         self.sent = [(to, element) for to, element in self.sent if to != channel]
         return [e.payload.rows if isinstance(e, Records) else e for e in mine]

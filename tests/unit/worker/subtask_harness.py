@@ -50,7 +50,7 @@ class SnapshotQueue:
 
 
 class Reports(list[Any]):
-    """What was reported, in order."""
+    """The reports, in order."""
 
     def report(self, report: Any) -> None:
         self.append(report)
@@ -251,7 +251,7 @@ class SubtaskHarness:
         self.snapshots.run()
 
     def emitted(self) -> list[Any]:
-        """What went downstream since the last call; records as rows, batches joined."""
+        """The output since the last call; records as rows, batches joined."""
         taken: list[Any] = []
         for what in self.transport.taken(100):
             taken += what if isinstance(what, list) else [what]

@@ -1,4 +1,4 @@
-"""What a subtask reports of an alignment that lasts, with a clock that is moved by hand."""
+"""A subtask's reports of an alignment that lasts, with a clock that is moved by hand."""
 
 import pytest
 
@@ -123,7 +123,7 @@ def test_the_next_alignment_is_measured_from_its_own_first_barrier() -> None:
 
 
 def test_of_several_alignments_the_oldest_is_reported() -> None:
-    """Where nothing is blocked the barriers of the next checkpoint come before the last of this."""
+    """Without blocking, barriers of the next checkpoint come before the last of this one."""
     harness = Aligning(mode=AT_LEAST_ONCE)
     harness.give(0, barrier(1))
     harness.wait(100)

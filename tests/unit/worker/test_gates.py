@@ -42,8 +42,8 @@ def output_gate(
 def polled(gates: InputGates, rows_max: int = 10) -> list[tuple[ChannelId, object]]:
     """Everything that can be taken now, as ``(channel, rows or element)``."""
     taken: list[tuple[ChannelId, object]] = []
-    while (found := gates.poll(rows_max)) is not None:
-        from_channel, element = found
+    while (item := gates.poll(rows_max)) is not None:
+        from_channel, element = item
         what = element.payload.rows if isinstance(element, Records) else element
         taken.append((from_channel.id, what))
     return taken

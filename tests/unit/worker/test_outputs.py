@@ -1,4 +1,4 @@
-"""What an operator of a chain emits reaches everything behind it."""
+"""Records that an operator of a chain emits reach everything behind it."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_records_go_to_every_target_of_the_main_output() -> None:
 def test_side_output_goes_to_its_consumers_and_without_one_nowhere() -> None:
     behind = Behind()
     behind.output.emit_side("late", Batch.of_rows([1]))
-    behind.output.emit_side("nobody", Batch.of_rows([2]))
+    behind.output.emit_side("unread", Batch.of_rows([2]))
     assert behind.late.calls == [([1], 0)]
     assert behind.chained.calls == []
     assert behind.output.records == 0

@@ -19,7 +19,7 @@ from weir.worker.partitioners import ByKey, Custom, Partitioner, make_partitione
 
 
 def shares(partitioner: Partitioner, rows: list[Any]) -> dict[int, list[Any]]:
-    """What each channel gets of one batch."""
+    """The rows of one batch that each channel gets."""
     given: dict[int, list[Any]] = {}
     for index, batch in partitioner.split(Batch.of_rows(rows)):
         assert index not in given

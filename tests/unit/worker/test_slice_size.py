@@ -1,4 +1,4 @@
-"""Slices are a few milliseconds of work, whatever the rows cost and however busy the machine is."""
+"""Slices are a few milliseconds of work, at any cost of the rows and load of the machine."""
 
 import random
 from collections.abc import Callable
@@ -99,7 +99,7 @@ def test_a_function_that_begins_to_sleep_gets_fewer_rows_at_once() -> None:
     assert work.size.rows > large / 2
 
 
-def test_a_call_that_waits_whatever_it_is_given_keeps_its_rows() -> None:
+def test_a_call_that_always_waits_as_long_keeps_its_rows() -> None:
     """A vectorised function that asks another service once a slice."""
     work = Work(50, 1.0)
     work.run(1)

@@ -40,7 +40,7 @@ STALL_S = 4.0
 
 
 class Loop:
-    """What a loop notes, and a thread of its own that stands in a function of the user's."""
+    """A loop's notes, and a thread of its own that stands in a function of the user's."""
 
     def __init__(self) -> None:
         self.calling: SubtaskId | None = None
@@ -168,7 +168,7 @@ def test_a_stack_whose_source_cannot_be_read_is_no_reason_to_keep_silent() -> No
 
 
 @pytest.mark.parametrize("is_read", [False, True])
-def test_stacks_that_nobody_takes_end_no_process(
+def test_stacks_that_are_not_taken_end_no_process(
     is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()
@@ -215,7 +215,7 @@ def test_a_stack_without_a_frame_of_the_user_is_shown_whole() -> None:
 
 
 def _frame_of(thread_name: str) -> FrameType | None:
-    """Where that thread stands; None while it does not stand in Weir."""
+    """The frame that the thread stands in; None while it does not stand in Weir."""
     (ident,) = [t.ident for t in threading.enumerate() if t.name == thread_name]
     frame = sys._current_frames().get(ident or 0)
     return frame if frame is not None and "process.py" in frame.f_code.co_filename else None

@@ -205,7 +205,7 @@ def test_an_operator_that_cannot_be_opened_is_reported_not_raised() -> None:
     harness.deploy()
     (failure,) = harness.failures
     assert "cannot open" in failure.cause
-    harness.worker.handle(ElementArrived(CHANNEL, records("a")))  # Nobody is there to take it.
+    harness.worker.handle(ElementArrived(CHANNEL, records("a")))  # No operator is there to take it.
     assert harness.worker.run_once() is None
 
 
