@@ -83,8 +83,8 @@ def others_at_work() -> int:
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND pid <> pg_backend_pid() AND state <> 'idle'"
         )
-        (found,) = cursor.fetchone()
-    return int(found)
+        (busy,) = cursor.fetchone()
+    return int(busy)
 
 
 @contextmanager

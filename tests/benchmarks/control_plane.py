@@ -248,9 +248,9 @@ class _Line:
         self._next = 1
         plan = builders.planned(interval_ms=None)
         started = CheckpointingStarted(ATTEMPT, flow.plan())
-        found = CheckpointsRestored((), FIRST_ID)
+        restored = CheckpointsRestored((), FIRST_ID)
         assert plan.checkpoints == CheckpointConfig()
-        for body in self.prepared([plan, found, *builders.coming_up(), started]):
+        for body in self.prepared([plan, restored, *builders.coming_up(), started]):
             self.send(body)
 
     def prepared(self, events: Sequence[DriverEvent]) -> list[bytes]:

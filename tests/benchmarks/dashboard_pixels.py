@@ -203,8 +203,8 @@ _COUNT = re.compile(r"([\d,]+) of [\d,]+ subtasks? acknowledged")
 
 def _acknowledged(snapshot: Any) -> int:
     """How many acknowledgements a snapshot says there are: as the page says it."""
-    found = _COUNT.search(json.dumps(snapshot))
-    return int(found[1].replace(",", "")) if found else -1
+    match = _COUNT.search(json.dumps(snapshot))
+    return int(match[1].replace(",", "")) if match else -1
 
 
 def rows(samples: dict[int, Sample]) -> list[Row]:

@@ -188,18 +188,18 @@ class Window:
 
     def text(self, selector: str) -> str:
         """What somebody reads there, in the first such element that is visible; empty if none."""
-        found = self.texts(selector)
-        return found[0] if found else ""
+        texts = self.texts(selector)
+        return texts[0] if texts else ""
 
     def texts(self, selector: str) -> list[str]:
         """The same of every such element that is visible."""
-        found = self.do(lambda page: page.locator(selector).filter(visible=True).all_inner_texts())
-        return [" ".join(words.split()) for words in found]
+        texts = self.do(lambda page: page.locator(selector).filter(visible=True).all_inner_texts())
+        return [" ".join(words.split()) for words in texts]
 
     def content(self, selector: str) -> str:
         """The text in the first such element, visible or not; that of pictures as well."""
-        found = self.do(lambda page: page.locator(selector).all_text_contents())
-        return " ".join(found[0].split()) if found else ""
+        contents = self.do(lambda page: page.locator(selector).all_text_contents())
+        return " ".join(contents[0].split()) if contents else ""
 
     def count(self, selector: str) -> int:
         """How many such elements there are, visible or not."""
@@ -233,11 +233,11 @@ class Window:
 
     def drawn(self) -> dict[str, int]:
         """How often each figure has been drawn, by its name."""
-        found: dict[str, int] = self.evaluate(
+        drawn: dict[str, int] = self.evaluate(
             "Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
             ".map((e) => [e.dataset.figure, Number(e.dataset.drawn ?? 0)]))"
         )
-        return found
+        return drawn
 
     def await_figures(self, timeout_s: float = 30.0) -> None:
         """Wait until what comes by a second request is there: each section, and each figure drawn.

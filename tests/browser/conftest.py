@@ -16,8 +16,8 @@ from tests.services import database_url, others_at_work
 def browser() -> Iterator[Chromium]:
     """One browser for all tests of a module; each has a window of its own."""
     needs_chromium()
-    with chromium() as found:
-        yield found
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture(scope="module")
@@ -59,5 +59,5 @@ def web(transactional_db: None, redis: Redis, process: WebProcess) -> Iterator[W
 @pytest.fixture
 def window(web: WebProcess, browser: Chromium) -> Iterator[Window]:
     """A browser's window, logged out, that must have nothing to complain of."""
-    with browser.window(web.url) as found:
-        yield found
+    with browser.window(web.url) as opened:
+        yield opened

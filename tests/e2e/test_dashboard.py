@@ -27,8 +27,8 @@ EDGE = "[data-label='1']"  # From there to where they are waited for.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
     needs_chromium()
-    with chromium() as found:
-        yield found
+    with chromium() as launched:
+        yield launched
 
 
 def logged_in(window: Window, plane: Plane, name: str, password: str | None = None) -> None:

@@ -181,8 +181,8 @@ class Failed:
     def manifests(self) -> dict[int, Path]:
         """By number, newest first."""
         paths = self.checkpoints.glob("*/chk-*/manifest")
-        found = {int(path.parent.name.removeprefix("chk-")): path for path in paths}
-        return dict(sorted(found.items(), reverse=True))
+        by_number = {int(path.parent.name.removeprefix("chk-")): path for path in paths}
+        return dict(sorted(by_number.items(), reverse=True))
 
     def state_file(self, checkpoint: int) -> Path:
         """A file of a checkpoint that holds keyed state."""

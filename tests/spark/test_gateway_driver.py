@@ -59,12 +59,12 @@ class Submitted:
     @property
     def driver(self) -> psutil.Process:
         """The Python process."""
-        (found,) = [
+        (interpreter,) = [
             process
             for process in processes_of(self.session)
             if production.__file__ in _command(process)[1:2]
         ]
-        return found
+        return interpreter
 
     def end(self, timeout_s: float = 60.0) -> int:
         """Wait for its exit code."""

@@ -96,8 +96,8 @@ def test_jobs_are_filtered(api: APIClient, operator: User, query: str, names: se
     rows.job("alpha", created_by=operator)
     rows.job("beta", status="failed", ended_at=now, created_at=now - timedelta(days=5_000))
     rows.job("gamma", status="canceled", ended_at=now)
-    found = api.get(f"{API}jobs?{query}")
-    assert {job["name"] for job in found.json()["results"]} == names
+    answer = api.get(f"{API}jobs?{query}")
+    assert {job["name"] for job in answer.json()["results"]} == names
 
 
 @pytest.mark.parametrize(
@@ -172,14 +172,14 @@ def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:
     at = f"{API}jobs/{job.pk}/checkpoints"
     rows.everything(operator)
 
-    found = api.get(at).json()["results"]
-    assert [(c["number"], c["status"], c["parent"]) for c in found] == [
+    checkpoints = api.get(at).json()["results"]
+    assert [(c["number"], c["status"], c["parent"]) for c in checkpoints] == [
         (4, "completed", None),  # The savepoint.
         (3, "aborted", 2),
         (2, "completed", 1),
         (1, "completed", None),
     ]
-    assert api.get(found[2]["url"]).json() == found[2]
+    assert api.get(checkpoints[2]["url"]).json() == checkpoints[2]
     aborted = api.get(f"{at}?reason=checkpoint_expired").json()["results"]
     assert [c["number"] for c in aborted] == [3]
     acks = api.get(f"{at}/2/acks").json()["results"]

@@ -173,26 +173,26 @@ class Run:
     def _events(self) -> tuple[Any, ...]:
         """Reports of the driver on what its state knows: some late, some of nobody."""
         state = self.line.state
-        found: list[Any] = []
+        events: list[Any] = []
         for pending in state.pending:
             number = int(pending.checkpoint_id)
             if pending.is_finalizing:
                 fails = self.random.random() < 0.15
-                found.append(protocol.not_written(number) if fails else protocol.written(number))
+                events.append(protocol.not_written(number) if fails else protocol.written(number))
                 continue
             missing = {m for m in pending.missing if str(m).startswith(("source", "sink"))}
             for chain in sorted(missing):
                 if self.random.random() < 0.85:
-                    found.append(protocol.ack(str(chain), number, attempt=state.attempt))
+                    events.append(protocol.ack(str(chain), number, attempt=state.attempt))
             if self.random.random() < 0.05:
-                found.append(protocol.decline("sink-0", number, attempt=state.attempt))
+                events.append(protocol.decline("sink-0", number, attempt=state.attempt))
             if self.random.random() < 0.5:
-                found.append(protocol.written(number))  # Nobody asked for it, unless by now.
+                events.append(protocol.written(number))  # Nobody asked for it, unless by now.
         if self.random.random() < 0.1:
-            found.append(protocol.ack("sink-1", state.next_id + 5, attempt=state.attempt or 1))
+            events.append(protocol.ack("sink-1", state.next_id + 5, attempt=state.attempt or 1))
         if self.random.random() < 0.3 and state.plan is not None:
-            found.append(CheckpointRequested(f"final-{self.seed}"))
-        return tuple(found)
+            events.append(CheckpointRequested(f"final-{self.seed}"))
+        return tuple(events)
 
     def _tick(self) -> None:
         with transaction.atomic():

@@ -73,9 +73,9 @@ def test_changes_are_the_values_that_differ(
 
 
 def test_changes_are_bounded() -> None:
-    found = audit_changes.list_changes(None, {f"n{n}": "x" * 10_000 for n in range(1_000)})
-    assert len(found) == audit_changes.CHANGES_MAX
-    assert {len(change.after or "") for change in found} == {audit_changes.VALUE_CHARACTERS_MAX}
+    changes = audit_changes.list_changes(None, {f"n{n}": "x" * 10_000 for n in range(1_000)})
+    assert len(changes) == audit_changes.CHANGES_MAX
+    assert {len(change.after or "") for change in changes} == {audit_changes.VALUE_CHARACTERS_MAX}
 
 
 # Who may ---------------------------------------------------------------------------------------

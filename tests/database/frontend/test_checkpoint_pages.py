@@ -42,7 +42,7 @@ def text(page: str) -> str:
 
 def numbers(page: str) -> list[int]:
     """The checkpoints that a page of the list names."""
-    return [int(found) for found in re.findall(r'<tr data-item="(\d+)"', page)]
+    return [int(number) for number in re.findall(r'<tr data-item="(\d+)"', page)]
 
 
 def addresses(of: Job, number: int) -> list[str]:
@@ -177,13 +177,13 @@ def test_a_completed_checkpoint_says_what_it_is(operator: Client, job: Job) -> N
 
 
 def test_a_savepoint_says_its_name_and_who_asked(operator: Client, job: Job) -> None:
-    found = rows.savepoint(job, "before the upgrade", 3, by=rows.user(name="ada"))
+    savepoint = rows.savepoint(job, "before the upgrade", 3, by=rows.user(name="ada"))
     page = one(operator, job, 3)
     assert "Savepoint 3 before the upgrade" in text(page)
     assert "Asked for by ada" in text(page)
-    assert f"/jobs/{job.pk}/rollback?savepoint={found.pk}" in page
-    found.deleted_at = clock.now()
-    found.save()
+    assert f"/jobs/{job.pk}/rollback?savepoint={savepoint.pk}" in page
+    savepoint.deleted_at = clock.now()
+    savepoint.save()
     page = one(operator, job, 3)
     assert "Its files are being deleted" in page
     assert f"/jobs/{job.pk}/fork?savepoint" not in page
@@ -314,9 +314,9 @@ def test_many_subtasks_are_shown_by_chain_and_then_the_slowest(viewer: Client, j
 def test_the_table_of_chains_says_least_most_and_whose(viewer: Client, job: Job) -> None:
     wide(job)
     said = text(one(viewer, job, 1))
-    found = re.search(r"hourly 60 hourly-59 (.*?) totals 60", said)
-    assert found is not None
-    assert "300 ms to 359 ms hourly-59" in found.group(1)
+    match = re.search(r"hourly 60 hourly-59 (.*?) totals 60", said)
+    assert match is not None
+    assert "300 ms to 359 ms hourly-59" in match.group(1)
 
 
 def test_a_chain_that_is_not_there_is_said_to_be_unknown(viewer: Client, job: Job) -> None:

@@ -175,17 +175,17 @@ NAMES = [str(pattern.name) for pattern in patterns()]
 def job(settings: Settings, redis: Redis, tmp_path: Path) -> Job:
     """A job that has something on every page."""
     settings.WEIR_DRIVERS = tmp_path / "drivers"
-    found = rows.running()
-    rows_checkpoint.keep_in(found, tmp_path / "checkpoints")
-    savepoints.request_checkpoint(None, found.pk)
-    rows.complete(found, NUMBER)
-    rows_checkpoint.stored(found, found.checkpoints.get())
-    rows.operation(found, None)
-    rows.savepoint(found, "nightly", 1_000)
-    log = driver_files.log_path(found.drivers.get())
+    created = rows.running()
+    rows_checkpoint.keep_in(created, tmp_path / "checkpoints")
+    savepoints.request_checkpoint(None, created.pk)
+    rows.complete(created, NUMBER)
+    rows_checkpoint.stored(created, created.checkpoints.get())
+    rows.operation(created, None)
+    rows.savepoint(created, "nightly", 1_000)
+    log = driver_files.log_path(created.drivers.get())
     log.parent.mkdir(parents=True)
     log.write_text("a line\n")
-    return found
+    return created
 
 
 def addresses(name: str, job: Job) -> list[str]:
@@ -205,9 +205,9 @@ def addresses(name: str, job: Job) -> list[str]:
 
 
 def somebody(role: Role) -> Client:
-    found = Client(raise_request_exception=False)
-    found.force_login(rows.user(role, f"odd-{role}"))
-    return found
+    client = Client(raise_request_exception=False)
+    client.force_login(rows.user(role, f"odd-{role}"))
+    return client
 
 
 def status(response: Any) -> int:
@@ -244,8 +244,8 @@ def test_no_page_leads_anybody_to_where_there_is_nothing_for_them(job: Job, role
             response = browser.get(address)
             assert status(response) == 200, address
             if response.headers["Content-Type"].startswith("text/html"):
-                for found in re.findall(r'<a [^>]*href="([^"#]+)', response.content.decode()):
-                    led[urljoin(address, unescape(found))] = address
+                for link in re.findall(r'<a [^>]*href="([^"#]+)', response.content.decode()):
+                    led[urljoin(address, unescape(link))] = address
     assert len(led) > 20
     wrong = [(to, page) for to, page in led.items() if status(browser.get(to)) not in (200, 302)]
     assert not wrong

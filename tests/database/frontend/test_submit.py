@@ -54,8 +54,8 @@ def script(content: bytes = b"print(1)\n", name: str = "orders.py") -> SimpleUpl
 
 def error_of(page: str, field: str) -> str:
     """What is said beside a field."""
-    found = re.search(rf'id="id_{field}_error">(.*?)</p>', page)
-    return found[1] if found else ""
+    match = re.search(rf'id="id_{field}_error">(.*?)</p>', page)
+    return match[1] if match else ""
 
 
 # Who may ---------------------------------------------------------------------------------------

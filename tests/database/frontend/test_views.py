@@ -27,9 +27,9 @@ ACTS = ["job-checkpoint", "job-cancel", "job-restart"]
 
 @pytest.fixture
 def job(db: None) -> Job:
-    found = rows.running()
-    rows.history(found, 12)
-    return found
+    created = rows.running()
+    rows.history(created, 12)
+    return created
 
 
 def pages(of: Job) -> list[str]:

@@ -152,8 +152,8 @@ def test_second_failing_subtask_is_kept_with_its_traceback() -> None:
         subtask_changed("sink-1", SubtaskStatus.FAILED, cause="second"),
         subtask_changed("source-0", SubtaskStatus.FAILED, details={"lost_peer": "sink-0"}),
     )
-    found = JobException.objects.filter(job=job).order_by("id")
-    assert [(e.kind, e.subtask, e.text) for e in found] == [
+    exceptions = JobException.objects.filter(job=job).order_by("id")
+    assert [(e.kind, e.subtask, e.text) for e in exceptions] == [
         ("attempt", "sink-0", "sink-0 failed\nfirst"),
         ("subtask", "sink-1", "sink-1 failed\nsecond"),
     ]

@@ -71,11 +71,11 @@ def spark_submit(tmp_path: Path, settings: Settings, db: None) -> Iterator[Path]
 
 def killed(script: Path) -> int:
     """Kill what runs of a script, by its command line: a test may have changed the rows."""
-    found = [p for p in processes._all() if str(script).encode() in command_line(p.pid)]
-    for process in found:
+    running = [p for p in processes._all() if str(script).encode() in command_line(p.pid)]
+    for process in running:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-    return len(found)
+    return len(running)
 
 
 def command_line(pid: int) -> bytes:

@@ -39,8 +39,8 @@ def example() -> dict[str, str]:
 def filled_in(text: str, values: dict[str, str]) -> str:
     """``text`` with its variables replaced as compose does."""
 
-    def value(found: re.Match[str]) -> str:
-        name, rule, word = found.groups()
+    def value(match: re.Match[str]) -> str:
+        name, rule, word = match.groups()
         if given := values.get(name):
             return given
         assert rule == ":-", f"{name} is required"
@@ -85,8 +85,8 @@ def test_a_command_starts_something_that_exists(name: str) -> None:
 
 
 def image_command(target: str) -> list[str]:
-    found = re.findall(r"^CMD (\[.*\])$", stage(target), re.MULTILINE)
-    command: list[str] = yaml.safe_load(found[-1])
+    commands = re.findall(r"^CMD (\[.*\])$", stage(target), re.MULTILINE)
+    command: list[str] = yaml.safe_load(commands[-1])
     return command
 
 
@@ -145,14 +145,14 @@ def test_every_secret_is_required_and_the_example_has_none() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     given = example()
     for secret in SECRETS:
-        uses = [found for found in _VARIABLE.finditer(text) if found[1] == secret]
+        uses = [use for use in _VARIABLE.finditer(text) if use[1] == secret]
         assert uses
-        assert all(found[2] == ":?" for found in uses), secret
+        assert all(use[2] == ":?" for use in uses), secret
         assert given[secret] == ""
 
 
 def test_every_variable_is_explained_in_the_example() -> None:
-    used = {found[1] for found in _VARIABLE.finditer((ROOT / "docker-compose.yml").read_text())}
+    used = {use[1] for use in _VARIABLE.finditer((ROOT / "docker-compose.yml").read_text())}
     assert used == set(example())
 
 

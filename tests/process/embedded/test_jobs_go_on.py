@@ -35,9 +35,9 @@ def value(home: Path, query: str) -> object:
 
 def completed(home: Path) -> int:
     query = "SELECT count(*) FROM checkpoints_checkpoint WHERE status = 'completed'"
-    found = value(home, query)
-    assert isinstance(found, int)
-    return found
+    count = value(home, query)
+    assert isinstance(count, int)
+    return count
 
 
 def await_checkpoints(home: Path, more: int) -> None:
