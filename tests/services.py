@@ -77,7 +77,7 @@ def database_url() -> str:
 
 
 def others_at_work() -> int:
-    """How many other connections to this test's database are in the middle of something."""
+    """The number of other connections to this test's database that are not idle."""
     with connections["default"].cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"

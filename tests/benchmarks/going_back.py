@@ -1,4 +1,4 @@
-"""What going back costs: savepoint, stop and restore, rescale, rollback of one job on Spark.
+"""The cost of going back: savepoint, stop and restore, rescale, rollback of one job on Spark.
 
 Through the control plane as its users see it: from the request to the first row that comes out
 again. Each figure is beside its phases, for most of it is the start of a JVM and of Spark, as the
@@ -140,7 +140,7 @@ class _Bench:
         return int(self._wait("a state that does not grow any more", full))
 
     def checkpoints(self) -> list[Measured]:
-        """Periodic checkpoints while nobody asks for anything."""
+        """Periodic checkpoints while no operation is requested."""
         self.job.await_completed(beyond=self._full_since + 8, timeout_s=START_S)
         periodic = [one for one in self._completed() if one["number"] > self._full_since]
         return [_parts(one) for one in periodic]
@@ -204,7 +204,7 @@ class _Bench:
         return _measured(_s(operation["created_at"]), moments)
 
     def _moments_of_start(self) -> list[Moment]:
-        """How the newest driver came up."""
+        """The steps of the newest driver's start."""
         (driver, *_), (attempt, *_) = (
             self.job.get(path)["results"] for path in ("drivers", "attempts")
         )

@@ -80,13 +80,13 @@ def processed(rows: DataStream) -> DataStream:
 
 
 def map_loop(indexes: range) -> None:
-    """What ``mapped`` calls, called."""
+    """The calls of ``mapped``, in a plain loop."""
     for index in indexes:
         change(make(index))
 
 
 def process_loop() -> Callable[[range], None]:
-    """What ``processed`` calls, called."""
+    """The calls of ``processed``, in a plain loop."""
     function = Total()
     function.total = state = PlainValue()
 

@@ -42,8 +42,8 @@ def process(
 def web(transactional_db: None, redis: Redis, process: WebProcess) -> Iterator[WebProcess]:
     """The web process over this test's rows.
 
-    It answers what it was asked before they are deleted: emptying tables that somebody reads from
-    would be a deadlock.
+    It answers its open requests before the rows are deleted: emptying tables that a request reads
+    from would be a deadlock.
     """
     yield process
     quiet_looks = 0

@@ -30,7 +30,7 @@ COLOURS: dict[str, Any] = EVERYTHING | {"runOnly": ["color-contrast"]}
 
 
 def violations(window: Window, options: dict[str, Any]) -> Iterator[str]:
-    """What is serious or critical on the page, each in a line that says where."""
+    """The serious and critical violations on the page, each in a line that says where."""
 
     def run_axe(page: Page) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = Axe().run(page, options=options).response["violations"]

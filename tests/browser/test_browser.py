@@ -97,7 +97,7 @@ def test_the_state_of_the_job_changes_on_the_page(window: Window) -> None:
     assert not window.was_reloaded()
 
 
-def test_a_silent_driver_is_noticed_while_somebody_looks(window: Window) -> None:
+def test_a_silent_driver_is_noticed_while_the_page_is_open(window: Window) -> None:
     job = rows.running()
     log_in(window)
     open_job(window, job)
@@ -247,7 +247,7 @@ WIDTH = "document.documentElement.scrollWidth"
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out_sideways(window: Window, width: int, tmp_path: Path) -> None:
-    job = rows.running("a-rather-long-name-of-a-job-that-somebody-chose")
+    job = rows.running("a-rather-long-name-of-a-job-that-an-admin-chose")
     rows.history(job, 20)
     rows.exception(job, "x" * 400)
     made = rows.savepoint(job, "x" * 80, 21, note="x" * 400, labels={"x" * 100: "x" * 100})

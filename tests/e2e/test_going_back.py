@@ -1,6 +1,6 @@
 """Savepoints, stop, rollback, fork and rescale of real jobs, each with a SIGKILL in its middle.
 
-The sources hold a known number of records, so whatever was done to a job on the way, its final
+The sources hold a known number of records, so after any operations on the way, a job's final
 files must hold each of them once: a rollback that took back too little, or a restore that lost
 something, shows. Every kill is checked to have hit while the operation was under way.
 """
@@ -33,7 +33,7 @@ def kill_under_way(plane: Plane, operation: str, victim: Callable[[], int]) -> N
 
 
 def shown(visitor: Visitor, job: PlaneJob, operation: dict[str, Any]) -> str:
-    """The page of an operation, as somebody reads it."""
+    """The text of an operation's page."""
     return unescape(visitor.page(f"/jobs/{job.id}/operations/{operation['id']}"))
 
 

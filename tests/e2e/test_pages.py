@@ -1,4 +1,4 @@
-"""What somebody sees who logs in, on a control plane that really runs jobs."""
+"""The pages a user sees after logging in, on a control plane that really runs jobs."""
 
 import re
 from html import unescape

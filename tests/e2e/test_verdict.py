@@ -145,7 +145,7 @@ def skewed(job: PlaneJob, switches: Path) -> None:
 def slow_storage(job: PlaneJob, switches: Path) -> None:
     """Every snapshot takes long to write."""
     with on(switches, "storage"):
-        # Whatever is under way may have been written before.
+        # A checkpoint under way may have been written before.
         (newest, *_) = job.checkpoints()
         verdict = verdict_of(job, long_one(job, newest["number"])["number"])
     assert verdict["tone"] == "warn", verdict

@@ -43,7 +43,7 @@ SOURCES = ("left", "right")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What became of the input."""
+    """The records of the input that were lost, duplicated or out of order, counted."""
 
     lost: int
     duplicated: int
@@ -74,7 +74,7 @@ def once(point: str, action: str, marker: Path, after: int = 1, **match: Any) ->
 
 
 def fired(marker: Path) -> dict[str, Any]:
-    """What a fault wrote when it fired; fails the test if it did not."""
+    """The text that a fault wrote when it fired; fails the test if it did not."""
     assert marker.exists(), "the fault did not fire"
     told: dict[str, Any] = json.loads(marker.read_text())
     return told

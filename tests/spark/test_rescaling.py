@@ -64,7 +64,7 @@ class Stopping:
 
     @property
     def target(self) -> str:
-        """Where the savepoint lies."""
+        """The savepoint's location."""
         assert self.job_id is not None
         return savepoint_location(str(self.storage), self.job_id, self.name)
 

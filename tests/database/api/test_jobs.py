@@ -384,7 +384,7 @@ def test_a_key_that_is_none_is_refused(api: APIClient, key: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_same_key_many_times_at_once_is_one_job() -> None:
-    """Nobody has the job's lock yet: the table's constraint decides."""
+    """The job's lock is not held yet: the table's constraint decides."""
     user = rows.user()
     clients = [client_of(user) for _ in range(6)]
     barrier = threading.Barrier(len(clients))
@@ -413,7 +413,7 @@ def test_the_same_key_many_times_at_once_is_one_job() -> None:
 
 @pytest.mark.parametrize("action", ["cancel", "restart", "checkpoint"])
 @pytest.mark.parametrize("body", [b"", b"{}", b"{ not json", b'{"unknown": 1}'])
-def test_an_unknown_job_is_404_whatever_the_body(api: APIClient, action: str, body: bytes) -> None:
+def test_an_unknown_job_is_404_for_any_body(api: APIClient, action: str, body: bytes) -> None:
     answer = api.post(f"{API}jobs/unknown/{action}", body, content_type="application/json")
     problem = is_problem(answer, 404, "not_found")
     assert "unknown" in problem["detail"]
@@ -570,7 +570,7 @@ def test_a_log_that_is_elsewhere(api: APIClient) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/json", "*/*", "text/*"])
-def test_a_log_is_text_whatever_is_asked_for(
+def test_a_log_is_text_for_any_accept_header(
     api: APIClient, log: Callable[[bytes], str], accept: str
 ) -> None:
     answer = api.get(log(b"said"), HTTP_ACCEPT=accept)

@@ -1,4 +1,4 @@
-"""Pages by position: complete, in order, whatever is added meanwhile."""
+"""Pages by position: complete, in order, even if rows are added meanwhile."""
 
 from datetime import timedelta
 from typing import Any

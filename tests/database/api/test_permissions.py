@@ -70,7 +70,7 @@ TABLE = {
 
 
 def _endpoints() -> set[tuple[str, str]]:
-    """What the URL conf serves below /api/v1/."""
+    """The methods and paths that the URL conf serves below /api/v1/."""
     endpoints = set()
 
     def walk(patterns: list[URLPattern | URLResolver], prefix: str) -> None:

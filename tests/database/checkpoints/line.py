@@ -31,7 +31,7 @@ def planned(**checkpoints: Any) -> JobPlanned:
 
 @dataclass
 class Line:
-    """What one driver of a job sends and gets."""
+    """The events that one driver of a job sends, and the commands it gets."""
 
     job_id: str
     token: str

@@ -52,7 +52,7 @@ def complete_next(line: Line, name: str = "") -> int:
 
 
 def options_of(job: Job) -> dict[str, Any]:
-    """What the job's next driver is told."""
+    """The options that the job's next driver is given."""
     driver = jobs.driver_of(job)
     options: dict[str, Any] = driver_files.job_file(job, driver, "t", shipped=False)["options"]
     return options

@@ -1,4 +1,4 @@
-"""What a restore or a rollback would do, and how two outputs differ, as operations."""
+"""Previews of restores and rollbacks, and comparisons of two outputs, as operations."""
 
 import time
 from pathlib import Path
@@ -200,7 +200,7 @@ def test_comparison_needs_keys_and_outputs_that_belong_together(line: Line, tmp_
         previews.compare(None, line.job_id, other_job_id=other.job_id, keys=[])
     assert list(refused.value.extra["errors"]) == ["keys"]
     with pytest.raises(NotFound):
-        previews.compare(None, line.job_id, other_job_id="nobody", keys=["key"])
+        previews.compare(None, line.job_id, other_job_id="unknown", keys=["key"])
 
 
 def test_previews_get_along_with_everything(line: Line) -> None:

@@ -151,7 +151,7 @@ def test_who_says_nothing_while_others_do_is_silent(line: Line) -> None:
     silent.update(updated_at=ago)
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert any(text.startswith("source-1: reported nothing for ") for text in verdict.because)
-    Subtask.objects.filter(job=line.job_id).update(updated_at=ago)  # Nobody was heard of.
+    Subtask.objects.filter(job=line.job_id).update(updated_at=ago)  # No subtask reported.
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert not any("reported nothing" in text for text in verdict.because)
 
@@ -208,7 +208,7 @@ def test_rows_are_read_without_their_evidence(
     assert "evidence" in reread.get_deferred_fields()
 
 
-def test_evidence_is_small_whatever_the_size() -> None:
+def test_evidence_is_small_for_any_size() -> None:
     now = clock.from_ms(0)
     rates = {"busy": 0.5, "back_pressured": 0.2, "idle": 0.3, "records_in_per_s": 10.0}
     senders = [f"a-{n}" for n in range(200)]
@@ -290,7 +290,7 @@ def test_a_manifest_alone_keeps_no_evidence_twice(line: Line) -> None:
     assert kept(line, row.number) == before
 
 
-def test_a_checkpoint_settles_whatever_becomes_of_its_evidence(
+def test_a_checkpoint_settles_even_if_its_evidence_fails(
     line: Line, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     row = triggered(line)

@@ -1,4 +1,4 @@
-"""What is read of a checkpoint's channels, against all of them put in order here."""
+"""The channels read of a checkpoint, against all of them put in order here."""
 
 import random
 

@@ -36,7 +36,7 @@ def job(tmp_path: Path) -> Job:
 
 
 def text(page: str) -> str:
-    """What somebody reads of a page."""
+    """The text of a page."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
@@ -249,7 +249,7 @@ def test_subtasks_that_had_finished_are_not_missed(viewer: Client, job: Job) -> 
     assert said.count("waiting for all") == 1
 
 
-def test_nobody_is_named_where_the_graph_was_another(viewer: Client, job: Job) -> None:
+def test_no_subtask_is_named_where_the_graph_was_another(viewer: Client, job: Job) -> None:
     row = rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED, subtask_count=90)
     row.acknowledged_count = 0
     rows_checkpoint.acknowledged(row, chains=("flights",))
@@ -569,7 +569,7 @@ def test_tables_have_captions_and_pages_no_inline_script(operator: Client, job: 
         assert len(set(ids)) == len(ids), address
 
 
-def test_pages_cost_the_same_number_of_queries_whatever_there_is(
+def test_pages_cost_the_same_number_of_queries_for_any_number_of_rows(
     operator: Client, job: Job
 ) -> None:
     rows_checkpoint.acknowledged(rows.checkpoint(job, 1))

@@ -1,4 +1,4 @@
-"""What a checkpoint's page reads out of the storage, and what it says where that does not work."""
+"""The storage section of a checkpoint's page, and its text when the storage cannot be read."""
 
 import threading
 from collections.abc import Iterator
@@ -184,7 +184,7 @@ def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     storage._readers._threads.shutdown(wait=True)
 
 
-def test_a_storage_that_hangs_holds_nobody_for_long(
+def test_a_storage_that_hangs_holds_no_request_for_long(
     job: Job, checkpoint: Checkpoint, hung: threading.Event
 ) -> None:
     """Its threads are held, never the pages: those that find no thread free are told so at once."""

@@ -1,4 +1,4 @@
-"""What a job runs with, as its configuration tab says it."""
+"""The settings of a job, as its configuration tab shows them."""
 
 from dataclasses import fields
 from typing import Any
@@ -201,8 +201,8 @@ def test_everybody_who_is_logged_in_may_look(client: Client, viewer: Client, job
     assert client.get(address)["Location"] == f"/login/?next={address}"
     admin = Client()
     admin.force_login(rows.user(Role.ADMIN))
-    for somebody in (viewer, admin):
-        page = somebody.get(address).content.decode()
+    for browser in (viewer, admin):
+        page = browser.get(address).content.decode()
         assert "very secret" not in page
         for words in ("weir.examples.flights", "Window Aggregate", "hourly-sink"):
             assert words in page

@@ -184,7 +184,7 @@ def test_a_row_draws_the_recent_checkpoints() -> None:
 
 
 def pressure(job: Job) -> dict[str, str]:
-    """What the row of a job says of back pressure."""
+    """The back pressure in the row of a job."""
     return next(row for row in listing.job_list(listing.page())["jobs"] if row["id"] == job.pk)[
         "pressure"
     ]

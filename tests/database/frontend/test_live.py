@@ -320,7 +320,7 @@ def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
     rows_graph.measured(job, "hourly", busy=0.9, records_per_s=500, index=3)
     rows_graph.measured(job, "flights", busy=0.4, back_pressured=0.5)
     by_chain = chains(shot(job))
-    assert by_chain["hourly"]["records"] == "in 8.0k/s"  # Nobody reads from it.
+    assert by_chain["hourly"]["records"] == "in 8.0k/s"  # It has no reader downstream.
     assert by_chain["hourly"]["load"] == "busy 38% · hourly-3 90%"
     assert by_chain["flights"]["records"] == "in 40.0k/s · out 4.0k/s"
     assert by_chain["flights"]["load"] == "busy 40% · back-pressured 50%"

@@ -49,9 +49,9 @@ def test_only_operators_and_admins_read_logs(client: Client, viewer: Client, job
         assert client.get(address)["Location"].startswith("/login/?next=")
         assert viewer.get(address).status_code == 403
         for role in (Role.OPERATOR, Role.ADMIN):
-            somebody = Client()
-            somebody.force_login(rows.user(role, f"{role}-{len(address)}"))
-            response = somebody.get(address)
+            browser = Client()
+            browser.force_login(rows.user(role, f"{role}-{len(address)}"))
+            response = browser.get(address)
             assert response.status_code == 200
             list(response)  # Which closes the file.
     assert f'href="{page}"' not in viewer.get(f"/jobs/{job.pk}/").content.decode()
@@ -71,9 +71,7 @@ def test_the_newest_driver_s_end_is_shown_with_the_others_beside_it(
     assert lines(operator.get(f"/jobs/{job.pk}/logs/?driver=1").content.decode()) == ["first"]
 
 
-def test_without_a_script_somebody_goes_back_and_forth_in_a_long_log(
-    operator: Client, job: Job
-) -> None:
+def test_without_a_script_links_go_back_and_forth_in_a_long_log(operator: Client, job: Job) -> None:
     data = b"".join(b"line %06d\n" % n for n in range(20_000))
     write(job.drivers.get(number=2), data)
     seen, address = [], f"/jobs/{job.pk}/logs/"

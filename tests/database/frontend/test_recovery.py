@@ -29,7 +29,7 @@ def attempts(client: Client, job: Job, more: str = "") -> list[dict[str, Any]]:
     return client.get(address(job, f"data{more}")).json()["attempts"]
 
 
-def test_whoever_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
+def test_every_role_that_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
     for more in ("", "data", "figure"):
         assert client.get(address(job, more)).status_code == 302
     assert viewer.get(address(job)).status_code == 200

@@ -38,7 +38,7 @@ def listed(client: Client, job: Job, **wanted: str) -> list[str]:
 # The list -----------------------------------------------------------------------------------------
 
 
-def test_whoever_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
+def test_every_role_that_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
     for more in ("", "data", "lineage"):
         assert client.get(address(job, more)).status_code == 302
         assert viewer.get(address(job, more)).status_code == 200

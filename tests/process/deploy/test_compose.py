@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?:(:[?-])([^}]*))?\}")
 
 
 def example() -> dict[str, str]:
-    """What ``.env.example`` sets."""
+    """The variables that ``.env.example`` sets."""
     lines = (ROOT / ".env.example").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
@@ -81,7 +81,7 @@ def test_a_command_starts_something_that_exists(name: str) -> None:
                 r"org\.apache\.spark\.deploy\.(master\.Master|worker\.Worker)", main_class
             )
         case _:
-            pytest.fail(f"nobody knows what {command} starts")
+            pytest.fail(f"unknown command: {command}")
 
 
 def image_command(target: str) -> list[str]:
@@ -127,7 +127,7 @@ def test_a_service_waits_for_what_it_needs(name: str) -> None:
         assert needed in SERVICES
 
 
-def test_whoever_works_on_the_database_waits_for_the_migrations() -> None:
+def test_every_service_on_the_database_waits_for_the_migrations() -> None:
     for name in ("web", "worker", "beat", "launcher"):
         assert {"postgres", "redis", "migrate"} <= set(SERVICES[name]["depends_on"])
 

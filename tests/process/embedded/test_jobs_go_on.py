@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.timeout(400)]
 
 
 def value(home: Path, query: str) -> object:
-    """What the embedded database of ``home`` answers."""
+    """The answer of the embedded database of ``home``."""
     connection = psycopg2.connect(
         host="127.0.0.1",
         port=int((home / "postgres" / "port").read_text()),

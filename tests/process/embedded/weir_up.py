@@ -1,4 +1,4 @@
-"""``manage.py weir_up`` as somebody starts it, and a look at what it leaves behind."""
+"""``manage.py weir_up`` as a user starts it, and a look at what it leaves behind."""
 
 import re
 import signal
@@ -37,7 +37,7 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 
 class WeirUp:
-    """``manage.py weir_up`` as somebody starts it."""
+    """``manage.py weir_up`` as a user starts it."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(

@@ -117,7 +117,7 @@ class StandIn:
             thread.start()
 
     def stop(self) -> None:
-        """Go away, in the middle of whatever is asked."""
+        """Go away, in the middle of any open requests."""
         with self.changed:
             self.is_stopping = True
             self.changed.notify_all()
