@@ -80,13 +80,13 @@ def processed(rows: DataStream) -> DataStream:
 
 
 def map_loop(indexes: range) -> None:
-    """The calls of ``mapped``, in a plain loop."""
+    """The functions that ``mapped`` calls, called in a plain loop."""
     for index in indexes:
         change(make(index))
 
 
 def process_loop() -> Callable[[range], None]:
-    """The calls of ``processed``, in a plain loop."""
+    """A plain loop that calls the functions that ``processed`` calls."""
     function = Total()
     function.total = state = PlainValue()
 

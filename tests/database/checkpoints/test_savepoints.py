@@ -329,7 +329,7 @@ def test_files_of_a_savepoint_that_may_exist_are_kept_until_that_is_known(
 
 
 def test_place_of_another_jobs_savepoint_is_refused_for_good(line: Line, tmp_path: Path) -> None:
-    """Files of the first deleted late have names that the second's files may have too."""
+    """Late deletions for the first savepoint go by names that the second's files may have too."""
     location = str(tmp_path / "mine")
     savepoints.take(None, line.job_id, location=location)
     line.post(protocol.decline("source-0"))

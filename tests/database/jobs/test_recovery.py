@@ -333,7 +333,7 @@ def test_relaunch_of_a_job_that_is_no_longer_wanted_ends_it() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_stranded_job_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """No transaction leaves a job like this; should the log has to say it."""
+    """No transaction leaves a job like this; should one, the log has to say it."""
     job, other = running(), running()
     Driver.objects.filter(job=job).update(status="lost")
     assert due_jobs.resume_stranded() == 1
