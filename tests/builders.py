@@ -212,7 +212,7 @@ def pending(
     status: CheckpointStatus = CheckpointStatus.PENDING,
     **kwargs: Any,
 ) -> PendingCheckpoint:
-    """A checkpoint under way of which nobody has acknowledged anything."""
+    """A checkpoint under way that no subtask has acknowledged."""
     return PendingCheckpoint(
         barrier=barrier(checkpoint_id, kind=kind),
         attempt=AttemptNumber(attempt),

@@ -77,14 +77,14 @@ def database_url() -> str:
 
 
 def others_at_work() -> int:
-    """How many other connections to this test's database are in the middle of something."""
+    """The number of other connections to this test's database that are not idle."""
     with connections["default"].cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND pid <> pg_backend_pid() AND state <> 'idle'"
         )
-        (found,) = cursor.fetchone()
-    return int(found)
+        (busy,) = cursor.fetchone()
+    return int(busy)
 
 
 @contextmanager

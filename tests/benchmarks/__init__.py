@@ -1,4 +1,4 @@
-"""What Weir costs, measured against the same work without it.
+"""Benchmarks of Weir against the same work without it.
 
 Every row of the table has a baseline that runs in the same process tree on the same machine minutes
 apart at most, alternating with Weir, and both numbers are medians. Rows that miss their target are

@@ -1,4 +1,4 @@
-"""What a page of the REST API costs when the database is full."""
+"""The cost of a page of the REST API when the database is full."""
 
 import json
 import os
@@ -98,7 +98,7 @@ class _Client:
         return json.loads(body)
 
     def measure(self, pages: Mapping[str, str], rounds: int) -> dict[str, list[float]]:
-        """How long each page took, in milliseconds, all of them in turn."""
+        """The times of each page, in milliseconds, measured in turn."""
         paths = {self.NOTHING: "/healthz", **pages}
         took: dict[str, list[float]] = {name: [] for name in paths}
         for number in range(rounds + 5):

@@ -1,4 +1,4 @@
-"""How fast a snapshot reaches the disk, against writing the same bytes."""
+"""The rate at which a snapshot reaches the disk, against writing the same bytes."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""What the control plane takes of acknowledgements: over HTTP, through the coordinator, into rows.
+"""The control plane's rate of acknowledgements: over HTTP, by the coordinator, into rows.
 
 Real PostgreSQL (with fsync), Redis and a web process on this machine. Batches are what a driver's
 gateway sends when it has much to say: up to a thousand events, gzipped JSON. They are made before
@@ -56,7 +56,7 @@ class Dataflow:
 
     @property
     def subtasks(self) -> int:
-        """How many there are."""
+        """The number of subtasks."""
         return self.sources + self.sinks
 
     def plan(self) -> CheckpointPlan:
@@ -248,9 +248,9 @@ class _Line:
         self._next = 1
         plan = builders.planned(interval_ms=None)
         started = CheckpointingStarted(ATTEMPT, flow.plan())
-        found = CheckpointsRestored((), FIRST_ID)
+        restored = CheckpointsRestored((), FIRST_ID)
         assert plan.checkpoints == CheckpointConfig()
-        for body in self.prepared([plan, found, *builders.coming_up(), started]):
+        for body in self.prepared([plan, restored, *builders.coming_up(), started]):
             self.send(body)
 
     def prepared(self, events: Sequence[DriverEvent]) -> list[bytes]:
@@ -280,7 +280,7 @@ class _Line:
         return number
 
     def status(self, number: CheckpointId) -> str:
-        """Where a checkpoint stands."""
+        """The status of a checkpoint."""
         from checkpoints.models import Checkpoint
 
         return Checkpoint.objects.get(job=self.job_id, number=number).status

@@ -1,4 +1,4 @@
-"""What the dashboard costs, and how soon it shows what happened.
+"""The cost of the dashboard, and its delay after an event.
 
 Real PostgreSQL (with fsync), Redis and a web process on this machine; browsers are Debian's
 Chromium.
@@ -44,7 +44,7 @@ def dashboard(quick: bool) -> list[Row]:
 def _page_rows(
     viewer: "_Viewer", stored: Stored, shown: Sequence[pages.Address], *, quick: bool
 ) -> list[Row]:
-    parts = pages.found(viewer.client, shown, stored)
+    parts = pages.linked_addresses(viewer.client, shown, stored)
     cost = pages.costs(viewer.client, [*shown, *parts], rounds=1 if quick else 3)
     reader = viewer.reader()
     try:

@@ -33,7 +33,7 @@ TRANSACTIONS_MORE_MAX = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the web process takes."""
+    """The resources that the web process uses."""
 
     threads: int
     connections: int  # To the database.
@@ -220,7 +220,7 @@ def _change(job: str) -> tuple[str, float]:
 
 
 def _transactions() -> int:
-    """How many the database has ended; the connection that asks is one of them."""
+    """The number of transactions that the database has ended, this connection's included."""
     from django.db import connection
 
     with connection.cursor() as cursor:

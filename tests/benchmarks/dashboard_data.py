@@ -49,7 +49,7 @@ LARGE = (
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What there is to look at."""
+    """The rows that the pages show."""
 
     flights: str  # Ids of jobs.
     wide: str
@@ -270,7 +270,7 @@ def _acknowledgements(job: "Job", parallelism: int, channels: int) -> None:
 
 
 def _past(job: "Job", checkpoints: int, now: datetime) -> None:
-    """What has been asked of the job, and what went wrong."""
+    """The operations and failures of the job."""
     from django.db import connection
 
     from checkpoints.models import Checkpoint, Savepoint
@@ -343,7 +343,7 @@ def _past(job: "Job", checkpoints: int, now: datetime) -> None:
         }
         for n in range(AUDIT_ENTRIES)
     )
-    copy(AuditEntry, entries, {"actor_name": "somebody", "address": "10.0.0.1"})
+    copy(AuditEntry, entries, {"actor_name": "mara", "address": "10.0.0.1"})
 
 
 # COPY ---------------------------------------------------------------------------------------------

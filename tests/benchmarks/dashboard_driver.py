@@ -89,7 +89,7 @@ class Driver:
 
     @property
     def expected(self) -> int:
-        """How many operator subtasks acknowledge a checkpoint."""
+        """The number of operator subtasks that acknowledge a checkpoint."""
         return len(FLIGHTS) * self.parallelism
 
     def trigger(self) -> CheckpointId:

@@ -1,4 +1,4 @@
-"""What loading a page takes over the network, as a real Chromium counts it.
+"""The network traffic of loading a page, as a real Chromium counts it.
 
 Every page is loaded twice in a browser that has nothing yet: with an empty cache, and again. What
 counts is what came over the wire, heads of responses included, until nothing came any more; the
@@ -91,7 +91,7 @@ async def _load(context: "BrowserContext", url: str) -> Load:
 
 
 def rows(loads: dict[str, tuple[Load, Load]]) -> list[Row]:
-    """What came of it."""
+    """The rows of the table."""
     first = {name: load for name, (load, _) in loads.items()}
     largest = max(first, key=lambda name: first[name].bytes_own)
     plotly = max(load.bytes_plotly for load in first.values())

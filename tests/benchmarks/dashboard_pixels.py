@@ -60,7 +60,7 @@ PROBE = """() => {
 
 @dataclass(slots=True)
 class Sample:
-    """What one round measured; times in milliseconds."""
+    """The measurements of one round; times in milliseconds."""
 
     to_event: list[float] = field(default_factory=list)
     to_pixel: list[float] = field(default_factory=list)
@@ -88,7 +88,7 @@ async def chromium() -> AsyncIterator["Browser"]:
 async def logged_in(
     browser: "Browser", url: str, cookie: tuple[str, str]
 ) -> AsyncIterator["BrowserContext"]:
-    """Somebody who is logged in, with an empty cache."""
+    """A browser context that is logged in, with an empty cache."""
     context = await browser.new_context(viewport={"width": 1280, "height": 1000})
     try:
         name, value = cookie
@@ -202,13 +202,13 @@ _COUNT = re.compile(r"([\d,]+) of [\d,]+ subtasks? acknowledged")
 
 
 def _acknowledged(snapshot: Any) -> int:
-    """How many acknowledgements a snapshot says there are: as the page says it."""
-    found = _COUNT.search(json.dumps(snapshot))
-    return int(found[1].replace(",", "")) if found else -1
+    """The number of acknowledgements in a snapshot, read from the page's text; -1 without one."""
+    match = _COUNT.search(json.dumps(snapshot))
+    return int(match[1].replace(",", "")) if match else -1
 
 
 def rows(samples: dict[int, Sample]) -> list[Row]:
-    """What came of it, by subtasks per operator."""
+    """The rows of the table, by subtasks per operator."""
     return [_row(parallelism, sample) for parallelism, sample in samples.items()]
 
 

@@ -1,4 +1,4 @@
-"""What going back costs: savepoint, stop and restore, rescale, rollback of one job on Spark.
+"""The cost of going back: savepoint, stop and restore, rescale, rollback of one job on Spark.
 
 Through the control plane as its users see it: from the request to the first row that comes out
 again. Each figure is beside its phases, for most of it is the start of a JVM and of Spark, as the
@@ -70,7 +70,7 @@ def going_back(quick: bool) -> list[Row]:
 
 
 def _row(what: str, weir: Sequence[Measured], baseline: Sequence[Measured], against: str) -> Row:
-    ours, theirs = (median(one.ms for one in found) for found in (weir, baseline))
+    ours, theirs = (median(one.ms for one in measured) for measured in (weir, baseline))
     phases = {
         name: median(one.phases[name] for one in weir if name in one.phases)
         for name in dict.fromkeys(name for one in weir for name in one.phases)
@@ -132,18 +132,18 @@ class _Bench:
         """Wait until every key has a total; the bytes of state."""
 
         def full() -> int:
-            found = self._completed()
-            sizes = [one["state_bytes"] for one in found[:2]]
-            self._full_since = found[0]["number"] if found else 0
+            completed = self._completed()
+            sizes = [one["state_bytes"] for one in completed[:2]]
+            self._full_since = completed[0]["number"] if completed else 0
             return sizes[0] if len(sizes) == 2 and sizes[0] == sizes[1] else 0
 
         return int(self._wait("a state that does not grow any more", full))
 
     def checkpoints(self) -> list[Measured]:
-        """Periodic checkpoints while nobody asks for anything."""
+        """Periodic checkpoints while no operation is requested."""
         self.job.await_completed(beyond=self._full_since + 8, timeout_s=START_S)
-        found = [one for one in self._completed() if one["number"] > self._full_since]
-        return [_parts(one) for one in found]
+        periodic = [one for one in self._completed() if one["number"] > self._full_since]
+        return [_parts(one) for one in periodic]
 
     def savepoints(self, count: int) -> list[Measured]:
         """So many savepoints, one after the other."""
@@ -204,7 +204,7 @@ class _Bench:
         return _measured(_s(operation["created_at"]), moments)
 
     def _moments_of_start(self) -> list[Moment]:
-        """How the newest driver came up."""
+        """The steps of the newest driver's start."""
         (driver, *_), (attempt, *_) = (
             self.job.get(path)["results"] for path in ("drivers", "attempts")
         )
@@ -220,8 +220,8 @@ class _Bench:
 
     def _first_row(self, after_attempt: int) -> float:
         """When the first row of a later attempt came, 0 before that."""
-        found = [o.first_ns for o in outputs(self._directory) if o.attempt > after_attempt]
-        return min(found, default=0) / 1e9
+        first_ns = [o.first_ns for o in outputs(self._directory) if o.attempt > after_attempt]
+        return min(first_ns, default=0) / 1e9
 
     def _completed(self) -> list[dict[str, Any]]:
         return self.job.checkpoints(kind="checkpoint", status="completed")

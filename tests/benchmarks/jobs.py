@@ -83,7 +83,7 @@ def run_job(
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast rows went, per second of CPU and per second."""
+    """The rate of rows, per second of CPU and per second."""
 
     per_cpu_second: float
     per_second: float  # Of all cores together.

@@ -34,7 +34,7 @@ class Outputs(NamedTuple):
 
 
 def outputs(directory: Path) -> Iterator[Outputs]:
-    """What the sinks noted in a job's directory."""
+    """The output times that the sinks noted in a job's directory."""
     for path in directory.glob("out-*"):
         attempt, _, first_ns = map(int, path.name.split("-")[1:])
         yield Outputs(attempt, first_ns, path.stat().st_mtime_ns)

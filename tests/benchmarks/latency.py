@@ -1,4 +1,4 @@
-"""How long a record takes from its creation to the sink, when the job has half its load."""
+"""The time of a record from its creation to the sink, when the job has half its load."""
 
 from pathlib import Path
 from statistics import median

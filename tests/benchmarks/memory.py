@@ -1,4 +1,4 @@
-"""What a slot holds while its sink is slow and everything before it is held back."""
+"""The memory of a slot while its sink is slow and everything before it is held back."""
 
 import threading
 import time

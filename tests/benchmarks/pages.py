@@ -1,8 +1,8 @@
-"""What the dashboard's pages cost the server, with a full database behind them.
+"""The server's cost of the dashboard's pages, with a full database behind them.
 
-Every page that the navigation leads to is read, and whatever of the job those pages fetch or lead
-to: details, figures, drill-downs. They are found in the pages themselves, one address of each kind,
-so that a new page is measured without being named here.
+Every page that the navigation leads to is read, and every address of the job those pages fetch or
+lead to: details, figures, drill-downs. They are found in the pages themselves, one address of each
+kind, so that a new page is measured without being named here.
 
 Times are taken twice. *Over HTTP*, at the real web process, with nothing else under way: what a
 browser next to it would wait. *In process*, by the same views through Django's test client: how
@@ -70,7 +70,7 @@ def start_addresses(stored: Stored) -> list[Address]:
 
 
 class Reader:
-    """One connection that stays open, as a browser's does, and somebody who is logged in."""
+    """One connection that stays open, as a browser's does, of a user who is logged in."""
 
     def __init__(self, connection: HTTPConnection, cookie: str) -> None:
         self._connection = connection
@@ -90,8 +90,8 @@ class Reader:
         self._connection.close()
 
 
-def found(client: Any, pages: Sequence[Address], stored: Stored) -> list[Address]:
-    """What the pages fetch or lead to, of the two jobs: one address of each kind and job."""
+def linked_addresses(client: Any, pages: Sequence[Address], stored: Stored) -> list[Address]:
+    """The addresses that the pages fetch or lead to: one of each kind and job, of the two jobs."""
     jobs = {f"/jobs/{stored.flights}/": "", f"/jobs/{stored.wide}/": ", 200 × 200 channels"}
     kinds = {_kind(page.path) + _suffix(page.path, jobs) for page in pages}
     addresses: list[Address] = []
@@ -170,7 +170,7 @@ def _addresses_in(html: str) -> set[str]:
 
 
 def timed(reader: Reader, addresses: Sequence[Address], seconds: float) -> dict[str, list[float]]:
-    """How long each took, in milliseconds, all of them in turn until the time is over."""
+    """The times of each address, in milliseconds, requested in turn until the time is over."""
     paths = {NOTHING: "/healthz"} | {address.name: address.path for address in addresses}
     took: dict[str, list[float]] = {name: [] for name in paths}
     for _ in range(WARM_UP):
@@ -190,7 +190,7 @@ def timed(reader: Reader, addresses: Sequence[Address], seconds: float) -> dict[
 
 @dataclass(slots=True)
 class Cost:
-    """What one page asked of this process and of the database."""
+    """The cost of one page to this process and to the database."""
 
     took_ms: list[float] = field(default_factory=list)
     database_ms: list[float] = field(default_factory=list)
@@ -200,7 +200,7 @@ class Cost:
 
 
 def costs(client: Any, addresses: Sequence[Address], rounds: int) -> dict[str, Cost]:
-    """What each address costs by itself: medians of some rounds, and its queries explained."""
+    """The cost of each address by itself: medians of some rounds, and its queries explained."""
     return {address.name: _cost(client, address, rounds) for address in addresses}
 
 
@@ -291,7 +291,7 @@ def rows(
     parts: Sequence[Address],
     stored: Stored,
 ) -> list[Row]:
-    """What came of it."""
+    """The rows of the table."""
     baseline = _p95(took[NOTHING])
     table = [
         _times_row("a page of the dashboard", pages, took, cost, baseline, stored.text),

@@ -1,4 +1,4 @@
-"""What a checkpoint of a large state costs the loop: the sync part, and stalls during the rest."""
+"""The loop's cost of a checkpoint of large state: the sync part, and stalls during the rest."""
 
 import json
 import time

@@ -235,9 +235,9 @@ class _TickerOperator(SourceOperator):
         self._longest_ns = 0
 
     def finish(self) -> None:
-        found = {"inside": self._inside, "outside": self._outside}
+        stalls = {"inside": self._inside, "outside": self._outside}
         path = self._directory / f"ticks-{self.ctx.subtask.index}"
-        path.write_text(json.dumps(found))
+        path.write_text(json.dumps(stalls))
 
 
 class Thrower:

@@ -80,13 +80,13 @@ def processed(rows: DataStream) -> DataStream:
 
 
 def map_loop(indexes: range) -> None:
-    """What ``mapped`` calls, called."""
+    """The functions that ``mapped`` calls, called in a plain loop."""
     for index in indexes:
         change(make(index))
 
 
 def process_loop() -> Callable[[range], None]:
-    """What ``processed`` calls, called."""
+    """A plain loop that calls the functions that ``processed`` calls."""
     function = Total()
     function.total = state = PlainValue()
 

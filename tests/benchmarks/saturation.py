@@ -1,4 +1,4 @@
-"""How long checkpoints take when a job has all the work it can do, in batches that are tiny."""
+"""The duration of checkpoints when a job has all the work it can do, in tiny batches."""
 
 from dataclasses import replace
 from pathlib import Path

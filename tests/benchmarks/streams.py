@@ -1,4 +1,4 @@
-"""What waiting costs the web process: open event streams and long polls, and how soon they wake."""
+"""The web process's cost of waiting: open event streams and long polls, and how soon they wake."""
 
 import asyncio
 import json
@@ -93,7 +93,7 @@ class Load:
             await asyncio.gather(*waiting, return_exceptions=True)
 
     def rows(self) -> list[Row]:
-        """What came of it."""
+        """The rows of the table."""
         threads, connections = zip(self._before, self._during, strict=True)
         cuts = quantiles(self._latencies_ms, n=100, method="inclusive")
         p50, p99 = cuts[49], cuts[98]

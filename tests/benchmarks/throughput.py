@@ -74,7 +74,7 @@ def checkpoints(quick: bool) -> list[Row]:
 
 
 def weir_rate(keys: int, seconds: float, settle_s: float, interval_ms: int | None) -> Rate:
-    """How fast Weir keeps running sums."""
+    """The rate at which Weir keeps running sums."""
     meter = RateMeter(settle_s)
 
     def build(env: StreamExecutionEnvironment) -> None:
@@ -91,7 +91,7 @@ def loop_rate(keys: int, seconds: float, settle_s: float) -> float:
     """Rows per CPU-second of what one would write by hand: no exchange, no checkpoints, one core.
 
     It makes the same batches, and of every slice a batch of the keys in it and their sums so far.
-    Whether to combine a slice first is decided by whoever writes it, who knows the data.
+    Whether to combine a slice first is decided by the author of the loop, who knows the data.
     """
     make = KeyedRows(keys)
     loop = _Loop(keys, combines=2 * keys <= SLICE)

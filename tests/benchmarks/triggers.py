@@ -1,4 +1,4 @@
-"""How soon a trigger that the control plane decides reaches a source of a real job on Spark."""
+"""The delay of a trigger from the control plane to a source of a real job on Spark."""
 
 import tempfile
 import uuid

@@ -61,10 +61,10 @@ def needs_chromium() -> None:
 
 
 class Window:
-    """One page, logged out at first, of somebody with cookies of their own.
+    """One page, logged out at first, with cookies of its own.
 
-    Selectors are CSS. Whatever is waited for is waited for at most ``PATIENCE_S``; methods that may
-    be asked to wait longer or less take ``timeout_s``.
+    Selectors are CSS. Methods wait at most ``PATIENCE_S``; those that may be asked to wait longer
+    or less take ``timeout_s``.
     """
 
     def __init__(self, chromium: "Chromium", context: BrowserContext, url: str) -> None:
@@ -106,7 +106,7 @@ class Window:
         self._expected += of
 
     def complaints(self) -> list[str]:
-        """What the browser complained of so far, but for what it may."""
+        """The browser's complaints so far, without the expected ones."""
         self.evaluate("0")  # All that was said before has arrived when this is answered.
         return [
             complaint
@@ -187,26 +187,26 @@ class Window:
         return self.do(lambda page: page.evaluate(script, argument))
 
     def text(self, selector: str) -> str:
-        """What somebody reads there, in the first such element that is visible; empty if none."""
-        found = self.texts(selector)
-        return found[0] if found else ""
+        """The text of the first such element that is visible; empty if none."""
+        texts = self.texts(selector)
+        return texts[0] if texts else ""
 
     def texts(self, selector: str) -> list[str]:
         """The same of every such element that is visible."""
-        found = self.do(lambda page: page.locator(selector).filter(visible=True).all_inner_texts())
-        return [" ".join(words.split()) for words in found]
+        texts = self.do(lambda page: page.locator(selector).filter(visible=True).all_inner_texts())
+        return [" ".join(words.split()) for words in texts]
 
     def content(self, selector: str) -> str:
         """The text in the first such element, visible or not; that of pictures as well."""
-        found = self.do(lambda page: page.locator(selector).all_text_contents())
-        return " ".join(found[0].split()) if found else ""
+        contents = self.do(lambda page: page.locator(selector).all_text_contents())
+        return " ".join(contents[0].split()) if contents else ""
 
     def count(self, selector: str) -> int:
-        """How many such elements there are, visible or not."""
+        """The number of such elements, visible or not."""
         return self.do(lambda page: page.locator(selector).count())
 
     def buttons(self) -> list[str]:
-        """The names of all buttons that somebody can see."""
+        """The names of all visible buttons."""
         return [words for words in self.texts("button") if words]
 
     def can_click(self, words: str) -> bool:
@@ -214,7 +214,7 @@ class Window:
         return self.do(lambda page: self._button(page, words).is_enabled())
 
     def sees(self, selector: str, words: str, timeout_s: float = LIVE_S) -> None:
-        """Wait until somebody reads these words there."""
+        """Wait until these words are visible there."""
 
         def seen(page: Page) -> None:
             element = page.locator(selector).filter(visible=True).first
@@ -232,12 +232,12 @@ class Window:
         self.do(gone)
 
     def drawn(self) -> dict[str, int]:
-        """How often each figure has been drawn, by its name."""
-        found: dict[str, int] = self.evaluate(
+        """The number of times each figure has been drawn, by its name."""
+        drawn: dict[str, int] = self.evaluate(
             "Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
             ".map((e) => [e.dataset.figure, Number(e.dataset.drawn ?? 0)]))"
         )
-        return found
+        return drawn
 
     def await_figures(self, timeout_s: float = 30.0) -> None:
         """Wait until what comes by a second request is there: each section, and each figure drawn.

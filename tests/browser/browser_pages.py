@@ -1,6 +1,6 @@
 """Every page there is, with rows that show each in a state worth looking at.
 
-One table for whoever goes through all pages: the accessibility tests and the screenshots. The rows
+One table for the accessibility tests and the screenshots, which go through all pages. The rows
 are of a job that runs with a checkpoint under way, of one that failed, one that finished, one that
 is a fork, and one that has not begun.
 """
@@ -265,5 +265,5 @@ def _operations(job: Job, fork: Job, by: User, directory: Path) -> dict[str, Ope
 
 
 def administrator() -> User:
-    """Somebody who may see every page."""
+    """A user who may see every page."""
     return rows.user(Role.ADMIN, "ada")

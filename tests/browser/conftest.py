@@ -16,8 +16,8 @@ from tests.services import database_url, others_at_work
 def browser() -> Iterator[Chromium]:
     """One browser for all tests of a module; each has a window of its own."""
     needs_chromium()
-    with chromium() as found:
-        yield found
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def process(
 def web(transactional_db: None, redis: Redis, process: WebProcess) -> Iterator[WebProcess]:
     """The web process over this test's rows.
 
-    It answers what it was asked before they are deleted: emptying tables that somebody reads from
-    would be a deadlock.
+    It answers its open requests before the rows are deleted: emptying tables that a request reads
+    from would be a deadlock.
     """
     yield process
     quiet_looks = 0
@@ -59,5 +59,5 @@ def web(transactional_db: None, redis: Redis, process: WebProcess) -> Iterator[W
 @pytest.fixture
 def window(web: WebProcess, browser: Chromium) -> Iterator[Window]:
     """A browser's window, logged out, that must have nothing to complain of."""
-    with browser.window(web.url) as found:
-        yield found
+    with browser.window(web.url) as opened:
+        yield opened

@@ -69,7 +69,7 @@ class WebProcess:
             self._process = None
 
     def log(self) -> str:
-        """What it wrote."""
+        """The process's log."""
         return self._log.read_text()
 
 

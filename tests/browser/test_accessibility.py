@@ -30,13 +30,13 @@ COLOURS: dict[str, Any] = EVERYTHING | {"runOnly": ["color-contrast"]}
 
 
 def violations(window: Window, options: dict[str, Any]) -> Iterator[str]:
-    """What is serious or critical on the page, each in a line that says where."""
+    """The serious and critical violations on the page, each in a line that says where."""
 
-    def found(page: Page) -> list[dict[str, Any]]:
+    def run_axe(page: Page) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = Axe().run(page, options=options).response["violations"]
         return answer
 
-    for violation in window.do(found):
+    for violation in window.do(run_axe):
         if violation["impact"] in GRAVE:
             for node in violation["nodes"]:
                 reasons = [check["message"] for check in node["any"] + node["all"] + node["none"]]
@@ -78,8 +78,8 @@ def test_axe_finds_what_is_wrong(window: Window) -> None:
         " + '<p id=\"faint\">hardly to be seen</p>'"
     )
     window.evaluate("document.getElementById('faint').style.color = '#ddd'")
-    found = list(violations(window, EVERYTHING))
-    assert {line.split(":")[0] for line in found} >= {"image-alt", "color-contrast"}
+    lines = list(violations(window, EVERYTHING))
+    assert {line.split(":")[0] for line in lines} >= {"image-alt", "color-contrast"}
 
 
 def test_the_keyboard_reaches_the_content_first_and_everything_else(window: Window) -> None:

@@ -97,7 +97,7 @@ def test_the_state_of_the_job_changes_on_the_page(window: Window) -> None:
     assert not window.was_reloaded()
 
 
-def test_a_silent_driver_is_noticed_while_somebody_looks(window: Window) -> None:
+def test_a_silent_driver_is_noticed_while_the_page_is_open(window: Window) -> None:
     job = rows.running()
     log_in(window)
     open_job(window, job)
@@ -198,8 +198,8 @@ def test_a_rollback_is_confirmed_below_its_preview(window: Window) -> None:
     window.sees("h1", "Rollback to checkpoint 10 Under way")
     open_job(window, job)
     window.sees(OPERATIONS, "Rollback to checkpoint 10 Under way a new driver is taking over")
-    found = job.operations.exclude(pk=asked.pk).get()
-    assert (found.kind, found.parameters["checkpoint"]) == ("rollback", 10)
+    rollback = job.operations.exclude(pk=asked.pk).get()
+    assert (rollback.kind, rollback.parameters["checkpoint"]) == ("rollback", 10)
 
 
 def test_a_viewer_gets_the_live_page_without_buttons(window: Window) -> None:
@@ -229,7 +229,7 @@ def test_the_list_follows_the_jobs(window: Window) -> None:
 
 def test_browser_and_server_write_times_alike(window: Window) -> None:
     window.open("/login/")
-    found = window.evaluate(
+    written = window.evaluate(
         """
         async (values) => {
           const format = await import("/static/frontend/format.js");
@@ -238,7 +238,7 @@ def test_browser_and_server_write_times_alike(window: Window) -> None:
         """,
         [value for value, _ in ROUGH],
     )
-    assert found == [words for _, words in ROUGH]
+    assert written == [words for _, words in ROUGH]
 
 
 SPLIT = ("split", "now", "then")
@@ -247,14 +247,14 @@ WIDTH = "document.documentElement.scrollWidth"
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out_sideways(window: Window, width: int, tmp_path: Path) -> None:
-    job = rows.running("a-rather-long-name-of-a-job-that-somebody-chose")
+    job = rows.running("a-rather-long-name-of-a-job-that-an-admin-chose")
     rows.history(job, 20)
     rows.exception(job, "x" * 400)
     made = rows.savepoint(job, "x" * 80, 21, note="x" * 400, labels={"x" * 100: "x" * 100})
     rows.gate_alignment(made.checkpoint, "hourly", 0, [20.0, 0.0]).save()
-    found = {"sentences": ["x" * 400], "sources": [{"splits": [dict.fromkeys(SPLIT, "x" * 400)]}]}
+    result = {"sentences": ["x" * 400], "sources": [{"splits": [dict.fromkeys(SPLIT, "x" * 400)]}]}
     asked = rows.operation(
-        job, None, "preview", parameters={"kind": "rollback", "checkpoint": 20}, result=found
+        job, None, "preview", parameters={"kind": "rollback", "checkpoint": 20}, result=result
     )
     about = {"restore": f"/{'x' * 200}", "parameters": {"x" * 100: "x" * 100}}
     restore = rows.operation(

@@ -92,7 +92,7 @@ def test_sections_show_other_parts_of_themselves_and_the_address_says_which(
     assert not window.was_reloaded()
 
 
-def test_the_list_follows_the_job_but_not_below_somebody_s_pointer(window: Window) -> None:
+def test_the_list_follows_the_job_but_not_below_the_pointer(window: Window) -> None:
     job = rows.running(interval_ms=None)
     log_in(window)
     window.open(f"/jobs/{job.pk}/checkpoints/")

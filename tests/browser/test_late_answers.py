@@ -54,7 +54,7 @@ def go_back(window: Window) -> None:
     window.do(lambda page: page.go_back())
 
 
-def test_going_back_twice_shows_the_first_page_whatever_comes_later(window: Window) -> None:
+def test_going_back_twice_shows_the_first_page_despite_later_answers(window: Window) -> None:
     job = rows.running()
     rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
     log_in(window)

@@ -1,4 +1,4 @@
-"""Savepoints, operations and attempts before somebody's eyes, in a real browser."""
+"""Savepoints, operations and attempts as a real browser shows them live."""
 
 import pytest
 

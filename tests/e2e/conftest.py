@@ -9,7 +9,7 @@ from tests.e2e.plane import Plane
 from tests.services import reachable_directory
 from tests.spark.harness import SESSION, described, processes_of, wait_until
 
-# Short, so that a silent driver is noticed while somebody watches; the checkpoint timeout is the
+# Short, so that a silent driver is noticed while a test watches; the checkpoint timeout is the
 # pipeline's own.
 ENVIRONMENT = {
     "WEIR_DRIVER_TIMEOUT_MS": "8000",
@@ -19,7 +19,7 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(scope="package")  # Its threads and processes are nobody else's business.
+@pytest.fixture(scope="package")  # Its threads and processes are of no use to other packages.
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """Everything embedded, services restarted when they die."""
     name = uuid.uuid4().hex

@@ -11,7 +11,7 @@ from weir.datastream import StreamExecutionEnvironment
 
 
 def hurry_file(output: Path) -> Path:
-    """What makes the sources of the job with this output hurry once it is there."""
+    """The file that makes the sources of the job with this output hurry once it is there."""
     return output.with_name(f"{output.name}.hurry")
 
 

@@ -128,8 +128,8 @@ class Plane:
 
     def operation(self, operation_id: str) -> dict[str, Any]:
         """An operation as it stands."""
-        found: dict[str, Any] = self.client.get(f"operations/{operation_id}")
-        return found
+        answer: dict[str, Any] = self.client.get(f"operations/{operation_id}")
+        return answer
 
     def await_end(self, operation_id: str, timeout_s: float = SETTLE_S) -> dict[str, Any]:
         """Wait until an operation has ended, however."""
@@ -168,13 +168,13 @@ class PlaneJob:
 
     def checkpoints(self, **query: Any) -> list[dict[str, Any]]:
         """The newest page of the job's checkpoints, newest first."""
-        found: list[dict[str, Any]] = self.get("checkpoints", **query)["results"]
-        return found
+        listed: list[dict[str, Any]] = self.get("checkpoints", **query)["results"]
+        return listed
 
     def newest_completed(self) -> int:
         """The number of the newest completed checkpoint, 0 before the first."""
-        found = self.checkpoints(status="completed")
-        return max((int(one["number"]) for one in found), default=0)
+        completed = self.checkpoints(status="completed")
+        return max((int(one["number"]) for one in completed), default=0)
 
     def await_completed(
         self, beyond: int, timeout_s: float = SETTLE_S, every_s: float = 0.1
@@ -192,8 +192,8 @@ class PlaneJob:
         """The number of a checkpoint that is under way now."""
 
         def pending() -> int:
-            found = self.checkpoints(status="pending")
-            return int(found[0]["number"]) if found else 0
+            listed = self.checkpoints(status="pending")
+            return int(listed[0]["number"]) if listed else 0
 
         return int(wait_for("a checkpoint under way", pending, every_s=0.02))
 
@@ -211,10 +211,10 @@ class PlaneJob:
         self.await_status("finished", timeout_s=timeout_s)
 
     def _is_in(self, statuses: tuple[str, ...]) -> str:
-        found = self.get()
-        if found["status"] in FINAL and found["status"] not in statuses:
-            raise AssertionError(f"{self.id} is {found['status']}: {found['cause']}")
-        return found["status"] if found["status"] in statuses else ""
+        shown = self.get()
+        if shown["status"] in FINAL and shown["status"] not in statuses:
+            raise AssertionError(f"{self.id} is {shown['status']}: {shown['cause']}")
+        return shown["status"] if shown["status"] in statuses else ""
 
     # Processes.
 

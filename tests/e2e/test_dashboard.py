@@ -27,8 +27,8 @@ EDGE = "[data-label='1']"  # From there to where they are waited for.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
     needs_chromium()
-    with chromium() as found:
-        yield found
+    with chromium() as launched:
+        yield launched
 
 
 def logged_in(window: Window, plane: Plane, name: str, password: str | None = None) -> None:
@@ -122,7 +122,7 @@ def test_an_operator_watches_and_acts_a_viewer_looks(
 
 
 def a_viewer_only_looks(plane: Plane, browser: Chromium, job: PlaneJob, password: str) -> None:
-    """No button but the one to leave, and whoever sends the forms all the same is refused."""
+    """No button but the one to leave, and its forms are refused when sent all the same."""
     send = """
     async (address) => {
       const body = new FormData(document.querySelector("form[action='/logout/']"));
@@ -186,7 +186,7 @@ def take_a_checkpoint(window: Window) -> None:
 
 
 def committed(job: PlaneJob) -> int:
-    """How many files of output count: of each checkpoint, one of each subtask."""
+    """The number of committed output files: of each checkpoint, one of each subtask."""
     return len(committed_files(job.output))
 
 

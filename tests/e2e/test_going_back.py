@@ -1,6 +1,6 @@
 """Savepoints, stop, rollback, fork and rescale of real jobs, each with a SIGKILL in its middle.
 
-The sources hold a known number of records, so whatever was done to a job on the way, its final
+The sources hold a known number of records, so after any operations on the way, a job's final
 files must hold each of them once: a rollback that took back too little, or a restore that lost
 something, shows. Every kill is checked to have hit while the operation was under way.
 """
@@ -33,14 +33,14 @@ def kill_under_way(plane: Plane, operation: str, victim: Callable[[], int]) -> N
 
 
 def shown(visitor: Visitor, job: PlaneJob, operation: dict[str, Any]) -> str:
-    """The page of an operation, as somebody reads it."""
+    """The text of an operation's page."""
     return unescape(visitor.page(f"/jobs/{job.id}/operations/{operation['id']}"))
 
 
 def check_each_once(rows: Sequence[Sequence[Any]], records: int) -> None:
     """The same where subtasks changed meanwhile, so that order between two of them says nothing."""
-    found = count(rows, records)
-    assert (found.lost, found.duplicated) == (0, 0)
+    counted = count(rows, records)
+    assert (counted.lost, counted.duplicated) == (0, 0)
     assert not wrong_numbers(rows)
 
 
@@ -163,13 +163,13 @@ def check_suffix(rows: Sequence[Sequence[Any]], records: int) -> None:
         positions[source, reader].append(position)
         numbers[position % 64].append(number)
     assert sum(map(len, positions.values())) < 2 * records, "the fork began from nothing"
-    for (source, reader), found in positions.items():
-        assert len(set(found)) == len(found), f"{source} {reader}: duplicated"
+    for (source, reader), read in positions.items():
+        assert len(set(read)) == len(read), f"{source} {reader}: duplicated"
         # Of two subtasks, subtask i reads every second record from i on.
-        tail = list(range(min(found), records, 2))
-        assert sorted(found) == tail, f"{source} {reader}: {len(tail) - len(found)} lost"
-    for key, found in numbers.items():
-        assert found == list(range(found[0], found[0] + len(found))), f"key {key}: {found}"
+        tail = list(range(min(read), records, 2))
+        assert sorted(read) == tail, f"{source} {reader}: {len(tail) - len(read)} lost"
+    for key, sent in numbers.items():
+        assert sent == list(range(sent[0], sent[0] + len(sent))), f"key {key}: {sent}"
 
 
 def test_rescaled_up_and_down_every_record_counts_once(plane: Plane, tmp_path: Path) -> None:
@@ -206,10 +206,10 @@ def test_what_cannot_be_done_is_refused_in_words_and_a_drained_job_has_given_out
     plane.await_success(job.ask("stop", drain=True))
     job.await_status("finished")
     rows = rows_of(job.output)
-    found = count(rows, RECORDS)
-    assert (found.duplicated, found.out_of_order) == (0, 0)
+    counted = count(rows, RECORDS)
+    assert (counted.duplicated, counted.out_of_order) == (0, 0)
     assert not wrong_numbers(rows)
-    assert found.lost, "the input ended before the stop"
+    assert counted.lost, "the input ended before the stop"
 
     manifest = Path(taken["result"]["path"], "manifest")
     manifest.write_bytes(manifest.read_bytes().replace(b'"attempt"', b'"attemqt"', 1))

@@ -1,4 +1,4 @@
-"""What somebody sees who logs in, on a control plane that really runs jobs."""
+"""The pages a user sees after logging in, on a control plane that really runs jobs."""
 
 import re
 from html import unescape
@@ -22,10 +22,10 @@ class Visitor:
         self._url = plane.stack.url
         self._opener = build_opener(HTTPCookieProcessor(CookieJar()))
         form = self.page("/login/")
-        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
-        assert found is not None, form
+        match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
+        assert match is not None, form
         fields = {
-            "csrfmiddlewaretoken": found[1],
+            "csrfmiddlewaretoken": match[1],
             "username": "operator",
             "password": (plane.stack.home / "operator").read_text().strip(),
         }

@@ -34,8 +34,8 @@ def submitted(plane: Plane, directory: Path, switches: Path) -> PlaneJob:
 
 
 def verdict_of(job: PlaneJob, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = job.get(f"checkpoints/{number}/verdict")
-    return found
+    verdict: dict[str, Any] = job.get(f"checkpoints/{number}/verdict")
+    return verdict
 
 
 @contextmanager
@@ -51,12 +51,12 @@ def on(switches: Path, name: str) -> Iterator[None]:
 def long_one(job: PlaneJob, beyond: int) -> dict[str, Any]:
     """The first completed checkpoint beyond another that took long."""
 
-    def found() -> dict[str, Any] | None:
+    def find_long() -> dict[str, Any] | None:
         completed = job.checkpoints(status="completed")
         long = [c for c in completed if c["number"] > beyond and c["duration_ms"] >= LONG_MS]
         return min(long, key=lambda c: c["number"]) if long else None
 
-    return dict(wait_for("a checkpoint that took long", found, 60.0))
+    return dict(wait_for("a checkpoint that took long", find_long, 60.0))
 
 
 def quick_again(job: PlaneJob) -> int:
@@ -90,11 +90,11 @@ def slow(job: PlaneJob, switches: Path) -> None:
     """One subtask takes too long for each record."""
     with on(switches, "slow"):
         time.sleep(RATES_S)
-        found = verdict_of(job, long_one(job, job.newest_completed())["number"])
-    assert found["tone"] == "warn", found
-    assert found["culprits"] == ["work-1"], found
-    assert "work-1 was slow, busy" in found["headline"], found
-    assert found["channel"]["receiver"] == "work-1", found
+        verdict = verdict_of(job, long_one(job, job.newest_completed())["number"])
+    assert verdict["tone"] == "warn", verdict
+    assert verdict["culprits"] == ["work-1"], verdict
+    assert "work-1 was slow, busy" in verdict["headline"], verdict
+    assert verdict["channel"]["receiver"] == "work-1", verdict
 
 
 def both_slow(job: PlaneJob, switches: Path) -> None:
@@ -105,14 +105,16 @@ def both_slow(job: PlaneJob, switches: Path) -> None:
 
         def found_both() -> dict[str, Any] | None:
             numbers = [c["number"] for c in job.checkpoints(status="completed")]
-            found = (verdict_of(job, number) for number in numbers if number > beyond)
-            return next((one for one in found if one["headline"].startswith("Two ")), None)
+            verdicts = (verdict_of(job, number) for number in numbers if number > beyond)
+            return next((one for one in verdicts if one["headline"].startswith("Two ")), None)
 
-        found = dict(wait_for("a verdict on both", found_both, 60.0))
-    assert found["tone"] == "warn", found
-    assert set(found["culprits"]) == {"work-1", "audit-0"}, found
-    assert "Two operators were slow, " in found["headline"], found
-    assert all(f"{culprit} (busy " in found["headline"] for culprit in found["culprits"]), found
+        verdict = dict(wait_for("a verdict on both", found_both, 60.0))
+    assert verdict["tone"] == "warn", verdict
+    assert set(verdict["culprits"]) == {"work-1", "audit-0"}, verdict
+    assert "Two operators were slow, " in verdict["headline"], verdict
+    assert all(f"{culprit} (busy " in verdict["headline"] for culprit in verdict["culprits"]), (
+        verdict
+    )
 
 
 def stuck(job: PlaneJob, switches: Path) -> None:
@@ -121,8 +123,8 @@ def stuck(job: PlaneJob, switches: Path) -> None:
     with on(switches, "block"):
         now = under_way(job, lambda v: "work-1 has been stuck" in v["headline"])
         assert now["tone"] == "warn", now
-        found = verdict_of(job, long_one(job, before)["number"])
-    for one in (now, found):
+        verdict = verdict_of(job, long_one(job, before)["number"])
+    for one in (now, verdict):
         assert one["culprits"] == ["work-1"], one
         assert "stuck in look_up_rates (trouble.py:" in one["headline"], one
         assert "time.sleep(BLOCKED_S)" in one["stack"], one
@@ -132,22 +134,22 @@ def skewed(job: PlaneJob, switches: Path) -> None:
     """All records have one key."""
     with on(switches, "skewed"):
         time.sleep(RATES_S)
-        found = verdict_of(job, long_one(job, job.newest_completed())["number"])
-    (culprit,) = found["culprits"]
-    assert culprit in ("work-0", "work-1"), found
-    assert found["headline"].startswith(f"{culprit} was slow, busy"), found
-    assert "records" in found["headline"], found  # Many times those of its sibling.
-    assert any("salt the key" in line for line in found["advice"]), found
+        verdict = verdict_of(job, long_one(job, job.newest_completed())["number"])
+    (culprit,) = verdict["culprits"]
+    assert culprit in ("work-0", "work-1"), verdict
+    assert verdict["headline"].startswith(f"{culprit} was slow, busy"), verdict
+    assert "records" in verdict["headline"], verdict  # Many times those of its sibling.
+    assert any("salt the key" in line for line in verdict["advice"]), verdict
 
 
 def slow_storage(job: PlaneJob, switches: Path) -> None:
     """Every snapshot takes long to write."""
     with on(switches, "storage"):
-        # Whatever is under way may have been written before.
+        # A checkpoint under way may have been written before.
         (newest, *_) = job.checkpoints()
-        found = verdict_of(job, long_one(job, newest["number"])["number"])
-    assert found["tone"] == "warn", found
-    assert found["headline"].startswith("The checkpoint storage was slow: slot "), found
+        verdict = verdict_of(job, long_one(job, newest["number"])["number"])
+    assert verdict["tone"] == "warn", verdict
+    assert verdict["headline"].startswith("The checkpoint storage was slow: slot "), verdict
 
 
 def silent_then_gone(job: PlaneJob, switches: Path) -> None:
@@ -175,12 +177,12 @@ def expired(job: PlaneJob, switches: Path) -> None:
     """A call does not return until the checkpoint's time is over, which fails the job."""
     with on(switches, "hang"):
         under_way(job, lambda v: "work-1 has been stuck" in v["headline"])
-        found = of_failed(job, job.await_pending())
-    assert found["tone"] == "bad", found
-    assert found["headline"].startswith("Timed out after "), found
-    assert "because work-1 was stuck in await_lock (trouble.py:" in found["headline"], found
-    assert found["culprits"] == ["work-1"], found
-    assert "time.sleep(HELD_S)" in found["stack"], found
+        verdict = of_failed(job, job.await_pending())
+    assert verdict["tone"] == "bad", verdict
+    assert verdict["headline"].startswith("Timed out after "), verdict
+    assert "because work-1 was stuck in await_lock (trouble.py:" in verdict["headline"], verdict
+    assert verdict["culprits"] == ["work-1"], verdict
+    assert "time.sleep(HELD_S)" in verdict["stack"], verdict
 
 
 def of_failed(job: PlaneJob, number: int) -> dict[str, Any]:
@@ -196,11 +198,11 @@ def of_failed(job: PlaneJob, number: int) -> dict[str, Any]:
 def under_way(job: PlaneJob, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The verdict on a checkpoint that is under way, once it says something."""
 
-    def found() -> dict[str, Any] | None:
+    def find_verdict() -> dict[str, Any] | None:
         for checkpoint in job.checkpoints(status="pending"):
             verdict = verdict_of(job, checkpoint["number"])
             if holds(verdict):
                 return verdict
         return None
 
-    return dict(wait_for("the verdict on what is under way", found, 30.0))
+    return dict(wait_for("the verdict on what is under way", find_verdict, 30.0))

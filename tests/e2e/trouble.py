@@ -35,7 +35,7 @@ LOOKED_AT_S = 0.05  # A switch.
 
 
 class Switch:
-    """A file that somebody makes and takes away; looked at now and then."""
+    """A file that the test makes and takes away; looked at now and then."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._path = directory / name
@@ -74,7 +74,7 @@ def key_of(record: tuple[int, int]) -> int:
 
 
 class Work(KeyedProcessFunction):
-    """Counts, with whatever trouble is on."""
+    """Counts, with the trouble that is switched on."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -126,12 +126,12 @@ class Audit(MapFunction):
 
 
 def look_up_rates() -> None:
-    """What waits for somebody else."""
+    """A call that waits for another system."""
     time.sleep(BLOCKED_S)
 
 
 def await_lock() -> None:
-    """What nobody lets go for long."""
+    """A wait for a lock that is held for long."""
     time.sleep(HELD_S)
 
 
@@ -141,7 +141,7 @@ def identity(value: int) -> int:
 
 
 def is_none(_: int) -> bool:
-    """Nobody needs to see what was audited."""
+    """False for every record: the audited records are not output."""
     return False
 
 

@@ -51,7 +51,7 @@ class Contexts:
 
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What everything that the tests start has in its environment.
+    """The mark in the environment of every process that the tests start.
 
     A JVM that is killed cannot clean up, so Spark writes into directories that pytest removes; but
     for those of local clusters, which are always beside Spark itself.

@@ -1,4 +1,4 @@
-"""What the tests' pipelines do in their slots.
+"""The functions that the tests' pipelines run in their slots.
 
 Kept apart, because a slot imports the module of every function: this one needs neither Spark nor
 pytest, which would take a slot a second to load.
@@ -110,7 +110,7 @@ class Throwing(MapFunction):
     def map(self, value: Any) -> Any:
         if value[1] == self._at and not self._marker.exists():
             self._marker.write_text("{}")
-            raise ValueError("a record that nobody thought of")
+            raise ValueError("an unexpected record")
         return value
 
 

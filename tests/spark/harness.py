@@ -43,7 +43,7 @@ SOURCES = ("left", "right")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What became of the input."""
+    """The records of the input that were lost, duplicated or out of order, counted."""
 
     lost: int
     duplicated: int
@@ -74,7 +74,7 @@ def once(point: str, action: str, marker: Path, after: int = 1, **match: Any) ->
 
 
 def fired(marker: Path) -> dict[str, Any]:
-    """What a fault wrote when it fired; fails the test if it did not."""
+    """The text that a fault wrote when it fired; fails the test if it did not."""
     assert marker.exists(), "the fault did not fire"
     told: dict[str, Any] = json.loads(marker.read_text())
     return told
@@ -274,7 +274,11 @@ def wrong_numbers(rows: Iterable[Sequence[Any]]) -> dict[int, list[int]]:
     numbers: dict[int, list[int]] = defaultdict(list)
     for source, index, reader, _, number in rows:
         numbers[key_of((source, index, reader))].append(number)
-    return {key: found for key, found in numbers.items() if found != list(range(1, len(found) + 1))}
+    return {
+        key: received
+        for key, received in numbers.items()
+        if received != list(range(1, len(received) + 1))
+    }
 
 
 # What a test leaves behind ----------------------------------------------------------------------
@@ -284,15 +288,15 @@ SESSION = "WEIR_TEST_SESSION"  # In the environment of everything that a test st
 
 def processes_of(session: str) -> list[psutil.Process]:
     """The processes whose environment has this session, or one within it."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             is_ours = f"{process.environ().get(SESSION)}/".startswith(f"{session}/")
             if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except psutil.Error:  # Gone, or another user's.
             continue
-    return found
+    return processes
 
 
 def described(process: psutil.Process) -> str:

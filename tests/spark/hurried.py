@@ -1,7 +1,7 @@
 """A source that keeps its rate until it is told to hurry.
 
 What is done to a job takes as long as the machine lets it, so its input must not run out before;
-afterwards nobody wants to wait for the rest. Apart from the functions, because slots import it.
+afterwards the rest should come at once. Apart from the functions, because slots import it.
 """
 
 from collections.abc import Callable

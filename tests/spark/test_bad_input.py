@@ -165,7 +165,7 @@ NAME = "failing"
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Where a failed job left its checkpoints and files."""
+    """The checkpoints and files of a failed job."""
 
     root: Path
 
@@ -181,8 +181,8 @@ class Failed:
     def manifests(self) -> dict[int, Path]:
         """By number, newest first."""
         paths = self.checkpoints.glob("*/chk-*/manifest")
-        found = {int(path.parent.name.removeprefix("chk-")): path for path in paths}
-        return dict(sorted(found.items(), reverse=True))
+        by_number = {int(path.parent.name.removeprefix("chk-")): path for path in paths}
+        return dict(sorted(by_number.items(), reverse=True))
 
     def state_file(self, checkpoint: int) -> Path:
         """A file of a checkpoint that holds keyed state."""
@@ -218,7 +218,7 @@ class Failed:
 
 @pytest.fixture(scope="module")
 def original(contexts: Contexts, tmp_path_factory: pytest.TempPathFactory) -> Failed:
-    """What the job left; not to be changed."""
+    """The failed job; its files are not to be changed."""
     contexts.at(LOCAL)
     failed = Failed(tmp_path_factory.mktemp("failed"))
     assert "not yet repaired" in cause_of(lambda: failed.run(fails_at=1_200, restore=None))
@@ -256,7 +256,7 @@ def test_a_path_that_names_no_checkpoint(failed: Failed) -> None:
         failed.run(restore=str(failed.checkpoints))
 
 
-def test_a_job_that_nobody_ran(tmp_path: Path) -> None:
+def test_a_job_that_never_ran(tmp_path: Path) -> None:
     with pytest.raises(RestoreError, match="holds no completed checkpoint of a job named"):
         Failed(tmp_path).run()
 

@@ -42,7 +42,7 @@ GONE_S = 10.0  # Slots and JVM are told of the driver's death by their sockets a
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the job of a test keeps everything."""
+    """The directories of a test's job."""
 
     root: Path
 
@@ -124,7 +124,7 @@ def test_a_killed_driver_takes_all_along_and_its_successor_goes_on(
     session: str, tmp_path: Path
 ) -> None:
     place, marker = Place(tmp_path), tmp_path / "marker"
-    # The first dies when a manifest is written and nobody was told of it yet.
+    # The first dies when a manifest is written and no listener was told of it yet.
     armed = (once("manifest.written", "kill", marker, after=5),)
     with driver(session, place, armed=armed) as first:
         assert first.end() == -signal.SIGKILL

@@ -59,12 +59,12 @@ class Submitted:
     @property
     def driver(self) -> psutil.Process:
         """The Python process."""
-        (found,) = [
+        (interpreter,) = [
             process
             for process in processes_of(self.session)
             if production.__file__ in _command(process)[1:2]
         ]
-        return found
+        return interpreter
 
     def end(self, timeout_s: float = 60.0) -> int:
         """Wait for its exit code."""
@@ -85,7 +85,7 @@ class Submitted:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What the driver logged."""
+        """The log of the driver."""
         written = self.log.read_text().splitlines()
         return [json.loads(line) for line in written if line.startswith('{"at"')]
 
@@ -108,7 +108,7 @@ def control() -> Iterator[StandIn]:
 def submitted(
     session: str, control: StandIn, root: Path, target: str, **options: Any
 ) -> Iterator[Submitted]:
-    """A driver that was just started; whatever is left of it in the end is killed."""
+    """A driver that was just started; its processes left in the end are killed."""
     own = f"{session}/{uuid.uuid4().hex}"
     file = root / "job.json"
     told = {
@@ -209,7 +209,7 @@ def test_a_cancelled_job_ends(session: str, control: StandIn, tmp_path: Path) ->
         session, control, tmp_path, pipeline.__file__, interval_ms=200, parameters=parameters
     ) as run:
         control.wait_for(lambda: control.completed_ids, START_S)
-        control.command(CancelJob("somebody said so"))
+        control.command(CancelJob("an operator said so"))
         assert run.end() == 0, run.tail
         run.all_gone(10)
     assert [e.status for e in control.events_of(JobChanged)][-2:] == ["cancelling", "canceled"]
@@ -227,7 +227,7 @@ def test_a_driver_without_its_jvm_ends_within_two_seconds(
         control.wait_for(lambda: control.completed_ids, START_S)
         python = run.driver
         run.jvm.kill()
-        # Nobody may be there to reap it.
+        # No parent may be there to reap it.
         assert wait_until(lambda: python.pid not in {p.pid for p in processes_of(run.session)}, 2)
         run.all_gone(10)
     assert JobStatus.FAILED not in [event.status for event in control.events_of(JobChanged)]
@@ -298,7 +298,7 @@ def test_a_pipeline_that_comes_to_nothing_is_told(
         assert 'failing.py", line 2, in broken' in failed.cause
 
 
-def test_checkpoints_that_nobody_can_expire_are_given_up(
+def test_checkpoints_that_no_coordinator_can_expire_are_given_up(
     session: str, control: StandIn, tmp_path: Path
 ) -> None:
     """The control plane goes away when a barrier is on its way behind a record that takes long."""

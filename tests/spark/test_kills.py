@@ -138,9 +138,7 @@ def test_a_function_that_throws(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     env = environment(tmp_path / "checkpoints")
     stream = tagged_union(env, N, RATE).map(Throwing(marker, N // 2)).name("thrower")
-    check(
-        collect(numbered(stream), "throws"), "(?s)thrower.*ValueError: a record that nobody thought"
-    )
+    check(collect(numbered(stream), "throws"), "(?s)thrower.*ValueError: an unexpected record")
     fired(marker)
 
 
@@ -167,9 +165,9 @@ def test_at_least_once_loses_nothing_and_does_count_twice(tmp_path: Path) -> Non
         result = collect(numbered(stream), "at least once")
     assert killer.killed is not None
     assert len(result.history.recoveries) == 1
-    found = count(result.collected, N)
-    assert found.lost == 0
-    assert found.duplicated > 0
+    counted = count(result.collected, N)
+    assert counted.lost == 0
+    assert counted.duplicated > 0
 
 
 ROWS = 40_000
@@ -191,8 +189,8 @@ def test_a_running_aggregate_over_columns_ends_right_and_only_grows(tmp_path: Pa
     expected: Counter[int] = Counter()
     for key, amount in zip(whole["key"], whole["amount"], strict=True):
         expected[key] += amount
-    assert {key: found[-1] for key, found in totals.items()} == expected
-    assert all(found == sorted(set(found)) for found in totals.values())
+    assert {key: sums[-1] for key, sums in totals.items()} == expected
+    assert all(sums == sorted(set(sums)) for sums in totals.values())
 
 
 EVENTS = 6_000
@@ -219,14 +217,14 @@ def test_windows_and_their_late_records_make_up_the_input(tmp_path: Path) -> Non
         result = collect(on_time.union(late), "windows")
     assert killer.killed is not None
     assert len(result.history.recoveries) == 1
-    found: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     kinds: Counter[str] = Counter()
     for kind, key, start, n in result.collected:
-        found[key, start] += n
+        counts[key, start] += n
         kinds[kind] += n
     whole = events(np.arange(EVENTS)).to_pydict()
     pairs = zip(whole["key"], whole["at_ms"], strict=True)
-    assert found == Counter((key, at - at % 1_000) for key, at in pairs)
+    assert counts == Counter((key, at - at % 1_000) for key, at in pairs)
     assert kinds["late"] > 0
     fired_windows = [(key, start) for kind, key, start, _ in result.collected if kind == "window"]
     assert len(fired_windows) == len(set(fired_windows)), "a window fired twice"

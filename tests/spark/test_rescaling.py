@@ -64,7 +64,7 @@ class Stopping:
 
     @property
     def target(self) -> str:
-        """Where the savepoint lies."""
+        """The savepoint's location."""
         assert self.job_id is not None
         return savepoint_location(str(self.storage), self.job_id, self.name)
 
@@ -129,14 +129,14 @@ def run(root: Path, parallelism: int, restore: str | None, stopping: Stopping | 
 
 def written(directory: Path) -> Counter[tuple[str, int, int]]:
     """Records by kind, key and start, as the committed files say."""
-    found: Counter[tuple[str, int, int]] = Counter()
+    sums: Counter[tuple[str, int, int]] = Counter()
     times: Counter[tuple[str, int, int]] = Counter()
     for path in committed_files(directory):
         for row in pq.read_table(path).to_pylist():
-            found[row["kind"], row["key"], row["start"]] += row["n"]
+            sums[row["kind"], row["key"], row["start"]] += row["n"]
             times[row["kind"], row["key"], row["start"]] += 1
     assert max(times.values()) == 1, "a window or a timer fired twice"
-    return found
+    return sums
 
 
 def test_from_one_to_seven_to_two_to_five_subtasks(contexts: Contexts, tmp_path: Path) -> None:

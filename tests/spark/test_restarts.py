@@ -32,7 +32,7 @@ GROWTH_MAX_BYTES = 8 << 20  # A leak of 50 kB a restart would be 9 MB.
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the lasting processes of a slot, and this one, hold."""
+    """The resources that the lasting processes of a slot, and this one, hold."""
 
     resident_bytes: int
     slot_fds: int

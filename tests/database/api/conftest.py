@@ -1,4 +1,4 @@
-"""Clients of the API: by token, by login, by nobody."""
+"""Clients of the API: by token, by login, anonymous."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ API = "/api/v1/"
 
 @pytest.fixture(autouse=True)
 def _places(settings: Settings, tmp_path: Path) -> None:
-    """Files of a test stay with the test; nobody listens to wake-ups."""
+    """Files of a test stay with the test; no process listens to wake-ups."""
     settings.WEIR_UPLOADS = tmp_path / "uploads"
     settings.WEIR_DRIVERS = tmp_path / "drivers"
     settings.WEIR_CHECKPOINT_ROOT = str(tmp_path / "checkpoints")
@@ -23,13 +23,13 @@ def _places(settings: Settings, tmp_path: Path) -> None:
 
 @pytest.fixture
 def operator(db: None) -> User:
-    """Somebody who may change things."""
+    """A user who may change things."""
     return rows.user("operator", "mara")
 
 
 @pytest.fixture
 def admin(db: None) -> User:
-    """Somebody who may do all."""
+    """A user who may do everything."""
     return rows.user("admin", "root")
 
 
@@ -61,5 +61,5 @@ def admin_api(admin: User) -> APIClient:
 
 @pytest.fixture
 def anonymous(db: None) -> APIClient:
-    """Nobody."""
+    """A client without credentials."""
     return APIClient()

@@ -141,7 +141,7 @@ def checkpoint(of: Job, number: int = 1, *, status: str = "completed", **given: 
 
 
 def savepoint(of: Job, number: int = 9, name: str | None = None, **given: Any) -> Savepoint:
-    """A savepoint with its checkpoint; whatever is given is the savepoint's."""
+    """A savepoint with its checkpoint; ``given`` are fields of the savepoint."""
     name = name or f"savepoint-{number}"
     location = f"{of.storage}/{of.pk}/savepoints/{name}"
     return Savepoint.objects.create(
@@ -186,7 +186,7 @@ def alignment(
     *,
     arrived_ms: tuple[float | None, ...] = (0.0, 4.0, None),
 ) -> GateAlignment:
-    """How a gate's channels delivered the barrier; the last one to come blocked the others."""
+    """The barrier's arrival on a gate's channels; the last one to come blocked the others."""
     latest = max((one for one in arrived_ms if one is not None), default=0.0)
     return GateAlignment.objects.create(
         checkpoint=of,

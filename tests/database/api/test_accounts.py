@@ -1,4 +1,4 @@
-"""Accounts, roles and tokens: nobody gives away more than they have."""
+"""Accounts, roles and tokens: no user gives away more than they have."""
 
 import json
 import threading
@@ -289,7 +289,7 @@ def test_tokens_by_command(operator: User, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="operator at most"):
         run("weir_token", "mara", "--name", "more", "--role", "admin")
     with pytest.raises(CommandError, match="no open account"):
-        run("weir_token", "nobody", "--name", "x")
+        run("weir_token", "stranger", "--name", "x")
 
 
 def test_the_account_of_a_local_control_plane(db: None) -> None:

@@ -96,8 +96,8 @@ def test_jobs_are_filtered(api: APIClient, operator: User, query: str, names: se
     rows.job("alpha", created_by=operator)
     rows.job("beta", status="failed", ended_at=now, created_at=now - timedelta(days=5_000))
     rows.job("gamma", status="canceled", ended_at=now)
-    found = api.get(f"{API}jobs?{query}")
-    assert {job["name"] for job in found.json()["results"]} == names
+    answer = api.get(f"{API}jobs?{query}")
+    assert {job["name"] for job in answer.json()["results"]} == names
 
 
 @pytest.mark.parametrize(
@@ -172,14 +172,14 @@ def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:
     at = f"{API}jobs/{job.pk}/checkpoints"
     rows.everything(operator)
 
-    found = api.get(at).json()["results"]
-    assert [(c["number"], c["status"], c["parent"]) for c in found] == [
+    checkpoints = api.get(at).json()["results"]
+    assert [(c["number"], c["status"], c["parent"]) for c in checkpoints] == [
         (4, "completed", None),  # The savepoint.
         (3, "aborted", 2),
         (2, "completed", 1),
         (1, "completed", None),
     ]
-    assert api.get(found[2]["url"]).json() == found[2]
+    assert api.get(checkpoints[2]["url"]).json() == checkpoints[2]
     aborted = api.get(f"{at}?reason=checkpoint_expired").json()["results"]
     assert [c["number"] for c in aborted] == [3]
     acks = api.get(f"{at}/2/acks").json()["results"]
@@ -384,7 +384,7 @@ def test_a_key_that_is_none_is_refused(api: APIClient, key: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_same_key_many_times_at_once_is_one_job() -> None:
-    """Nobody has the job's lock yet: the table's constraint decides."""
+    """The job's lock is not held yet: the table's constraint decides."""
     user = rows.user()
     clients = [client_of(user) for _ in range(6)]
     barrier = threading.Barrier(len(clients))
@@ -413,7 +413,7 @@ def test_the_same_key_many_times_at_once_is_one_job() -> None:
 
 @pytest.mark.parametrize("action", ["cancel", "restart", "checkpoint"])
 @pytest.mark.parametrize("body", [b"", b"{}", b"{ not json", b'{"unknown": 1}'])
-def test_an_unknown_job_is_404_whatever_the_body(api: APIClient, action: str, body: bytes) -> None:
+def test_an_unknown_job_is_404_for_any_body(api: APIClient, action: str, body: bytes) -> None:
     answer = api.post(f"{API}jobs/unknown/{action}", body, content_type="application/json")
     problem = is_problem(answer, 404, "not_found")
     assert "unknown" in problem["detail"]
@@ -570,7 +570,7 @@ def test_a_log_that_is_elsewhere(api: APIClient) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/json", "*/*", "text/*"])
-def test_a_log_is_text_whatever_is_asked_for(
+def test_a_log_is_text_for_any_accept_header(
     api: APIClient, log: Callable[[bytes], str], accept: str
 ) -> None:
     answer = api.get(log(b"said"), HTTP_ACCEPT=accept)

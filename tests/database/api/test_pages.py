@@ -1,4 +1,4 @@
-"""Pages by position: complete, in order, whatever is added meanwhile."""
+"""Pages by position: complete, in order, even if rows are added meanwhile."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,18 +15,18 @@ from tests.database.api.conftest import API
 
 def pages(api: APIClient, url: str, link: str = "next") -> list[list[Any]]:
     """The pages from ``url`` on, following links."""
-    found = []
+    listed = []
     next_url: str | None = url
     while next_url is not None:
         answer = api.get(next_url)
         assert answer.status_code == 200, answer.content
-        found.append(answer.json()["results"])
+        listed.append(answer.json()["results"])
         next_url = answer.json()[link]
-    return found
+    return listed
 
 
-def ids(found: list[list[Any]], name: str = "id") -> list[Any]:
-    return [row[name] for page in found for row in page]
+def ids(listed: list[list[Any]], name: str = "id") -> list[Any]:
+    return [row[name] for page in listed for row in page]
 
 
 @pytest.mark.parametrize("ordering", ["created_at", "-created_at", "id", "-id"])
@@ -36,7 +36,7 @@ def test_pages_are_the_whole_list_in_order(api: APIClient, ordering: str) -> Non
     for n in range(13):
         rows.job(created_at=now if n % 2 else now + timedelta(seconds=n))
 
-    found = pages(api, f"{API}jobs?page_size=3&ordering={ordering}")
+    listed = pages(api, f"{API}jobs?page_size=3&ordering={ordering}")
 
     column = ordering.lstrip("-")
     wanted = sorted(
@@ -44,8 +44,8 @@ def test_pages_are_the_whole_list_in_order(api: APIClient, ordering: str) -> Non
         key=lambda job: (getattr(job, column), job.pk),
         reverse=ordering.startswith("-"),
     )
-    assert ids(found) == [job.pk for job in wanted]
-    assert [len(page) for page in found] == [3, 3, 3, 3, 1]
+    assert ids(listed) == [job.pk for job in wanted]
+    assert [len(page) for page in listed] == [3, 3, 3, 3, 1]
 
 
 def test_pages_backwards_are_the_same_pages(api: APIClient) -> None:
@@ -93,9 +93,9 @@ def test_filters_stay_on_all_pages(api: APIClient) -> None:
         rows.job("failed", status="failed", ended_at=timezone.now())
         rows.job(f"fine-{n}")
 
-    found = pages(api, f"{API}jobs?page_size=2&status=failed")
+    listed = pages(api, f"{API}jobs?page_size=2&status=failed")
 
-    assert [row["status"] for page in found for row in page] == ["failed"] * 5
+    assert [row["status"] for page in listed for row in page] == ["failed"] * 5
 
 
 def test_page_sizes(api: APIClient) -> None:

@@ -70,8 +70,8 @@ TABLE = {
 
 
 def _endpoints() -> set[tuple[str, str]]:
-    """What the URL conf serves below /api/v1/."""
-    found = set()
+    """The methods and paths that the URL conf serves below /api/v1/."""
+    endpoints = set()
 
     def walk(patterns: list[URLPattern | URLResolver], prefix: str) -> None:
         for pattern in patterns:
@@ -81,10 +81,10 @@ def _endpoints() -> set[tuple[str, str]]:
             elif here.startswith(API.lstrip("/")):
                 view = pattern.callback.cls
                 methods = [m for m in METHODS if hasattr(view, m.lower())]
-                found.update((m, _plain(here.removeprefix(API.lstrip("/")))) for m in methods)
+                endpoints.update((m, _plain(here.removeprefix(API.lstrip("/")))) for m in methods)
 
     walk(get_resolver().url_patterns, "")
-    return found
+    return endpoints
 
 
 def _plain(route: str) -> str:

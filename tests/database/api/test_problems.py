@@ -50,7 +50,7 @@ def test_the_database_away_is_503(api: APIClient, monkeypatch: pytest.MonkeyPatc
 def test_the_database_away_before_any_view_is_503(
     operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session's row is read by whoever asks for the user first."""
+    """The session's row is read by the first access to the request's user."""
     client = login_of(operator)
     monkeypatch.setattr(
         "django.contrib.sessions.backends.db.SessionStore.load", raising(OperationalError("gone"))

@@ -65,7 +65,7 @@ def test_a_savepoint_that_was_not_triggered_has_no_number(api: APIClient, job: J
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ("", {"first", "second"}),
         ("name=FIR", {"first"}),
@@ -81,16 +81,16 @@ def test_a_savepoint_that_was_not_triggered_has_no_number(api: APIClient, job: J
     ],
 )
 def test_savepoints_are_filtered(
-    api: APIClient, job: Job, operator: User, query: str, found: set[str]
+    api: APIClient, job: Job, operator: User, query: str, expected: set[str]
 ) -> None:
     rows.savepoint(job, 1, "first", labels={"release": "1"}, created_by=operator)
     second = rows.savepoint(job, 2, "second", labels={"release": "2"})
     second.checkpoint.kind = "stop_suspend"
     second.checkpoint.save()
     rows.savepoint(job, 3, "third", deleted_at=timezone.now())
-    assert names(api.get(f"{API}jobs/{job.pk}/savepoints?{query}")) == found
+    assert names(api.get(f"{API}jobs/{job.pk}/savepoints?{query}")) == expected
     rows.savepoint(rows.job("other"), 1, "others")
-    assert names(api.get(f"{API}savepoints?{query}&job={job.pk}")) == found
+    assert names(api.get(f"{API}savepoints?{query}&job={job.pk}")) == expected
 
 
 def test_a_job_shows_its_lineage_and_a_checkpoint_its_place(api: APIClient, job: Job) -> None:
@@ -107,11 +107,11 @@ def test_forks_and_abandoned_checkpoints_are_found(api: APIClient, job: Job) -> 
     fork = rows.job("fork", origin=job)
     rows.checkpoint(job, 1)
     rows.checkpoint(job, 2, abandoned_at=timezone.now())
-    found = api.get(f"{API}jobs?origin={job.pk}").json()["results"]
-    assert [one["id"] for one in found] == [fork.pk]
+    forks = api.get(f"{API}jobs?origin={job.pk}").json()["results"]
+    assert [one["id"] for one in forks] == [fork.pk]
     for query, numbers in (("true", [2]), ("false", [1])):
-        found = api.get(f"{API}jobs/{job.pk}/checkpoints?abandoned={query}").json()["results"]
-        assert [one["number"] for one in found] == numbers
+        checkpoints = api.get(f"{API}jobs/{job.pk}/checkpoints?abandoned={query}").json()["results"]
+        assert [one["number"] for one in checkpoints] == numbers
 
 
 def test_an_operation_shows_its_phase_and_what_it_saved(api: APIClient, job: Job) -> None:

@@ -17,8 +17,8 @@ METHODS = ("get", "post", "put", "patch", "delete")
 def document(api: APIClient) -> dict[str, Any]:
     answer = api.get(f"{API}schema?format=json")
     assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
-    return found
+    schema: dict[str, Any] = answer.json()
+    return schema
 
 
 def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

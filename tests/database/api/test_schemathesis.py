@@ -1,4 +1,4 @@
-"""What the OpenAPI document allows, and what it does not, thrown at the API by schemathesis."""
+"""Requests that the OpenAPI document allows, and that it does not, sent by schemathesis."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -66,11 +66,11 @@ def token(admin: User) -> Iterator[str]:
 
 
 def check(case: Case, token: str, *excluded: Any) -> None:
-    """Call and compare with the document; whatever it changes is undone."""
+    """Call and compare with the document; all changes are rolled back."""
     with transaction.atomic():
         headers = {
             "Authorization": f"Bearer {token}",
-            "Accept-Encoding": "identity",  # In this process nobody undoes a compression.
+            "Accept-Encoding": "identity",  # Responses are not decompressed in this process.
         }
         case.call_and_validate(headers=headers, excluded_checks=list(excluded))
         transaction.set_rollback(True)

@@ -32,20 +32,20 @@ def job(operator: User) -> Job:
 def test_a_late_channel_is_named_with_the_words_of_the_pages(api: APIClient, job: Job) -> None:
     answer = api.get(f"{API}jobs/{job.pk}/checkpoints/3/verdict")
     assert answer.status_code == 200
-    found = answer.json()
-    assert found["tone"] == "warn"
-    assert found["headline"] == (
+    verdict = answer.json()
+    assert verdict["tone"] == "warn"
+    assert verdict["headline"] == (
         "The channel source-1 → totals-0 held the barrier: it came 5.00 s after the first one."
     )
-    assert found["channel"] == {
+    assert verdict["channel"] == {
         "sender": "source-1",
         "receiver": "totals-0",
         "text": "5.00 s after the first one",
     }
-    assert found["culprits"] == ["source-1", "totals-0"]
+    assert verdict["culprits"] == ["source-1", "totals-0"]
     checkpoint = job.checkpoints.get(number=3)
-    assert found == pages.cached_verdict(checkpoint)
-    assert found["headline"] == queries.of_checkpoint(checkpoint).headline
+    assert verdict == pages.cached_verdict(checkpoint)
+    assert verdict["headline"] == queries.of_checkpoint(checkpoint).headline
 
 
 def test_a_checkpoint_that_never_was_has_none(api: APIClient, job: Job) -> None:

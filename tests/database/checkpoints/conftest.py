@@ -44,7 +44,7 @@ def scheduled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
 
 @pytest.fixture
 def operator(db: None) -> User:
-    """Somebody who may ask for checkpoints."""
+    """A user who may request checkpoints."""
     return builders.user("olga", Role.OPERATOR)
 
 

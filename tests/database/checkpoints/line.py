@@ -31,7 +31,7 @@ def planned(**checkpoints: Any) -> JobPlanned:
 
 @dataclass
 class Line:
-    """What one driver of a job sends and gets."""
+    """The events that one driver of a job sends, and the commands it gets."""
 
     job_id: str
     token: str
@@ -83,8 +83,8 @@ class Line:
         **checkpoints: Any,
     ) -> None:
         """From the driver's first word until its job runs."""
-        found = CheckpointsRestored(self.state.completed, self.state.next_id)
-        self.post(planned(**checkpoints), found, *jobs.coming_up(attempt))
+        report = CheckpointsRestored(self.state.completed, self.state.next_id)
+        self.post(planned(**checkpoints), report, *jobs.coming_up(attempt))
         start = protocol.started(
             attempt,
             restored_from=restored,

@@ -38,6 +38,6 @@ def put_state(job: Job, number: int, attempt: int = 1, *, complete: bool = True)
 
 
 def files(job: Job) -> list[str]:
-    """What lies in the job's directory, by path within it."""
+    """The files in the job's directory, by path within it."""
     directory = locations.layout_of(job).directory
     return [path.removeprefix(f"{directory}/") for path in locations.store_of(job).list(directory)]

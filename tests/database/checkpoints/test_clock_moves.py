@@ -32,7 +32,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> MovedClock:
 
 
 def tick() -> None:
-    """What beat has done every second."""
+    """The tasks that beat starts every second."""
     due_jobs.tick()
     operations.expire_due()
     tasks.tick()

@@ -1,4 +1,4 @@
-"""What the coordinator's commands become: rows, commands in the outbox, answers to who asked."""
+"""The effects of the coordinator's commands: rows, commands in the outbox, answers to requests."""
 
 from datetime import timedelta
 from typing import Any
@@ -280,10 +280,10 @@ def test_the_end_of_a_job_keeps_or_deletes_its_checkpoints(db: None) -> None:
     assert CoordinatorRow.objects.get(job=deleted.job_id).has_ended
 
 
-def test_a_checkpoint_the_storage_holds_and_nobody_knew_gets_a_row(db: None) -> None:
+def test_a_checkpoint_the_storage_alone_holds_gets_a_row(db: None) -> None:
     line = Line.for_job(jobs.submitted())
-    found = messages.CheckpointsRestored((protocol.completed(4, completed_at_ms=9),), 5)  # type: ignore[arg-type]
-    line.post(jobs.planned(), found)
+    restored = messages.CheckpointsRestored((protocol.completed(4, completed_at_ms=9),), 5)  # type: ignore[arg-type]
+    line.post(jobs.planned(), restored)
     assert line.statuses() == {4: "completed"}
     assert line.state.latest_completed_id == 4
 

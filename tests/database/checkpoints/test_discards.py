@@ -1,4 +1,4 @@
-"""Files of checkpoints go when nobody needs them, and not before."""
+"""Files of checkpoints are deleted once unused, and not before."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def completed(line: Line, *numbers: int) -> None:
 
 
 def aborted(line: Line, number: int) -> None:
-    """A checkpoint that was given up by the driver while nobody could talk to it."""
+    """A checkpoint that was given up by the driver while the control plane could not reach it."""
     put_state(line.job, number, complete=False)
     line.post(CheckpointRequested(f"r{number}"))
     reason = FailureReason.CONTROL_PLANE_AWAY
@@ -124,7 +124,7 @@ def test_nothing_that_is_needed_is_deleted(db: None) -> None:
     assert discards.discard_due() == 1
 
 
-def test_completed_ones_stay_while_somebody_may_be_restoring(db: None) -> None:
+def test_completed_ones_stay_while_a_driver_may_be_restoring(db: None) -> None:
     line = Line.running(retained_max=1)
     completed(line, 1, 2)
     line.post(jobs.changed(JobStatus.FAILING))
@@ -133,7 +133,7 @@ def test_completed_ones_stay_while_somebody_may_be_restoring(db: None) -> None:
     assert discards.discard_due() == 1
 
 
-def test_a_job_that_somebody_works_on_is_left_for_later(
+def test_a_locked_job_is_left_for_later(
     transactional_db: None,
 ) -> None:
     line = Line.running(retained_max=1)
@@ -158,7 +158,7 @@ def test_stray_files_of_given_up_checkpoints_are_found(line: Line) -> None:
     discards.discard_due()
     put_state(line.job, 1, complete=False)
     sweep.clean_next()
-    assert discards.discard_due() == 0, "whoever writes late may not be done"
+    assert discards.discard_due() == 0, "a late writer may not be done"
     jobs.pass_time(line.checkpoint(1), sweep.LATE_S, "settled_at")
     CoordinatorRow.objects.update(swept_at=None)
     sweep.clean_next()
@@ -204,7 +204,7 @@ def test_each_job_gets_its_turn(db: None) -> None:
     assert sweep.clean_next() is None
 
 
-def test_a_storage_that_cannot_be_listed_holds_up_nobody(line: Line, storage: Path) -> None:
+def test_a_storage_that_cannot_be_listed_holds_up_no_other_job(line: Line, storage: Path) -> None:
     storage.write_text("no directory")
     assert sweep.clean_next() == line.job_id
     assert discards.discard_due() == 0

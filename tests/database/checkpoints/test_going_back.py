@@ -52,7 +52,7 @@ def complete_next(line: Line, name: str = "") -> int:
 
 
 def options_of(job: Job) -> dict[str, Any]:
-    """What the job's next driver is told."""
+    """The options that the job's next driver is given."""
     driver = jobs.driver_of(job)
     options: dict[str, Any] = driver_files.job_file(job, driver, "t", shipped=False)["options"]
     return options
@@ -207,8 +207,8 @@ def test_what_only_a_later_driver_finds_is_no_beginning(line: Line) -> None:
     fork.post(*protocol.acks(number), protocol.not_written(number, may_exist=True))
     jobs.lose(fork.job)
     again = Line.for_job(fork.job)
-    found = CheckpointsRestored((protocol.completed(number),), CheckpointId(number + 1))
-    again.post(planned(), found, *jobs.coming_up(2))
+    restored = CheckpointsRestored((protocol.completed(number),), CheckpointId(number + 1))
+    again.post(planned(), restored, *jobs.coming_up(2))
     assert again.job.restore_uri == uri(line, 1)
 
 
@@ -450,11 +450,11 @@ def test_fork_takes_a_savepoint_where_none_is_named(line: Line, operator: User) 
     assert savepoint.name.startswith("fork-trial-run-")
     assert operation.status == "running"
     line.complete(1)
-    found = ended(operation)
-    assert found.status == "succeeded"
-    fork = Job.objects.get(pk=found.result["job"])
+    finished = ended(operation)
+    assert finished.status == "succeeded"
+    fork = Job.objects.get(pk=finished.result["job"])
     assert (fork.restore_uri, fork.restore_number) == (savepoint.location, 1)
-    assert found.result["savepoint"] == str(savepoint.pk)
+    assert finished.result["savepoint"] == str(savepoint.pk)
 
 
 def test_fork_whose_savepoint_fails_is_not_submitted(line: Line) -> None:

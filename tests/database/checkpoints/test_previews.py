@@ -1,4 +1,4 @@
-"""What a restore or a rollback would do, and how two outputs differ, as operations."""
+"""Previews of restores and rollbacks, and comparisons of two outputs, as operations."""
 
 import time
 from pathlib import Path
@@ -71,10 +71,10 @@ def test_preview_of_a_restore_runs_the_pipeline_beside_the_job(
         parallelism=2,
     )
     assert (operation.kind, operation.status) == ("preview", "pending")
-    found = answered(operation)
-    assert found.error == ""
-    assert found.result["checkpoint_id"] == number
-    assert {o["uid"] for o in found.result["operators"]} >= {"numbers", "out"}
+    preview = answered(operation)
+    assert preview.error == ""
+    assert preview.result["checkpoint_id"] == number
+    assert {o["uid"] for o in preview.result["operators"]} >= {"numbers", "out"}
     assert line.job.status == "running"
     assert AuditEntry.objects.get(action="job.preview").after["restore"] == uri(line, number)
 
@@ -116,11 +116,11 @@ def test_preview_of_a_rollback_says_what_it_costs(line: Line) -> None:
         checkpoint(line)
     operation = previews.rollback(None, line.job_id, checkpoint=1)
     assert previews.answer_due() == 1
-    found = ended(operation)
-    assert found.error == ""
-    assert (found.status, found.result["checkpoint_id"]) == ("succeeded", 1)
-    assert found.result["newest_id"] == 2
-    assert found.result["sentences"]
+    preview = ended(operation)
+    assert preview.error == ""
+    assert (preview.status, preview.result["checkpoint_id"]) == ("succeeded", 1)
+    assert preview.result["newest_id"] == 2
+    assert preview.result["sentences"]
     assert line.job.restore_uri == ""
     assert previews.answer_due() == 0
 
@@ -179,13 +179,13 @@ def test_comparison_holds_outputs_and_jobs_side_by_side(line: Line, tmp_path: Pa
     output(other, tmp_path / "b", [{"key": "x", "n": 1}, {"key": "y", "n": 3}])
     complete_next(line)
     operation = previews.compare(None, line.job_id, other_job_id=other.job_id, keys=["key"])
-    found = answered(operation)
-    assert found.error == ""
-    (one,) = found.result["outputs"]
+    comparison = answered(operation)
+    assert comparison.error == ""
+    (one,) = comparison.result["outputs"]
     assert (one["operator"], one["equal"], one["different"]) == ("sink", 1, 1)
-    assert [side["job"] for side in found.result["jobs"]] == [line.job_id, other.job_id]
-    assert found.result["jobs"][0]["checkpoint"] == 1
-    assert len(found.result["sentences"]) == 2
+    assert [side["job"] for side in comparison.result["jobs"]] == [line.job_id, other.job_id]
+    assert comparison.result["jobs"][0]["checkpoint"] == 1
+    assert len(comparison.result["sentences"]) == 2
 
 
 def test_comparison_needs_keys_and_outputs_that_belong_together(line: Line, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_comparison_needs_keys_and_outputs_that_belong_together(line: Line, tmp_
         previews.compare(None, line.job_id, other_job_id=other.job_id, keys=[])
     assert list(refused.value.extra["errors"]) == ["keys"]
     with pytest.raises(NotFound):
-        previews.compare(None, line.job_id, other_job_id="nobody", keys=["key"])
+        previews.compare(None, line.job_id, other_job_id="unknown", keys=["key"])
 
 
 def test_previews_get_along_with_everything(line: Line) -> None:

@@ -153,7 +153,7 @@ class Run:
         crew.do(*work)
 
     def follow(self) -> None:
-        """What its driver, or the launcher, does next; alone."""
+        """Do the next step of the job's driver, or of the launcher; alone."""
         driver = jobs.driver_of(self.line.job)
         if driver.number > self.drivers and driver.status == DriverStatus.REQUESTED:
             self.drivers, self.attempt = driver.number, self.attempt + 1
@@ -171,28 +171,28 @@ class Run:
             self.applied = self.line.number - 1
 
     def _events(self) -> tuple[Any, ...]:
-        """Reports of the driver on what its state knows: some late, some of nobody."""
+        """Reports of the driver on what its state knows: some late, some never triggered."""
         state = self.line.state
-        found: list[Any] = []
+        events: list[Any] = []
         for pending in state.pending:
             number = int(pending.checkpoint_id)
             if pending.is_finalizing:
                 fails = self.random.random() < 0.15
-                found.append(protocol.not_written(number) if fails else protocol.written(number))
+                events.append(protocol.not_written(number) if fails else protocol.written(number))
                 continue
             missing = {m for m in pending.missing if str(m).startswith(("source", "sink"))}
             for chain in sorted(missing):
                 if self.random.random() < 0.85:
-                    found.append(protocol.ack(str(chain), number, attempt=state.attempt))
+                    events.append(protocol.ack(str(chain), number, attempt=state.attempt))
             if self.random.random() < 0.05:
-                found.append(protocol.decline("sink-0", number, attempt=state.attempt))
+                events.append(protocol.decline("sink-0", number, attempt=state.attempt))
             if self.random.random() < 0.5:
-                found.append(protocol.written(number))  # Nobody asked for it, unless by now.
+                events.append(protocol.written(number))  # Not asked for, unless by now.
         if self.random.random() < 0.1:
-            found.append(protocol.ack("sink-1", state.next_id + 5, attempt=state.attempt or 1))
+            events.append(protocol.ack("sink-1", state.next_id + 5, attempt=state.attempt or 1))
         if self.random.random() < 0.3 and state.plan is not None:
-            found.append(CheckpointRequested(f"final-{self.seed}"))
-        return tuple(found)
+            events.append(CheckpointRequested(f"final-{self.seed}"))
+        return tuple(events)
 
     def _tick(self) -> None:
         with transaction.atomic():
@@ -268,7 +268,7 @@ class Run:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("first", range(0, SEEDS, RUNS_AT_ONCE))
-def test_whatever_happens_at_once_rows_and_state_agree(first: int) -> None:
+def test_rows_and_state_agree_after_concurrent_events(first: int) -> None:
     actor = jobs.user("olga")
     crew = Crew()
     try:

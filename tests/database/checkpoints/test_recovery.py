@@ -1,4 +1,4 @@
-"""Lost drivers, ended and reopened jobs, and the manifests that nobody will say anything of."""
+"""Lost drivers, ended and reopened jobs, and manifests that no driver will report."""
 
 import threading
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_a_manifest_that_was_not_written_never_will_be(line: Line) -> None:
     assert line.statuses() == {1: "aborted"}
 
 
-def test_settling_and_a_zombies_write_agree_whoever_is_first(db: None) -> None:
+def test_settling_and_a_zombies_write_agree_in_either_order(db: None) -> None:
     """Both at once, again and again: what the row says is what lies in the storage."""
     for _ in range(10):
         line = Line.running()
@@ -253,7 +253,7 @@ def test_what_could_not_be_deleted_is_of_use_again(
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "delete", broken)
         assert discards.discard_due() == 0
-    assert job_recovery.relaunch_due() == 1, "it holds nobody up"
+    assert job_recovery.relaunch_due() == 1, "it holds up no relaunch"
     jobs.pass_time(line.checkpoint(1), 60, "discard_due_at")
     assert discards.discard_due() == 0, "the driver may be restoring from it"
     again = Line.for_job(line.job)

@@ -183,7 +183,7 @@ def test_job_that_does_not_run_gives_no_savepoint(line: Line) -> None:
         ["running"],
     )
     with pytest.raises(NotFound):
-        savepoints.take(None, "nobody")
+        savepoints.take(None, "unknown")
 
 
 def test_request_repeated_with_its_key_is_one_savepoint(line: Line, operator: User) -> None:
@@ -255,7 +255,7 @@ def test_deleting_removes_files_and_key_and_nothing_else(line: Line, operator: U
     savepoint = taken(line, name="before")
     put_files(savepoint)
     place = store_for(savepoint.location)
-    place.put("notes.txt", b"somebody's")
+    place.put("notes.txt", b"a user's")
     operation = savepoints.delete(operator, savepoint.pk)
     assert operation.status == "running"
     assert discards.discard_due() == 1
@@ -316,7 +316,7 @@ def test_files_of_a_savepoint_that_may_exist_are_kept_until_that_is_known(
         if is_written:
             locations.store_of(line.job).put(locations.layout_of(line.job).manifest(number), data)  # type: ignore[arg-type]
     sweep.clean_next()
-    assert discards.discard_due() == 0, "whoever writes late may not be done"
+    assert discards.discard_due() == 0, "a late writer may not be done"
     for number in stores:
         jobs.pass_time(line.checkpoint(number), sweep.LATE_S, "settled_at")
     CoordinatorRow.objects.update(swept_at=None)
@@ -329,7 +329,7 @@ def test_files_of_a_savepoint_that_may_exist_are_kept_until_that_is_known(
 
 
 def test_place_of_another_jobs_savepoint_is_refused_for_good(line: Line, tmp_path: Path) -> None:
-    """What is deleted late of the first would be known by a name that the second may have too."""
+    """Late deletions for the first savepoint go by names that the second's files may have too."""
     location = str(tmp_path / "mine")
     savepoints.take(None, line.job_id, location=location)
     line.post(protocol.decline("source-0"))

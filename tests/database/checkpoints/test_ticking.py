@@ -154,7 +154,7 @@ def test_a_broker_that_is_away_is_logged_and_left_alone(
     assert len([r for r in caplog.records if "could not be scheduled" in r.message]) <= 2
 
 
-def test_a_broker_that_hangs_holds_nobody_up_for_long(
+def test_a_broker_that_hangs_holds_no_caller_up_for_long(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import os

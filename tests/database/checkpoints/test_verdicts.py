@@ -80,14 +80,14 @@ def test_a_completed_checkpoint_keeps_what_its_subtasks_did(line: Line) -> None:
     line.post(*(measured(name, 1_000, 0.1) for name in names))
     line.post(*(measured(name, 3_000, 0.9 if name == "sink-1" else 0.2, 500) for name in names))
     line.complete(row.number)
-    found = evidence.read(kept(line, row.number))
-    assert found.missing_count == 0
-    assert found.chains["sink"].count == 2
-    rates = found.rates(("sink", 1))
+    recorded = evidence.read(kept(line, row.number))
+    assert recorded.missing_count == 0
+    assert recorded.chains["sink"].count == 2
+    rates = recorded.rates(("sink", 1))
     assert rates is not None
     assert rates.busy == pytest.approx(1.0)
     assert rates.records_in_per_s == pytest.approx(250.0)
-    assert found.rates(("source", 0)) is not None
+    assert recorded.rates(("source", 0)) is not None
 
 
 def test_a_stall_that_was_over_before_the_end_is_still_told(line: Line) -> None:
@@ -99,8 +99,8 @@ def test_a_stall_that_was_over_before_the_end_is_still_told(line: Line) -> None:
     line.post(measured("sink-1", 9_000, 0.5))
     assert not Subtask.objects.filter(job=line.job_id, chain="sink", index=1).get().stall
     line.complete(row.number)
-    found = evidence.read(kept(line, row.number))
-    assert [(key, stall.stalled_ms) for key, stall in found.stalled.items()] == [
+    recorded = evidence.read(kept(line, row.number))
+    assert [(key, stall.stalled_ms) for key, stall in recorded.stalled.items()] == [
         (("sink", 1), 4_000.0),
         (("sink", 0), 1_200.0),
     ]
@@ -114,9 +114,9 @@ def test_an_aborted_checkpoint_keeps_who_never_acknowledged_and_what_they_did(li
     line.post(protocol.ack("source-0", row.number), protocol.ack("sink-1", row.number))
     line.post(aligning(row.number))
     line.post(protocol.decline("source-1", row.number, cause="OSError: no"))
-    found = evidence.read(kept(line, row.number))
-    assert sorted(found.missing) == [("sink", 0), ("source", 1)]
-    waits = found.subtasks["sink", 0].aligning
+    recorded = evidence.read(kept(line, row.number))
+    assert sorted(recorded.missing) == [("sink", 0), ("source", 1)]
+    waits = recorded.subtasks["sink", 0].aligning
     assert waits is not None
     assert (waits.missing, waits.missing_count) == (["source-1"], 1)
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
@@ -127,8 +127,8 @@ def test_an_alignment_of_another_checkpoint_says_nothing_of_this_one(line: Line)
     row = triggered(line)
     line.post(aligning(row.number - 1))
     line.post(protocol.decline("source-1", row.number))
-    found = evidence.read(kept(line, row.number))
-    assert found.subtasks["sink", 0].aligning is None
+    recorded = evidence.read(kept(line, row.number))
+    assert recorded.subtasks["sink", 0].aligning is None
 
 
 def test_a_checkpoint_under_way_is_judged_by_the_rows_of_now(line: Line) -> None:
@@ -151,7 +151,7 @@ def test_who_says_nothing_while_others_do_is_silent(line: Line) -> None:
     silent.update(updated_at=ago)
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert any(text.startswith("source-1: reported nothing for ") for text in verdict.because)
-    Subtask.objects.filter(job=line.job_id).update(updated_at=ago)  # Nobody was heard of.
+    Subtask.objects.filter(job=line.job_id).update(updated_at=ago)  # No subtask reported.
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert not any("reported nothing" in text for text in verdict.because)
 
@@ -204,11 +204,11 @@ def test_rows_are_read_without_their_evidence(
 ) -> None:
     row = triggered(line)
     line.complete(row.number)
-    (found,) = line.job.checkpoints.all()
-    assert "evidence" in found.get_deferred_fields()
+    (reread,) = line.job.checkpoints.all()
+    assert "evidence" in reread.get_deferred_fields()
 
 
-def test_evidence_is_small_whatever_the_size() -> None:
+def test_evidence_is_small_for_any_size() -> None:
     now = clock.from_ms(0)
     rates = {"busy": 0.5, "back_pressured": 0.2, "idle": 0.3, "records_in_per_s": 10.0}
     senders = [f"a-{n}" for n in range(200)]
@@ -248,15 +248,15 @@ def test_of_alignments_so_many_are_read_and_the_others_are_known_of(
     other = replace(aligning(row.number), chain=protocol.subtask("sink-1"))
     line.post(aligning(row.number), other)
     monkeypatch.setattr(evidence, "ALIGNING_BYTES_READ", 1_000)
-    of_sinks = [found for found in rows_read(line, row.number) if found.chain == "sink"]
-    assert [bool(found.aligning) for found in of_sinks] == [True, True]
-    assert not any(found.is_left_out for found in of_sinks)
+    of_sinks = [subtask for subtask in rows_read(line, row.number) if subtask.chain == "sink"]
+    assert [bool(subtask.aligning) for subtask in of_sinks] == [True, True]
+    assert not any(subtask.is_left_out for subtask in of_sinks)
     size = len(str(of_sinks[0].aligning))
     monkeypatch.setattr(evidence, "ALIGNING_BYTES_READ", size * 3 // 2)
-    of_sinks = [found for found in rows_read(line, row.number) if found.chain == "sink"]
-    assert [bool(found.aligning) for found in of_sinks] == [True, False]
-    assert [found.is_left_out for found in of_sinks] == [False, True]
-    assert all(found.aligns(row.number) for found in of_sinks)
+    of_sinks = [subtask for subtask in rows_read(line, row.number) if subtask.chain == "sink"]
+    assert [bool(subtask.aligning) for subtask in of_sinks] == [True, False]
+    assert [subtask.is_left_out for subtask in of_sinks] == [False, True]
+    assert all(subtask.aligns(row.number) for subtask in of_sinks)
     # Who waits explains nothing: who is waited for comes first, whether or not all was read.
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert set(verdict.culprits) <= {"source-0", "source-1"}
@@ -265,7 +265,7 @@ def test_of_alignments_so_many_are_read_and_the_others_are_known_of(
         number=row.number,
         attempt=1,
         now_ms=clock.now_ms(),
-        missing={found.key for found in rows_read(line, row.number)},
+        missing={subtask.key for subtask in rows_read(line, row.number)},
     )
     assert kept["missing"][-2:] == ["sink-0", "sink-1"]
 
@@ -274,8 +274,8 @@ def test_alignments_of_other_checkpoints_are_not_read(line: Line) -> None:
     row = triggered(line)
     line.post(aligning(row.number))
     for numbers in ([], [row.number + 1]):
-        found = evidence.rows_of(line.job_id, aligning=numbers)
-        assert not any(one.aligning or one.is_left_out for one in found)
+        subtasks = evidence.rows_of(line.job_id, aligning=numbers)
+        assert not any(one.aligning or one.is_left_out for one in subtasks)
 
 
 def rows_read(line: Line, number: int) -> list[evidence.Row]:
@@ -290,7 +290,7 @@ def test_a_manifest_alone_keeps_no_evidence_twice(line: Line) -> None:
     assert kept(line, row.number) == before
 
 
-def test_a_checkpoint_settles_whatever_becomes_of_its_evidence(
+def test_a_checkpoint_settles_even_if_its_evidence_fails(
     line: Line, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     row = triggered(line)
@@ -314,5 +314,5 @@ def test_an_alignment_whose_arrays_differ_in_length_is_no_reason_to_fail(line: L
     line.post(protocol.decline("source-1", row.number, cause="OSError: no"))
     verdict = queries.of_checkpoint(line.checkpoint(row.number))
     assert verdict.headline == "A subtask declined the checkpoint: source-1: OSError: no."
-    found = evidence.read(kept(line, row.number))
-    assert len(found.missing) == 4
+    recorded = evidence.read(kept(line, row.number))
+    assert len(recorded.missing) == 4

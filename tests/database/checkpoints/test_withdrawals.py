@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 def note(line: Line, attempt: int, next_id: int, restored: int | None = None) -> None:
-    """What an attempt went on from, as its driver notes it."""
+    """Note an attempt's base, as its driver does."""
     base = AttemptBase(
         AttemptNumber(attempt),
         CheckpointId(next_id),
@@ -58,7 +58,7 @@ def gone_back(line: Line, directory: Path, *withdrawn: int) -> Line:
     again.come_up(2, restored=1, lineage=protocol.line((2, 5, 2**62), (1, 1, 1)))
     write_to(line, directory)
     note(line, 2, 5, 1)
-    place = directory / "_withdrawn" / line.job_id / "1"  # Whoever wrote them.
+    place = directory / "_withdrawn" / line.job_id / "1"  # Of any writer.
     place.mkdir(parents=True)
     for number in withdrawn:
         (place / f"part-sink-0-{number}-0.parquet").write_bytes(b"rows")

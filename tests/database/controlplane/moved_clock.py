@@ -50,6 +50,6 @@ class MovedClock:
 
     @property
     def corrections(self) -> int:
-        """How many times the clock was corrected."""
+        """The number of times the clock was corrected."""
         row = ClockCorrection.objects.first()
         return 0 if row is None else row.number

@@ -1,4 +1,4 @@
-"""What Prometheus is told, against the rows it is told about."""
+"""The metrics that Prometheus scrapes, against the rows they describe."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def fresh_totals() -> Iterator[None]:
-    """What an earlier test's jobs of the same name left in this process is forgotten."""
+    """Forget the totals that an earlier test's jobs of the same name left in this process."""
     yield
     for collector in list(metrics.REGISTRY._collector_to_names):
         if isinstance(collector, metrics.Rows):

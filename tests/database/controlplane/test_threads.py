@@ -37,7 +37,7 @@ def backend_pid() -> int:
 
 
 def alive(pids: Iterable[int]) -> int:
-    """How many of these connections the server still has."""
+    """The number of these connections that the server still has."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s)", [list(pids)])
         (count,) = cursor.fetchone()

@@ -9,7 +9,7 @@ from tests.database.frontend import rows
 
 @pytest.fixture
 def viewer(db: None) -> Client:
-    """A browser of somebody who may only look."""
+    """A browser of a viewer."""
     client = Client()
     client.force_login(rows.user(Role.VIEWER))
     return client
@@ -17,7 +17,7 @@ def viewer(db: None) -> Client:
 
 @pytest.fixture
 def operator(db: None) -> Client:
-    """A browser of somebody who may act."""
+    """A browser of an operator."""
     client = Client()
     client.force_login(rows.user(Role.OPERATOR))
     return client

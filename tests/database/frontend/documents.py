@@ -109,8 +109,8 @@ def comparison(directory: Path, *, is_equal: bool, operator: str = "hourly-sink"
                 "mean_delay_min": [None],
             }
         )
-    found = document(compare(left.path, right.path, key=["carrier"], window=["window_start"]))
-    return _stored({"operator": operator, **found})
+    compared = document(compare(left.path, right.path, key=["carrier"], window=["window_start"]))
+    return _stored({"operator": operator, **compared})
 
 
 def _stored(value: Any) -> Document:
@@ -119,5 +119,5 @@ def _stored(value: Any) -> Document:
     def sorted_by_length(pairs: list[tuple[str, Any]]) -> Document:
         return dict(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))
 
-    found: Document = json.loads(json.dumps(value), object_pairs_hook=sorted_by_length)
-    return found
+    as_stored: Document = json.loads(json.dumps(value), object_pairs_hook=sorted_by_length)
+    return as_stored

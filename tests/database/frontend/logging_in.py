@@ -1,4 +1,4 @@
-"""Somebody at the pages in a browser."""
+"""Logging in to the pages in a browser."""
 
 from controlplane.accounts.models import Role
 from tests.browser.browser import Window

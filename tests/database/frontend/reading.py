@@ -1,4 +1,4 @@
-"""Pages as somebody reads them."""
+"""The text of pages."""
 
 import re
 from html import unescape

@@ -79,7 +79,7 @@ weir.errors.UserError: there is no column 'amuont'; there are shop, amount and a
 
 
 def user(role: Role = Role.VIEWER, name: str | None = None) -> User:
-    """Somebody with a role, who can log in with ``PASSWORD``."""
+    """A user with a role, who can log in with ``PASSWORD``."""
     return User.objects.create_user(name or f"a-{role}", password=PASSWORD, role=role)
 
 
@@ -183,7 +183,7 @@ def subtasks(
 
 
 def plan(parallelism: int = PARALLELISM) -> CheckpointPlan:
-    """Who takes part in the checkpoints of the flights example."""
+    """The checkpoint plan of the flights example."""
     flights = OperatorId("flights")
     fed = {"flights": (), "hourly": (flights,), "totals": (flights,)}
     return CheckpointPlan(
@@ -210,7 +210,7 @@ def drive(of: Job, *events: CoordinatorEvent) -> None:
 def chain_acknowledged(
     number: int, chain: str, index: int, *, arrived_ms: Sequence[float] = (), parts: float = 1.0
 ) -> Acknowledged:
-    """What a chain's subtask reports for a checkpoint; ``parts`` scales its durations."""
+    """The report of a chain's subtask for a checkpoint; ``parts`` scales its durations."""
     last = max(arrived_ms, default=0.0)
     gates = (
         GateAlignmentMessage(

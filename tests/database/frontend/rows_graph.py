@@ -20,10 +20,10 @@ def measured(
     index: int | None = None,
 ) -> None:
     """The latest measurement of a chain's subtasks, or of one of them."""
-    found = Subtask.objects.filter(job=of, chain=chain)
+    subtasks = Subtask.objects.filter(job=of, chain=chain)
     if index is not None:
-        found = found.filter(index=index)
-    found.update(
+        subtasks = subtasks.filter(index=index)
+    subtasks.update(
         metrics={"records_in": 1_000_000, "watermark_ms": watermark_ms},
         rates={
             "window_ms": 2_000.0,

@@ -78,7 +78,7 @@ def late(by: User) -> Checkpoint:
 
 def _job(name: str, by: User) -> Job:
     job = rows.running(name, parallelism=PARALLELISM, created_by=by)
-    # Nobody drives its coordinator, and it is not late either.
+    # No process drives its coordinator, and it is not late either.
     CoordinatorRow.objects.filter(job=job).update(due_at=clock.now() + timedelta(hours=1))
     return job
 

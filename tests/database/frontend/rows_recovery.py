@@ -28,7 +28,7 @@ def eventful(of: Job, now: datetime | None = None) -> list[Attempt]:
     """Four attempts over an hour on three drivers.
 
     The first fails and is replaced after 3 s, the second's driver is lost (down for 14 s), the
-    third is rolled back as somebody asked (down for 5 s), the fourth runs.
+    third is rolled back on request (down for 5 s), the fourth runs.
     """
     now = now or clock.now()
     begun = ago(now, minutes=60)

@@ -19,7 +19,7 @@ SCRIPT = "<script>alert(1)</script>"
         ("/audit/", Role.OPERATOR, "admin"),
     ],
 )
-def test_a_refusal_says_which_role_is_needed_and_which_one_somebody_has(
+def test_a_refusal_says_which_role_is_needed_and_which_one_the_user_has(
     client: Client, address: str, role: Role, needs: str
 ) -> None:
     client.force_login(rows.user(role, "mara"))
@@ -44,8 +44,8 @@ def test_a_form_without_its_token_says_what_to_do() -> None:
 
 
 def test_nothing_at_an_address_is_said_to_everybody(client: Client, viewer: Client) -> None:
-    for somebody in (client, viewer):
-        response = somebody.get("/nothing")
+    for browser in (client, viewer):
+        response = browser.get("/nothing")
         assert response.status_code == 404
         assert "There is nothing at this address" in response.content.decode()
 

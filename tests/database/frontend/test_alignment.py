@@ -1,4 +1,4 @@
-"""What is read of a checkpoint's channels, against all of them put in order here."""
+"""The channels read of a checkpoint, against all of them put in order here."""
 
 import random
 
@@ -35,7 +35,7 @@ def all_gates(of: Checkpoint) -> list[Gate]:
     """In the graph's order."""
     operators = Operator.objects.filter(job=of.job_id).order_by("position")
     position = {uid: at for at, uid in enumerate(operators.values_list("uid", flat=True))}
-    found = [
+    gates = [
         Gate(
             row.operator,
             row.index,
@@ -48,7 +48,7 @@ def all_gates(of: Checkpoint) -> list[Gate]:
         for row in of.alignments.all()
     ]
     return sorted(
-        found, key=lambda one: (position.get(one.operator, 99), one.operator, one.index, one.gate)
+        gates, key=lambda one: (position.get(one.operator, 99), one.operator, one.index, one.gate)
     )
 
 
@@ -64,11 +64,11 @@ def test_the_slowest_channels_are_those_of_all_gates(checkpoint: Checkpoint) -> 
     for count in (1, 5, 20):
         aligned = queries.aligned(checkpoint, count)
         assert len(aligned.gates) == count
-        found = alignment.slowest(aligned, count)
-        assert [(c.receiver.split()[0], c.sender, c.position) for c in found] == [
+        channels = alignment.slowest(aligned, count)
+        assert [(c.receiver.split()[0], c.sender, c.position) for c in channels] == [
             (f"{one.operator}-{one.index}", one.upstream[at], at) for one, at in every[:count]
         ]
-        assert {c.receiver for c in found if c.receiver.startswith("hourly")} == {
+        assert {c.receiver for c in channels if c.receiver.startswith("hourly")} == {
             f"hourly-{one.index} input {one.gate + 1}"
             for one, _ in every[:count]
             if one.operator == "hourly"

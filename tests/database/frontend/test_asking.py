@@ -28,9 +28,9 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 @pytest.fixture
 def job(db: None) -> Job:
-    found = rows.running()
-    rows.history(found, 12)
-    return found
+    created = rows.running()
+    rows.history(created, 12)
+    return created
 
 
 class Called:
@@ -433,16 +433,16 @@ def test_an_operation_is_followed_as_json_until_its_end(viewer: Client, job: Job
     states = []
     for status in (JobStatus.RESTARTING, JobStatus.INITIALIZING):
         Job.objects.update(status=status)
-        found = viewer.get(where).json()
-        states.append([step["state"] for step in found["steps"]])
-        assert found["job_status"]["value"] == status
-        assert not found["is_over"]
+        answer = viewer.get(where).json()
+        states.append([step["state"] for step in answer["steps"]])
+        assert answer["job_status"]["value"] == status
+        assert not answer["is_over"]
     assert states == [["current", "ahead"], ["done", "current"]]
     Operation.objects.update(status="succeeded", ended_at=clock.now(), result={"job": job.pk})
-    found = viewer.get(where).json()
-    assert found["is_over"]
-    assert {step["state"] for step in found["steps"]} == {"done"}
-    assert found["said"].startswith("The job runs again")
+    answer = viewer.get(where).json()
+    assert answer["is_over"]
+    assert {step["state"] for step in answer["steps"]} == {"done"}
+    assert answer["said"].startswith("The job runs again")
 
 
 def test_the_queries_of_an_operation_do_not_grow_with_the_job(

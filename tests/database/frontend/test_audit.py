@@ -29,7 +29,7 @@ def entry(action: str = "job.cancel", target: str = "job/none", **columns: Any) 
 
 
 def text_of(page: str) -> str:
-    """What somebody reads of the table's rows."""
+    """The text of the table's rows."""
     body = page[page.index("<tbody>") :] if "<tbody>" in page else ""
     return " ".join(re.sub(r"<[^>]+>", " ", body).split())
 
@@ -73,9 +73,9 @@ def test_changes_are_the_values_that_differ(
 
 
 def test_changes_are_bounded() -> None:
-    found = audit_changes.list_changes(None, {f"n{n}": "x" * 10_000 for n in range(1_000)})
-    assert len(found) == audit_changes.CHANGES_MAX
-    assert {len(change.after or "") for change in found} == {audit_changes.VALUE_CHARACTERS_MAX}
+    changes = audit_changes.list_changes(None, {f"n{n}": "x" * 10_000 for n in range(1_000)})
+    assert len(changes) == audit_changes.CHANGES_MAX
+    assert {len(change.after or "") for change in changes} == {audit_changes.VALUE_CHARACTERS_MAX}
 
 
 # Who may ---------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ def test_only_admins_see_it(
     job = rows.running()
     for address in ("/audit/", f"/jobs/{job.pk}/audit/"):
         assert client.get(address)["Location"] == f"/login/?next={address}"
-        for somebody in (viewer, operator):
-            assert somebody.get(address).status_code == 403
-            assert f'href="{address}"' not in somebody.get(f"/jobs/{job.pk}/").content.decode()
+        for browser in (viewer, operator):
+            assert browser.get(address).status_code == 403
+            assert f'href="{address}"' not in browser.get(f"/jobs/{job.pk}/").content.decode()
         assert admin.get(address).status_code == 200
         assert f'href="{address}"' in admin.get(f"/jobs/{job.pk}/").content.decode()
     assert admin.get("/jobs/none/audit/").status_code == 404
@@ -121,7 +121,7 @@ def test_an_entry_says_who_did_what_to_what_from_where(admin: Client) -> None:
 
 def test_an_empty_log_and_an_empty_answer_say_so(admin: Client) -> None:
     assert "Nothing yet" in admin.get("/audit/").content.decode()
-    assert "No entry is like that" in admin.get("/audit/?actor=nobody").content.decode()
+    assert "No entry is like that" in admin.get("/audit/?actor=stranger").content.decode()
 
 
 def test_filters_narrow_it_and_stay_filled_in(admin: Client) -> None:
@@ -156,7 +156,7 @@ def test_what_is_no_time_is_said(admin: Client) -> None:
     assert "mara" not in text_of(page)
 
 
-def test_pages_go_on_after_the_last_entry_whatever_comes_in_between(admin: Client) -> None:
+def test_pages_go_on_after_the_last_entry_with_new_ones_in_between(admin: Client) -> None:
     for n in range(PAGE_SIZE + 20):
         entry(target=f"job/{n:03}", actor_name="mara")
     entry(actor_name="root")

@@ -36,13 +36,13 @@ def job(tmp_path: Path) -> Job:
 
 
 def text(page: str) -> str:
-    """What somebody reads of a page."""
+    """The text of a page."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
 def numbers(page: str) -> list[int]:
     """The checkpoints that a page of the list names."""
-    return [int(found) for found in re.findall(r'<tr data-item="(\d+)"', page)]
+    return [int(number) for number in re.findall(r'<tr data-item="(\d+)"', page)]
 
 
 def addresses(of: Job, number: int) -> list[str]:
@@ -177,13 +177,13 @@ def test_a_completed_checkpoint_says_what_it_is(operator: Client, job: Job) -> N
 
 
 def test_a_savepoint_says_its_name_and_who_asked(operator: Client, job: Job) -> None:
-    found = rows.savepoint(job, "before the upgrade", 3, by=rows.user(name="ada"))
+    savepoint = rows.savepoint(job, "before the upgrade", 3, by=rows.user(name="ada"))
     page = one(operator, job, 3)
     assert "Savepoint 3 before the upgrade" in text(page)
     assert "Asked for by ada" in text(page)
-    assert f"/jobs/{job.pk}/rollback?savepoint={found.pk}" in page
-    found.deleted_at = clock.now()
-    found.save()
+    assert f"/jobs/{job.pk}/rollback?savepoint={savepoint.pk}" in page
+    savepoint.deleted_at = clock.now()
+    savepoint.save()
     page = one(operator, job, 3)
     assert "Its files are being deleted" in page
     assert f"/jobs/{job.pk}/fork?savepoint" not in page
@@ -249,7 +249,7 @@ def test_subtasks_that_had_finished_are_not_missed(viewer: Client, job: Job) -> 
     assert said.count("waiting for all") == 1
 
 
-def test_nobody_is_named_where_the_graph_was_another(viewer: Client, job: Job) -> None:
+def test_no_subtask_is_named_where_the_graph_was_another(viewer: Client, job: Job) -> None:
     row = rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED, subtask_count=90)
     row.acknowledged_count = 0
     rows_checkpoint.acknowledged(row, chains=("flights",))
@@ -314,9 +314,9 @@ def test_many_subtasks_are_shown_by_chain_and_then_the_slowest(viewer: Client, j
 def test_the_table_of_chains_says_least_most_and_whose(viewer: Client, job: Job) -> None:
     wide(job)
     said = text(one(viewer, job, 1))
-    found = re.search(r"hourly 60 hourly-59 (.*?) totals 60", said)
-    assert found is not None
-    assert "300 ms to 359 ms hourly-59" in found.group(1)
+    match = re.search(r"hourly 60 hourly-59 (.*?) totals 60", said)
+    assert match is not None
+    assert "300 ms to 359 ms hourly-59" in match.group(1)
 
 
 def test_a_chain_that_is_not_there_is_said_to_be_unknown(viewer: Client, job: Job) -> None:
@@ -569,7 +569,7 @@ def test_tables_have_captions_and_pages_no_inline_script(operator: Client, job: 
         assert len(set(ids)) == len(ids), address
 
 
-def test_pages_cost_the_same_number_of_queries_whatever_there_is(
+def test_pages_cost_the_same_number_of_queries_for_any_number_of_rows(
     operator: Client, job: Job
 ) -> None:
     rows_checkpoint.acknowledged(rows.checkpoint(job, 1))

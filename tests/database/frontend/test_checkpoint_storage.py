@@ -1,4 +1,4 @@
-"""What a checkpoint's page reads out of the storage, and what it says where that does not work."""
+"""The storage section of a checkpoint's page, and its text when the storage cannot be read."""
 
 import threading
 from collections.abc import Iterator
@@ -82,24 +82,24 @@ SPLITS = {
 @pytest.mark.parametrize("in_files", [False, True])
 def test_splits_that_are_begun_come_first(job: Job, checkpoint: Checkpoint, in_files: bool) -> None:
     rows_checkpoint.stored(job, checkpoint, SPLITS, in_files=in_files)
-    found = storage.read(job, checkpoint)
-    (source,) = found.sources
+    contents = storage.read(job, checkpoint)
+    (source,) = contents.sources
     assert (source.uid, source.records) == ("flights", 38_200)
     assert (source.begun, source.waiting, source.left_out) == (1, 1, 0)
     assert [split.subtask for split in source.splits] == ["flights-1", "flights-0"]
     assert source.splits[0].position == "next is row 5 of row group 3"
-    assert found.pieces == 2
-    assert found.inline_pieces == (0 if in_files else 2)
-    assert found.path == f"{job.storage}/{job.pk}/chk-7/manifest"
+    assert contents.pieces == 2
+    assert contents.inline_pieces == (0 if in_files else 2)
+    assert contents.path == f"{job.storage}/{job.pk}/chk-7/manifest"
 
 
 def test_a_savepoint_is_read_where_it_lies(job: Job, tmp_path: Path) -> None:
     place = str(tmp_path / "kept" / "here")
     row = rows.checkpoint(job, 8, kind="savepoint", location=place)
     rows_checkpoint.stored(job, row, SPLITS, in_files=True)
-    found = storage.read(job, row)
-    assert found.path == f"{place}/manifest"
-    assert found.sources[0].begun == 1
+    contents = storage.read(job, row)
+    assert contents.path == f"{place}/manifest"
+    assert contents.sources[0].begun == 1
 
 
 def test_a_source_with_nothing_left_has_no_splits(job: Job, checkpoint: Checkpoint) -> None:
@@ -184,7 +184,7 @@ def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     storage._readers._threads.shutdown(wait=True)
 
 
-def test_a_storage_that_hangs_holds_nobody_for_long(
+def test_a_storage_that_hangs_holds_no_request_for_long(
     job: Job, checkpoint: Checkpoint, hung: threading.Event
 ) -> None:
     """Its threads are held, never the pages: those that find no thread free are told so at once."""

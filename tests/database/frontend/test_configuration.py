@@ -1,4 +1,4 @@
-"""What a job runs with, as its configuration tab says it."""
+"""The settings of a job, as its configuration tab shows them."""
 
 from dataclasses import fields
 from typing import Any
@@ -59,10 +59,10 @@ def planned(
 
 
 def settings_of(job: Job, group: str) -> dict[str, Setting]:
-    found = configuration.setting_groups(
+    groups = configuration.setting_groups(
         job, None, server_storage="/checkpoints", server_master="local[*]"
     )
-    (one,) = [one for one in found if one.key == group]
+    (one,) = [one for one in groups if one.key == group]
     return {setting.name or setting.label: setting for setting in one.settings}
 
 
@@ -89,21 +89,24 @@ def test_a_value_says_where_it_is_from() -> None:
         options={"interval_ms": 5_000, "parallelism": 4},
         settings={"parallelism": 4},
     )
-    found = settings_of(job, "checkpointing")
-    assert (found["interval_ms"].value, found["interval_ms"].source) == ("5 s", Source.SUBMITTED)
-    assert (found["timeout_ms"].value, found["timeout_ms"].source) == (
+    by_name = settings_of(job, "checkpointing")
+    assert (by_name["interval_ms"].value, by_name["interval_ms"].source) == (
+        "5 s",
+        Source.SUBMITTED,
+    )
+    assert (by_name["timeout_ms"].value, by_name["timeout_ms"].source) == (
         "1 min 00 s",
         Source.PIPELINE,
     )
-    assert (found["mode"].value, found["mode"].source) == ("exactly once", Source.DEFAULT)
-    assert found["alignment_timeout_ms"].value == "none: always aligned"
+    assert (by_name["mode"].value, by_name["mode"].source) == ("exactly once", Source.DEFAULT)
+    assert by_name["alignment_timeout_ms"].value == "none: always aligned"
     assert settings_of(job, "execution")["parallelism"].source is Source.SUBMITTED
 
 
 def test_before_the_pipeline_has_spoken_what_was_submitted_is_known() -> None:
     job = unsaved(options={"interval_ms": 250, "mode": "at_least_once"})
-    found = settings_of(job, "checkpointing")
-    assert {name: one.value for name, one in found.items()} == {
+    by_name = settings_of(job, "checkpointing")
+    assert {name: one.value for name, one in by_name.items()} == {
         "interval_ms": "250 ms",
         "mode": "at least once",
     }
@@ -128,17 +131,17 @@ def test_before_the_pipeline_has_spoken_what_was_submitted_is_known() -> None:
 def test_a_restart_strategy_shows_what_it_goes_by(
     restart: RestartConfig, interval_ms: int | None, shown_too: set[str]
 ) -> None:
-    found = settings_of(planned(CheckpointConfig(interval_ms=interval_ms), restart), "restart")
-    assert set(found) == {"kind"} | shown_too
-    assert found["kind"].source is (Source.DEFAULT if restart.kind is None else Source.PIPELINE)
+    by_name = settings_of(planned(CheckpointConfig(interval_ms=interval_ms), restart), "restart")
+    assert set(by_name) == {"kind"} | shown_too
+    assert by_name["kind"].source is (Source.DEFAULT if restart.kind is None else Source.PIPELINE)
 
 
 def test_places_are_the_server_s_or_submitted() -> None:
     job = planned(origin_uri="s3://me:pw@bucket/sp", restore_claims=True)
-    found = settings_of(job, "storage")
-    assert found["storage"].source is Source.SERVER
-    assert found["origin_uri"].value == f"s3://{HIDDEN}@bucket/sp"
-    assert "to delete" in found["origin_uri"].help
+    by_name = settings_of(job, "storage")
+    assert by_name["storage"].source is Source.SERVER
+    assert by_name["origin_uri"].value == f"s3://{HIDDEN}@bucket/sp"
+    assert "to delete" in by_name["origin_uri"].help
     elsewhere = planned(storage="/mine", spark_master="yarn")
     assert settings_of(elsewhere, "storage")["storage"].source is Source.SUBMITTED
     assert settings_of(elsewhere, "spark")["spark_master"].source is Source.SUBMITTED
@@ -149,9 +152,9 @@ def test_secrets_are_hidden_by_their_names() -> None:
         options={"parameters": {"rate": "100", "db.Password": "pw", "url": "pg://me:pw@host/db"}},
         spark_conf={"spark.hadoop.fs.s3a.secret.key": "pw", "spark.executor.memory": "2g"},
     )
-    found = settings_of(job, "parameters")
-    assert (found["rate"].value, found["db.Password"].value) == ("100", HIDDEN)
-    assert found["url"].value == f"pg://{HIDDEN}@host/db"
+    by_name = settings_of(job, "parameters")
+    assert (by_name["rate"].value, by_name["db.Password"].value) == ("100", HIDDEN)
+    assert by_name["url"].value == f"pg://{HIDDEN}@host/db"
     spark = settings_of(job, "spark")
     assert spark["spark.hadoop.fs.s3a.secret.key"].value == HIDDEN
     assert spark["spark.executor.memory"].value == "2g"
@@ -198,8 +201,8 @@ def test_everybody_who_is_logged_in_may_look(client: Client, viewer: Client, job
     assert client.get(address)["Location"] == f"/login/?next={address}"
     admin = Client()
     admin.force_login(rows.user(Role.ADMIN))
-    for somebody in (viewer, admin):
-        page = somebody.get(address).content.decode()
+    for browser in (viewer, admin):
+        page = browser.get(address).content.decode()
         assert "very secret" not in page
         for words in ("weir.examples.flights", "Window Aggregate", "hourly-sink"):
             assert words in page

@@ -98,15 +98,15 @@ def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
     for number, late in ((1, 90.0), (2, 33.0)):
         savepoints.request_checkpoint(None, job.pk)
         rows.complete(job, number, arrived_ms=(late, 0.0))
-    found = details_of(job)["alignment"]
-    assert found["number"] == "2"
-    assert found["caption"] == "Checkpoint 2: 8 channels"
-    assert found["sentence"].startswith(
+    alignment = details_of(job)["alignment"]
+    assert alignment["number"] == "2"
+    assert alignment["caption"] == "Checkpoint 2: 8 channels"
+    assert alignment["sentence"].startswith(
         "Slowest channel: flights-0 → hourly-0. Its barrier came 33"
     )
-    first = found["channels"][0]
+    first = alignment["channels"][0]
     assert (first["arrived_ms"], first["blocked_ms"]) == ("33 ms", "0 ms")
-    assert found["channels"][-1]["blocked_ms"] == "33 ms"
+    assert alignment["channels"][-1]["blocked_ms"] == "33 ms"
 
 
 def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
@@ -124,12 +124,12 @@ def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
         restored_bytes=1_044_000,
         replayed_records=38_200,
     )
-    (found,) = details_of(job)["recoveries"]
-    assert found["downtime"] == "284 ms"
-    assert found["restored"] == "checkpoint 41"
-    assert found["replayed"] == "38,200"
-    assert found["catch_up"] == "1.21 s"
-    assert not found["has_more"]
+    (recovery,) = details_of(job)["recoveries"]
+    assert recovery["downtime"] == "284 ms"
+    assert recovery["restored"] == "checkpoint 41"
+    assert recovery["replayed"] == "38,200"
+    assert recovery["catch_up"] == "1.21 s"
+    assert not recovery["has_more"]
 
 
 def test_exceptions_come_with_headline_and_traceback_and_only_so_many() -> None:
@@ -137,13 +137,13 @@ def test_exceptions_come_with_headline_and_traceback_and_only_so_many() -> None:
     for minutes in range(15):
         rows.exception(job, at=clock.now() - timedelta(minutes=minutes), attempt_number=minutes)
     rows.exception(job, "x" * 20_000, kind="notice", at=clock.now() - timedelta(seconds=1))
-    found = details_of(job)["exceptions"]
-    assert len(found) == 10
-    assert found[0]["where"] == "attempt 0"
-    assert found[0]["headline"].startswith("weir.errors.UserError")
-    assert found[0]["text"] == rows.TRACEBACK
-    assert len(found[1]["text"]) < 9_000
-    assert found[1]["tone"] == "idle"
+    exceptions = details_of(job)["exceptions"]
+    assert len(exceptions) == 10
+    assert exceptions[0]["where"] == "attempt 0"
+    assert exceptions[0]["headline"].startswith("weir.errors.UserError")
+    assert exceptions[0]["text"] == rows.TRACEBACK
+    assert len(exceptions[1]["text"]) < 9_000
+    assert exceptions[1]["tone"] == "idle"
 
 
 def test_the_number_of_queries_is_fixed() -> None:

@@ -175,21 +175,21 @@ NAMES = [str(pattern.name) for pattern in patterns()]
 def job(settings: Settings, redis: Redis, tmp_path: Path) -> Job:
     """A job that has something on every page."""
     settings.WEIR_DRIVERS = tmp_path / "drivers"
-    found = rows.running()
-    rows_checkpoint.keep_in(found, tmp_path / "checkpoints")
-    savepoints.request_checkpoint(None, found.pk)
-    rows.complete(found, NUMBER)
-    rows_checkpoint.stored(found, found.checkpoints.get())
-    rows.operation(found, None)
-    rows.savepoint(found, "nightly", 1_000)
-    log = driver_files.log_path(found.drivers.get())
+    created = rows.running()
+    rows_checkpoint.keep_in(created, tmp_path / "checkpoints")
+    savepoints.request_checkpoint(None, created.pk)
+    rows.complete(created, NUMBER)
+    rows_checkpoint.stored(created, created.checkpoints.get())
+    rows.operation(created, None)
+    rows.savepoint(created, "nightly", 1_000)
+    log = driver_files.log_path(created.drivers.get())
     log.parent.mkdir(parents=True)
     log.write_text("a line\n")
-    return found
+    return created
 
 
 def addresses(name: str, job: Job) -> list[str]:
-    """Where a page is; a page of pictures has one address for each."""
+    """The addresses of a page; a page of pictures has one for each."""
     parts: dict[str, Any] = {
         "job_id": job.pk,
         "number": job.drivers.get().number if "logs" in name else NUMBER,
@@ -204,10 +204,10 @@ def addresses(name: str, job: Job) -> list[str]:
     return [reverse(name, kwargs=given | {"name": figure}) for figure in FIGURES[name]]
 
 
-def somebody(role: Role) -> Client:
-    found = Client(raise_request_exception=False)
-    found.force_login(rows.user(role, f"odd-{role}"))
-    return found
+def client_of(role: Role) -> Client:
+    client = Client(raise_request_exception=False)
+    client.force_login(rows.user(role, f"odd-{role}"))
+    return client
 
 
 def status(response: Any) -> int:
@@ -218,7 +218,7 @@ def status(response: Any) -> int:
 
 
 def words(page: str) -> set[str]:
-    """What is read on a page, split where names and values are."""
+    """The words of a page, split where names and values are."""
     return set(re.split(r"[\s,=.]+", re.sub(r"<[^>]+>", " ", page)))
 
 
@@ -227,7 +227,7 @@ def test_whom_each_address_is_for_is_known() -> None:
 
 
 def test_each_page_is_shown_to_its_role_and_those_above_it_alone(client: Client, job: Job) -> None:
-    clients = {role: somebody(role) for role in Role}
+    clients = {role: client_of(role) for role in Role}
     for name, needed in GUARDED_READS.items():
         for address in addresses(name, job):
             assert client.get(address)["Location"] == f"/login/?next={address}", address
@@ -238,14 +238,14 @@ def test_each_page_is_shown_to_its_role_and_those_above_it_alone(client: Client,
 
 @pytest.mark.parametrize("role", list(Role))
 def test_no_page_leads_anybody_to_where_there_is_nothing_for_them(job: Job, role: Role) -> None:
-    browser, led = somebody(role), {}
+    browser, led = client_of(role), {}
     for name, needed in GUARDED_READS.items():
         for address in addresses(name, job) if role.rank >= needed.rank else ():
             response = browser.get(address)
             assert status(response) == 200, address
             if response.headers["Content-Type"].startswith("text/html"):
-                for found in re.findall(r'<a [^>]*href="([^"#]+)', response.content.decode()):
-                    led[urljoin(address, unescape(found))] = address
+                for link in re.findall(r'<a [^>]*href="([^"#]+)', response.content.decode()):
+                    led[urljoin(address, unescape(link))] = address
     assert len(led) > 20
     wrong = [(to, page) for to, page in led.items() if status(browser.get(to)) not in (200, 302)]
     assert not wrong
@@ -253,7 +253,7 @@ def test_no_page_leads_anybody_to_where_there_is_nothing_for_them(job: Job, role
 
 def test_only_those_who_may_act_get_past_the_door_of_a_form(client: Client, job: Job) -> None:
     before = Operation.objects.count()
-    viewer = somebody(Role.VIEWER)
+    viewer = client_of(Role.VIEWER)
     for name in GUARDED_ACTS:
         (address,) = addresses(name, job)
         assert client.post(address)["Location"] == f"/login/?next={address}", address
@@ -273,7 +273,7 @@ def test_no_form_is_taken_from_another_site(job: Job) -> None:
 
 def test_reading_changes_nothing_and_a_page_that_only_reads_takes_no_form(job: Job) -> None:
     before = Operation.objects.count()
-    admin = somebody(Role.ADMIN)
+    admin = client_of(Role.ADMIN)
     for name in sorted(set(NAMES) - set(READS)):
         (address,) = addresses(name, job)
         assert status(admin.get(address)) == 405, address
@@ -297,7 +297,7 @@ def test_no_page_shows_a_secret_to_anybody(job: Job) -> None:
     operation = rows.operation(job, None, "preview", created_at=job.created_at, parameters=asked)
     assert f"operations/{operation.pk}" in addresses("job-operation", job)[0]
     audit.record(None, "job.submit", f"job/{job.pk}", after={"options": job.options} | asked)
-    admin = somebody(Role.ADMIN)
+    admin = client_of(Role.ADMIN)
     for name in sorted(GUARDED_READS):
         for address in addresses(name, job):
             response = admin.get(address)
@@ -309,7 +309,7 @@ def test_no_page_shows_a_secret_to_anybody(job: Job) -> None:
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
 def test_no_parameter_of_an_address_breaks_a_page(job: Job, name: str) -> None:
-    client = somebody(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
+    client = client_of(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
     broken = [
         (address, parameter, odd[:40])
         for address in addresses(name, job)
@@ -323,7 +323,7 @@ def test_no_parameter_of_an_address_breaks_a_page(job: Job, name: str) -> None:
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_no_field_of_a_form_breaks_what_takes_it(job: Job, name: str) -> None:
     (address,) = addresses(name, job)
-    client = somebody(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
+    client = client_of(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
     broken = []
     for field in FIELDS[name]:
         for odd in ODD:

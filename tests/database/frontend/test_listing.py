@@ -24,10 +24,10 @@ def shown(**query: str) -> list[str]:
 
 
 def test_no_jobs_are_an_empty_list() -> None:
-    found = listing.job_list(listing.page())
-    assert (found["jobs"], found["now"], found["shown"]) == ([], None, "0 jobs")
-    assert found["is_empty"]
-    assert {group["count"] for group in found["groups"]} == {"0"}
+    listed = listing.job_list(listing.page())
+    assert (listed["jobs"], listed["now"], listed["shown"]) == ([], None, "0 jobs")
+    assert listed["is_empty"]
+    assert {group["count"] for group in listed["groups"]} == {"0"}
 
 
 def test_what_needs_attention_comes_first() -> None:
@@ -48,11 +48,11 @@ def test_what_needs_attention_comes_first() -> None:
         "long-gone", status=JobStatus.FAILED, created_at=now - timedelta(days=9),
         ended_at=now - timedelta(days=8),
     )  # fmt: skip
-    found = listing.job_list(listing.page())["jobs"]
-    assert [row["name"] for row in found] == [
+    listed = listing.job_list(listing.page())["jobs"]
+    assert [row["name"] for row in listed] == [
         "silent", "broken", "declining", "overdue", "well", "done", "long-gone",
     ]  # fmt: skip
-    said = {row["name"]: [item["text"] for item in row["attention"]] for row in found}
+    said = {row["name"]: [item["text"] for item in row["attention"]] for row in listed}
     assert said["broken"] == ["The job failed: no disk"]
     assert said["declining"] == [
         "The last checkpoint failed: timed out before all subtasks acknowledged."
@@ -87,10 +87,10 @@ def test_pages_are_bounded_and_the_number_of_queries_is_fixed() -> None:
             rows.subtasks(job)
         Subtask.objects.update(rates={"back_pressured": 0.2})
         with CaptureQueriesContext(connection) as queries:
-            found = listing.job_list(listing.page())
+            listed = listing.job_list(listing.page())
         asked.append(len(queries))
-    assert len(found["jobs"]) == 50
-    assert found["shown"] == "60 jobs"
+    assert len(listed["jobs"]) == 50
+    assert listed["shown"] == "60 jobs"
     assert asked == [QUERIES, QUERIES]
     assert len(listing.job_list(listing.page(Wanted(page="2")))["jobs"]) == 10
     assert listing.page(Wanted(page="nonsense")).number == 1
@@ -157,9 +157,9 @@ def test_groups_and_search_narrow_the_list_and_are_counted() -> None:
     assert shown(q="long", state="failed") == ["failed-long-ago"]
     assert shown(q="100%_") == []
     wanted = Wanted.read({"q": "long", "state": "failed"})
-    found = listing.job_list(listing.page(wanted), wanted)
-    assert found["shown"] == "1 job with “long” in name or id"
-    by_name = {group["name"]: group for group in found["groups"]}
+    listed = listing.job_list(listing.page(wanted), wanted)
+    assert listed["shown"] == "1 job with “long” in name or id"
+    by_name = {group["name"]: group for group in listed["groups"]}
     assert (by_name["all"]["count"], by_name["failed"]["current"]) == ("2", "page")
     assert by_name["running"]["url"] == "/jobs/?state=running&q=long"
 
@@ -184,7 +184,7 @@ def test_a_row_draws_the_recent_checkpoints() -> None:
 
 
 def pressure(job: Job) -> dict[str, str]:
-    """What the row of a job says of back pressure."""
+    """The back pressure in the row of a job."""
     return next(row for row in listing.job_list(listing.page())["jobs"] if row["id"] == job.pk)[
         "pressure"
     ]
@@ -198,9 +198,9 @@ def test_a_row_names_the_most_back_pressured_operator() -> None:
     Subtask.objects.filter(chain="flights", index=1).update(rates={"back_pressured": 0.31})
     assert (pressure(job)["text"], pressure(job)["tone"]) == ("31 %", "warn")
     Subtask.objects.filter(chain="hourly", index=0).update(rates={"back_pressured": 0.734})
-    found = pressure(job)
-    assert (found["text"], found["operator"], found["tone"]) == ("73 %", "Window Aggregate", "bad")
-    assert "waited 73 % for subtasks downstream" in found["title"]
+    most = pressure(job)
+    assert (most["text"], most["operator"], most["tone"]) == ("73 %", "Window Aggregate", "bad")
+    assert "waited 73 % for subtasks downstream" in most["title"]
 
 
 def test_a_row_says_which_of_its_cells_hold_nothing() -> None:

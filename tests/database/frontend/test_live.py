@@ -67,11 +67,17 @@ def test_barrier_progress_counts_acknowledgements_per_chain_in_the_order_of_the_
     )
     value = shot(job)
     assert value["progress"]["text"] == "10 of 18 subtasks acknowledged"
-    found = chains(value)
-    assert list(found) == ["flights", "hourly", "totals"]
-    assert (found["flights"]["count"], found["flights"]["state"]) == ("2/2", "done")
-    assert (found["hourly"]["count"], found["hourly"]["missing"]) == ("1/2", "waiting for hourly-0")
-    assert (found["totals"]["count"], found["totals"]["missing"]) == ("0/2", "waiting for all 2")
+    by_chain = chains(value)
+    assert list(by_chain) == ["flights", "hourly", "totals"]
+    assert (by_chain["flights"]["count"], by_chain["flights"]["state"]) == ("2/2", "done")
+    assert (by_chain["hourly"]["count"], by_chain["hourly"]["missing"]) == (
+        "1/2",
+        "waiting for hourly-0",
+    )
+    assert (by_chain["totals"]["count"], by_chain["totals"]["missing"]) == (
+        "0/2",
+        "waiting for all 2",
+    )
     assert [link["barrier"] for link in value["graph"]["links"]] == ["on-its-way", "on-its-way"]
 
 
@@ -111,9 +117,9 @@ def test_finished_subtasks_are_not_waited_for() -> None:
     Subtask.objects.filter(job=job, chain="flights", index=1).update(status=SubtaskStatus.FINISHED)
     pending = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=15)
     rows.acknowledge_chain(pending, "flights", 0)
-    found = chains(shot(job))
-    assert (found["flights"]["count"], found["flights"]["state"]) == ("1/1", "done")
-    assert found["hourly"]["count"] == "0/2"
+    by_chain = chains(shot(job))
+    assert (by_chain["flights"]["count"], by_chain["flights"]["state"]) == ("1/1", "done")
+    assert by_chain["hourly"]["count"] == "0/2"
 
 
 def test_the_oldest_checkpoint_under_way_is_shown() -> None:
@@ -164,8 +170,8 @@ ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
     ],
 )
 def test_what_can_be_asked_depends_on_the_state(status: JobStatus, allowed: set[str]) -> None:
-    found = snapshot.actions(rows.job(status=status))
-    assert {name for name, why_not in found.items() if not why_not} == allowed | ALWAYS
+    actions = snapshot.actions(rows.job(status=status))
+    assert {name for name, why_not in actions.items() if not why_not} == allowed | ALWAYS
 
 
 def test_an_operation_of_several_steps_shows_its_phase_and_keeps_others_waiting() -> None:
@@ -246,11 +252,11 @@ def test_the_verdict_is_about_what_is_shown_or_what_settled_last() -> None:
 def test_a_settled_checkpoint_leaves_its_slow_channel_marked() -> None:
     job = rows.running(interval_ms=None)
     settled_twice(job)
-    found = shot(job)["graph"]
-    (marked,) = [link for link in found["links"] if link["slow"]]
+    graph = shot(job)["graph"]
+    (marked,) = [link for link in graph["links"] if link["slow"]]
     assert marked["slow"] == "▲ flights-0"
     assert marked["took_ago"] == "900 ms"
-    assert found["slow"].startswith("Slowest channel: flights-0 → ")
+    assert graph["slow"].startswith("Slowest channel: flights-0 → ")
 
 
 def test_a_settled_verdict_is_made_once() -> None:
@@ -313,12 +319,12 @@ def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
     rows_graph.measured(job, "hourly", busy=0.2, records_per_s=2_500)
     rows_graph.measured(job, "hourly", busy=0.9, records_per_s=500, index=3)
     rows_graph.measured(job, "flights", busy=0.4, back_pressured=0.5)
-    found = chains(shot(job))
-    assert found["hourly"]["records"] == "in 8.0k/s"  # Nobody reads from it.
-    assert found["hourly"]["load"] == "busy 38% · hourly-3 90%"
-    assert found["flights"]["records"] == "in 40.0k/s · out 4.0k/s"
-    assert found["flights"]["load"] == "busy 40% · back-pressured 50%"
-    assert found["totals"]["records"] == "no recent measurement"
+    by_chain = chains(shot(job))
+    assert by_chain["hourly"]["records"] == "in 8.0k/s"  # It has no reader downstream.
+    assert by_chain["hourly"]["load"] == "busy 38% · hourly-3 90%"
+    assert by_chain["flights"]["records"] == "in 40.0k/s · out 4.0k/s"
+    assert by_chain["flights"]["load"] == "busy 40% · back-pressured 50%"
+    assert by_chain["totals"]["records"] == "no recent measurement"
     Subtask.objects.update(updated_at=clock.now() - timedelta(minutes=1))
     assert chains(shot(job))["flights"]["records"] == "no recent measurement"
 
@@ -373,7 +379,7 @@ def test_a_snapshot_of_a_thousand_waiting_subtasks_is_small_and_reads_few_of_the
 def test_acknowledgements_that_are_not_kept_leave_no_empty_bars() -> None:
     job = rows.running()
     rows.checkpoint(job, 1, has_details=False)
-    found = shot(job)["graph"]
-    assert {(chain["state"], chain["count"]) for chain in found["chains"]} == {("done", "")}
-    assert {link["barrier"] for link in found["links"]} == {"through"}
+    graph = shot(job)["graph"]
+    assert {(chain["state"], chain["count"]) for chain in graph["chains"]} == {("done", "")}
+    assert {link["barrier"] for link in graph["links"]} == {"through"}
     assert Checkpoint.objects.get().status == CheckpointStatus.COMPLETED

@@ -37,8 +37,8 @@ def write(driver: Driver, data: bytes) -> Path:
 
 def lines(page: str) -> list[str]:
     """The log as it is read."""
-    found = re.search(r"<pre[^>]*id=\"log\".*?</pre>", page, re.DOTALL)
-    return re.sub(r"<[^>]+>", "", found[0]).splitlines() if found else []
+    match = re.search(r"<pre[^>]*id=\"log\".*?</pre>", page, re.DOTALL)
+    return re.sub(r"<[^>]+>", "", match[0]).splitlines() if match else []
 
 
 def test_only_operators_and_admins_read_logs(client: Client, viewer: Client, job: Job) -> None:
@@ -49,9 +49,9 @@ def test_only_operators_and_admins_read_logs(client: Client, viewer: Client, job
         assert client.get(address)["Location"].startswith("/login/?next=")
         assert viewer.get(address).status_code == 403
         for role in (Role.OPERATOR, Role.ADMIN):
-            somebody = Client()
-            somebody.force_login(rows.user(role, f"{role}-{len(address)}"))
-            response = somebody.get(address)
+            browser = Client()
+            browser.force_login(rows.user(role, f"{role}-{len(address)}"))
+            response = browser.get(address)
             assert response.status_code == 200
             list(response)  # Which closes the file.
     assert f'href="{page}"' not in viewer.get(f"/jobs/{job.pk}/").content.decode()
@@ -71,9 +71,7 @@ def test_the_newest_driver_s_end_is_shown_with_the_others_beside_it(
     assert lines(operator.get(f"/jobs/{job.pk}/logs/?driver=1").content.decode()) == ["first"]
 
 
-def test_without_a_script_somebody_goes_back_and_forth_in_a_long_log(
-    operator: Client, job: Job
-) -> None:
+def test_without_a_script_links_go_back_and_forth_in_a_long_log(operator: Client, job: Job) -> None:
     data = b"".join(b"line %06d\n" % n for n in range(20_000))
     write(job.drivers.get(number=2), data)
     seen, address = [], f"/jobs/{job.pk}/logs/"
@@ -101,13 +99,13 @@ def test_following_gives_whole_lines_and_where_to_go_on(operator: Client, job: J
     assert 'data-next="2"' in page
     with log.open("ab") as file:
         file.write(b"c\nERROR d\n")
-    found = operator.get(f"/jobs/{job.pk}/logs/2/data?from=2").json()
-    assert found["lines"] == [{"text": "bc", "tone": ""}, {"text": "ERROR d", "tone": "bad"}]
-    assert (found["next"], found["unfinished"], found["has_later"]) == (13, "", False)
-    assert (found["status"]["text"], found["newest"]) == ("Running", 2)
+    answer = operator.get(f"/jobs/{job.pk}/logs/2/data?from=2").json()
+    assert answer["lines"] == [{"text": "bc", "tone": ""}, {"text": "ERROR d", "tone": "bad"}]
+    assert (answer["next"], answer["unfinished"], answer["has_later"]) == (13, "", False)
+    assert (answer["status"]["text"], answer["newest"]) == ("Running", 2)
     log.write_bytes(b"anew\n")
-    found = operator.get(f"/jobs/{job.pk}/logs/2/data?from=13").json()
-    assert (found["is_rotated"], found["next"]) == (True, 5)
+    answer = operator.get(f"/jobs/{job.pk}/logs/2/data?from=13").json()
+    assert (answer["is_rotated"], answer["next"]) == (True, 5)
     log.unlink()
     assert operator.get(f"/jobs/{job.pk}/logs/2/data?from=5").status_code == 404
 

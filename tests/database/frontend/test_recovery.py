@@ -29,7 +29,7 @@ def attempts(client: Client, job: Job, more: str = "") -> list[dict[str, Any]]:
     return client.get(address(job, f"data{more}")).json()["attempts"]
 
 
-def test_whoever_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
+def test_every_role_that_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
     for more in ("", "data", "figure"):
         assert client.get(address(job, more)).status_code == 302
     assert viewer.get(address(job)).status_code == 200
@@ -86,9 +86,9 @@ def test_the_page_says_how_reliably_the_job_ran(viewer: Client, job: Job) -> Non
 
 def test_the_page_knows_whether_there_was_a_takeover(viewer: Client, job: Job) -> None:
     first = rows.attempt(rows.driver(job))
-    found = viewer.get(address(job, "data")).json()
-    assert found["takeovers"] == "none"
-    assert found["summary"][0]["at_text"]  # Of its "since", in the viewer's zone.
+    data = viewer.get(address(job, "data")).json()
+    assert data["takeovers"] == "none"
+    assert data["summary"][0]["at_text"]  # Of its "since", in the viewer's zone.
     rows.attempt(first.driver, 2)
     assert viewer.get(address(job, "data")).json()["takeovers"] == "shown"
 
@@ -145,8 +145,8 @@ def test_many_attempts_come_page_by_page(viewer: Client, job: Job) -> None:
 
 def test_the_figure_shows_the_attempts_of_its_page(viewer: Client, job: Job) -> None:
     rows_recovery.many(job, 60)
-    found = viewer.get(address(job, "figure?page=2")).json()
-    (redeploy,) = [trace for trace in found["data"] if trace["name"] == "Redeploy"]
+    figure = viewer.get(address(job, "figure?page=2")).json()
+    (redeploy,) = [trace for trace in figure["data"] if trace["name"] == "Redeploy"]
     assert (redeploy["x"][0], redeploy["x"][-1]) == ("11", "35")
 
 

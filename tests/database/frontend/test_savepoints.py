@@ -31,14 +31,14 @@ def address(job: Job, more: str = "") -> str:
 
 
 def listed(client: Client, job: Job, **wanted: str) -> list[str]:
-    found = client.get(address(job, "data"), wanted).json()["savepoints"]
-    return [one["name"] for one in found]
+    entries = client.get(address(job, "data"), wanted).json()["savepoints"]
+    return [one["name"] for one in entries]
 
 
 # The list -----------------------------------------------------------------------------------------
 
 
-def test_whoever_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
+def test_every_role_that_may_look_sees_it(client: Client, viewer: Client, job: Job) -> None:
     for more in ("", "data", "lineage"):
         assert client.get(address(job, more)).status_code == 302
         assert viewer.get(address(job, more)).status_code == 200
@@ -59,15 +59,15 @@ def test_a_savepoint_says_what_it_is_where_it_lies_and_who_needs_it(
         job, "first", 20, by=by, note="before the upgrade", labels={"env": "prod"}
     )
     rows.job("fork", restore_uri=made.location, restore_job=job, restore_number=20)
-    (found,) = viewer.get(address(job, "data")).json()["savepoints"]
-    assert (found["checkpoint"], found["size"], found["took"]) == (
+    (savepoint,) = viewer.get(address(job, "data")).json()["savepoints"]
+    assert (savepoint["checkpoint"], savepoint["size"], savepoint["took"]) == (
         "checkpoint 20",
         "1.24 MB",
         "212 ms",
     )
-    assert found["checkpoint_url"] == f"/jobs/{job.pk}/checkpoints/20/"
-    assert found["event_time"] == "2025-01-01 03:00:00 UTC"
-    assert found["needed_by"].endswith("until it has a checkpoint of its own from there")
+    assert savepoint["checkpoint_url"] == f"/jobs/{job.pk}/checkpoints/20/"
+    assert savepoint["event_time"] == "2025-01-01 03:00:00 UTC"
+    assert savepoint["needed_by"].endswith("until it has a checkpoint of its own from there")
     page = words(viewer.get(address(job)))
     for said in ("by ada", "before the upgrade", "env: prod", made.location, "Needed: fork-"):
         assert said in page
@@ -104,15 +104,15 @@ def test_a_savepoint_that_is_being_taken_counts_its_acknowledgements(
     rows.savepoint(job, "waits", None, operation=asked)
     made = rows.savepoint(job, "first", 20, status=CheckpointStatus.PENDING)
     rows.acknowledge_chain(made.checkpoint, "hourly", 0)
-    found = {one["name"]: one for one in viewer.get(address(job, "data")).json()["savepoints"]}
-    assert found["waits"]["progress"] is None
-    assert found["waits"]["status"]["text"] == "Asked for"
-    assert found["first"]["progress"] == {
+    entries = {one["name"]: one for one in viewer.get(address(job, "data")).json()["savepoints"]}
+    assert entries["waits"]["progress"] is None
+    assert entries["waits"]["status"]["text"] == "Asked for"
+    assert entries["first"]["progress"] == {
         "value": 4,
         "most": 18,
         "text": "4 of 18 subtasks acknowledged",
     }
-    assert found["first"]["restore"] == found["first"]["delete"] == ""
+    assert entries["first"]["restore"] == entries["first"]["delete"] == ""
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def eventful(job: Job) -> None:
 
 def tree(job: Job) -> tree_rows.Tree:
     job.refresh_from_db()
-    found = tree_rows.build_tree(job)
-    assert found is not None
-    return found
+    drawn = tree_rows.build_tree(job)
+    assert drawn is not None
+    return drawn
 
 
 def told(job: Job) -> list[str]:
@@ -269,8 +269,8 @@ def test_the_tree_says_what_was_restored_from_what(job: Job) -> None:
 
 def test_what_is_left_behind_is_drawn_beside_the_line_and_said(viewer: Client, job: Job) -> None:
     eventful(job)
-    found = tree(job)
-    by_text = {item.text: item for item in found.items}
+    drawn = tree(job)
+    by_text = {item.text: item for item in drawn.items}
     left, line = by_text["Checkpoint 60"], by_text["Checkpoint 20"]
     assert left.x > line.x == by_text["Checkpoint 70"].x
     assert left.dot == "point left gone"

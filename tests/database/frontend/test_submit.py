@@ -53,9 +53,9 @@ def script(content: bytes = b"print(1)\n", name: str = "orders.py") -> SimpleUpl
 
 
 def error_of(page: str, field: str) -> str:
-    """What is said beside a field."""
-    found = re.search(rf'id="id_{field}_error">(.*?)</p>', page)
-    return found[1] if found else ""
+    """The error beside a field; empty if none."""
+    match = re.search(rf'id="id_{field}_error">(.*?)</p>', page)
+    return match[1] if match else ""
 
 
 # Who may ---------------------------------------------------------------------------------------
@@ -70,9 +70,9 @@ def test_only_operators_and_admins_may_submit(
         assert response.status_code == 403
     assert not Job.objects.exists()
     assert PAGE not in viewer.get("/jobs/").content.decode()
-    for somebody in (operator, admin):
-        assert f'href="{PAGE}"' in somebody.get("/jobs/").content.decode()
-        assert somebody.get(PAGE).status_code == 200
+    for browser in (operator, admin):
+        assert f'href="{PAGE}"' in browser.get("/jobs/").content.decode()
+        assert browser.get(PAGE).status_code == 200
 
 
 def test_where_code_runs_is_an_admin_s_choice(operator: Client, admin: Client) -> None:

@@ -27,9 +27,9 @@ ACTS = ["job-checkpoint", "job-cancel", "job-restart"]
 
 @pytest.fixture
 def job(db: None) -> Job:
-    found = rows.running()
-    rows.history(found, 12)
-    return found
+    created = rows.running()
+    rows.history(created, 12)
+    return created
 
 
 def pages(of: Job) -> list[str]:
@@ -101,7 +101,7 @@ def test_login_and_logout_by_form(client: Client) -> None:
     response = client.post("/login/?next=/jobs/", {"username": "eve", "password": rows.PASSWORD})
     assert response["Location"] == "/jobs/"
     assert client.session["_auth_user_id"] == str(user.pk)
-    assert client.get("/logout/").status_code == 405  # A link cannot log somebody out.
+    assert client.get("/logout/").status_code == 405  # A link cannot log a user out.
     assert client.post("/logout/")["Location"] == "/login/"
     assert client.get("/jobs/").status_code == 302
 
@@ -263,7 +263,7 @@ class _Scan(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.violations: list[str] = []
         self.ids: list[str] = []
         self._script: dict[str, str | None] | None = None
 
@@ -271,20 +271,20 @@ class _Scan(HTMLParser):
         given = dict(attrs)
         self.ids += [given["id"]] if given.get("id") else []
         if tag == "style" or "style" in given:
-            self.found.append(f"style in {tag}")
-        self.found += [f"{name} in {tag}" for name in given if name.startswith("on")]
+            self.violations.append(f"style in {tag}")
+        self.violations += [f"{name} in {tag}" for name in given if name.startswith("on")]
         if tag == "script":
             self._script = given
             if not given.get("src"):
-                self.found.append("script without src")
+                self.violations.append("script without src")
         for name in ("src", "href", "action"):
             value = given.get(name) or ""
             if value.lower().startswith(("javascript:", "data:", "http:", "https:", "//")):
-                self.found.append(f"{name}={value}")
+                self.violations.append(f"{name}={value}")
 
     def handle_data(self, data: str) -> None:
         if self._script is not None and data.strip():
-            self.found.append("inline script")
+            self.violations.append("inline script")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "script":
@@ -302,7 +302,7 @@ def test_no_page_has_inline_script_handler_or_style_or_leads_elsewhere(
         for address in pages(job):
             scan = _Scan()
             scan.feed(browser.get(address, follow=True).content.decode())
-            assert scan.found == [], address
+            assert scan.violations == [], address
             assert len(set(scan.ids)) == len(scan.ids), address
 
 

@@ -174,8 +174,8 @@ def pass_time(row: Any, seconds: float, *columns: str) -> None:
 
 def statuses(job: Job) -> list[tuple[str, str]]:
     """Kind and status of the job's operations, oldest first."""
-    found = Operation.objects.filter(job=job).order_by("created_at")
-    return [(operation.kind, operation.status) for operation in found]
+    operations = Operation.objects.filter(job=job).order_by("created_at")
+    return [(operation.kind, operation.status) for operation in operations]
 
 
 def at_once(*work: Callable[[], Any]) -> list[Any]:

@@ -32,5 +32,5 @@ def no_wakeups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def operator(db: None) -> User:
-    """Somebody who may submit."""
+    """A user who may submit."""
     return builders.user("olga", Role.OPERATOR)

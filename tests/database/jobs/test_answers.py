@@ -152,7 +152,7 @@ def test_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_URL", "postgres://somebody:secret@here/db")
+    monkeypatch.setenv("DATABASE_URL", "postgres://mara:secret@here/db")
     monkeypatch.setenv("PGPASSWORD", "secret")
     monkeypatch.setenv("WEIR_ANYTHING", "x")
     environment = environment_of("operation/1")

@@ -152,8 +152,8 @@ def test_second_failing_subtask_is_kept_with_its_traceback() -> None:
         subtask_changed("sink-1", SubtaskStatus.FAILED, cause="second"),
         subtask_changed("source-0", SubtaskStatus.FAILED, details={"lost_peer": "sink-0"}),
     )
-    found = JobException.objects.filter(job=job).order_by("id")
-    assert [(e.kind, e.subtask, e.text) for e in found] == [
+    exceptions = JobException.objects.filter(job=job).order_by("id")
+    assert [(e.kind, e.subtask, e.text) for e in exceptions] == [
         ("attempt", "sink-0", "sink-0 failed\nfirst"),
         ("subtask", "sink-1", "sink-1 failed\nsecond"),
     ]
@@ -280,7 +280,7 @@ def test_only_the_newest_driver_may_speak() -> None:
     assert drivers.authenticate(job, "second").number == 2
 
 
-def test_tokens_of_nobody_and_of_other_jobs_are_refused() -> None:
+def test_unknown_tokens_and_those_of_other_jobs_are_refused() -> None:
     job, other = submitted(), submitted()
     started(other, token="theirs")
     for token in ("", "made up", "theirs"):
@@ -300,7 +300,7 @@ def test_driver_delivers_the_rest_after_its_job_ended_but_not_after_it_was_told_
 
 
 def test_text_that_no_database_takes_is_kept_as_far_as_it_can_be() -> None:
-    """A traceback may quote whatever the data held; the batch must not be refused for ever."""
+    """A traceback may quote any data; the batch must not be refused for ever."""
     job = running()
     awkward = "sink-0 failed\nValueError: \0 \ud800 é"
     job = apply(job, Notice(0, awkward), changed(JobStatus.FAILING, awkward))

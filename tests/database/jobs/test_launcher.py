@@ -71,11 +71,11 @@ def spark_submit(tmp_path: Path, settings: Settings, db: None) -> Iterator[Path]
 
 def killed(script: Path) -> int:
     """Kill what runs of a script, by its command line: a test may have changed the rows."""
-    found = [p for p in processes._all() if str(script).encode() in command_line(p.pid)]
-    for process in found:
+    running = [p for p in processes._all() if str(script).encode() in command_line(p.pid)]
+    for process in running:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-    return len(found)
+    return len(running)
 
 
 def command_line(pid: int) -> bytes:
@@ -86,7 +86,7 @@ def command_line(pid: int) -> bytes:
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """What the condition gives once that is true; it is asked again and again until then."""
+    """The condition's value once it is true; it is polled until then."""
     deadline = time.monotonic() + DEADLINE_S
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -291,7 +291,7 @@ def test_driver_that_cannot_be_started_at_all_is_lost_and_tried_again(
 
 
 def test_process_that_cannot_be_noted_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database goes away right after the process was started: nobody would find it again."""
+    """The database goes away right after the process was started: it would never be found again."""
     started: list[int] = []
 
     def fail(driver: Driver, pid: int, *_: object) -> bool:
@@ -360,7 +360,7 @@ def test_two_launchers_report_a_lost_driver_once() -> None:
 
 
 def test_clock_that_jumps_changes_no_identity() -> None:
-    """What a process started at is counted from the boot, by the kernel."""
+    """The kernel counts a process's start from the boot."""
     process = processes.find(os.getpid())
     assert process is not None
     assert 0 < process.started_at <= time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -71,7 +71,7 @@ def test_what_has_to_end_first_is_named() -> None:
 
 
 @pytest.mark.django_db
-def test_deadline_ends_what_nobody_ended_and_says_so_once() -> None:
+def test_deadline_ends_an_open_operation_and_says_so_once() -> None:
     job = running()
     operation, later = checkpoint_of(job), checkpoint_of(job)
     given_up: list[str] = []
@@ -144,7 +144,7 @@ STEPS = ("cancel", "restart", "checkpoint", "speak", "up", "fail", "finish", "lo
 
 
 class TestAnyHistory(TestCase):
-    """Whatever happens to a job: what is asked of it ends, and its rows stay legal."""
+    """Any history of a job: its operations end, and its rows stay legal."""
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.sampled_from(STEPS), max_size=14))

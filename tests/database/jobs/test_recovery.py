@@ -72,7 +72,7 @@ def answering_gateway(settings: Settings) -> Iterator[None]:
 
 
 def watched_for(seconds: float) -> None:
-    """As if somebody had looked after the drivers every second for so long."""
+    """As if ticks had checked the drivers every second for so long."""
     due_jobs.lose_silent()
     ControlPlanePulse.objects.update(resumed_at=clock.now() - timedelta(seconds=seconds))
 
@@ -230,7 +230,7 @@ def test_drivers_that_speak_are_left_alone() -> None:
     assert driver_of(job).status == "running"
 
 
-def test_nobody_is_lost_while_nobody_listened() -> None:
+def test_no_driver_is_lost_while_the_control_plane_was_away() -> None:
     """Database, broker or workers were away: the drivers could not be heard."""
     job = running()
     watched_for(3_600)
@@ -244,7 +244,7 @@ def test_nobody_is_lost_while_nobody_listened() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 502])
-def test_nobody_is_lost_while_the_gateway_does_not_answer(
+def test_no_driver_is_lost_while_the_gateway_does_not_answer(
     settings: Settings, answer: int | None
 ) -> None:
     job = running()
@@ -254,7 +254,7 @@ def test_nobody_is_lost_while_the_gateway_does_not_answer(
         settings.WEIR_GATEWAY_URL = url
         if answer is not None:
             assert due_jobs.lose_silent() == 0
-    if answer is None:  # The port is nobody's now.
+    if answer is None:  # Nothing listens on the port now.
         assert due_jobs.lose_silent() == 0
     assert reload(driver).status == "running"
     resumed_at = ControlPlanePulse.objects.get().resumed_at
@@ -283,7 +283,7 @@ def test_one_job_that_raises_holds_up_no_other(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_tick_passes_over_a_job_that_somebody_works_on() -> None:
+def test_tick_passes_over_a_locked_job() -> None:
     held, free = (running(plan=planned(restart=FIXED)) for _ in range(2))
     for job in (held, free):
         pass_time(lose(job), 61, "restart_at")
@@ -333,7 +333,7 @@ def test_relaunch_of_a_job_that_is_no_longer_wanted_ends_it() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_stranded_job_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """No transaction leaves a job like this; should one, somebody has to see it."""
+    """No transaction leaves a job like this; should one, the log has to say it."""
     job, other = running(), running()
     Driver.objects.filter(job=job).update(status="lost")
     assert due_jobs.resume_stranded() == 1

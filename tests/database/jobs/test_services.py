@@ -295,7 +295,7 @@ def test_cancel_overtakes_restart(operator: User) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_cancel_racing_with_recovery_leaves_no_driver(operator: User) -> None:
-    """The driver is found dead, its successor is due, and somebody cancels, all at once."""
+    """The driver is found dead, its successor is due, and an operator cancels, all at once."""
     for _ in range(25):
         job = running(operator)
         results = at_once(

@@ -1,4 +1,4 @@
-"""What subtasks report becomes rows: rates, alignments in progress, calls that do not end."""
+"""Rows of what subtasks report: rates, alignments in progress, calls that do not end."""
 
 from typing import Any
 from unittest.mock import ANY
@@ -214,7 +214,7 @@ def test_a_batch_reads_the_rows_that_it_tells_of(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])
-def test_since_when_is_told_by_this_clock_whatever_the_workers_is(ahead_ms: int) -> None:
+def test_since_when_is_told_by_this_clock_not_the_workers(ahead_ms: int) -> None:
     """Else a call under way has returned an hour ago, or has yet to begin."""
     job = running()
     sent_ms = clock.now_ms()

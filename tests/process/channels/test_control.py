@@ -129,7 +129,7 @@ def test_a_peer_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) 
             keep_sending()
 
 
-def test_connecting_to_nobody_says_what_to_check() -> None:
+def test_connecting_to_a_closed_port_says_what_to_check() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address("127.0.0.1", listener.getsockname()[1])
     with pytest.raises(ChannelError, match="executors must be able to connect to the driver"):

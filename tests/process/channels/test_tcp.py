@@ -234,7 +234,7 @@ def test_a_stranger_does_not_disturb_the_slots() -> None:
         assert right.next() == ("element", FORTH.id, Watermark(1))
 
 
-def test_a_peer_that_nobody_runs_any_more_breaks_the_connection() -> None:
+def test_a_peer_that_has_ended_breaks_the_connection() -> None:
     with end(1) as gone:
         address = gone.transport.address
     with end(0) as left:

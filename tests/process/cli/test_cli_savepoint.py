@@ -295,7 +295,7 @@ def test_a_job_that_finishes_first_is_told_so(store: LocalStore, start: Start, w
     assert "the job finished before its savepoint" in done.err
 
 
-def test_a_job_that_nobody_runs_is_said_to_be_so_and_nothing_is_left(
+def test_a_job_without_a_driver_is_said_to_be_so_and_nothing_is_left(
     store: LocalStore, weir: Weir
 ) -> None:
     done = weir("savepoint", store.root / JOB, "--timeout", "300ms")

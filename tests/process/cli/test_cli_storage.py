@@ -338,8 +338,8 @@ def test_an_operator_whose_uid_has_a_slash_is_found() -> None:
         operators=(OperatorSummary(uid, "A", 1, GROUPS),),
         acks=(OperatorAck(SubtaskId(uid, 0), (handle,)),),
     )
-    found = [(SubtaskId(uid, 0), handle)]
-    assert select(manifest, "a/b") == select(manifest, "a/b/count") == found
+    selected = [(SubtaskId(uid, 0), handle)]
+    assert select(manifest, "a/b") == select(manifest, "a/b/count") == selected
     with pytest.raises(RestoreError, match="has no operator a; it has a/b"):
         select(manifest, "a/c")
 

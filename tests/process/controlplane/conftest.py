@@ -58,7 +58,7 @@ def away_postgres(redis: Redis) -> Iterator[Postgres]:
 
 
 def environment(home: Path, redis_url: str) -> dict[str, str]:
-    """What the process is started with."""
+    """The environment that the process is started with."""
     return {
         "DATABASE_URL": database_url(),
         "REDIS_URL": redis_url,

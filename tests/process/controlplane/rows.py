@@ -34,5 +34,5 @@ def make_driver(job: Job, token: str, number: int = 1, **fields: Any) -> Driver:
 
 
 def make_user(name: str = "vera", role: Role = Role.VIEWER, **fields: Any) -> User:
-    """Somebody who can log in."""
+    """A user who can log in."""
     return User.objects.create_user(name, password="a long password", role=role, **fields)

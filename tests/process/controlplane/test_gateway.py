@@ -66,7 +66,7 @@ def enqueue(reason: str) -> float:
 
 
 def reasons(answer: Answer) -> list[str]:
-    """What the commands in an answer say."""
+    """The texts of the commands in an answer."""
     batch = wire.from_wire(CommandBatch, answer.json)
     commands = [numbered.command for numbered in batch.commands]
     assert all(isinstance(command, CancelJob) for command in commands)
@@ -99,7 +99,7 @@ def test_a_batch_in_chunks_counts(web: Web, job: Job) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Bearer ", "Basic abc", TOKEN])
-def test_without_a_token_nobody_is_known(web: Web, job: Job, header: str) -> None:
+def test_without_a_token_no_driver_is_known(web: Web, job: Job, header: str) -> None:
     for answer in (post(web, Authorization=header), poll(web, Authorization=header)):
         assert_problem(answer, 401, "not_authenticated")
         assert answer.headers["www-authenticate"] == "Bearer"
@@ -115,10 +115,10 @@ def test_a_token_of_another_job_is_refused(web: Web, job: Job) -> None:
 
 
 def test_an_unknown_job_is_not_found(web: Web, job: Job) -> None:
-    assert_problem(post(web, job_id="nobody-1"), 404, "not_found")
+    assert_problem(post(web, job_id="unknown-1"), 404, "not_found")
     large = b"x" * (GATEWAY_BYTES_MAX // 2)
-    assert_problem(post(web, large, job_id="nobody-1"), 404, "not_found")
-    path = "/gateway/v1/jobs/nobody-1/commands?after=0&wait=0"
+    assert_problem(post(web, large, job_id="unknown-1"), 404, "not_found")
+    path = "/gateway/v1/jobs/unknown-1/commands?after=0&wait=0"
     assert_problem(web.request("GET", path, **_headers({})), 404, "not_found")
 
 
@@ -163,7 +163,7 @@ def test_a_body_that_is_too_large_once_unpacked_is_refused(web: Web, job: Job) -
 
 
 def test_a_strangers_large_body_is_not_read(web: Web, job: Job) -> None:
-    """Whoever has no token of the job is refused before the end of the body has come."""
+    """A request without a token of the job is refused before the end of its body has come."""
 
     def never_ends() -> Iterator[bytes]:
         yield EMPTY
@@ -173,7 +173,7 @@ def test_a_strangers_large_body_is_not_read(web: Web, job: Job) -> None:
     with ThreadPoolExecutor() as threads:
         try:
             path = "/gateway/v1/jobs/orders-1/events"
-            headers = _headers({"Authorization": "Bearer somebody"})
+            headers = _headers({"Authorization": "Bearer unknown"})
             connection = threads.submit(web.request, "POST", path, never_ends(), **headers)
             # The client still sends; the server's log tells that it has answered.
             until(lambda: "events 401" in web.log.read_text(), "the stranger is refused")

@@ -56,7 +56,7 @@ urlpatterns = [path(view.__name__, view) for view in (echo, stream, file, away, 
 
 
 class Answer:
-    """What the handler sent."""
+    """The response that the handler sent."""
 
     def __init__(self, messages: list[Message]) -> None:
         start, *bodies = messages

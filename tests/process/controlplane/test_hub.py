@@ -50,7 +50,7 @@ async def woken(hub: Hub, topic: str) -> float:
         return time.monotonic() - started
 
 
-def test_a_published_topic_wakes_whoever_waits_for_it(redis: Redis) -> None:
+def test_a_published_topic_wakes_all_that_wait_for_it(redis: Redis) -> None:
     async def scenario() -> None:
         hub = Hub(redis.url)
         async with running(hub):
@@ -124,7 +124,7 @@ def test_nothing_stays_of_those_who_waited() -> None:
     asyncio.run(scenario())
 
 
-def test_a_closed_hub_lets_nobody_wait() -> None:
+def test_a_closed_hub_lets_no_caller_wait() -> None:
     async def scenario() -> None:
         hub = Hub("redis://127.0.0.1:1/0")
         with hub.listen("topic") as bell:

@@ -31,7 +31,7 @@ def job(web: Web, redis: Redis) -> Job:
 
 
 def cookie(user: User) -> str:
-    """The cookie of somebody who has logged in."""
+    """The cookie of a user who has logged in."""
     client = Client()
     client.force_login(user)
     return f"sessionid={client.cookies['sessionid'].value}"
@@ -65,7 +65,7 @@ def test_a_closed_account_is_refused(web: Web, job: Job) -> None:
 
 
 def test_an_unknown_job_is_not_found(web: Web, job: Job) -> None:
-    answer = web.request("GET", "/events/jobs/nobody-1", Cookie=cookie(make_user()))
+    answer = web.request("GET", "/events/jobs/unknown-1", Cookie=cookie(make_user()))
     assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 

@@ -30,7 +30,7 @@ def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """The response of a request."""
 
     status: int
     headers: dict[str, str]  # Names in small letters.
@@ -53,7 +53,7 @@ class Web:
 
     @classmethod
     def at(cls, port: int) -> Self:
-        """A process that somebody else has started."""
+        """A process that was started elsewhere."""
         web = cls(Path(os.devnull), {})
         web.port = port
         return web

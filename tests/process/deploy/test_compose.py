@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?:(:[?-])([^}]*))?\}")
 
 
 def example() -> dict[str, str]:
-    """What ``.env.example`` sets."""
+    """The variables that ``.env.example`` sets."""
     lines = (ROOT / ".env.example").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
@@ -39,8 +39,8 @@ def example() -> dict[str, str]:
 def filled_in(text: str, values: dict[str, str]) -> str:
     """``text`` with its variables replaced as compose does."""
 
-    def value(found: re.Match[str]) -> str:
-        name, rule, word = found.groups()
+    def value(match: re.Match[str]) -> str:
+        name, rule, word = match.groups()
         if given := values.get(name):
             return given
         assert rule == ":-", f"{name} is required"
@@ -81,12 +81,12 @@ def test_a_command_starts_something_that_exists(name: str) -> None:
                 r"org\.apache\.spark\.deploy\.(master\.Master|worker\.Worker)", main_class
             )
         case _:
-            pytest.fail(f"nobody knows what {command} starts")
+            pytest.fail(f"unknown command: {command}")
 
 
 def image_command(target: str) -> list[str]:
-    found = re.findall(r"^CMD (\[.*\])$", stage(target), re.MULTILINE)
-    command: list[str] = yaml.safe_load(found[-1])
+    commands = re.findall(r"^CMD (\[.*\])$", stage(target), re.MULTILINE)
+    command: list[str] = yaml.safe_load(commands[-1])
     return command
 
 
@@ -127,7 +127,7 @@ def test_a_service_waits_for_what_it_needs(name: str) -> None:
         assert needed in SERVICES
 
 
-def test_whoever_works_on_the_database_waits_for_the_migrations() -> None:
+def test_every_service_on_the_database_waits_for_the_migrations() -> None:
     for name in ("web", "worker", "beat", "launcher"):
         assert {"postgres", "redis", "migrate"} <= set(SERVICES[name]["depends_on"])
 
@@ -145,14 +145,14 @@ def test_every_secret_is_required_and_the_example_has_none() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     given = example()
     for secret in SECRETS:
-        uses = [found for found in _VARIABLE.finditer(text) if found[1] == secret]
+        uses = [use for use in _VARIABLE.finditer(text) if use[1] == secret]
         assert uses
-        assert all(found[2] == ":?" for found in uses), secret
+        assert all(use[2] == ":?" for use in uses), secret
         assert given[secret] == ""
 
 
 def test_every_variable_is_explained_in_the_example() -> None:
-    used = {found[1] for found in _VARIABLE.finditer((ROOT / "docker-compose.yml").read_text())}
+    used = {use[1] for use in _VARIABLE.finditer((ROOT / "docker-compose.yml").read_text())}
     assert used == set(example())
 
 

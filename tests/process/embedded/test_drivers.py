@@ -52,9 +52,9 @@ def driver(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
 def test_a_driver_is_found_with_what_it_started(
     tmp_path: Path, driver: "subprocess.Popen[str]"
 ) -> None:
-    found = driver_processes(tmp_path / "drivers")
-    assert driver.pid in {process.pid for process in found}
-    assert len(found) == 2
+    running = driver_processes(tmp_path / "drivers")
+    assert driver.pid in {process.pid for process in running}
+    assert len(running) == 2
     assert driver_processes(tmp_path / "driver") == []
     assert driver_processes(tmp_path / "other") == []
 

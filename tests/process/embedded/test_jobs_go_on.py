@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.timeout(400)]
 
 
 def value(home: Path, query: str) -> object:
-    """What the embedded database of ``home`` answers."""
+    """The answer of the embedded database of ``home``."""
     connection = psycopg2.connect(
         host="127.0.0.1",
         port=int((home / "postgres" / "port").read_text()),
@@ -35,9 +35,9 @@ def value(home: Path, query: str) -> object:
 
 def completed(home: Path) -> int:
     query = "SELECT count(*) FROM checkpoints_checkpoint WHERE status = 'completed'"
-    found = value(home, query)
-    assert isinstance(found, int)
-    return found
+    count = value(home, query)
+    assert isinstance(count, int)
+    return count
 
 
 def await_checkpoints(home: Path, more: int) -> None:

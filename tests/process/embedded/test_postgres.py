@@ -115,7 +115,7 @@ def test_it_listens_on_the_loopback_interface_only(server: Postgres) -> None:
     assert value(server, "SHOW unix_socket_directories") == ""
 
 
-def test_nobody_else_reads_its_files_or_its_command_line(server: Postgres) -> None:
+def test_no_other_user_reads_its_files_or_its_command_line(server: Postgres) -> None:
     assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
     for path in server.directory.iterdir():
         if path.is_file():
@@ -179,7 +179,7 @@ def test_a_start_that_fails_shows_the_end_of_the_log(directory: Path) -> None:
 def test_a_home_that_the_unprivileged_user_cannot_enter_stays_closed(
     tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root's home is 0700. The data goes elsewhere, and nobody's directory is opened for it."""
+    """Root's home is 0700. The data goes elsewhere, and no user's directory is opened for it."""
     monkeypatch.setattr(module, "ROOTS_DATA", directory)
     home = tmp_path / "closed" / "home"
     home.mkdir(parents=True)
@@ -195,7 +195,7 @@ def test_a_home_that_the_unprivileged_user_cannot_enter_stays_closed(
 
 
 def test_copied_programs_run_as_well_as_the_installed_ones(directory: Path) -> None:
-    """What an unprivileged user gets when the virtual environment lies in root's home."""
+    """An unprivileged user gets copies when the virtual environment lies in root's home."""
     installation = copied(find_installation(), directory)
     for program in ("postgres", "initdb"):
         answer = subprocess.run(

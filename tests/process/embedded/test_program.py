@@ -126,13 +126,13 @@ def test_a_killed_starters_process_is_found_and_ended(make: Make, tmp_path: Path
     assert not successor.end_leftover()
 
 
-def test_a_recycled_process_id_is_nobodys_leftover(make: Make, tmp_path: Path) -> None:
+def test_a_recycled_process_id_is_no_leftover(make: Make, tmp_path: Path) -> None:
     program = make()
     started_at = psutil.Process().create_time() - 60
     (tmp_path / "sleeper.json").write_text(f'{{"pid": {os.getpid()}, "started_at": {started_at}}}')
     assert program.leftover_pid() is None
     assert not program.end_leftover()
-    program.start()  # Takes this test's process for nobody's group.
+    program.start()  # Does not take this test's process for its own.
 
 
 def test_a_start_that_fails_says_what_the_log_says(make: Make, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_it_forgets_nothing_and_listens_on_the_loopback_interface_only(
     assert listening == [("127.0.0.1", server.port)]
 
 
-def test_nobody_else_reads_its_files_or_its_command_line(server: Redis) -> None:
+def test_no_other_user_reads_its_files_or_its_command_line(server: Redis) -> None:
     assert stat.S_IMODE(server.directory.stat().st_mode) == 0o700
     for name in ("password", "redis.conf", "redis.log", "port"):
         assert stat.S_IMODE((server.directory / name).stat().st_mode) == 0o600, name

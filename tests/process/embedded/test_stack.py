@@ -33,7 +33,7 @@ def status(url: str) -> int:
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    """What the stack of this module had to say."""
+    """The messages of this module's stack."""
     return []
 
 

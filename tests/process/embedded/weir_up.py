@@ -1,4 +1,4 @@
-"""``manage.py weir_up`` as somebody starts it, and a look at what it leaves behind."""
+"""``manage.py weir_up`` as a user starts it, and a look at what it leaves behind."""
 
 import re
 import signal
@@ -25,19 +25,19 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 def processes_of(home: Path) -> list[psutil.Process]:
     """Every process that works on ``home``."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             words = [*process.cmdline(), *process.environ().values(), process.cwd()]
         except psutil.Error:
             continue
         if process.pid != psutil.Process().pid and any(str(home) in word for word in words):
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 class WeirUp:
-    """``manage.py weir_up`` as somebody starts it."""
+    """``manage.py weir_up`` as a user starts it."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -76,6 +76,6 @@ class WeirUp:
 
     def job(self) -> str:
         """The address of the demonstration job, once ``login`` has read it."""
-        found = re.search(r"job +(http://\S+)", self.output)
-        assert found, self.output
-        return found[1]
+        match = re.search(r"job +(http://\S+)", self.output)
+        assert match, self.output
+        return match[1]

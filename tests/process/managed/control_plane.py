@@ -117,7 +117,7 @@ class StandIn:
             thread.start()
 
     def stop(self) -> None:
-        """Go away, in the middle of whatever is asked."""
+        """Go away, in the middle of any open requests."""
         with self.changed:
             self.is_stopping = True
             self.changed.notify_all()
@@ -182,14 +182,14 @@ class StandIn:
             self.taken = number
             self.changed.notify_all()
             while True:
-                found = [c for c in self.coordination.commands if c.number > number]
+                commands = [c for c in self.coordination.commands if c.number > number]
                 left = deadline - time.monotonic()
-                if found or left <= 0 or self.is_stopping or self.fenced or self.refusal:
+                if commands or left <= 0 or self.is_stopping or self.fenced or self.refusal:
                     break
                 self.changed.wait(left)
             if self.repeats:
-                found = [*self.coordination.commands[:2], *found]
-            return CommandBatch(tuple(found), self.sent_at_ms)
+                commands = [*self.coordination.commands[:2], *commands]
+            return CommandBatch(tuple(commands), self.sent_at_ms)
 
     def events_of(self, kind: Any) -> list[Any]:
         """The events of one kind, in order."""
@@ -263,12 +263,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self._is_refused("commands"):
             return
         query = parse_qs(urlsplit(self.path).query)
-        found = self.control.commands_after(int(query["after"][0]), float(query["wait"][0]))
+        batch = self.control.commands_after(int(query["after"][0]), float(query["wait"][0]))
         if self.control.is_stopping:
             self.close_connection = True
             return
         if not self._is_refused("commands"):
-            self._answer(200, to_wire(found))
+            self._answer(200, to_wire(batch))
 
     def _is_refused(self, what: str) -> bool:
         path = f"/gateway/v1/jobs/job%20one/{what}"

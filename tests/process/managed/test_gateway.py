@@ -39,7 +39,7 @@ ONE = AttemptNumber(1)
 
 @dataclass
 class Heard:
-    """What the gateway said."""
+    """The commands and refusals that the gateway passed on."""
 
     commands: list[DriverCommand] = field(default_factory=list)
     fenced: list[str] = field(default_factory=list)
@@ -204,7 +204,7 @@ def test_measurements_of_one_kind_leave_those_of_another(control: StandIn) -> No
 
 
 def test_acknowledgements_do_not_queue_behind_measurements(control: StandIn) -> None:
-    """However many subtasks measure, and in whatever order; all others keep theirs."""
+    """Events other than measurements keep their order, for any number and order of measurements."""
     others = [
         SubtaskChanged(ONE, subtask("map-0"), SubtaskStatus.RUNNING),
         ack("sink-0", 1),
@@ -230,7 +230,7 @@ def test_acknowledgements_do_not_queue_behind_measurements(control: StandIn) -> 
 def test_acknowledgements_do_not_queue_behind_large_measurements_that_fit_no_batch(
     control: StandIn,
 ) -> None:
-    """What is taken to be sent is not overtaken, so little more is taken than is sent."""
+    """Events taken to be sent are not overtaken, so little more is taken than is sent."""
     text = "x" * (BATCH_BYTES_MAX // 50)
     gate = GateProgress(0, (text,), (None,), (0.0,), (0,), (False,))
     many = [
@@ -252,7 +252,7 @@ def test_acknowledgements_do_not_queue_behind_large_measurements_that_fit_no_bat
 
 
 def test_measurements_of_all_subtasks_get_out_in_turn(control: StandIn) -> None:
-    """Whoever measures again keeps its place, so that none is passed over for ever."""
+    """A subtask that measures again keeps its place, so that none is passed over for ever."""
     control.accidents.append("slow")
     with driver(control, heartbeat_s=60) as gateway:
         gateway.post(notice("under way"))
@@ -472,7 +472,7 @@ def test_closing_gives_up_after_its_time_and_says_so(control: StandIn) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_closing_waits_for_nobody_where_there_is_nothing_to_say(control: StandIn) -> None:
+def test_closing_does_not_wait_where_there_is_nothing_to_say(control: StandIn) -> None:
     gateway = Gateway(control.address, Heard(), heartbeat_s=0.05)
     gateway.start()
     gateway.post(notice("said"))

@@ -86,7 +86,7 @@ class StandInWorker:
             case ConnectionBroken(peer, _):
                 self._tell({"broken": peer})
             case _:
-                raise AssertionError(f"nobody sends {item} here")
+                raise AssertionError(f"unexpected message here: {item}")
 
     def _deploy(self) -> None:
         match self._behaviour:

@@ -64,11 +64,11 @@ def test_workers_of_two_slots_exchange_elements(master: FakeMaster) -> None:
         for _ in workers:
             assert master.expect(WorkerExited)[1].exit_code == 0
         details = [m.details for _, m in master.unseen if isinstance(m, SubtaskChanged)]
-        assert details == [{"closed": True}] * 2  # And nobody found a connection broken.
+        assert details == [{"closed": True}] * 2  # And no subtask saw a broken connection.
 
 
 def test_a_worker_goes_by_the_clock_of_its_driver(master: FakeMaster) -> None:
-    """Which was started before somebody set the machine's clock, a day ago."""
+    """The driver was started before the machine's clock was set, a day ago."""
     drivers_ms = time.time_ns() // 1_000_000 - 86_400_000
     with supervisor(master, 0):
         slot = master.accept_slot(program(exchange_graph(1), behaviour="tell_the_time"), 0)
