@@ -26,7 +26,10 @@ def test_a_refusal_says_which_role_is_needed_and_which_one_somebody_has(
     response = client.get(address)
     assert response.status_code == 403
     page = response.content.decode()
-    assert f"This needs the role {needs}. You are mara, whose role is {role}." in page
+    assert (
+        f"This page needs the role {needs}. You are logged in as mara, with the role {role}."
+        in page
+    )
 
 
 def test_names_are_escaped_in_a_refusal(client: Client) -> None:

@@ -323,7 +323,7 @@ def test_barriers_that_came_together_hold_nobody() -> None:
     assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
     assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
     assert alignment.sentence(aligned([])) == (
-        "No subtask reported a channel with this checkpoint: there was nothing to align."
+        "No subtask reported channels for this checkpoint: there was nothing to align."
     )
 
 

@@ -179,7 +179,7 @@ def test_a_row_draws_the_recent_checkpoints() -> None:
     assert spark["other"] == {
         "bars": "",
         "failed": "",
-        "text": "No checkpoint has settled yet.",
+        "text": "No checkpoint has completed or failed yet.",
     }
 
 
@@ -200,7 +200,7 @@ def test_a_row_names_the_most_back_pressured_operator() -> None:
     Subtask.objects.filter(chain="hourly", index=0).update(rates={"back_pressured": 0.734})
     found = pressure(job)
     assert (found["text"], found["operator"], found["tone"]) == ("73 %", "Window Aggregate", "bad")
-    assert "waited 73 % for subtasks downstream" in found["title"]
+    assert "waited 73 % of the time for subtasks downstream" in found["title"]
 
 
 def test_a_row_says_which_of_its_cells_hold_nothing() -> None:

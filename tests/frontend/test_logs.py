@@ -130,7 +130,10 @@ def test_a_log_that_is_not_there_says_why(operator: Client, job: Job) -> None:
     assert "This driver has not been launched yet" in page
     assert "No driver yet" in operator.get(f"/jobs/{rows.job('x').pk}/logs/").content.decode()
     write(job.drivers.get(number=2), b"")
-    assert "has written nothing to its log yet" in operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    assert (
+        "has written nothing to its log yet"
+        in operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    )
 
 
 @pytest.mark.parametrize("query", ["driver=3", "driver=x", "driver=-1", f"driver={'9' * 12}"])

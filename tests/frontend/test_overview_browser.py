@@ -73,7 +73,7 @@ def test_the_list_goes_on_showing_what_was_asked_for(window: Window) -> None:
     # Also in the row that a script made; a look may have come between the rows above.
     wait_for(lambda: sorted(window.evaluate(counts)) == [1, 2], "both are drawn", POLLED_S)
     Job.objects.update(status=JobStatus.FINISHED, ended_at=clock.now())
-    window.sees(".empty", "No job is like that", POLLED_S)
+    window.sees(".empty", "No matching jobs", POLLED_S)
     assert not window.was_reloaded()
 
 

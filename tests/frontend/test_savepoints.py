@@ -106,7 +106,7 @@ def test_a_savepoint_that_is_being_taken_counts_its_acknowledgements(
     rows.acknowledge_chain(made.checkpoint, "hourly", 0)
     found = {one["name"]: one for one in viewer.get(address(job, "data")).json()["savepoints"]}
     assert found["waits"]["progress"] is None
-    assert found["waits"]["status"]["text"] == "Asked for"
+    assert found["waits"]["status"]["text"] == "Requested"
     assert found["first"]["progress"] == {
         "value": 4,
         "most": 18,
