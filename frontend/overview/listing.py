@@ -144,8 +144,8 @@ def _pressure(measured: BackPressure | None, name: str | None) -> Json:
         "operator": called,
         "state": "some",
         "tone": "bad" if percent > HIGH_PERCENT else "warn" if percent > LOW_PERCENT else "good",
-        "title": f"In the last seconds the slowest subtask of {called} waited {percent} % of the time "
-        "for subtasks downstream to take its output: the bottleneck is downstream.",
+        "title": f"In the last seconds the slowest subtask of {called} waited {percent} % of the "
+        "time for subtasks downstream to take its output: the bottleneck is downstream.",
     }
 
 

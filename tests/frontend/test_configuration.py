@@ -138,7 +138,7 @@ def test_places_are_the_server_s_or_submitted() -> None:
     found = settings_of(job, "storage")
     assert found["storage"].source is Source.SERVER
     assert found["origin_uri"].value == f"s3://{HIDDEN}@bucket/sp"
-    assert "to delete" in found["origin_uri"].help
+    assert "claimed it and deletes it" in found["origin_uri"].help
     elsewhere = planned(storage="/mine", spark_master="yarn")
     assert settings_of(elsewhere, "storage")["storage"].source is Source.SUBMITTED
     assert settings_of(elsewhere, "spark")["spark_master"].source is Source.SUBMITTED

@@ -309,7 +309,7 @@ def test_every_colour_of_a_figure_is_in_the_style_sheet(count: int) -> None:
 def test_the_slowest_channel_is_named_with_what_it_cost() -> None:
     gates = [gate(arrived_ms=[0, 30]), gate("totals", 1, [412.0, 0])]
     assert alignment.sentence(aligned(gates)) == (
-        "Slowest channel: flights-0 → totals-1. Its barrier came 412 ms after the first one, "
+        "Slowest channel: flights-0 → totals-1. Its barrier arrived 412 ms after the first one, "
         "behind 41.2 kB; meanwhile other channels were blocked for up to 412 ms."
     )
 
@@ -320,8 +320,8 @@ def test_an_unaligned_checkpoint_blocked_nothing() -> None:
 
 
 def test_barriers_that_came_together_hold_nobody() -> None:
-    assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
-    assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
+    assert "arrived together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
+    assert "arrived together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
     assert alignment.sentence(aligned([])) == (
         "No subtask reported channels for this checkpoint: there was nothing to align."
     )

@@ -79,7 +79,7 @@ def test_the_page_says_how_reliably_the_job_ran(viewer: Client, job: Job) -> Non
     rows_recovery.eventful(job)
     page = words(viewer.get(address(job)))
     assert "Availability 99.4 %" in page
-    assert "Down in all 22.0 s 2 failures, 1 planned" in page
+    assert "Downtime 22.0 s 2 failures, 1 planned" in page
     assert "Time to recover 8.50 s median; the longest took 14.0 s" in page
     assert "Mean time between failures 29 min" in page
 
