@@ -167,7 +167,7 @@ def name_it_and_go_back(window: Window, job: PlaneJob) -> None:
     window.sees("main", "before")
     window.follow("Roll back to it")
     window.sees("h1", "Roll back watched?")
-    window.click("Show what rolling back watched would do")
+    window.click("Preview the rollback of watched")
     window.sees(".sentences", "read again", 30)
     window.click("Roll watched back")
     done(window, STARTS_S)

@@ -88,7 +88,7 @@ def test_a_new_job_s_form_shows_the_chosen_kind_and_leads_to_the_job(window: Win
     window.follow("Submit a job", within="header.job-head")
     window.sees("h1", "Submit a job")
     assert window.count(".of-kind:not([hidden])") == 1
-    window.do(lambda page: page.get_by_label("A script that I upload").check())
+    window.do(lambda page: page.get_by_label("An uploaded script").check())
     window.evaluate("document.getElementById('file-limit').dataset.bytesMax = 20")
     choose(window, b"#" * 21)
     window.sees("#file-limit", "this file has more")
