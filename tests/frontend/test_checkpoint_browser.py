@@ -104,7 +104,7 @@ def test_the_list_follows_the_job_but_not_below_somebody_s_pointer(window: Windo
 
     window.do(lambda page: page.focus("tbody a"))
     savepoints.request_checkpoint(None, job.pk)
-    window.sees("#newer", "Newer ones: show them")
+    window.sees("#newer", "Show newer checkpoints")
     assert re.match(r"1\b", window.content("tbody"))
     window.do(lambda page: page.click("#newer"))
     window.sees("tbody", "2 In progress")
