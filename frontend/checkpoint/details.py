@@ -120,7 +120,7 @@ def _asked(chains: Mapping[str, Sequence[Operator]], expected: Mapping[str, set[
 def _missing(checkpoint: Checkpoint, uid: str, missing: list[int], done: int) -> str:
     if not missing:
         return ""
-    verb = "waiting for" if checkpoint.settled_at is None else "never came:"
+    verb = "waiting for" if checkpoint.settled_at is None else "never acknowledged:"
     if not done and len(missing) > 1:
         return f"{verb} all {len(missing):,}"
     return f"{verb} {listed([f'{uid}-{index}' for index in missing], MISSING_NAMED)}"

@@ -125,7 +125,7 @@ def test_a_page_says_in_plain_words_what_will_happen(
     ("name", "status", "why"),
     [
         ("savepoint", JobStatus.RESTARTING, "while the job is running"),
-        ("stop", JobStatus.FAILED, "A restart takes the job up again"),
+        ("stop", JobStatus.FAILED, "A restart resumes the job"),
         ("rollback", JobStatus.INITIALIZING, "The job is starting."),
         ("rescale", JobStatus.CANCELLING, "The job is being cancelled."),
         ("rollback", JobStatus.RUNNING, "This job has no kept checkpoint or savepoint"),

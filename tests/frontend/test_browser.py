@@ -44,7 +44,7 @@ def test_barriers_travel_on_the_page_from_the_button_to_the_charts(window: Windo
     window.sees(ALIGNMENT, "Once a checkpoint has completed")
 
     window.click("Take a checkpoint")
-    window.sees("#action-result", "A checkpoint was asked for.")
+    window.sees("#action-result", "Checkpoint requested.")
     window.sees(PROGRESS, "Checkpoint 1 In progress")
     window.sees(PROGRESS, "0 of 18 subtasks acknowledged")
     window.sees(OPERATIONS, "Checkpoint Under way")
@@ -118,7 +118,7 @@ def test_without_the_server_the_page_says_so_and_comes_back(
     open_job(window, job)
     window.sees(PROGRESS, "No checkpoint yet")
     web.stop()
-    window.sees("#connection", "The control plane has not been reached since")
+    window.sees("#connection", "No connection to the control plane since")
     assert "sinks commit nothing until it is back" in window.text("#connection")
     window.click("Take a checkpoint")
     window.sees("#action-result", "could not be reached")

@@ -236,7 +236,7 @@ def test_a_failed_checkpoint_says_who_never_acknowledged(viewer: Client, job: Jo
     rows_checkpoint.acknowledged(row, chains=("flights", "totals"))
     said = text(one(viewer, job, 1))
     assert "Missing acknowledgements" in said
-    assert "never came: all 2" in said
+    assert "never acknowledged: all 2" in said
     assert "10 of 18 subtasks acknowledged" in said
 
 
@@ -253,7 +253,7 @@ def test_nobody_is_named_where_the_graph_was_another(viewer: Client, job: Job) -
     row = rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED, subtask_count=90)
     row.acknowledged_count = 0
     rows_checkpoint.acknowledged(row, chains=("flights",))
-    assert "never came" not in one(viewer, job, 1)
+    assert "never acknowledged" not in one(viewer, job, 1)
 
 
 def test_details_that_are_not_kept_are_said_to_be_gone(viewer: Client, job: Job) -> None:

@@ -155,7 +155,7 @@ def test_a_tombstone_is_no_manifest(job: Job, checkpoint: Checkpoint) -> None:
         reason="expired",
     )
     locations.store_of(job).put(locations.layout_of(job).manifest(CheckpointId(7)), dump(stone))
-    with pytest.raises(storage.NotReadable, match="given up: expired"):
+    with pytest.raises(storage.NotReadable, match="aborted: expired"):
         storage.read(job, checkpoint)
 
 

@@ -234,8 +234,8 @@ def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
     labels = ["flights-0 → hourly-0", "flights-1 → hourly-0", "flights-0 → hourly-1",
               "flights-1 → hourly-1"]  # fmt: skip
     found = traces(figure)
-    assert found["Until its barrier came"]["y"] == labels
-    assert found["Until its barrier came"]["x"] == [0, 0.03, 0.012, 0]
+    assert found["Until the barrier arrived"]["y"] == labels
+    assert found["Until the barrier arrived"]["x"] == [0, 0.03, 0.012, 0]
     assert found["Blocked"]["x"] == [0.03, 0, 0, 0.012]
     assert is_valid(figure)
 

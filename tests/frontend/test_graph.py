@@ -357,7 +357,7 @@ def test_a_failed_checkpoint_stays_where_it_was_given_up() -> None:
         slow=slow,
     )
     assert barriers(found) == ["on-its-way"]
-    assert found["chains"][0]["missing"] == "never came: a-1"
+    assert found["chains"][0]["missing"] == "never acknowledged: a-1"
     assert (found["links"][0]["tone"], found["links"][0]["took_ago"]) == ("bad", "4 s")
     assert found["slow"] == "Slowest channel: a-1 → b-0; its barrier came never"
 

@@ -347,7 +347,7 @@ def test_taking_a_checkpoint_by_form_leads_back_to_the_page(operator: Client) ->
     given = {"key": key_in(page, "checkpoint")}
     response = operator.post(f"/jobs/{job.pk}/checkpoint", given, follow=True)
     assert response.redirect_chain == [(f"/jobs/{job.pk}/", 302)]
-    assert "A checkpoint was asked for." in response.content.decode()
+    assert "Checkpoint requested." in response.content.decode()
     assert "Checkpoint 1" in re.sub(r"<[^>]+>", "", response.content.decode())
     assert job.operations.get().kind == "checkpoint"
     assert job.checkpoints.get().status == CheckpointStatus.PENDING
