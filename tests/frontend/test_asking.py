@@ -413,9 +413,7 @@ def test_an_operation_under_way_says_what_it_waits_for_and_looks_again(
     assert "under way A checkpoint is taken to come The old driver ends" in words(page)
     assert "4 of 18 subtasks acknowledged" in words(page)
     assert '<noscript><meta http-equiv="refresh"' in page.content.decode()
-    assert (
-        f'<a href="/jobs/{job.pk}/operations/{row.pk}">Reload now</a>' in page.content.decode()
-    )
+    assert f'<a href="/jobs/{job.pk}/operations/{row.pk}">Reload now</a>' in page.content.decode()
 
 
 def test_who_is_logged_out_sees_no_operation(client: Client, job: Job) -> None:

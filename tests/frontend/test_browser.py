@@ -119,7 +119,7 @@ def test_without_the_server_the_page_says_so_and_comes_back(
     window.sees(PROGRESS, "No checkpoint yet")
     web.stop()
     window.sees("#connection", "No connection to the control plane since")
-    assert "sinks commit nothing until it is back" in window.text("#connection")
+    assert "sinks commit nothing until the control plane is back" in window.text("#connection")
     window.click("Take a checkpoint")
     window.sees("#action-result", "could not be reached")
     web.start()

@@ -191,7 +191,7 @@ def test_a_storage_that_hangs_holds_nobody_for_long(
     for _ in range(2):
         with pytest.raises(storage.NotReadable, match=r"did not answer within 0\.01 s"):
             storage.read(job, checkpoint, wait_s=0.01)
-    with pytest.raises(storage.NotReadable, match="does not answer. Try again soon"):
+    with pytest.raises(storage.NotReadable, match=r"does not answer\. Try again soon"):
         storage.read(job, checkpoint, wait_s=20)
 
 

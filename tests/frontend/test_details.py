@@ -77,7 +77,9 @@ def test_a_time_without_checkpoints_is_not_a_job_without_them() -> None:
     rows.checkpoint(job, 1, triggered_at=clock.now() - timedelta(hours=3))
     hour = details_of(job, "hour")
     assert (hour["history"], hour["percentiles"]) == ([], [])
-    assert hour["history_empty"] == "No completed or failed checkpoint was triggered in this period."
+    assert (
+        hour["history_empty"] == "No completed or failed checkpoint was triggered in this period."
+    )
     assert len(details_of(job, "day")["history"]) == 1
 
 

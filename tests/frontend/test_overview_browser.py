@@ -91,7 +91,7 @@ def test_a_new_job_s_form_shows_the_chosen_kind_and_leads_to_the_job(window: Win
     window.do(lambda page: page.get_by_label("An uploaded script").check())
     window.evaluate("document.getElementById('file-limit').dataset.bytesMax = 20")
     choose(window, b"#" * 21)
-    window.sees("#file-limit", "this file has more")
+    window.sees("#file-limit", "larger than the limit")
     choose(window, b"print(1)\n")
     window.sees("#file-limit", "At most 10.5 MB.")
     window.fill("name", "flights")

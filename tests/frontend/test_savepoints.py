@@ -69,7 +69,7 @@ def test_a_savepoint_says_what_it_is_where_it_lies_and_who_needs_it(
     assert found["event_time"] == "2025-01-01 03:00:00 UTC"
     assert found["needed_by"].endswith("until it has a checkpoint of its own from there")
     page = words(viewer.get(address(job)))
-    for said in ("by ada", "before the upgrade", "env: prod", made.location, "Needed: fork-"):
+    for said in ("by ada", "before the upgrade", "env: prod", made.location, "In use: fork-"):
         assert said in page
 
 
@@ -291,7 +291,7 @@ def test_savepoints_and_forks_are_named_points(job: Job) -> None:
     at = told(job).index("Checkpoint 10")
     assert told(job)[at + 1] == "trial fork"
     assert by_text["trial"].url == f"/jobs/{fork.pk}/savepoints/"
-    assert by_text["trial"].more == f"{fork.pk}, began with chk-10"
+    assert by_text["trial"].more == f"{fork.pk}, restored from chk-10"
     assert [curve.kind for curve in by_text["Checkpoint 10"].curves] == ["fork"]
 
 

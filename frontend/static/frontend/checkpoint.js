@@ -234,7 +234,7 @@ async function follow(value) {
   }
   if (!(await swap())) throw new Error("the viewer wants another part of it first");
   redraw();
-  announcer.textContent = `Checkpoint ${page.dataset.number}: ${value.status.text}.`;
+  announcer.textContent = `Checkpoint ${page.dataset.number} is now: ${value.status.text}.`;
   return false;
 }
 
