@@ -38,7 +38,7 @@ _PHASES_BELOW = {
         "tickformat": "~s",
         "ticksuffix": "s",
         "nticks": 5,
-        "title": {"text": "Time until running", "standoff": 12},
+        "title": {"text": "Takeover and catch-up", "standoff": 12},
     },
 }
 
