@@ -1,9 +1,8 @@
 """The pages: rows as people read them, kept up to date while they look.
 
-A page is rendered on the server from plain values, the same ones that ``live.snapshot`` puts into
-an event and ``details.of`` into an answer, so that what the browser fills in later agrees with what
-came first. Views read through ``queries`` and act through the services of ``jobs`` and
-``checkpoints``; forms work without JavaScript. What a state is called and which tone it has is
-decided in ``status``, how numbers look in ``controlplane.base.formatting``, and every picture in
-``figures``.
+A page is rendered on the server from plain values. ``job.snapshot`` puts the same values into an
+event and ``job.details`` into an answer, so that the browser's later values agree with the first
+ones. Views read through ``queries`` and act through the services of ``jobs`` and ``checkpoints``;
+forms work without JavaScript. Names and tones of states are decided in ``base.status``, the look of
+numbers in ``controlplane.base.formatting``, and every picture in ``figures``.
 """

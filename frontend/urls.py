@@ -1,4 +1,4 @@
-"""Addresses of the pages: stable, so that they can be sent to somebody."""
+"""Addresses of the pages: stable, so that a link to one can be shared."""
 
 from django.contrib.auth import views as auth_views
 from django.urls import path

@@ -1,6 +1,6 @@
-"""What an audit entry changed, value by value. Pure.
+"""The changes of an audit entry, value by value. Pure.
 
-An entry keeps what was before and what came after as JSON. Here that is a list of the values that
+An entry keeps the values before and after as JSON. Here they become a list of the values that
 differ, by their dotted names; a value that is the same on both sides is no change.
 """
 
@@ -18,7 +18,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value that is another one now; None where it is not there."""
+    """One value before and after; None on the side where it is missing."""
 
     name: str
     before: str | None
@@ -26,18 +26,18 @@ class Change:
 
 
 def list_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[Change]:
-    """The changes in the order of the names, what was given empty left out; not more than a page
-    should hold.
+    """The changes in the order of the names, ``CHANGES_MAX`` at most; a value that is empty on both
+    sides is left out.
     """
-    # Secrets are hidden after the comparison: a password that was changed was changed.
+    # Secrets are hidden after the comparison, so that a changed password counts as a change.
     old, new = dict(_flat(before or {})), dict(_flat(after or {}))
     names = [*old, *(name for name in new if name not in old)]
-    found = [
+    differing = [
         Change(name, _text(name, old.get(name, _ABSENT)), _text(name, new.get(name, _ABSENT)))
         for name in names
         if old.get(name, _ABSENT) != new.get(name, _ABSENT)
     ]
-    told = [change for change in found if change.before or change.after]
+    told = [change for change in differing if change.before or change.after]
     return told[:CHANGES_MAX]
 
 

@@ -1,7 +1,7 @@
 """Audit entries as the pages show them: filtered and paged as by the API, with links.
 
-The filters and the cursors are the API's own, so that a page and a program that read the log see
-the same rows, and a page costs the same wherever in the log it is.
+The filters and the cursors are the API's own: a page and an API client see the same rows, and a
+page costs the same wherever in the log it is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,32 +25,32 @@ from frontend.about import audit_changes
 from frontend.about.audit_changes import Change
 from jobs.models import Job
 
-SAVEPOINTS_CONSIDERED = 500  # Of a job: those that entries may be about.
+SAVEPOINTS_CONSIDERED = 500  # The newest of a job: entries about older ones are not listed.
 
-# What is recorded, in words; an action that is not here is shown by its own name.
+# Recorded actions in words; an action that is missing here is shown by its own name.
 ACTIONS: Mapping[str, str] = {
     "driver.lost": "Lost its driver",
-    "job.cancel": "Asked to cancel the job",
-    "job.checkpoint": "Asked for a checkpoint",
-    "job.compare": "Asked to compare outputs",
-    "job.fork": "Asked for a fork",
+    "job.cancel": "Requested to cancel the job",
+    "job.checkpoint": "Triggered a checkpoint",
+    "job.compare": "Requested a comparison of outputs",
+    "job.fork": "Requested a fork",
     "job.kill": "Killed a process of the job",
-    "job.preview": "Asked for a preview",
+    "job.preview": "Requested a preview",
     "job.relaunch": "Requested the next driver",
-    "job.rescale": "Asked to rescale",
-    "job.restart": "Asked for a restart",
-    "job.rollback": "Asked to roll back",
-    "job.savepoint": "Asked for a savepoint",
-    "job.stop": "Asked to stop the job",
+    "job.rescale": "Requested a rescale",
+    "job.restart": "Requested a restart",
+    "job.rollback": "Requested a rollback",
+    "job.savepoint": "Requested a savepoint",
+    "job.stop": "Requested to stop the job",
     "job.submit": "Submitted the job",
-    "savepoint.delete": "Asked to delete the savepoint",
-    "savepoint.describe": "Described the savepoint",
-    "token.create": "Made a token",
+    "savepoint.delete": "Requested to delete the savepoint",
+    "savepoint.describe": "Changed the savepoint’s description",
+    "token.create": "Created a token",
     "token.revoke": "Revoked the token",
     "upload.store": "Uploaded a pipeline",
     "user.close": "Closed the account",
-    "user.create": "Made an account",
-    "user.open": "Opened the account again",
+    "user.create": "Created an account",
+    "user.open": "Reopened the account",
     "user.set_password": "Set the password",
     "user.set_role": "Changed the role",
 }
@@ -63,11 +63,11 @@ class Entry:
     at: datetime
     actor: str
     is_control_plane: bool
-    action: str  # As it is recorded, and filtered by.
+    action: str  # The recorded name, which the filter takes.
     text: str
-    target: str  # As it is recorded, and filtered by.
+    target: str  # The recorded name, which the filter takes.
     target_text: str
-    target_url: str  # Empty: there is no page of it.
+    target_url: str  # Empty: the target has no page.
     changes: list[Change]
     address: str
     request_id: str
@@ -78,24 +78,24 @@ class Log:
     """A page of the log."""
 
     entries: list[Entry]
-    older: str  # The query of the page after this one; empty: there is none.
+    older: str  # The query of the next page; empty: this is the last one.
     newer: str
-    errors: Mapping[str, str]  # By filter: what is wrong with it. Nothing is shown then.
-    is_lost: bool  # The cursor was none of these filters; this is the first page.
+    errors: Mapping[str, str]  # Messages by filter; with any, no entries are shown.
+    is_lost: bool  # The cursor belongs to other filters; this is the first page.
 
 
 class _Ordering:
-    """What a page has to know of the view that it is of."""
+    """The part of a view that ``CursorPagination`` reads: its orderings."""
 
     orderings: ClassVar[Mapping[str, tuple[str, ...]]] = {"at": ("at", "id")}
     default_ordering: ClassVar[str] = "-at"
 
 
 def page(request: HttpRequest, about: Job | None = None) -> Log:
-    """The page of the log that the request's query asks for. Two queries, three about a job.
+    """The page of the log that the request's query selects. Two queries, three about a job.
 
     Args:
-        about: Only what was done to this job and its savepoints.
+        about: Limits the log to entries about this job and its savepoints.
     """
     rows = AuditEntry.objects.all() if about is None else _of_job(about)
     wanted = AuditFilter(data=request.GET, queryset=rows)
@@ -104,16 +104,16 @@ def page(request: HttpRequest, about: Job | None = None) -> Log:
         return Log([], "", "", said, is_lost=False)
     pages, is_lost = CursorPagination(), False
     try:
-        found = pages.paginate_queryset(wanted.qs, Request(request), _Ordering())
-    except ValidationError:  # An old link, or one that somebody changed.
+        entries = pages.paginate_queryset(wanted.qs, Request(request), _Ordering())
+    except ValidationError:  # The cursor is from an old link, or was edited.
         filters = request.GET.copy()
         for name in ("cursor", "page_size", "ordering"):
             filters.pop(name, None)
         request.GET = filters
         pages, is_lost = CursorPagination(), True
-        found = pages.paginate_queryset(wanted.qs, Request(request), _Ordering())
+        entries = pages.paginate_queryset(wanted.qs, Request(request), _Ordering())
     return Log(
-        _entries(found),
+        _entries(entries),
         _query(request, pages.next),
         _query(request, pages.previous),
         {},
@@ -129,7 +129,7 @@ def _of_job(job: Job) -> QuerySet[AuditEntry]:
 
 
 def _query(request: HttpRequest, cursor: Cursor | None) -> str:
-    """The same filters with another place in the log."""
+    """The query with the same filters and another cursor."""
     if cursor is None:
         return ""
     given = {k: v for k, v in request.GET.items() if k in AuditFilter.base_filters and v}
@@ -137,13 +137,13 @@ def _query(request: HttpRequest, cursor: Cursor | None) -> str:
 
 
 def _entries(rows: Iterable[AuditEntry]) -> list[Entry]:
-    found = list(rows)
-    known = _known({row.target for row in found})
+    listed = list(rows)
+    known = _known({row.target for row in listed})
     return [
         Entry(
             at=row.at,
             actor=row.actor_name,
-            # By name alone an account could pass for it.
+            # An account may have the same name; only entries without an account count.
             is_control_plane=row.actor_id is None and row.actor_name == "control plane",
             action=row.action,
             text=ACTIONS.get(row.action, row.action),
@@ -154,7 +154,7 @@ def _entries(rows: Iterable[AuditEntry]) -> list[Entry]:
             address=row.address or "",
             request_id=row.request_id,
         )
-        for row in found
+        for row in listed
     ]
 
 
@@ -164,14 +164,14 @@ def _object(value: Any) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What is there of a target."""
+    """The link to a target that has a page."""
 
     text: str
     url: str
 
 
 def _known(targets: Iterable[str]) -> dict[str, _Target]:
-    """The targets that have pages: jobs that are there, and savepoints, which their jobs show."""
+    """Links for the targets that have pages: existing jobs, and savepoints on their jobs' pages."""
     jobs, savepoints = {}, {}
     for target in targets:
         kind, _, pk = target.partition("/")
@@ -179,15 +179,15 @@ def _known(targets: Iterable[str]) -> dict[str, _Target]:
             jobs[pk] = target
         elif kind == "savepoint" and (uuid := _uuid(pk)) is not None:
             savepoints[uuid] = target
-    found = {
+    links = {
         jobs[pk]: _Target(jobs[pk], reverse("job-page", args=[pk]))
         for pk in Job.objects.filter(pk__in=jobs).order_by().values_list("pk", flat=True)
     }
     rows = Savepoint.objects.filter(pk__in=savepoints).order_by()
     for pk, name, job_id in rows.values_list("pk", "name", "job_id"):
         url = reverse("job-savepoints", args=[job_id])
-        found[savepoints[pk]] = _Target(f"savepoint {name} of {job_id}", url)
-    return found
+        links[savepoints[pk]] = _Target(f"savepoint {name} of {job_id}", url)
+    return links
 
 
 def _uuid(text: str) -> UUID | None:

@@ -1,4 +1,4 @@
-"""Who did what: the whole audit log, and that of one job. For admins."""
+"""The pages of the audit log: the whole log, and that of one job. For admins."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ FILTERS = ("actor", "action", "target", "after", "before")
 @require_GET
 @role_required(Role.ADMIN)
 def audit(request: HttpRequest) -> HttpResponse:
-    """Every change that somebody or the control plane itself decided on, newest first."""
+    """Every change by an account or by the control plane itself, newest first."""
     return render(request, "frontend/audit.html", _context(request))
 
 
@@ -29,7 +29,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 @require_GET
 @role_required(Role.ADMIN)
 def job_audit(request: HttpRequest, job_id: str) -> HttpResponse:
-    """Those of one job and its savepoints."""
+    """The entries about one job and its savepoints."""
     job = pages.job_or_404(job_id)
     return pages.job_page(
         request, "frontend/job_audit.html", job, "job-audit", _context(request, job)

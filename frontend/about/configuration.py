@@ -1,8 +1,9 @@
-"""What a job runs with, in groups: each setting's value, what it does, and where it is from. Pure.
+"""A job's settings in groups: the value, meaning and source of each. Pure.
 
-The control plane keeps what was submitted, and what the pipeline's settings came to; not which of
-them its code named. So a value is *submitted*, or the *pipeline's* where it is another one than the
-default, or the *default*; what belongs to the machine is the *server's*.
+The control plane keeps the submission and the resulting settings of the pipeline, not which of them
+the pipeline's code named. So the source of a value is the *submission*; or the *pipeline*, where
+the value differs from the default; or the *default*. The *server* chose storage and Spark master
+that the submission left open.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,19 +28,19 @@ NOT_PLANNED = "not known until the pipeline has built its graph"
 
 
 class Source(StrEnum):
-    """Where a value is from."""
+    """The source of a value."""
 
     SUBMITTED = "submitted"
     PIPELINE = "pipeline"
     SERVER = "server"
     DEFAULT = "default"
-    FACT = ""  # It is how it is: nobody chose it.
+    FACT = ""  # Not a choice: a fact about the job.
 
 
 SOURCE_HELP: Mapping[Source, str] = {
-    Source.SUBMITTED: "Given when the job was submitted, over what the pipeline says.",
-    Source.PIPELINE: "Set by the pipeline: it is another value than the default.",
-    Source.SERVER: "The control plane’s own, because the submission left it open.",
+    Source.SUBMITTED: "Given when the job was submitted; it overrides the pipeline.",
+    Source.PIPELINE: "Set by the pipeline: it differs from Weir’s default.",
+    Source.SERVER: "This server’s setting, because the submission left it open.",
     Source.DEFAULT: "Weir’s default.",
     Source.FACT: "",
 }
@@ -54,11 +55,11 @@ class Setting:
     help: str = ""
     source: Source = Source.FACT
     name: str = ""  # As the API and the pipeline's code have it.
-    at: datetime | None = None  # The value is a point in time.
+    at: datetime | None = None  # Set where the value is a point in time.
 
     @property
     def source_help(self) -> str:
-        """What the source means."""
+        """The source in a sentence."""
         return SOURCE_HELP[self.source]
 
 
@@ -66,13 +67,13 @@ class Setting:
 class Group:
     """Settings that belong together."""
 
-    key: str  # Of its place on the page.
+    key: str  # The fragment of the group's address on the page.
     title: str
     settings: list[Setting]
-    says: str = ""  # Of the group as a whole, or why it is empty.
+    says: str = ""  # A sentence about the whole group, or why it is empty.
 
 
-# Which settings a restart strategy goes by.
+# The settings that a restart strategy uses.
 _OF_STRATEGY: Mapping[RestartStrategyKind, tuple[str, ...]] = {
     RestartStrategyKind.NONE: (),
     RestartStrategyKind.FIXED_DELAY: ("attempts_max", "delay_ms"),
@@ -85,7 +86,7 @@ _OF_STRATEGY: Mapping[RestartStrategyKind, tuple[str, ...]] = {
         "jitter",
     ),
 }
-# What a submission can lay over the pipeline's settings; its options are called as the settings.
+# The settings that a submission can override; its options have the settings' names.
 _SUBMITTABLE = frozenset(
     {"interval_ms", "mode", "parallelism", "allow_non_restored_state", "allow_pickled_state"}
 )
@@ -94,12 +95,12 @@ _SUBMITTABLE = frozenset(
 def setting_groups(
     job: Job, driver: Driver | None, *, server_storage: str, server_master: str
 ) -> list[Group]:
-    """All groups, in the order in which somebody asks for them; operators aside.
+    """All groups in the order of the page, without the operators.
 
     Args:
         driver: The newest one.
-        server_storage: Where checkpoints go unless a submission says so.
-        server_master: Spark's, likewise.
+        server_storage: The checkpoint storage of jobs whose submission names none.
+        server_master: The Spark master of jobs whose submission names none.
     """
     return [
         Group("pipeline", "Pipeline", list(_pipeline(job))),
@@ -132,17 +133,17 @@ def setting_groups(
 
 
 def _unplanned(job: Job) -> str:
-    return f"Of the pipeline’s own settings it is {NOT_PLANNED}."
+    return f"The pipeline’s own settings are {NOT_PLANNED}."
 
 
 def _pipeline(job: Job) -> Iterator[Setting]:
     match PipelineKind(job.pipeline_kind):
         case PipelineKind.MODULE:
-            what = "A module that the drivers’ Python imports."
+            what = "A Python module that the drivers import."
         case PipelineKind.SCRIPT:
             what = "A script below one of the server’s script roots."
         case PipelineKind.UPLOAD:
-            what = "An uploaded script, kept by its content."
+            what = "An uploaded script, stored under the digest of its content."
     yield Setting("Runs", job.pipeline_target, what, name="pipeline.target")
     if job.artifact_id is not None:
         yield Setting(
@@ -150,25 +151,27 @@ def _pipeline(job: Job) -> Iterator[Setting]:
         )
     if job.planned_name:
         yield Setting(JOB["name"].label, job.planned_name, JOB["name"].help, name="planned_name")
-    yield Setting("Submitted", moment(job.created_at), "When.", at=job.created_at)
+    yield Setting("Submitted", moment(job.created_at), at=job.created_at)
     by = job.created_by.get_username() if job.created_by else "the control plane"
-    yield Setting("Submitted by", by, "Whose account it was.")
-    yield Setting("Slots", slots(job.slot_count), "Each runs one subtask of every chain.")
+    yield Setting("Submitted by", by, "The account that submitted the job.")
+    yield Setting(
+        "Slots", slots(job.slot_count), "Each slot runs one subtask of every operator chain."
+    )
 
 
 def _parameters(job: Job) -> Group:
     given = job.options.get("parameters") or {}
     says = (
-        "Given when the job was submitted. What the pipeline sets in its code is not told to the "
-        "control plane."
+        "Given when the job was submitted. The control plane does not see parameters that the "
+        "pipeline sets in its own code."
         if given
-        else "None was given when the job was submitted."
+        else "None were given when the job was submitted."
     )
     return Group("parameters", "Parameters", list(_named(given)), says)
 
 
 def _named(given: Mapping[str, Any]) -> Iterator[Setting]:
-    """Values that have nothing but a name, secrets hidden."""
+    """Settings that have a name but no label or help, secrets hidden."""
     for name in sorted(given):
         value = str(redaction.shown(name, given[name]))
         is_hidden = value == redaction.HIDDEN
@@ -183,25 +186,25 @@ def _settled(
     *,
     without: str = "",
 ) -> list[Setting]:
-    """What a config came to; before that, what of it was submitted."""
+    """The settings of a config; before the pipeline has built its graph, the submitted ones."""
     defaults = config()
     known = {field.name for field in fields(config)}
-    found = []
+    settings = []
     for name, said in words.items():
         if name == without or name not in known:
             continue
         submitted = job.options.get(name) if name in _SUBMITTABLE else None
         if values is None or name not in values:
             if submitted is not None:
-                found.append(_setting(name, said, submitted, Source.SUBMITTED))
+                settings.append(_setting(name, said, submitted, Source.SUBMITTED))
             continue
         value = values[name]
         if submitted is not None and submitted == value:
             source = Source.SUBMITTED
         else:
             source = Source.DEFAULT if value == getattr(defaults, name) else Source.PIPELINE
-        found.append(_setting(name, said, value, source))
-    return found
+        settings.append(_setting(name, said, value, source))
+    return settings
 
 
 def _setting(name: str, words: Words, value: Any, source: Source) -> Setting:
@@ -210,7 +213,7 @@ def _setting(name: str, words: Words, value: Any, source: Source) -> Setting:
 
 
 def _restart(job: Job) -> Iterator[Setting]:
-    """The strategy with the settings that it goes by; the others say nothing about this job."""
+    """The strategy with the settings that it uses; the others have no effect on this job."""
     if not job.restart_config:
         return
     chosen = job.restart_config.get("kind")
@@ -220,7 +223,11 @@ def _restart(job: Job) -> Iterator[Setting]:
         is_on = bool((job.checkpoint_config or {}).get("interval_ms"))
         kind = RestartStrategyKind.EXPONENTIAL_DELAY if is_on else RestartStrategyKind.NONE
         source = Source.DEFAULT
-    why = "" if chosen is not None else " By default, by whether checkpoints are periodic."
+    why = (
+        ""
+        if chosen is not None
+        else " Default: exponential delay with periodic checkpoints, none without."
+    )
     words = RESTART["kind"]
     yield Setting(words.label, words.write(kind.value), words.help + why, source, "kind")
     wanted = {name: RESTART[name] for name in _OF_STRATEGY[kind]}
@@ -236,25 +243,25 @@ def _storage(job: Job, server: str) -> Iterator[Setting]:
         "storage",
     )
     if job.origin_uri:
-        whose = " It is this job’s own, to delete." if job.restore_claims else ""
+        whose = " This job has claimed it and deletes it." if job.restore_claims else ""
         yield Setting(
-            "Began with",
+            "Restored from",
             redaction.without_credentials(job.origin_uri),
-            f"The checkpoint or savepoint that it was first restored from.{whose}",
+            f"The checkpoint or savepoint that the job’s first attempt restored.{whose}",
             Source.SUBMITTED,
             "origin_uri",
         )
     if job.restore_uri:
         yield Setting(
-            "Next driver begins with",
+            "Next driver restores",
             redaction.without_credentials(job.restore_uri),
-            "Until a checkpoint has completed from there.",
+            "Until the job has completed a checkpoint of its own after it.",
             name="restore_uri",
         )
 
 
 def _spark(job: Job, driver: Driver | None, server_master: str) -> Group:
-    found = [
+    rows = [
         Setting(
             "Master",
             job.spark_master,
@@ -264,14 +271,14 @@ def _spark(job: Job, driver: Driver | None, server_master: str) -> Group:
         )
     ]
     if driver is not None and driver.spark_application:
-        found.append(
-            Setting("Application", driver.spark_application, "Spark’s id of the newest driver.")
+        rows.append(
+            Setting("Application", driver.spark_application, "The newest driver’s id in Spark.")
         )
     if driver is not None and driver.launched_by:
-        found.append(
+        rows.append(
             Setting("Launcher", driver.launched_by, "The host that started the newest driver.")
         )
-    return Group("spark", "Spark", [*found, *_named(job.spark_conf)])
+    return Group("spark", "Spark", [*rows, *_named(job.spark_conf)])
 
 
 def _known(job: Job) -> Mapping[str, Any]:
@@ -280,7 +287,7 @@ def _known(job: Job) -> Mapping[str, Any]:
 
 
 def _versions(job: Job) -> Iterator[Setting]:
-    """Of the newest driver that built its graph; its slots have the same, or are refused."""
+    """Versions on the newest driver that built the graph; slots with others are refused."""
     versions = _known(job)
     for name, label in (("weir", "Weir"), ("python", "Python"), ("pyarrow", "PyArrow")):
         if name in versions:
@@ -295,13 +302,13 @@ class OperatorLine:
     name: str
     parallelism: int
     max_parallelism: str
-    chain: str  # The uid of its chain's head; empty: its own.
+    chain: str  # The uid of its chain's head; empty: the operator is the head.
     kind: str
     files: str
 
 
 def operators(rows: Sequence[Operator], settings: Mapping[str, Any]) -> list[OperatorLine]:
-    """The operators, those of a chain behind one another as ``rows`` are."""
+    """The operators in the order of ``rows``, those of a chain behind one another."""
     of_job = settings.get("max_parallelism")
     return [
         OperatorLine(

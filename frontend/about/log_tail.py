@@ -1,8 +1,8 @@
-"""Parts of a log as lines: the end of it, what was before a place, what came after one.
+"""Parts of a log as lines: its end, the lines before an offset, the lines after one.
 
-A log is as long as it happens to be, still grows, and may hold anything: a part is bounded, begins
-and ends between two lines, and says from where to where in bytes it is. A line that is not finished
-is told apart, because there will be more of it; one that is longer than a part is cut into pieces.
+A log has any length and content and may still grow. A part is bounded, begins and ends between two
+lines, and has its range in bytes. An unfinished line is kept apart, because more of it will come; a
+line that is longer than a part is cut into pieces.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 PART_BYTES = 64 << 10
 LINE_BYTES_MAX = 32 << 10  # An unfinished line that is longer is shown in pieces.
-LINE_CHARACTERS_MAX = 4_000  # More of a line is of no use on a page; it is in the download.
+LINE_CHARACTERS_MAX = 4_000  # The rest of a longer line is in the download only.
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _BAD = re.compile(r"\b(ERROR|FATAL|CRITICAL)\b|^Traceback \(|^\w+(\.\w+)*(Error|Exception)\b")
@@ -32,29 +32,29 @@ class Part:
     """Whole lines of a log. Units: bytes from the log's beginning."""
 
     lines: list[Line]
-    unfinished: str  # What stands after the last line break.
+    unfinished: str  # The text after the last line break.
     offset: int  # Where the first line begins.
-    next_offset: int  # Where the unfinished line begins, or what is written next.
+    next_offset: int  # Where the unfinished line begins, or the next write.
     end: int  # Behind the unfinished line.
-    size: int  # How long the log is.
-    is_rotated: bool = False  # It is shorter than it was: this is its new end.
+    size: int  # The length of the log.
+    is_rotated: bool = False  # The log is shorter than the offset: this is its new end.
 
     @property
     def has_earlier(self) -> bool:
-        """Whether there is something before it."""
+        """Whether the log has lines before this part."""
         return self.offset > 0
 
     @property
     def has_later(self) -> bool:
-        """Whether there is more after it."""
+        """Whether the log has more after this part."""
         return self.end < self.size
 
 
 def before(path: Path, end: int | None, length: int = PART_BYTES) -> Part:
-    """The last lines before a place; None: before the end of the log.
+    """The last lines before an offset; None: before the end of the log.
 
     Raises:
-        OSError: There is no such log, or it cannot be read.
+        OSError: The log is missing or cannot be read.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -68,7 +68,7 @@ def before(path: Path, end: int | None, length: int = PART_BYTES) -> Part:
 
 
 def after(path: Path, offset: int, length: int = PART_BYTES) -> Part:
-    """The lines from a place on, where one begins; the log's end where it is shorter than that.
+    """The lines from an offset on, where a line begins; the log's end where the log is shorter.
 
     Raises:
         OSError: As for ``before``.
@@ -101,11 +101,11 @@ def _part(data: bytes, offset: int, size: int) -> Part:
 
 
 def as_line(data: bytes) -> Line:
-    """A line as a terminal would have left it, without colours, and not too long."""
+    """A line as a terminal would show it: without colours, ``LINE_CHARACTERS_MAX`` at most."""
     text = _ANSI.sub("", data.decode(errors="replace")).rstrip("\r").rpartition("\r")[2]
     text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     tone = "bad" if _BAD.search(text) else "warn" if _WARN.search(text) else ""
     if len(text) > LINE_CHARACTERS_MAX:
         more = len(text) - LINE_CHARACTERS_MAX
-        text = f"{text[:LINE_CHARACTERS_MAX]}… ({more:,} more characters; they are in the download)"
+        text = f"{text[:LINE_CHARACTERS_MAX]}… ({more:,} more characters in the download)"
     return Line(text, tone)

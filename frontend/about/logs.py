@@ -1,4 +1,4 @@
-"""What a job's drivers wrote: for operators, because a log holds whatever the pipeline printed."""
+"""The page of driver logs: for operators, because a log holds all that the pipeline printed."""
 
 from dataclasses import asdict
 from typing import Any
@@ -19,15 +19,15 @@ from frontend.base.texts import headline
 from jobs.drivers import driver_files
 from jobs.models import Driver, DriverStatus, Job
 
-DRIVERS_SHOWN = 50  # The newest; those before them are found by their address.
+DRIVERS_SHOWN = 50  # The newest; the page of an older one is reached by its number.
 
 
 @never_cache
 @require_GET
 @role_required(Role.OPERATOR)
 def logs(request: HttpRequest, job_id: str) -> HttpResponse:
-    """The end of the newest driver's log: ``?driver=`` another one's, ``?end=`` what was before a
-    place, ``?from=`` what came after one.
+    """The end of the newest driver's log; ``?driver=`` of another one, ``?end=`` the part before an
+    offset, ``?from=`` the part after one.
     """
     job = pages.job_or_404(job_id)
     drivers = list(Driver.objects.filter(job=job).order_by("-number")[: DRIVERS_SHOWN + 1])
@@ -51,7 +51,7 @@ def logs(request: HttpRequest, job_id: str) -> HttpResponse:
 @require_GET
 @role_required(Role.OPERATOR)
 def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
-    """What a driver wrote from ``?from=`` on, as JSON: whole lines, and where to go on."""
+    """A driver's log from the offset ``?from=`` on, as JSON: whole lines, and the next offset."""
     driver = _driver_or_404(pages.job_or_404(job_id), number)
     try:
         part = log_tail.after(driver_files.log_path(driver), _offset(request, "from") or 0)
@@ -65,7 +65,7 @@ def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
             "next": part.next_offset,
             "has_later": part.has_later,
             "is_rotated": part.is_rotated,
-            "where": f"followed to {size(part.end)}",
+            "where": f"followed up to {size(part.end)}",
             "status": status.of_driver(driver.status, is_silent=False),
             "newest": newest.number if newest is not None else number,
         }
@@ -91,7 +91,7 @@ def download(request: HttpRequest, job_id: str, number: int) -> FileResponse:
 
 
 def _chosen(request: HttpRequest, job: Job, drivers: list[Driver]) -> Driver | None:
-    """The driver that the address names, else the newest one; None where there is none yet."""
+    """The driver that the address names, else the newest one; None before the first launch."""
     given = request.GET.get("driver", "")
     if not given:
         return drivers[0] if drivers else None
@@ -108,7 +108,7 @@ def _driver_or_404(job: Job, number: int) -> Driver:
 
 
 def _read(request: HttpRequest, driver: Driver) -> tuple[Part | None, str]:
-    """The part of the log that the address asks for, or why there is none."""
+    """The part of the log that the address selects, or why there is none."""
     log = driver_files.log_path(driver)
     try:
         if (begin := _offset(request, "from")) is not None:
@@ -120,27 +120,27 @@ def _read(request: HttpRequest, driver: Driver) -> tuple[Part | None, str]:
 
 def _offset(request: HttpRequest, name: str) -> int | None:
     given = whole_number(request.GET.get(name), 10**19 - 1)
-    return None if given is None else min(given, BIGINT_MAX)  # None: a log's page is its end.
+    return None if given is None else min(given, BIGINT_MAX)  # None: the end of the log.
 
 
 def _why_not(driver: Driver) -> str:
-    """Why a driver's log cannot be read here, and what to do."""
+    """The reason why a driver's log cannot be read here."""
     if driver.status == DriverStatus.REQUESTED:
-        return "It has not been launched yet: its log begins when a launcher takes it."
+        return "This driver has not been launched yet; its log begins once a launcher takes it."
     on = f" Its launcher ran on {driver.launched_by}." if driver.launched_by else ""
     return (
-        f"There is no log of it on this server.{on} It was deleted or rotated away, or launcher "
-        "and server do not share the directory of drivers (WEIR_DRIVERS)."
+        f"This driver’s log is not on this server.{on} Either the file was deleted or rotated "
+        "away, or launcher and server do not share the drivers’ directory (WEIR_DRIVERS)."
     )
 
 
 def _where(part: Part) -> str:
-    """Which part of the log it is."""
+    """The range of a part within the log, in words."""
     if part.size == 0:
         return "empty"
     if part.offset == 0 and not part.has_later:
-        return f"all of it: {size(part.size)}"
-    return f"{size(part.end - part.offset)} up to {size(part.end)} of {size(part.size)}"
+        return f"the whole log, {size(part.size)}"
+    return f"{size(part.end - part.offset)} ending at {size(part.end)} of {size(part.size)}"
 
 
 def _driver(driver: Driver, chosen: Driver | None) -> dict[str, Any]:

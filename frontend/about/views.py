@@ -1,4 +1,4 @@
-"""What a job was given: its configuration. Its drivers' logs and its audit log are pages beside."""
+"""The page of a job's configuration, and the addresses of its logs and audit log."""
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
@@ -18,7 +18,7 @@ from jobs.models import Job
 @require_GET
 @role_required(Role.VIEWER)
 def job_configuration(request: HttpRequest, job_id: str) -> HttpResponse:
-    """What the job runs with. Three queries."""
+    """The settings and operators of the job. Three queries."""
     rows = Job.objects.select_related("created_by").defer("restart_state")
     job = rows.filter(pk=job_id).first()
     if job is None:

@@ -1,7 +1,7 @@
 """Attempts -> a Plotly figure, as plain values. Pure.
 
-Above, time: when the job was up and when it was down, attempt by attempt. Below, what each takeover
-consisted of. Colours are names of the style sheet, as in ``frontend.job.figures``.
+Above, a timeline: up and down times, attempt by attempt. Below, the parts of each takeover. Colours
+are names of the style sheet, as in ``frontend.job.figures``.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from frontend.attempts.outages import Deployment, Takeover, takeover
 
 Figure = dict[str, Any]
 
-_ROW = "Job"  # The timeline,
-_MARKS = "Events"  # and what happened, above it.
+_ROW = "Job"  # The row of the timeline.
+_MARKS = "Events"  # The row of failures and takeovers above it.
 PHASES = (
     ("delay_ms", "Detection and delay", "var(--phase-start)"),
     ("redeploy_ms", "Redeploy", "var(--phase-alignment)"),
     ("restore_ms", "Restore", "var(--phase-sync)"),
 )
 CATCH_UP = ("Catch up", "var(--phase-async)")
-BAR_SHARE = 0.65  # Of the room that a takeover has,
-ROOM_FOR_MIN = 8  # and fewer have no more room each than so many: one alone is a bar, not a wall.
+BAR_SHARE = 0.65  # Of the width per takeover.
+ROOM_FOR_MIN = 8  # The width per takeover with fewer of them: a single one is a bar, not a wall.
 _PHASES_BELOW = {
     "xaxis2": {
         "type": "category",
@@ -38,7 +38,7 @@ _PHASES_BELOW = {
         "tickformat": "~s",
         "ticksuffix": "s",
         "nticks": 5,
-        "title": {"text": "Until it ran again", "standoff": 12},
+        "title": {"text": "Takeover and catch-up", "standoff": 12},
     },
 }
 
@@ -46,11 +46,11 @@ _PHASES_BELOW = {
 def recovery(
     deployments: Sequence[Deployment], before: Deployment | None, now: datetime, *, is_over: bool
 ) -> Figure:
-    """When the job was up and down, and what its takeovers consisted of, where it had any.
+    """The up and down times of the job, and the parts of its takeovers, if any.
 
     Args:
         deployments: Consecutive attempts, oldest first.
-        before: The one before the first of them.
+        before: The attempt before the first of them.
     """
     earlier = [before, *deployments[:-1]]
     pairs = [(it, takeover(it, last), last) for it, last in zip(deployments, earlier, strict=True)]
@@ -96,7 +96,7 @@ def recovery(
                 "showticklabels": False,
                 "showgrid": False,
             },
-            # Plotly draws axes of categories that have none wrongly, and complains of it.
+            # Plotly draws a category axis without categories wrongly, and warns about it.
             **(_PHASES_BELOW if tookover else {}),
         },
     }
@@ -115,7 +115,7 @@ def _bars(
         "x": [milliseconds_between(begins, ends) for begins, ends in spans],
         "customdata": list(said),
         "hovertemplate": "%{customdata}<extra></extra>",
-        # The outline keeps what is short beside days visible.
+        # The outline keeps a short span visible beside spans of days.
         "marker": {"color": color, "line": {"color": color, "width": 1.5}},
         "width": 0.62,
     }
@@ -146,7 +146,7 @@ def _down(
         until = it.running_at or it.ended_at or (None if is_over else now)
         if until is not None and until >= last.ended_at:
             spans.append((last.ended_at, until))
-            why = "as somebody asked" if took.is_planned else f"after attempt {last.number:,}"
+            why = "as requested" if took.is_planned else f"after attempt {last.number:,}"
             took_ms = milliseconds_between(last.ended_at, until)
             said.append(f"down {why}<br>from {moment(last.ended_at)}<br>for {duration(took_ms)}")
     newest = deployments[-1] if deployments else None
@@ -177,14 +177,14 @@ def _replaced(
     ]
 
 
-def _marks(name: str, symbol: str, color: str, found: Sequence[tuple[datetime, str]]) -> Figure:
+def _marks(name: str, symbol: str, color: str, events: Sequence[tuple[datetime, str]]) -> Figure:
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
-        "x": [iso(at) for at, _ in found],
-        "y": [_MARKS] * len(found),
-        "customdata": [said for _, said in found],
+        "x": [iso(at) for at, _ in events],
+        "y": [_MARKS] * len(events),
+        "customdata": [said for _, said in events],
         "hovertemplate": "%{customdata}<extra></extra>",
         "marker": {
             "symbol": symbol,
@@ -192,8 +192,8 @@ def _marks(name: str, symbol: str, color: str, found: Sequence[tuple[datetime, s
             "size": 11,
             "line": {"color": "var(--card)", "width": 1.5},
         },
-        "visible": True if found else "legendonly",
-        "showlegend": bool(found),
+        "visible": True if events else "legendonly",
+        "showlegend": bool(events),
     }
 
 

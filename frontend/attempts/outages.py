@@ -1,17 +1,17 @@
-"""What a job's attempts cost: how long it stood still between them, and why. Pure.
+"""Downtime of a job between its attempts: parts, causes and totals. Pure.
 
 A job is *down* from the end of an attempt that ran until the next one runs, however many attempts
-that takes. What somebody asked for (a rollback, a rescale, a restart) is *planned* downtime; a job
-that had finished or been cancelled was *over*, not down, until it was taken up again::
+that takes. Downtime for a requested rollback, rescale or restart is *planned*; a job that had
+finished or been cancelled was *over*, not down, until it was resumed::
 
     attempt 1  ──────running──────┤ failed
                                   ├ delay ┼ redeploy ┼ restore ┤
     attempt 2                                                  ├──────running──────
                                   └────────── down ────────────┘ └ catch up ┘
 
-The driver reports delay, redeploy and restore of a recovery of its own. Of a new driver they are
-seen from here: until it was requested, until its attempt began, until that ran. What the whole is
-longer than its reported parts is detection, and counts as delay.
+A driver that recovers by itself reports delay, redeploy and restore. For a new driver the control
+plane measures them: until the driver was requested, until its attempt began, until that attempt
+ran. Time beyond the reported parts is failure detection, and counts as delay.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,28 +22,28 @@ from statistics import median
 from controlplane.base.formatting import milliseconds_between
 from jobs.models import Attempt
 
-SOON = timedelta(seconds=30)  # A driver requested later than this came to a job that was over.
+SOON = timedelta(seconds=30)  # A driver requested later than this resumed a job that was over.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """One attempt, as far as times matter. Units: milliseconds."""
+    """The times of one attempt. Units: milliseconds."""
 
     number: int
     driver: int
-    requested_at: datetime  # Its driver.
+    requested_at: datetime  # The driver's request.
     started_at: datetime
     running_at: datetime | None = None
     ended_at: datetime | None = None
     end: str = ""
-    backoff_ms: float | None = None  # The next three: reported by the driver.
+    backoff_ms: float | None = None  # These three are reported by the driver.
     redeploy_ms: float | None = None
     restore_ms: float | None = None
     catch_up_ms: float | None = None
 
     @classmethod
     def from_attempt(cls, row: Attempt) -> "Deployment":
-        """That of an attempt whose driver was read along."""
+        """From an attempt that was read with its driver."""
         return cls(
             number=row.number,
             driver=row.driver.number,
@@ -61,7 +61,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What it took to replace an attempt. Units: milliseconds; None: not known, or not yet.
+    """The parts of replacing an attempt. Units: milliseconds; None: not known, or not yet.
 
     The three parts add up to ``down_ms`` where all are known.
     """
@@ -72,11 +72,11 @@ class Takeover:
     restore_ms: float | None
     is_driver_new: bool
     is_planned: bool
-    was_over: bool  # The job was over meanwhile, so it was not down.
+    was_over: bool  # The job was over in between, so it was not down.
 
 
 def takeover(it: Deployment, before: Deployment | None) -> Takeover | None:
-    """How an attempt replaced the one before it; None for the first."""
+    """The takeover of an attempt from the one before it; None for the first."""
     if before is None:
         return None
     is_driver_new = it.driver != before.driver
@@ -107,7 +107,7 @@ def takeover(it: Deployment, before: Deployment | None) -> Takeover | None:
 
 
 def was_over(it: Deployment, before: Deployment) -> bool:
-    """Whether the job had reached an end of its own before this attempt's driver was requested."""
+    """Whether the job had finished or was cancelled before this attempt's driver was requested."""
     return (
         it.driver != before.driver
         and before.end in ("finished", "canceled")
@@ -117,28 +117,28 @@ def was_over(it: Deployment, before: Deployment) -> bool:
 
 
 def _at_least_zero(milliseconds: float | None) -> float | None:
-    """Times of two clocks can be out of order by a little."""
+    """The duration, zero where two clocks disagree and make it negative."""
     return None if milliseconds is None else max(0.0, milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time for which a job was down; ``ends`` None: it still is."""
+    """A period in which a job was down; ``ends`` None: it still is."""
 
     begins: datetime
     ends: datetime | None
     is_planned: bool
 
     def duration_ms(self, now: datetime) -> float:
-        """How long it was, or has been so far, in milliseconds."""
+        """The length of the outage, up to ``now`` while it lasts. Units: milliseconds."""
         return max(0.0, ((self.ends or now) - self.begins).total_seconds() * 1_000)
 
 
 def outages(deployments: Sequence[Deployment], *, is_over: bool) -> list[Outage]:
-    """Each time the job was down, oldest first.
+    """Each outage of the job, oldest first.
 
     Args:
-        deployments: Consecutive ones, oldest first.
+        deployments: Consecutive attempts, oldest first.
         is_over: Whether the job has ended: then it is not down now.
     """
     return list(_outages(deployments, is_over=is_over))
@@ -163,33 +163,33 @@ def _outages(deployments: Sequence[Deployment], *, is_over: bool) -> Iterator[Ou
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How reliably a job ran. Units: milliseconds; availability between 0 and 1."""
+    """Reliability figures of a job. Units: milliseconds; availability between 0 and 1."""
 
-    failures: int  # That it went down for unasked.
+    failures: int  # Outages that were not planned.
     planned: int
     up_ms: float
-    down_ms: float  # Planned or not.
+    down_ms: float  # In planned and other outages.
     availability: float | None  # None: it never ran.
     between_failures_ms: float | None  # None: it never failed.
-    recovery_p50_ms: float | None  # Of failures that it recovered from.
+    recovery_p50_ms: float | None  # Of failures that the job recovered from.
     recovery_max_ms: float | None
-    since: datetime | None  # What it speaks of begins here.
+    since: datetime | None  # The beginning of the period.
 
 
 def summary(deployments: Sequence[Deployment], now: datetime, *, is_over: bool) -> Summary:
-    """How reliably the job ran in these consecutive attempts, oldest first."""
-    found = outages(deployments, is_over=is_over)
+    """The reliability of the job in these consecutive attempts, oldest first."""
+    down_periods = outages(deployments, is_over=is_over)
     ran = [it for it in deployments if it.running_at is not None]
     up = sum(milliseconds_between(it.running_at, it.ended_at or now) or 0.0 for it in ran)
-    down = sum(one.duration_ms(now) for one in found)
-    failures = [one for one in found if not one.is_planned]
-    # The failure that ended the job is one, although it is not down but over.
+    down = sum(one.duration_ms(now) for one in down_periods)
+    failures = [one for one in down_periods if not one.is_planned]
+    # The failure that ended the job counts, although the job is then over, not down.
     ended_it = is_over and bool(ran) and ran[-1].end == "failed"
     count = len(failures) + ended_it
     took = [one.duration_ms(now) for one in failures if one.ends is not None]
     return Summary(
         failures=count,
-        planned=len(found) - len(failures),
+        planned=len(down_periods) - len(failures),
         up_ms=up,
         down_ms=down,
         availability=up / (up + down) if up + down > 0 else None,

@@ -1,4 +1,4 @@
-"""A job's attempts as its recovery page gets them: one page of them, and how it went in all."""
+"""A job's attempts as values of the recovery page: one page of them, and a summary."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,22 +25,24 @@ from frontend.base.texts import has_more, headline, tail
 from jobs.models import Attempt, Job
 
 PER_PAGE = 25
-CONSIDERED_MAX = 1_000  # Attempts that the summary speaks of; the newest.
+CONSIDERED_MAX = 1_000  # The newest attempts, which the summary covers.
 
 Json = dict[str, Any]
 
 _ENDS: Mapping[str, Label] = {
-    "failed": Label("Failed", "bad", "It ended with a failure."),
-    "finished": Label("Finished", "done", "All input was processed and committed."),
-    "canceled": Label("Ended", "idle", "Somebody wanted it to end."),
+    "failed": Label("Failed", "bad", "The attempt ended with a failure."),
+    "finished": Label("Finished", "done", "The job finished; all output is committed."),
+    "canceled": Label(
+        "Ended", "idle", "Ended on request: a cancellation, restart, rescale or rollback."
+    ),
 }
-_RUNS = Label("Running", "good", "All its subtasks run.")
-_DEPLOYS = Label("Deploying", "busy", "Its subtasks are deployed and get their state back.")
+_RUNS = Label("Running", "good", "All its subtasks are running.")
+_DEPLOYS = Label("Deploying", "busy", "Its subtasks are being deployed and their state restored.")
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One page of a job's attempts, newest first, and the one before the oldest of them."""
+    """One page of a job's attempts, newest first, and the attempt before the oldest of them."""
 
     attempts: Sequence[Attempt]
     before: Attempt | None
@@ -50,27 +52,27 @@ class Shown:
 
     @property
     def deployments(self) -> list[Deployment]:
-        """Those of the page, oldest first."""
+        """The attempts of the page, oldest first."""
         return [Deployment.from_attempt(row) for row in reversed(self.attempts)]
 
     @property
     def newest(self) -> str:
-        """Its number, of the page."""
+        """The number of the newest attempt of the page."""
         return number(self.attempts[0].number) if self.attempts else NOTHING
 
     @property
     def oldest(self) -> str:
-        """Its number, of the page."""
+        """The number of the oldest attempt of the page."""
         return number(self.attempts[-1].number) if self.attempts else NOTHING
 
     @property
     def earlier(self) -> Deployment | None:
-        """The one before them."""
+        """The attempt before those of the page."""
         return None if self.before is None else Deployment.from_attempt(self.before)
 
 
 def page_of(job: Job, attempt: int) -> int:
-    """On which page an attempt is."""
+    """The number of the page with an attempt."""
     return Attempt.objects.filter(job=job, number__gt=attempt).count() // PER_PAGE + 1
 
 
@@ -81,13 +83,13 @@ def shown(job: Job, page: int) -> Shown:
     pages = max(1, -(-count // PER_PAGE))
     page = min(max(page, 1), pages)
     first = (page - 1) * PER_PAGE
-    found = list(rows[first : first + PER_PAGE + 1])
-    before = found[PER_PAGE] if len(found) > PER_PAGE else None
-    return Shown(found[:PER_PAGE], before, page, pages, count)
+    attempts = list(rows[first : first + PER_PAGE + 1])
+    before = attempts[PER_PAGE] if len(attempts) > PER_PAGE else None
+    return Shown(attempts[:PER_PAGE], before, page, pages, count)
 
 
 def attempt_list(job: Job, page: Shown, now: datetime) -> Json:
-    """The page's value. Three queries, whatever the number of attempts."""
+    """The page's value. Three queries for any number of attempts."""
     earlier = [*page.attempts[1:], page.before][: len(page.attempts)]
     kept = _own_checkpoints(job, page.attempts)
     return {
@@ -104,7 +106,7 @@ def attempt_list(job: Job, page: Shown, now: datetime) -> Json:
 
 
 def _own_checkpoints(job: Job, attempts: Sequence[Attempt]) -> set[int]:
-    """Which of the restored checkpoints are the job's own; a fork begins with another's."""
+    """The restored checkpoints that are the job's own; a fork begins with another job's."""
     numbers = {row.restored_checkpoint for row in attempts} - {None}
     if not numbers:
         return set()
@@ -114,62 +116,66 @@ def _own_checkpoints(job: Job, attempts: Sequence[Attempt]) -> set[int]:
 
 def _summary(job: Job, now: datetime) -> Summary:
     newest = Attempt.objects.filter(job=job).select_related("driver").order_by("-number")
-    # Without the texts: a traceback may be long.
+    # Without causes: a traceback may be long.
     rows = list(newest.defer("cause", "recovery_cause")[:CONSIDERED_MAX])
-    found = [Deployment.from_attempt(row) for row in reversed(rows)]
-    return summary(found, now, is_over=job.is_over)
+    deployments = [Deployment.from_attempt(row) for row in reversed(rows)]
+    return summary(deployments, now, is_over=job.is_over)
 
 
 def _considered(count: int) -> str:
-    return f"Of the newest {number(CONSIDERED_MAX)} attempts." if count > CONSIDERED_MAX else ""
+    return (
+        f"Figures of the newest {number(CONSIDERED_MAX)} attempts."
+        if count > CONSIDERED_MAX
+        else ""
+    )
 
 
-def _tiles(found: Summary, count: int) -> list[Json]:
-    """The figures above the timeline: each with what it means in the field's words."""
-    failed = plural(found.failures, "failure")
-    planned = f", {number(found.planned)} planned" if found.planned else ""
+def _tiles(totals: Summary, count: int) -> list[Json]:
+    """The figures above the timeline, each with its definition."""
+    failed = plural(totals.failures, "failure")
+    planned = f", {number(totals.planned)} planned" if totals.planned else ""
     return [
         _tile(
             "Availability",
-            NOTHING if found.availability is None else percent(found.availability),
-            "since" if found.since else "it has not run yet",
-            "Time up, of the time that the job was up or down; while it was over it was neither.",
-            found.since,
+            NOTHING if totals.availability is None else percent(totals.availability),
+            "since" if totals.since else "the job has not run yet",
+            "Time up as a share of time up or down; time in which the job was over does not count.",
+            totals.since,
         ),
         _tile(
-            "Down in all",
-            duration(found.down_ms),
+            "Downtime",
+            duration(totals.down_ms),
             f"{failed}{planned}",
-            "From the end of an attempt until the next one ran. Planned: a rollback, rescale or "
-            "restart that somebody asked for.",
+            "From the end of an attempt until the next one ran. Planned: for a requested rollback, "
+            "rescale or restart.",
         ),
         _tile(
             "Time to recover",
-            duration(found.recovery_p50_ms),
-            f"half took that or less, the longest {duration(found.recovery_max_ms)}"
-            if found.recovery_max_ms is not None
-            else "it never had to",
-            "Median of the times it was down after a failure that it recovered from.",
+            duration(totals.recovery_p50_ms),
+            f"median; the longest took {duration(totals.recovery_max_ms)}"
+            if totals.recovery_max_ms is not None
+            else "no failure so far",
+            "Median downtime after a failure, of the failures that the job recovered from.",
         ),
         _tile(
             "Mean time between failures",
             NOTHING
-            if found.between_failures_ms is None
-            else rough_duration(found.between_failures_ms),
-            f"up for {rough_duration(found.up_ms)} in {plural(count, 'attempt')}",
+            if totals.between_failures_ms is None
+            else rough_duration(totals.between_failures_ms),
+            f"up for {rough_duration(totals.up_ms)} in {plural(count, 'attempt')}",
             "Time up, divided by the number of failures.",
         ),
     ]
 
 
 def _tile(name: str, value: str, more: str, title: str, at: datetime | None = None) -> Json:
-    """One figure; ``at`` is a point in time that ends what is said below it."""
+    """One figure; ``at`` is a point in time shown after ``more``."""
     when = {"at": iso(at) or "", "at_text": moment(at) if at else ""}
     return {"name": name, "value": value, "more": more, "title": title, **when}
 
 
 def percent(share: float) -> str:
-    """A share as text, with as many digits as tell it from all: ``"99.98 %"``."""
+    """A share as text, with enough digits to differ from 100 %: ``"99.98 %"``."""
     if share >= 1:
         return "100 %"
     for digits in (1, 2, 3, 4):
@@ -214,14 +220,14 @@ def _attempt(job: Job, row: Attempt, last: Attempt | None, kept: set[int], now: 
 
 
 def _why(row: Attempt, last: Attempt | None, took: Takeover | None) -> str:
-    """Why there is this attempt, in a sentence."""
+    """The reason for this attempt, in a sentence."""
     if last is None or took is None:
         return "The first attempt." if row.number == 1 else ""
     if took.was_over:
-        return "The job was over, and was taken up again."
+        return "Resumed the job after it was over."
     if took.is_planned:
-        return f"Took over as asked: {headline(last.cause) or 'attempt was ended'}."
-    # The cause stands beside the attempt that failed; of some only their successor knows it.
+        return f"Took over as requested: {headline(last.cause) or 'attempt was ended'}."
+    # The failed attempt shows the cause; for some it is known only to the successor.
     cause = "" if last.cause else headline(row.recovery_cause)
     return f"Took over after attempt {last.number:,} failed{f': {cause}' if cause else ''}."
 
@@ -236,7 +242,7 @@ def _down_title(took: Takeover | None) -> str:
     if took is None:
         return ""
     if took.was_over:
-        return "The job had finished or been cancelled: it was not down, but over."
+        return "The job had finished or been cancelled: it was over, not down."
     return (
         f"Detection and delay {duration(took.delay_ms)}, redeploy {duration(took.redeploy_ms)}, "
         f"restore {duration(took.restore_ms)}"

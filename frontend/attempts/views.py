@@ -1,8 +1,8 @@
 """The page of a job's attempts: why each ended, and what its replacement cost.
 
-The page is rendered from the value that ``recovery/data`` gives. Both are known by a revision that
-changes with the newest attempts and with the job's status, so that who looks again pays nothing
-while nothing happened.
+The page is rendered from the value that ``recovery/data`` returns. Data and figure have as ETag a
+revision that changes with the newest attempts and the job's status, so that repeated requests cost
+little while nothing changes.
 """
 
 from typing import Any
@@ -66,12 +66,12 @@ def _revision(_: HttpRequest, job_id: str) -> str | None:
     return f'"recovery/{"/".join(str(part) for part in parts)}"'.replace(" ", "")
 
 
-@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
 @require_GET
 @role_required(Role.VIEWER)
 @condition(etag_func=_revision)
 def recovery_data(request: HttpRequest, job_id: str) -> HttpResponse:
-    """A page of the attempts, and how it went in all, as JSON."""
+    """A page of the attempts and the summary, as JSON."""
     job = pages.job_or_404(job_id)
     page = rows.shown(job, _page(request, job))
     return JsonResponse(rows.attempt_list(job, page, clock.now()))
@@ -86,7 +86,7 @@ def recovery_figure(request: HttpRequest, job_id: str) -> HttpResponse:
     job = pages.job_or_404(job_id)
     page = rows.shown(job, _page(request, job))
     if not page.attempts:
-        raise Http404("Nothing has been deployed yet.")
+        raise Http404("This job has had no attempt yet.")
     figure = figures.recovery(
         page.deployments,
         page.earlier,

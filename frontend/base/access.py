@@ -1,4 +1,4 @@
-"""Who may see and do what on the pages."""
+"""Access to the pages by role."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -14,19 +14,19 @@ View = Callable[..., HttpResponseBase]
 
 
 def may(user: Any, role: Role) -> bool:
-    """Whether somebody who is logged in has at least this role."""
+    """Whether a user is logged in with at least this role."""
     return bool(user.is_authenticated) and user.effective_role.rank >= role.rank
 
 
 def role_required(role: Role) -> Callable[[View], View]:
-    """A view for this role and those above it; others log in first, or are refused."""
+    """Restrict a view to this role and those above it; others log in first, or are refused."""
 
     def decorate(view: View) -> View:
         @login_required
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not may(request.user, role):
-                raise PermissionDenied(f"This needs the role {role.label.lower()}.")
+                raise PermissionDenied(f"This page needs the role {role.label.lower()}.")
             return view(request, *args, **kwargs)
 
         return guarded

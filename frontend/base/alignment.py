@@ -1,4 +1,4 @@
-"""How one checkpoint's barriers arrived, channel by channel. Pure."""
+"""Barrier arrivals of one checkpoint, channel by channel. Pure."""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from checkpoints.verdict.facts import Gate
 from controlplane.base.formatting import duration, plural, size
 
-TOGETHER_MS = 1.0  # Barriers closer than this came together: clocks and polls are no finer.
+TOGETHER_MS = 1.0  # Barriers closer than this arrived together: clocks and polls are no finer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,29 +16,29 @@ class Channel:
 
     sender: str
     receiver: str
-    position: int  # In its gate.
-    arrived_ms: float | None  # None: its sender had ended.
+    position: int  # Within the gate.
+    arrived_ms: float | None  # None: the sender had ended.
     blocked_ms: float
     bytes_during: int
 
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """The slowest gates of one checkpoint, and what all of its gates come to."""
+    """The slowest gates of one checkpoint, and the totals over all of its gates."""
 
     gates: Sequence[Gate]  # In the graph's order.
-    inputs: Mapping[tuple[str, int], int]  # How many gates their subtasks have.
+    inputs: Mapping[tuple[str, int], int]  # The number of gates of each subtask.
     gate_count: int
-    channel_count: int  # Of all gates,
-    channels_max: int  # and of the widest one.
-    blocked_ms: float  # The longest that a channel was blocked.
+    channel_count: int  # Of all gates.
+    channels_max: int  # Of the widest gate.
+    blocked_ms: float  # The longest time that a channel was blocked.
 
 
 NOTHING_ALIGNED = Aligned([], {}, 0, 0, 0, 0.0)
 
 
 def receiver_name(gate: Gate, gates_of: Mapping[tuple[str, int], int]) -> str:
-    """A receiving subtask; with its input's number where it has several."""
+    """The name of a receiving subtask, with the input's number where it has several."""
     name = f"{gate.operator}-{gate.index}"
     if gates_of.get((gate.operator, gate.index), 1) > 1:
         return f"{name} input {gate.gate + 1}"
@@ -46,7 +46,7 @@ def receiver_name(gate: Gate, gates_of: Mapping[tuple[str, int], int]) -> str:
 
 
 def gate_counts(gates: Iterable[Gate]) -> dict[tuple[str, int], int]:
-    """How many gates each receiving subtask has."""
+    """The number of gates of each receiving subtask."""
     counts: dict[tuple[str, int], int] = {}
     for gate in gates:
         counts[gate.operator, gate.index] = counts.get((gate.operator, gate.index), 0) + 1
@@ -54,15 +54,15 @@ def gate_counts(gates: Iterable[Gate]) -> dict[tuple[str, int], int]:
 
 
 def channels(aligned: Aligned) -> list[Channel]:
-    """The channels of these gates, in their order."""
+    """The channels of these gates, in the gates' order."""
     return [_channel(gate, at, aligned.inputs) for gate in aligned.gates for at in _all(gate)]
 
 
 def slowest(aligned: Aligned, at_most: int) -> list[Channel]:
-    """The channels whose barriers came last, the slowest first; those that ended come last.
+    """The channels whose barriers arrived last, the slowest first; ended channels come last.
 
-    They are the slowest of all where there are as many gates: each of the slowest gates has a
-    channel that is as slow as any of the other gates'.
+    They are the slowest of all channels if there are at least ``at_most`` gates: each of the
+    slowest gates has a channel that is as slow as any channel of the other gates.
     """
     return heapq.nlargest(at_most, channels(aligned), key=_latest)
 
@@ -87,15 +87,15 @@ def _channel(gate: Gate, position: int, gates_of: Mapping[tuple[str, int], int])
 
 
 def sentence(aligned: Aligned) -> str:
-    """Which channel held its barrier back, for how long, and what that blocked."""
+    """The channel with the latest barrier, its delay, and the blocking that it caused."""
     total = aligned.channel_count
     if total == 0:
-        return "No subtask reported a channel with this checkpoint: there was nothing to align."
+        return "No subtask reported channels for this checkpoint: there was nothing to align."
     worst = slowest(aligned, 1)[0]
     if worst.arrived_ms is None or worst.arrived_ms < TOGETHER_MS:
-        return f"The barriers of all {plural(total, 'channel')} came together; nothing waited."
+        return f"The barriers of all {plural(total, 'channel')} arrived together; none was blocked."
     text = (
-        f"Slowest channel: {worst.sender} → {worst.receiver}. Its barrier came "
+        f"Slowest channel: {worst.sender} → {worst.receiver}. Its barrier arrived "
         f"{duration(worst.arrived_ms)} after the first one"
     )
     if worst.bytes_during:

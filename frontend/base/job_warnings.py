@@ -1,6 +1,6 @@
-"""What somebody should look at, in sentences that say what it means. Pure.
+"""Warnings about a job, in sentences that say what they mean. Pure.
 
-The list of jobs and the page of a job say the same, because both ask here.
+The list of jobs and the page of a job both take them from here, so they agree.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from frontend.base.status import reason_text
 from frontend.base.texts import headline
 from weir.protocol.lifecycle import JobStatus
 
-# A checkpoint that is this many intervals late is worth a look; shorter intervals get the floor.
+# A checkpoint this many intervals late is a warning; shorter intervals get the floor.
 OVERDUE_INTERVALS = 5
-OVERDUE_DURATIONS = 3  # Those that take longer than the interval come one after the other.
+OVERDUE_DURATIONS = 3  # Checkpoints that take longer than the interval run back to back.
 OVERDUE_FLOOR_MS = 15_000.0
 LATE_TICK_MS = 5_000.0  # Ticks come every second.
 LAUNCH_PATIENCE_MS = 10_000.0
@@ -22,75 +22,86 @@ NOTHING_COMMITTED = "no checkpoint is taken and exactly-once sinks commit nothin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a job; durations in milliseconds, None where there is none."""
+    """The facts about a job that warnings depend on.
+
+    Units: milliseconds; None where there is no such duration.
+    """
 
     status: JobStatus
     cause: str = ""
-    silent_ms: float | None = None  # The driver said nothing for so long, and it is too long.
-    launch_wait_ms: float | None = None  # No launcher took the driver for so long.
-    tick_late_ms: float | None = None  # The coordinator has been due for so long.
+    silent_ms: float | None = None  # Since the driver last reported, where that is too long.
+    launch_wait_ms: float | None = (
+        None  # Since the driver was requested, while no launcher has taken it.
+    )
+    tick_late_ms: float | None = None  # Since the coordinator's tick was due.
     interval_ms: float | None = None  # None: no periodic checkpoints.
-    running_ms: float | None = None  # Since the newest attempt runs.
+    running_ms: float | None = None  # Since all subtasks of the newest attempt run.
     since_completed_ms: float | None = None  # Since a checkpoint completed; None: never.
-    last_duration_ms: float = 0.0  # How long the newest completed checkpoint took.
+    last_duration_ms: float = 0.0  # Of the newest completed checkpoint.
     failed_in_a_row: int = 0
-    failed_in_a_row_is_all: bool = False  # There may be more than were looked at.
-    failed_reason: str = ""  # Of the newest of them.
+    failed_in_a_row_is_all: bool = (
+        False  # Every checkpoint that was read failed: there may be more.
+    )
+    failed_reason: str = ""  # Of the newest failed checkpoint.
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One thing to look at."""
+    """One warning."""
 
     tone: str
     text: str
 
 
 def list_warnings(facts: Facts, *, says_cause: bool = True) -> list[Attention]:
-    """What should be looked at, the worst first; empty where all is well.
+    """The warnings about a job, the worst first; empty where all is well.
 
     Args:
-        says_cause: The cause of a failed or failing job is part of it; a page that shows it anyway
-            does without.
+        says_cause: Whether the cause of a failed or failing job is a warning; false on a page that
+            shows the cause by itself.
     """
-    found: list[Attention] = []
+    warnings: list[Attention] = []
     why = headline(facts.cause)
     match facts.status:
         case JobStatus.FAILED:
             text = f"The job failed: {why}" if why else "The job failed."
             return [Attention("bad", text)] if says_cause else []
         case JobStatus.FAILING | JobStatus.RESTARTING if says_cause:
-            text = f"It is recovering from a failure: {why}" if why else "It is recovering."
-            found.append(Attention("warn", text))
+            text = (
+                f"The job is recovering from a failure: {why}" if why else "The job is recovering."
+            )
+            warnings.append(Attention("warn", text))
         case JobStatus.FINISHED | JobStatus.CANCELED:
             return []
     if facts.silent_ms is not None:
-        found.append(
+        warnings.append(
             Attention(
                 "bad",
-                f"The driver has said nothing for {rough_duration(facts.silent_ms)}. Until it is "
+                f"The driver has not reported for {rough_duration(facts.silent_ms)}. Until it is "
                 f"back or replaced, {NOTHING_COMMITTED}.",
             )
         )
     if facts.launch_wait_ms is not None and facts.launch_wait_ms > LAUNCH_PATIENCE_MS:
-        found.append(
+        warnings.append(
             Attention(
                 "warn",
-                "Its driver has been waiting for a launcher for "
+                "The driver has been waiting for a launcher for "
                 f"{rough_duration(facts.launch_wait_ms)}. Is the launcher running?",
             )
         )
     if facts.tick_late_ms is not None and facts.tick_late_ms > LATE_TICK_MS:
-        found.append(
+        warnings.append(
             Attention(
                 "bad",
-                f"The control plane's workers are {rough_duration(facts.tick_late_ms)} late. "
-                f"Until they are back, {NOTHING_COMMITTED}.",
+                f"The control plane's workers are {rough_duration(facts.tick_late_ms)} behind. "
+                f"Until they catch up, {NOTHING_COMMITTED}.",
             )
         )
-    if facts.status is JobStatus.RUNNING and not found:  # Else that is why.
-        found += _checkpoints(facts)
-    return found
+    if (
+        facts.status is JobStatus.RUNNING and not warnings
+    ):  # Any of those explains late checkpoints.
+        warnings += _checkpoints(facts)
+    return warnings
 
 
 def _checkpoints(facts: Facts) -> list[Attention]:

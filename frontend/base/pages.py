@@ -1,4 +1,4 @@
-"""What every page of a job needs: the job, its head with the tabs, and who may act on it."""
+"""Common to all pages of a job: the job, its head with the tabs, and access."""
 
 import uuid
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ OF_JOB = "jobs/<page_job:job_id>"  # Where a job's pages begin.
 class Tab(NamedTuple):
     """One page of a job."""
 
-    name: str  # Of its address as well.
+    name: str  # Also the name of its URL.
     text: str
-    role: Role = Role.VIEWER  # Others do not see it.
+    role: Role = Role.VIEWER  # The least role that sees it.
 
 
 TABS = (
@@ -42,7 +42,7 @@ def job_or_404(job_id: str) -> Job:
     """The job without its large columns.
 
     Raises:
-        Http404: There is none.
+        Http404: There is no such job.
     """
     rows: QuerySet[Job] = Job.objects.select_related("created_by")
     job = rows.defer("options", "spark_conf", "restart_state").filter(pk=job_id).first()
@@ -52,7 +52,11 @@ def job_or_404(job_id: str) -> Job:
 
 
 def head(request: HttpRequest, job: Job, tab: str) -> dict[str, Any]:
-    """What ``frontend/job_base.html`` shows above each page of a job; ``tab`` is its address."""
+    """The context of ``frontend/job_base.html``, the head of each page of a job.
+
+    Args:
+        tab: The URL name of the current page.
+    """
     return {
         "job": job,
         "job_status": status.of_job(job.status),
@@ -68,15 +72,15 @@ def head(request: HttpRequest, job: Job, tab: str) -> dict[str, Any]:
 def job_page(
     request: HttpRequest, template: str, job: Job, tab: str, context: dict[str, Any]
 ) -> HttpResponse:
-    """One of a job's pages, below its head."""
+    """Render one of a job's pages below the job's head."""
     return render(request, template, head(request, job, tab) | context)
 
 
 def may_operate(request: HttpRequest) -> bool:
-    """Whether whoever asks may act on jobs."""
+    """Whether the request's user may act on jobs."""
     return may(request.user, Role.OPERATOR)
 
 
 def new_key() -> str:
-    """A key for a form: sending the same form twice asks once."""
+    """An idempotency key for a form: sending the same form twice acts once."""
     return f"page-{uuid.uuid4()}"

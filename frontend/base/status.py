@@ -1,7 +1,7 @@
-"""What states are called on the pages, and which tone they have: the one place that knows.
+"""Names and tones of states on the pages; the only place that defines them.
 
 A tone is a colour and a sign in the style sheet: ``good``, ``busy`` (something is under way),
-``warn`` (look when you can), ``bad`` (look now), ``idle`` and ``done``.
+``warn`` (needs a look soon), ``bad`` (needs a look now), ``idle`` and ``done``.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from weir.protocol.operations import Phase
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A state in words, its tone, and a sentence for who wants to know more."""
+    """A state in words, its tone, and a sentence of explanation."""
 
     text: str
     tone: str
     help: str = ""
 
     def as_json(self, value: str) -> dict[str, str]:
-        """As a page gets it, with the state's own name beside it."""
+        """The label as JSON, with the state's own name as ``value``."""
         return {"value": value} | asdict(self)
 
 
@@ -31,51 +31,61 @@ TONES = ("good", "busy", "warn", "bad", "idle", "done")
 JOB: Mapping[JobStatus, Label] = {
     JobStatus.CREATED: Label("Starting", "busy", "Submitted; its driver is being launched."),
     JobStatus.INITIALIZING: Label(
-        "Deploying", "busy", "Slots are coming; subtasks are deployed and get their state back."
+        "Deploying", "busy", "Waiting for slots, deploying subtasks and restoring their state."
     ),
-    JobStatus.RUNNING: Label("Running", "good", "All subtasks run."),
-    JobStatus.FAILING: Label("Failing", "bad", "An attempt failed; its subtasks are stopped."),
-    JobStatus.RESTARTING: Label("Restarting", "warn", "It failed and comes back after a delay."),
-    JobStatus.CANCELLING: Label("Cancelling", "busy", "Its subtasks are being stopped."),
-    JobStatus.FINISHED: Label("Finished", "done", "All input is processed and committed."),
-    JobStatus.FAILED: Label("Failed", "bad", "It ended with an error and does not come back."),
-    JobStatus.CANCELED: Label("Canceled", "idle", "Somebody ended it."),
+    JobStatus.RUNNING: Label("Running", "good", "All subtasks are running."),
+    JobStatus.FAILING: Label(
+        "Failing", "bad", "An attempt failed; its subtasks are being stopped."
+    ),
+    JobStatus.RESTARTING: Label(
+        "Restarting", "warn", "An attempt ended; the next one is about to start."
+    ),
+    JobStatus.CANCELLING: Label("Cancelling", "busy", "The subtasks are being stopped."),
+    JobStatus.FINISHED: Label(
+        "Finished", "done", "The sources ended or the job was stopped; all output is committed."
+    ),
+    JobStatus.FAILED: Label(
+        "Failed", "bad", "The job ended with an error and is not restarted automatically."
+    ),
+    JobStatus.CANCELED: Label("Canceled", "idle", "Cancelled on request, without a savepoint."),
 }
 
 CHECKPOINT: Mapping[CheckpointStatus, Label] = {
     CheckpointStatus.PENDING: Label(
-        "In progress", "busy", "Its barriers travel; acknowledgements are outstanding."
+        "In progress", "busy", "Barriers are under way; not all subtasks have acknowledged."
     ),
     CheckpointStatus.FINALIZING: Label(
-        "Finalizing", "busy", "All acknowledged; its manifest is being written."
+        "Finalizing", "busy", "All subtasks acknowledged; the manifest is being written."
     ),
-    CheckpointStatus.COMPLETED: Label("Completed", "good", "It may be restored from."),
-    CheckpointStatus.ABORTED: Label("Failed", "bad", "It was given up; nothing is restored of it."),
+    CheckpointStatus.COMPLETED: Label("Completed", "good", "Jobs can be restored from it."),
+    CheckpointStatus.ABORTED: Label("Failed", "bad", "Aborted: it cannot be restored."),
     CheckpointStatus.SUBSUMED: Label(
-        "Completed, subsumed", "done", "It completed; a newer one took its place."
+        "Completed, subsumed", "done", "It completed; a newer checkpoint subsumed it."
     ),
     CheckpointStatus.DISCARDED: Label(
-        "Completed, discarded", "done", "It completed; its files are deleted."
+        "Completed, discarded", "done", "It completed; its files have been deleted."
     ),
 }
 
 DRIVER: Mapping[DriverStatus, Label] = {
     DriverStatus.REQUESTED: Label("Waiting for a launcher", "busy"),
-    DriverStatus.STARTING: Label("Starting", "busy", "Launched; its first word is awaited."),
+    DriverStatus.STARTING: Label("Starting", "busy", "Launched; it has not reported yet."),
     DriverStatus.RUNNING: Label("Running", "good"),
-    DriverStatus.LOST: Label("Lost", "bad", "Gone, silent for too long, or never came up."),
+    DriverStatus.LOST: Label(
+        "Lost", "bad", "Its process ended, was silent for too long, or never reported."
+    ),
     DriverStatus.ENDED: Label("Ended", "idle"),
 }
 
-SILENT_DRIVER = Label("Silent", "warn", "It has not been heard of for a while.")
+SILENT_DRIVER = Label("Silent", "warn", "The driver has not reported for a while.")
 
 OPERATION: Mapping[OperationStatus, Label] = {
     OperationStatus.PENDING: Label("Waiting", "busy"),
     OperationStatus.RUNNING: Label("Under way", "busy"),
     OperationStatus.SUCCEEDED: Label("Done", "good"),
     OperationStatus.FAILED: Label("Failed", "bad"),
-    OperationStatus.CANCELLED: Label("Overtaken", "idle", "Another operation took its place."),
-    OperationStatus.EXPIRED: Label("Timed out", "bad", "Its deadline passed first."),
+    OperationStatus.CANCELLED: Label("Superseded", "idle", "Another operation replaced it."),
+    OperationStatus.EXPIRED: Label("Timed out", "bad", "Its deadline passed before it was done."),
 }
 
 OPERATION_KIND: Mapping[OperationKind, str] = {
@@ -101,27 +111,27 @@ PHASE: Mapping[Phase, str] = {
     Phase.DONE: "",
 }
 
-# What savepoints are tagged with.
+# The tags of savepoints.
 SAVEPOINT_KIND: Mapping[str, str] = {
     CheckpointKind.SAVEPOINT: "",
     CheckpointKind.STOP_SUSPEND: "stopped here",
     CheckpointKind.STOP_DRAIN: "drained",
 }
-SAVEPOINT_WAITS = Label("Asked for", "busy", "Its barriers have not been sent yet.")
+SAVEPOINT_WAITS = Label("Requested", "busy", "Its barriers have not been sent yet.")
 SAVEPOINT_DELETED = Label("Being deleted", "busy", "Its files are being deleted.")
 
 REASON: Mapping[FailureReason, str] = {
     FailureReason.PERIODIC_SCHEDULER_SHUTDOWN: "periodic checkpoints were switched off",
-    FailureReason.TOO_MANY_CHECKPOINT_REQUESTS: "too many requests were waiting",
+    FailureReason.TOO_MANY_CHECKPOINT_REQUESTS: "too many checkpoint requests were waiting",
     FailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS: "the minimum pause was not over",
     FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING: "not all subtasks were running",
     FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN: "the job ended",
     FailureReason.IO_EXCEPTION: "reading or writing failed",
-    FailureReason.CHECKPOINT_ASYNC_EXCEPTION: "saving the state failed",
+    FailureReason.CHECKPOINT_ASYNC_EXCEPTION: "writing a snapshot failed",
     FailureReason.CHECKPOINT_EXPIRED: "timed out before all subtasks acknowledged",
     FailureReason.CHECKPOINT_DECLINED: "a subtask declined it",
     FailureReason.FINALIZE_CHECKPOINT_FAILURE: "its manifest could not be written",
-    FailureReason.CHECKPOINT_SUBSUMED: "a newer one completed first",
+    FailureReason.CHECKPOINT_SUBSUMED: "a newer checkpoint completed first",
     FailureReason.CHECKPOINT_DECLINED_TASK_NOT_READY: "a subtask was not ready",
     FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING: "a subtask was closing",
     FailureReason.CHECKPOINT_DECLINED_SUBSUMED: "a newer barrier arrived first",
@@ -134,28 +144,28 @@ REASON: Mapping[FailureReason, str] = {
 
 
 def of_job(status: str) -> dict[str, str]:
-    """A job's status for a page."""
+    """The label of a job's status."""
     return JOB[JobStatus(status)].as_json(status)
 
 
 def of_checkpoint(status: str) -> dict[str, str]:
-    """A checkpoint's status for a page."""
+    """The label of a checkpoint's status."""
     return CHECKPOINT[CheckpointStatus(status)].as_json(status)
 
 
 def of_driver(status: str, *, is_silent: bool) -> dict[str, str]:
-    """A driver's status for a page; a live one that says nothing is silent."""
+    """The label of a driver's status; a live driver that does not report is silent."""
     label = SILENT_DRIVER if is_silent else DRIVER[DriverStatus(status)]
     return label.as_json(status)
 
 
 def of_operation(status: str) -> dict[str, str]:
-    """An operation's status for a page."""
+    """The label of an operation's status."""
     return OPERATION[OperationStatus(status)].as_json(status)
 
 
 def of_savepoint(checkpoint_status: str | None, *, is_deleted: bool) -> dict[str, str]:
-    """A savepoint's status for a page: that of its checkpoint, if it has one already."""
+    """The label of a savepoint's status: that of its checkpoint, once it has one."""
     if is_deleted:
         return SAVEPOINT_DELETED.as_json("deleted")
     if checkpoint_status is None:
@@ -164,7 +174,7 @@ def of_savepoint(checkpoint_status: str | None, *, is_deleted: bool) -> dict[str
 
 
 def phase_text(kind: str, phase: str | None) -> str:
-    """What an operation of several steps waits for; empty for nothing."""
+    """The phase of an operation of several steps, in words; empty without one."""
     if phase is None:
         return ""
     if phase == Phase.SAVING and kind == OperationKind.RESCALE:
@@ -173,5 +183,5 @@ def phase_text(kind: str, phase: str | None) -> str:
 
 
 def reason_text(reason: str) -> str:
-    """Why a checkpoint failed, in words; empty for none."""
+    """The reason of a checkpoint's failure, in words; empty for none."""
     return REASON[FailureReason(reason)] if reason else ""

@@ -1,12 +1,12 @@
-"""Long texts of others (causes, tracebacks) cut to what a page shows."""
+"""Causes and tracebacks, cut to the length that a page shows."""
 
-TEXT_CHARACTERS_MAX = 8_000  # A traceback is rarely longer; its end says what happened.
+TEXT_CHARACTERS_MAX = 8_000  # A traceback is rarely longer; its end has the error.
 HEADLINE_CHARACTERS_MAX = 300
 _TRACEBACK = "Traceback (most recent call last):"
 
 
 def headline(text: str) -> str:
-    """The line that says what happened: a traceback's last one, else the first."""
+    """The line with the error: a traceback's last line, else the first line."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return ""
@@ -19,13 +19,13 @@ def _cut(line: str, at_most: int) -> str:
 
 
 def tail(text: str) -> str:
-    """The text, or its end where it is very long."""
+    """The text, or its end where it is longer than ``TEXT_CHARACTERS_MAX``."""
     text = text.strip()
     if len(text) <= TEXT_CHARACTERS_MAX:
         return text
-    return "… (the beginning is left out)\n" + text[-TEXT_CHARACTERS_MAX:]
+    return "… (beginning left out)\n" + text[-TEXT_CHARACTERS_MAX:]
 
 
 def has_more(text: str) -> bool:
-    """Whether there is more to read than the headline."""
+    """Whether the text has more than its headline."""
     return headline(text) != text.strip()

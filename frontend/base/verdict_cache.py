@@ -1,8 +1,8 @@
-"""Verdicts for pages that are made anew several times a second.
+"""Cached verdicts for pages that are rendered several times a second.
 
-That of a settled checkpoint changes only with its details, and is made once. That of one under way
-changes with every acknowledgement and as time goes by, and takes more rows the larger the job is:
-making it again and again takes a tenth of the time at the most.
+The verdict on a settled checkpoint changes only with its details and is computed once. The verdict
+on one under way changes with every acknowledgement and with time, and reads more rows the larger
+the job is: computing it anew takes a tenth of the time at most.
 """
 
 import time
@@ -17,7 +17,7 @@ from checkpoints.verdict import queries
 Json = dict[str, Any]
 
 KEPT_MAX = 256
-REST_SHARE = 10  # A verdict is as good as new for this many times as long as it took to make.
+REST_SHARE = 10  # A verdict is valid for this many times as long as it took to compute.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ _lock = Lock()
 
 
 def cached_verdict(checkpoint: Checkpoint) -> Json:
-    """The verdict, perhaps the one that was made a moment ago."""
+    """The verdict on a checkpoint, from the cache while it is valid."""
     state = (checkpoint.job_id, checkpoint.status, checkpoint.settled_at, checkpoint.has_details)
     with _lock:
-        found = _kept.get(checkpoint.pk)
-        if found is not None and found.state == state and time.monotonic() < found.due_s:
+        kept = _kept.get(checkpoint.pk)
+        if kept is not None and kept.state == state and time.monotonic() < kept.due_s:
             _kept.move_to_end(checkpoint.pk)
-            return found.verdict
+            return kept.verdict
     begun_s = time.monotonic()
     made = verdict_json(checkpoint)
     now_s = time.monotonic()
@@ -58,7 +58,7 @@ def verdict_json(checkpoint: Checkpoint) -> Json:
 
 
 def shown(verdict: queries.Verdict) -> Json:
-    """A verdict as JSON: lists, not tuples, so that equal ones compare equal after a journey."""
+    """A verdict as JSON, with lists instead of tuples, so that it equals its decoded copy."""
     value = asdict(verdict)
     for key in ("because", "advice", "path", "culprits"):
         value[key] = list(value[key])
@@ -66,6 +66,6 @@ def shown(verdict: queries.Verdict) -> Json:
 
 
 def forget() -> None:
-    """Make every verdict anew: rows of others have come under the same ids."""
+    """Drop all cached verdicts: other rows now have the same ids."""
     with _lock:
         _kept.clear()

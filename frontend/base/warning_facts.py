@@ -1,4 +1,4 @@
-"""From rows to the facts that ``job_warnings`` judges. Pure: no queries."""
+"""The facts for ``job_warnings``, from rows. Pure: no queries."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 
 class Settled(Protocol):
-    """What is to be known of a checkpoint that completed or was given up."""
+    """The columns of a completed or aborted checkpoint that warnings need."""
 
     @property
     def status(self) -> str:
@@ -22,11 +22,11 @@ class Settled(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it was given up; empty where it completed."""
+        """The reason of its failure; empty where it completed."""
 
 
 def silent_ms(now: datetime, status: str | None, heard_at: datetime | None) -> float | None:
-    """How long a driver that should speak has said nothing, once that is too long."""
+    """The time since a running driver last reported, where it is too long; else None."""
     if status != DriverStatus.RUNNING:
         return None
     silence = milliseconds_between(heard_at, now)

@@ -1,8 +1,8 @@
-"""How the channels of one checkpoint delivered its barrier: first by operators, then by subtask.
+"""Alignment of one checkpoint by channel: first pairs of operators, then the subtasks of an input.
 
-Of pairs of operators the most is shown, and what 95 % of the receiving subtasks kept to. Of one
-input (a *gate* in each receiving subtask) the slowest subtasks are shown with all of their
-channels. Where there are few channels all of them are shown at once.
+A pair of operators is shown with its maximum and its 95th percentile over the receiving subtasks.
+An input (a *gate* in each receiving subtask) is shown with the slowest subtasks and all of their
+channels. Few channels are all shown at once.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from frontend.checkpoint import figures, queries
 from frontend.checkpoint.queries import GateSpan, Input
 from frontend.job.figures import Figure
 
-CHANNELS_TOGETHER_MAX = 600  # Up to here all of them are one picture.
+CHANNELS_TOGETHER_MAX = 600  # Up to this number one picture shows all of them.
 GATES_TOGETHER_MAX = 60
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an address asks for."""
+    """The part of the section that an address selects."""
 
     base: str
     receiver: str = ""  # Empty: by pair of operators.
@@ -44,11 +44,11 @@ class Wanted:
         )
 
     def address(self, **changes: object) -> str:
-        """The same section with something else."""
+        """The section's address with changed parameters."""
         return f"{self.base}{self.query(**changes)}"
 
     def query(self, **changes: object) -> str:
-        """What comes behind an address of the same."""
+        """The query of the section's address with changed parameters."""
         given = {
             "receiver": self.receiver,
             "gate": self.gate or "",
@@ -80,7 +80,7 @@ def alignment_section(checkpoint: Checkpoint, wanted: Wanted, figure_url: str) -
         return shared | {
             "chosen": f"{figures.sender_of(chosen.first_sender)} → "
             f"{figures.input_name(chosen.receiver, chosen.gate, chosen.inputs)}",
-            # Rows are left out of the picture, never silently.
+            # The page says so where the picture leaves rows out.
             "cut": f"The picture shows {rows:,} of {chosen.gates:,} receiving subtasks."
             if rows < chosen.gates
             else "",
@@ -114,8 +114,16 @@ def _by(wanted: Wanted) -> list[Json]:
             "is_current": (by == "blocked") == wanted.by_blocked,
         }
         for by, text, means in (
-            ("", "Barrier after the first", "How long after a subtask's first barrier it came"),
-            ("blocked", "Time blocked", "How long a channel stood still until the last barrier"),
+            (
+                "",
+                "Barrier after the first",
+                "The time from the receiving subtask's first barrier to this one",
+            ),
+            (
+                "blocked",
+                "Time blocked",
+                "The time for which a channel was blocked, until the last barrier",
+            ),
         )
     ]
 
@@ -148,7 +156,7 @@ def is_small(spans: list[GateSpan]) -> bool:
 
 
 def shown_rows(chosen: Input) -> int:
-    """How many receiving subtasks the heat map of an input shows."""
+    """The number of receiving subtasks in the heat map of an input."""
     return min(chosen.gates, figures.heat_rows(chosen.senders))
 
 
@@ -172,7 +180,7 @@ def _pair(span: GateSpan, spans: list[GateSpan], wanted: Wanted) -> Json:
 
 
 def _arrival(ms: float | None) -> str:
-    return "all had ended" if ms is None else duration(ms)
+    return "all senders had ended" if ms is None else duration(ms)
 
 
 def _channel(channel: Channel) -> Json:

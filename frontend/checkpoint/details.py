@@ -1,4 +1,4 @@
-"""One checkpoint as its page shows it: from the rows of ``checkpoint_queries`` to texts."""
+"""One checkpoint as values of its page: texts from the rows of ``queries``."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -36,7 +36,7 @@ MISSING_NAMED = 8  # Per chain; the rest is counted.
 Json = dict[str, Any]
 
 
-# What changes while it is under way --------------------------------------------------------------
+# Values that change while it is under way ---------------------------------------------------------
 
 
 def live_value(
@@ -47,10 +47,10 @@ def live_value(
     acknowledged: Mapping[str, Sequence[int]],
     verdict: Json,
 ) -> Json:
-    """What of the page changes by the second, as JSON.
+    """The values of the page that change while the checkpoint is under way, as JSON.
 
     Args:
-        finished: Indices of the subtasks that are asked no more, by chain.
+        finished: Indices of the finished subtasks, which take part no more, by chain.
         acknowledged: Indices of the subtasks that acknowledged, by chain.
     """
     under_way = checkpoint.settled_at is None
@@ -65,7 +65,7 @@ def live_value(
         "acknowledged": f"{checkpoint.acknowledged_count:,}/{checkpoint.subtask_count:,}",
         "acknowledged_text": f"{checkpoint.acknowledged_count:,} of "
         f"{plural(checkpoint.subtask_count, 'subtask')} acknowledged",
-        # What the pictures and tables are made of.
+        # The revision of the data behind pictures and tables.
         "revision": f"{checkpoint.status} {checkpoint.acknowledged_count}",
         "chains": progress(checkpoint, operators, finished, acknowledged),
         "verdict": verdict,
@@ -78,20 +78,20 @@ def progress(
     finished: Mapping[str, frozenset[int]],
     acknowledged: Mapping[str, Sequence[int]],
 ) -> list[Json]:
-    """Which subtasks of each chain have not acknowledged one that is under way or failed.
+    """The missing subtasks by chain, of a checkpoint that is under way or failed.
 
-    The graph may have changed since it was triggered; subtasks are named only where those that
-    should have acknowledged add up to as many as were asked.
+    The graph may have changed since the trigger; subtasks are named only where the expected ones
+    add up to the checkpoint's subtask count.
     """
     if checkpoint.status in COMPLETED_ONCE or not checkpoint.has_details:
         return []
     chains: dict[str, list[Operator]] = {}
     for row in operators:
         chains.setdefault(row.chain, []).append(row)
-    everybody = {uid: set(range(rows[0].parallelism)) for uid, rows in chains.items()}
-    expected = {uid: indices - finished.get(uid, set()) for uid, indices in everybody.items()}
+    all_indices = {uid: set(range(rows[0].parallelism)) for uid, rows in chains.items()}
+    expected = {uid: indices - finished.get(uid, set()) for uid, indices in all_indices.items()}
     if _asked(chains, expected) != checkpoint.subtask_count:
-        expected = everybody  # They finished later.
+        expected = all_indices  # The finished ones finished after the trigger.
     is_known = _asked(chains, expected) == checkpoint.subtask_count
     items = []
     for uid, rows in chains.items():
@@ -113,14 +113,14 @@ def progress(
 
 
 def _asked(chains: Mapping[str, Sequence[Operator]], expected: Mapping[str, set[int]]) -> int:
-    """Operator subtasks: every operator of a chain acknowledges."""
+    """The number of operator subtasks: every operator of a chain acknowledges."""
     return sum(len(rows) * len(expected[uid]) for uid, rows in chains.items())
 
 
 def _missing(checkpoint: Checkpoint, uid: str, missing: list[int], done: int) -> str:
     if not missing:
         return ""
-    verb = "waiting for" if checkpoint.settled_at is None else "never came:"
+    verb = "waiting for" if checkpoint.settled_at is None else "never acknowledged:"
     if not done and len(missing) > 1:
         return f"{verb} all {len(missing):,}"
     return f"{verb} {listed([f'{uid}-{index}' for index in missing], MISSING_NAMED)}"
@@ -130,7 +130,7 @@ def _missing(checkpoint: Checkpoint, uid: str, missing: list[int], done: int) ->
 
 
 def head(checkpoint: Checkpoint, asked: Operation | None) -> Json:
-    """What it is, and the numbers that stand above everything."""
+    """The head of the page: title, numbers and facts."""
     is_failed = checkpoint.status == CheckpointStatus.ABORTED
     is_known = checkpoint.settled_at is not None and not is_failed
     kind = listing.kind_of(checkpoint)
@@ -161,19 +161,21 @@ def _beside(checkpoint: Checkpoint, other: int | None) -> Json | None:
 
 
 def _facts(checkpoint: Checkpoint, asked: Operation | None) -> list[Json]:
-    """Terms, what they mean, and what they are of this checkpoint."""
+    """Terms with their values and explanations."""
     facts: list[Json] = [
-        _fact("Asked for by", _asked_by(checkpoint, asked), "The schedule, or whoever wanted it"),
-        _fact("Attempt", number(checkpoint.attempt), "The deployment of the job that it is of"),
+        _fact(
+            "Requested by", _asked_by(checkpoint, asked), "The schedule, an account, or the driver"
+        ),
+        _fact("Attempt", number(checkpoint.attempt), "The attempt that took it"),
     ]
     if asked is not None:
         facts[0]["url"] = reverse("job-operation", args=[checkpoint.job_id, asked.pk])
     if checkpoint.parent is not None:
         facts.append(
             _fact(
-                "Goes on from",
+                "Parent",
                 f"checkpoint {checkpoint.parent.number:,}",
-                "What its attempt last completed or was restored from",
+                "The checkpoint that its attempt last completed or was restored from",
             )
             | {
                 "url": reverse(
@@ -186,7 +188,7 @@ def _facts(checkpoint: Checkpoint, asked: Operation | None) -> list[Json]:
             _fact(
                 "Event time",
                 event_time(checkpoint.watermark_ms),
-                "The least watermark at its barriers",
+                "The lowest watermark of the subtasks at its barriers",
             )
         )
     if checkpoint.in_flight_bytes:
@@ -194,7 +196,7 @@ def _facts(checkpoint: Checkpoint, asked: Operation | None) -> list[Json]:
             _fact(
                 "In-flight data",
                 size(checkpoint.in_flight_bytes),
-                "Records that barriers overtook, kept in the checkpoint: it was unaligned",
+                "Records that barriers overtook, stored in the checkpoint: it was unaligned",
             )
         )
     if checkpoint.sinks_acknowledged_at is not None:
@@ -203,7 +205,7 @@ def _facts(checkpoint: Checkpoint, asked: Operation | None) -> list[Json]:
             _fact(
                 "Sinks acknowledged",
                 f"after {duration(after)}",
-                "When the last sink had acknowledged, after the trigger",
+                "From the trigger to the acknowledgement of the last sink",
             )
         )
     if checkpoint.abandoned_at is not None:
@@ -229,31 +231,31 @@ def _asked_by(checkpoint: Checkpoint, asked: Operation | None) -> str:
     if savepoint is not None and savepoint.created_by is not None:
         return str(savepoint.created_by.get_username())
     if checkpoint.request_id:
-        return f"the request {checkpoint.request_id}"
+        return f"request {checkpoint.request_id}"
     return "the schedule" if checkpoint.kind == CheckpointKind.CHECKPOINT else "the job's driver"
 
 
 def _gone(checkpoint: Checkpoint) -> str:
-    """Why nothing can be done from here; empty where its files are kept."""
+    """The reason why the checkpoint cannot be restored; empty where its files are kept."""
     if checkpoint.settled_at is None:
-        return "It can be restored from once it has completed."
+        return "It can be restored once it has completed."
     if checkpoint.status == CheckpointStatus.ABORTED:
-        return "It failed: there is nothing to restore."
+        return "It failed and cannot be restored."
     if checkpoint.status == CheckpointStatus.DISCARDED:
-        return "Its files are deleted: it cannot be restored any more."
+        return "Its files have been deleted: it can no longer be restored."
     savepoint = getattr(checkpoint, "savepoint", None)
     is_deleted = savepoint is not None and savepoint.deleted_at is not None
     is_kept = checkpoint.status == CheckpointStatus.COMPLETED
     if not is_kept or checkpoint.discard_due_at is not None or is_deleted:
-        return "Its files are being deleted: it cannot be restored any more."
+        return "Its files are being deleted: it can no longer be restored."
     return ""
 
 
 def actions(job: Job, checkpoint: Checkpoint, operations: Sequence[Operation]) -> Json:
-    """What can be asked from here: each address, empty where it cannot be, and why not.
+    """Addresses of the operations from this checkpoint, empty where impossible, and the reason.
 
     Args:
-        operations: The job's newest; what is under way keeps others from beginning.
+        operations: The job's newest; those under way block others.
     """
     if gone := _gone(checkpoint):
         return {"rollback": "", "fork": "", "preview": "", "why_not": gone}
@@ -262,12 +264,12 @@ def actions(job: Job, checkpoint: Checkpoint, operations: Sequence[Operation]) -
         f"?checkpoint={checkpoint.number}" if savepoint is None else f"?savepoint={savepoint.pk}"
     )
     why_not = snapshot.actions(job, operations)
-    found = {
+    addresses = {
         name: "" if why_not[name] else reverse(f"job-{name}", args=[job.pk]) + which
         for name in ("rollback", "fork", "preview")
     }
     refused = why_not["rollback"]
-    return found | {"why_not": f"No rollback now: {refused}" if refused else ""}
+    return addresses | {"why_not": f"No rollback now: {refused}" if refused else ""}
 
 
 # Tables ------------------------------------------------------------------------------------------
@@ -276,7 +278,7 @@ PHASES = ("start_delay", "alignment", "sync", "async")
 
 
 def chains(spans: Sequence[ChainSpan], operators: Sequence[Operator]) -> list[Json]:
-    """The phases of each chain, in the order of the stream: least, most, and whose that was."""
+    """The phases of each chain, in the order of the stream: minimum, maximum and its subtask."""
     order = {row.uid: at for at, row in enumerate(operators)}
     members: dict[str, list[Operator]] = {}
     for row in operators:
@@ -306,13 +308,13 @@ def _phase(span: ChainSpan, phase: str) -> Json:
 
 
 def between(least_ms: float, most_ms: float) -> str:
-    """A span of durations; one where its ends read the same."""
+    """A range of durations as text; a single one where both ends read the same."""
     least, most = duration(least_ms), duration(most_ms)
     return most if least == most else f"{least} to {most}"
 
 
 def subtasks(rows: Sequence[SubtaskPhases]) -> list[Json]:
-    """The phases of some chain subtasks."""
+    """The phases of chain subtasks."""
     return [
         {
             "subtask": f"{row.chain}-{row.index}",
@@ -333,9 +335,9 @@ def states(
     checkpoint: Checkpoint,
     before: Checkpoint | None,
 ) -> list[Json]:
-    """The state of each operator, and of the same one in the checkpoint before.
+    """The state of each operator, here and in the checkpoint before.
 
-    As long as subtasks of an operator are missing there is no difference to speak of.
+    While subtasks of an operator are missing, no difference is given.
     """
     now = {row.operator: row for row in totals if row.checkpoint_id == checkpoint.pk}
     then = {
@@ -345,13 +347,13 @@ def states(
     subtask_counts = {row.uid: row.parallelism for row in operators}
     is_whole = checkpoint.status in COMPLETED_ONCE
     order = {row.uid: at for at, row in enumerate(operators)}
-    found = []
+    rows = []
     for uid in sorted({*now, *then}, key=lambda uid: (order.get(uid, len(order)), uid)):
         here, there = now.get(uid), then.get(uid)
         state_bytes = here.state_bytes if here else 0
         before_bytes = there.state_bytes if there else 0
         is_all = is_whole or (here is not None and here.count == subtask_counts.get(uid))
-        found.append(
+        rows.append(
             {
                 "uid": uid,
                 "name": names.get(uid, ""),
@@ -368,7 +370,7 @@ def states(
                 "in_flight": size(here.in_flight_bytes) if here else NOTHING,
             }
         )
-    return found
+    return rows
 
 
 def _difference(now: int, then: int) -> str:
@@ -380,7 +382,7 @@ def _difference(now: int, then: int) -> str:
 
 
 def acks(rows: Sequence[Ack], triggered_at: datetime) -> list[Json]:
-    """Acknowledgements, one per operator subtask."""
+    """Acknowledgements as rows, one per operator subtask."""
     return [
         {
             "subtask": f"{row.operator}-{row.index}",
@@ -403,6 +405,6 @@ def acks(rows: Sequence[Ack], triggered_at: datetime) -> list[Json]:
 
 
 def place(job: Job, checkpoint: Checkpoint) -> Json:
-    """Where it lies: the address that a restore takes, and its manifest."""
+    """The location of a checkpoint: the URI that a restore takes, and its manifest."""
     uri = uri_of(job, checkpoint)
     return {"uri": uri, "manifest": f"{uri.rstrip('/')}/manifest"}

@@ -1,7 +1,7 @@
 """Rows of one checkpoint -> Plotly figures, as plain values. Pure.
 
 As in ``frontend.job.figures``: colours are names of the style sheet, axes are in seconds or bytes.
-``layout.meta.links`` says where a click on a row of the picture leads, by the row's label.
+``layout.meta.links`` has the address behind a click on a row of the picture, by the row's label.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from frontend.job.figures import PHASES, Figure, heat_scale, plain
 HEAT_CELLS_MAX = 10_000  # About 300 kB, and a rectangle of a few pixels each.
 HEAT_ROWS_MAX = 60
 STATE_BARS_MAX = 12
-STATE_SHARE_MIN = 0.01  # Of the largest: less cannot be seen.
+STATE_SHARE_MIN = 0.01  # Of the largest bar: a smaller one cannot be seen.
 
 _LEGEND = {"orientation": "h", "traceorder": "normal", "x": 0, "y": 1, "yanchor": "bottom"}
 
@@ -48,7 +48,7 @@ def _time_axis(title: str = "After the trigger") -> Figure:
 def _category_axis(rows: int) -> Figure:
     return {
         "automargin": True,
-        "type": "category",  # A label of digits is no number.
+        "type": "category",  # Else a label of digits would be a number.
         "range": [max(rows, 1) - 0.5, -0.5],  # The first one on top.
         "showgrid": False,
         "ticksuffix": "  ",
@@ -61,12 +61,12 @@ def _category_axis(rows: int) -> Figure:
 def timeline_of_chains(
     spans: Sequence[ChainSpan], links: Mapping[str, str], ended_ms: float | None
 ) -> Figure:
-    """One row per chain: the phases of its slowest subtask, and when the others were done.
+    """One row per chain: the phases of its slowest subtask, and the range of its subtasks' ends.
 
     Args:
         spans: In the order of the stream.
-        links: Where the subtasks of a chain are shown, by its uid.
-        ended_ms: When the checkpoint completed or was given up; None: it is under way.
+        links: Addresses of a chain's subtasks, by its uid.
+        ended_ms: When the checkpoint completed or was aborted; None: it is under way.
     """
     labels = [plain(span.chain) for span in spans]
     bars = _bars(
@@ -84,15 +84,15 @@ def timeline_of_chains(
     ranges: Figure = {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": "First to last subtask done",
+        "name": "First to last subtask",
         "x": [x for s in spans for x in (s.least_total_ms / 1_000, s.most_total_ms / 1_000, None)],
         "y": [y for label in labels for y in (label, label, label)],
         "customdata": [
             text
             for s in spans
             for text in (
-                f"the first of {s.count:,} after {duration(s.least_total_ms)}",
-                f"the last of {s.count:,} after {duration(s.most_total_ms)}",
+                f"first of {s.count:,} subtasks after {duration(s.least_total_ms)}",
+                f"last of {s.count:,} subtasks after {duration(s.most_total_ms)}",
                 "",
             )
         ],
@@ -119,7 +119,7 @@ def timeline_of_chains(
 
 
 def timeline_of_subtasks(rows: Sequence[SubtaskPhases], ended_ms: float | None) -> Figure:
-    """One row per subtask: its phases one after the other, and when its acknowledgement came."""
+    """One row per subtask: its phases one after the other, and its acknowledgement."""
     labels = [plain(f"{row.chain}-{row.index}") for row in rows]
     bars = _bars(
         labels,
@@ -133,7 +133,7 @@ def timeline_of_subtasks(rows: Sequence[SubtaskPhases], ended_ms: float | None) 
         "x": [row.acknowledged_ms / 1_000 for row in rows],
         "y": labels,
         "customdata": [duration(row.acknowledged_ms) for row in rows],
-        "hovertemplate": "%{y}: its acknowledgement came after %{customdata}<extra></extra>",
+        "hovertemplate": "%{y}: acknowledged after %{customdata}<extra></extra>",
         "marker": {
             "color": "var(--text)",
             "symbol": "line-ns-open",
@@ -155,7 +155,7 @@ def timeline_of_subtasks(rows: Sequence[SubtaskPhases], ended_ms: float | None) 
 
 
 def overview_of_subtasks(rows: Sequence[SubtaskPhases], ended_ms: float | None) -> Figure:
-    """All subtasks of a chain as one shape, the slowest first: a thousand of them in one look."""
+    """All subtasks of a chain as one shape, the slowest first; thousands fit into it."""
     ranks = list(range(1, len(rows) + 1))
     return {
         "data": [
@@ -223,7 +223,7 @@ def _bars(
 
 
 def _end(ended_ms: float | None) -> Figure:
-    """A line where the checkpoint ended."""
+    """A line at the end of the checkpoint."""
     if ended_ms is None:
         return {}
     return {
@@ -251,11 +251,11 @@ def pair_map(
     *,
     by_blocked: bool,
 ) -> Figure:
-    """Receiving operator × sending operator: the latest barrier, or the longest block.
+    """Receiving operator × sending operator: the latest barrier, or the longest blocked channel.
 
     Args:
-        names: Of the receiving inputs, one per span.
-        links: Where the channels of an input are shown, by its name.
+        names: Names of the receiving inputs, one per span.
+        links: Addresses of an input's channels, by its name.
     """
     rows = list(dict.fromkeys(names))
     columns = list(dict.fromkeys(sender_of(span.first_sender) for span in spans))
@@ -312,13 +312,13 @@ def pair_map(
 
 
 def channel_map(gates: Sequence[Gate], *, by_blocked: bool) -> Figure:
-    """Receiving subtask × sending subtask: when its barrier came, or how long it was blocked.
+    """Receiving subtask × sending subtask: the arrival of the barrier, or the blocked time.
 
     Args:
-        gates: The slowest ones, the slowest first: rows from the top.
+        gates: The slowest gates, the slowest first: rows from the top.
     """
     counts = gate_counts(gates)
-    # In the order of the channels, which those of one operator have in common.
+    # In the order of the channels, which all gates of one operator share.
     columns = list(dict.fromkeys(sender for gate in gates for sender in gate.upstream))
     rows = [plain(receiver_name(gate, counts)) for gate in gates]
     z: list[list[float | None]] = []
@@ -326,20 +326,23 @@ def channel_map(gates: Sequence[Gate], *, by_blocked: bool) -> Figure:
     for gate in gates:
         values = gate.blocked_ms if by_blocked else gate.arrived_ms
         rest = gate.arrived_ms if by_blocked else gate.blocked_ms
-        found = {
+        by_sender = {
             sender: (_seconds(value), _seconds(other), during)
             for sender, value, other, during in zip(
                 gate.upstream, values, rest, gate.bytes_during, strict=True
             )
         }
-        z.append([found[sender][0] if sender in found else None for sender in columns])
+        z.append([by_sender[sender][0] if sender in by_sender else None for sender in columns])
         others.append(
-            [list(found[sender][1:]) if sender in found else [None, None] for sender in columns]
+            [
+                list(by_sender[sender][1:]) if sender in by_sender else [None, None]
+                for sender in columns
+            ]
         )
     shown, other = (
-        ("blocked for", "barrier came after")
+        ("blocked for", "barrier arrived after")
         if by_blocked
-        else ("barrier came after", "blocked for")
+        else ("barrier arrived after", "blocked for")
     )
     return {
         "data": [
@@ -368,17 +371,17 @@ def channel_map(gates: Sequence[Gate], *, by_blocked: bool) -> Figure:
 
 
 def heat_rows(columns: int) -> int:
-    """How many rows a heat map of so many columns may have."""
+    """The most rows of a heat map with this number of columns."""
     return max(1, min(HEAT_ROWS_MAX, HEAT_CELLS_MAX // max(columns, 1)))
 
 
 def sender_of(subtask: str) -> str:
-    """The operator of a subtask's name."""
+    """The operator in the name of a subtask."""
     return subtask.rpartition("-")[0] or subtask
 
 
 def input_name(receiver: str, gate: int, inputs: int) -> str:
-    """A receiving operator, with its input's number where it has several."""
+    """The name of a receiving operator, with the input's number where it has several."""
     return receiver if inputs == 1 else f"{receiver} input {gate + 1}"
 
 
@@ -404,10 +407,10 @@ def _heat_axis(title: str) -> Figure:
 
 
 def state_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """The state of the operators that have the most of it, now and in the checkpoint before.
+    """The state sizes of the operators with the largest state, here and in the checkpoint before.
 
     Args:
-        rows: As ``checkpoint_details.states`` makes them.
+        rows: The result of ``details.states``.
     """
     sizes = {row["uid"]: max(row["state_bytes"], row["before_bytes"] or 0) for row in rows}
     least = STATE_SHARE_MIN * max(sizes.values(), default=0)
@@ -418,7 +421,7 @@ def state_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
     labels = [plain(row["uid"]) for row in largest]
     series = [("This checkpoint", "state_bytes", "var(--accent)")]
     if any(row["before_bytes"] is not None for row in largest):
-        series.append(("The one before", "before_bytes", "var(--blocked)"))
+        series.append(("Checkpoint before", "before_bytes", "var(--blocked)"))
     return {
         "data": [
             {

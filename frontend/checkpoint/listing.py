@@ -18,14 +18,14 @@ from weir.protocol.lifecycle import CheckpointStatus
 
 STATUS_TEXTS = {"": "All", "completed": "Completed", "failed": "Failed", "pending": "Under way"}
 KIND_TEXTS = {"": "All", "checkpoint": "Checkpoints", "savepoint": "Savepoints"}
-LEFT_BEHIND = "The job went back behind it: it is on no line that goes on."
+LEFT_BEHIND = "The job went back to an earlier checkpoint: later ones do not follow from this one."
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an address asks for; what makes no sense in it is left out."""
+    """The filters in an address; invalid ones are ignored."""
 
     status: str = ""
     kind: str = ""
@@ -49,14 +49,14 @@ class Wanted:
         return bool(self.status or self.kind)
 
     def address(self, **changes: object) -> str:
-        """The same list with something else: ``?status=failed&before=7``."""
+        """The list's address with changed parameters: ``?status=failed&before=7``."""
         given = {"status": self.status, "kind": self.kind} | changes
         query = urlencode({name: value for name, value in given.items() if value})
         return f"?{query}" if query else "?"
 
 
 def checkpoint_list(job_id: str, wanted: Wanted) -> Json:
-    """One page of the list as JSON, with the addresses of those beside it. One query."""
+    """One page of the list as JSON, with the addresses of the next pages. One query."""
     page = queries.listed(
         job_id, status=wanted.status, kind=wanted.kind, before=wanted.before, after=wanted.after
     )
@@ -70,7 +70,7 @@ def checkpoint_list(job_id: str, wanted: Wanted) -> Json:
 
 
 def filters(wanted: Wanted) -> list[Json]:
-    """The choices above the list, each with its address."""
+    """The filters above the list, each choice with its address."""
     return [
         {
             "label": label,
@@ -91,7 +91,7 @@ def filters(wanted: Wanted) -> list[Json]:
 
 
 def row_of(row: Checkpoint) -> Json:
-    """One checkpoint, its texts ready to be shown."""
+    """One checkpoint as texts."""
     is_failed = row.status == CheckpointStatus.ABORTED
     under_way = row.settled_at is None
     return {
@@ -104,7 +104,7 @@ def row_of(row: Checkpoint) -> Json:
         "why": why(row),
         "at": iso(row.triggered_at),
         "at_text": moment(row.triggered_at),
-        # What goes on has no duration yet: the page lets it grow.
+        # One under way has no duration yet: the page counts up from here.
         "since": iso(row.triggered_at) if under_way else "",
         "duration": "" if under_way else duration(row.duration_ms),
         "start_delay": NOTHING if under_way else duration(row.start_delay_ms),
@@ -118,7 +118,7 @@ def row_of(row: Checkpoint) -> Json:
 
 
 def kind_of(row: Checkpoint) -> str:
-    """What it is called: a checkpoint, or a savepoint of some kind."""
+    """The kind in words: a checkpoint, or a savepoint of some kind."""
     if row.kind == CheckpointKind.CHECKPOINT:
         return "checkpoint"
     kind = status.SAVEPOINT_KIND.get(row.kind, "")
@@ -126,13 +126,13 @@ def kind_of(row: Checkpoint) -> str:
 
 
 def name_of(row: Checkpoint) -> str:
-    """Its savepoint's name; empty for others."""
+    """The name of a savepoint; empty for a checkpoint."""
     savepoint = getattr(row, "savepoint", None)
     return savepoint.name if savepoint is not None else ""
 
 
 def why(row: Checkpoint) -> str:
-    """Why it failed, in a line; empty where it did not."""
+    """The reason of a failure, in a line; empty for others."""
     if row.status != CheckpointStatus.ABORTED:
         return ""
     reason, cause = status.reason_text(row.reason), headline(row.cause)

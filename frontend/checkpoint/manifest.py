@@ -1,8 +1,8 @@
-"""A checkpoint's manifest, read for its page: what it says, and where its sources go on.
+"""A checkpoint's manifest, read for its page, with the positions of its sources.
 
-The storage may be slow, or not there at all. So it is read by few threads of its own and for a
-while only: whoever looks is told what is wrong, and a web process never waits for long. What hangs
-in there holds its thread until the file system answers; when all of them do, nothing new is begun.
+The storage may be slow or unreachable. So a few threads of their own read it, and a request waits
+``WAIT_S`` at most before the page says what is wrong. A read that hangs holds its thread until the
+file system answers; when all threads hang, no new read is begun.
 """
 
 import threading
@@ -28,16 +28,16 @@ MANIFEST_BYTES_MAX = 64 << 20  # 9,000 subtasks with 5 kB of inline state each.
 POSITION_BYTES_MAX = 16 << 20  # Of all sources together.
 SPLITS_SHOWN = 50  # Of one source.
 
-_SPLITS = "splits"  # The state that every source made of splits keeps them in.
+_SPLITS = "splits"  # The name of the state in which a source keeps its splits.
 
 
 class NotReadable(Exception):
-    """Why the manifest cannot be shown; its text is for the page."""
+    """The manifest cannot be shown; the text is for the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split of a source, who reads it and where it goes on."""
+    """A split of a source, with its subtask and its position."""
 
     subtask: str
     split: str
@@ -46,25 +46,25 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class SourcePositions:
-    """Where one source goes on after a restore."""
+    """The positions of one source, from which a restore resumes."""
 
     uid: str
     name: str
     records: int | None  # Emitted since the job began. None: not known.
     begun: int
     waiting: int  # Splits that are not begun.
-    splits: tuple[Split, ...]  # The first of them, those that are begun before the others.
-    problem: str = ""  # Why nothing is known.
+    splits: tuple[Split, ...]  # The first ``SPLITS_SHOWN``, begun ones before the others.
+    problem: str = ""  # The reason why positions are missing.
 
     @property
     def left_out(self) -> int:
-        """Unfinished splits that are not among those shown."""
+        """The number of unfinished splits that are not in ``splits``."""
         return self.begun + self.waiting - len(self.splits)
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a manifest says. Units: bytes."""
+    """The contents of a manifest. Units: bytes."""
 
     path: str
     size: int
@@ -77,7 +77,7 @@ class Stored:
 
 
 class _Readers:
-    """A few threads, and no queue before them: who finds all of them taken is told so."""
+    """A few threads without a queue: a request that finds all of them busy is refused."""
 
     def __init__(self, count: int) -> None:
         self._free = threading.BoundedSemaphore(count)
@@ -86,7 +86,7 @@ class _Readers:
     def submit(self, job: Job, checkpoint: Checkpoint) -> "Future[Stored]":
         if not self._free.acquire(blocking=False):
             raise NotReadable(
-                "Other manifests are being read, or the storage does not answer; try again soon."
+                "Other manifests are being read, or the storage does not answer. Try again soon."
             )
         return self._threads.submit(self._run, job, checkpoint)
 
@@ -101,7 +101,7 @@ _readers = _Readers(READERS)
 
 
 def read(job: Job, checkpoint: Checkpoint, *, wait_s: float = WAIT_S) -> Stored:
-    """What the manifest of a completed checkpoint says.
+    """The contents of a completed checkpoint's manifest.
 
     Raises:
         NotReadable: It is missing, damaged, too large, or the storage did not answer in time.
@@ -126,11 +126,11 @@ def _read(job: Job, checkpoint: Checkpoint) -> Stored:
     data = store.read_range(path, 0, MANIFEST_BYTES_MAX + 1)
     if len(data) > MANIFEST_BYTES_MAX:
         raise StorageError(
-            f"it is larger than {MANIFEST_BYTES_MAX >> 20} MiB; `weir inspect` shows it"
+            f"it is larger than {MANIFEST_BYTES_MAX >> 20} MiB; read it with `weir inspect`"
         )
     manifest = load(data, shown)
     if isinstance(manifest, Tombstone):
-        raise StorageError(f"the checkpoint was given up: {manifest.reason}")
+        raise StorageError(f"the checkpoint was aborted: {manifest.reason}")
     inline = [handle.size for handle in manifest.handles if handle.inline is not None]
     return Stored(
         path=shown,
@@ -157,7 +157,7 @@ def _sources(
                 for handle in ack.handles
                 if (handle.kind, handle.name) == ("operator", _SPLITS)
             ]
-    left, found = POSITION_BYTES_MAX, []
+    left, sources = POSITION_BYTES_MAX, []
     for op in manifest.operators:
         if not op.is_source:
             continue
@@ -166,14 +166,14 @@ def _sources(
         records = manifest.source_records.get(op.uid)
         known = records if type(records) is int else None
         if not handles:
-            nothing = "It keeps no splits: where it goes on is its own affair."
-            found.append(SourcePositions(op.uid, op.name, known, 0, 0, (), nothing))
+            nothing = "The source keeps no splits: its positions are in state of its own."
+            sources.append(SourcePositions(op.uid, op.name, known, 0, 0, (), nothing))
         elif left < 0:
-            much = "Its positions are too long to be shown here; `weir inspect` reads them."
-            found.append(SourcePositions(op.uid, op.name, known, 0, 0, (), much))
+            much = "The positions are too large to show here; read them with `weir inspect`."
+            sources.append(SourcePositions(op.uid, op.name, known, 0, 0, (), much))
         else:
-            found.append(_positions(op.uid, op.name, known, handles, store, directory))
-    return tuple(found)
+            sources.append(_positions(op.uid, op.name, known, handles, store, directory))
+    return tuple(sources)
 
 
 def _positions(
@@ -189,11 +189,13 @@ def _positions(
         for subtask, handle in handles:
             for item in load_items(read_handle(store, directory, handle)):
                 if not isinstance(item, dict) or not item.keys() >= {"split", "position"}:
-                    other = "It keeps something else than splits and positions."
+                    other = "The source’s state is not splits and positions."
                     return SourcePositions(uid, name, records, 0, 0, (), other)
                 items.append((subtask, item))
     except WeirError as error:
-        return SourcePositions(uid, name, records, 0, 0, (), f"They cannot be read: {error}")
+        return SourcePositions(
+            uid, name, records, 0, 0, (), f"The positions cannot be read: {error}"
+        )
     begun = [row for row in items if is_begun(row[1])]
     waiting = [row for row in items if not is_begun(row[1])]
     return SourcePositions(

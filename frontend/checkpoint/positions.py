@@ -1,18 +1,18 @@
 """Positions of sources in plain words. Pure.
 
-A source keeps its unfinished splits with the position of the next record of each, as JSON that only
-the source understands. Those that Weir ships are put into words; of others the JSON is shown.
+A source keeps its unfinished splits with the position of the next record of each, as JSON of its
+own format. Those of Weir's own sources are put into words; for others the JSON is shown.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-TEXT_MAX = 160  # Characters of a split or position of a source that is not known here.
+TEXT_MAX = 160  # Characters of a split or position in an unknown format.
 
 
 def split_words(split: Any) -> str:
-    """What a split is: a file's row groups, a range of numbers."""
+    """A split in words: a file's row groups, a range of numbers."""
     match split:
         case {"path": str(path), "row_groups": [int(first), *rest]}:
             groups = [first, *(group for group in rest if isinstance(group, int))]
@@ -32,7 +32,7 @@ def split_words(split: Any) -> str:
 
 
 def position_words(split: Any, position: Any) -> str:
-    """Where a restored subtask goes on in a split: its next record."""
+    """The position at which a restored subtask resumes a split: its next record."""
     if position is None:
         return "not begun"
     match split, position:
@@ -49,7 +49,7 @@ def position_words(split: Any, position: Any) -> str:
 
 
 def is_begun(item: Mapping[str, Any]) -> bool:
-    """Whether records of a split were read already."""
+    """Whether records of a split have been read."""
     return item.get("position") is not None
 
 

@@ -1,8 +1,8 @@
-"""What the pages of checkpoints read: a fixed number of queries, each with a named bound.
+"""Queries of the checkpoint pages: a fixed number of them, each with a named bound.
 
-A checkpoint of a thousand subtasks has thousands of acknowledgements and a million channels, so
-what the pages show first is added up by the database; single rows come in pages or as the slowest.
-Cursors are checkpoint numbers: a page of the list costs the same wherever it is.
+A checkpoint of a thousand subtasks has thousands of acknowledgements and a million channels, so the
+database aggregates for the first view; single rows are read in pages, or only the slowest. Cursors
+are checkpoint numbers: each page of the list costs the same.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ TOTAL_MS = ExpressionWrapper(
     output_field=FloatField(),
 )
 
-# What `?status=` and `?kind=` of the list may be.
+# The values of `?status=` and `?kind=` of the list.
 STATUSES = {
     "completed": COMPLETED_ONCE,
     "failed": (CheckpointStatus.ABORTED.value,),
@@ -62,7 +62,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One page of checkpoints, newest first, and whether there are others beside it."""
+    """One page of checkpoints, newest first, and whether there are newer and older ones."""
 
     rows: list[Checkpoint]
     has_newer: bool
@@ -70,22 +70,22 @@ class Listed:
 
 
 def listed(job_id: str, *, status: str, kind: str, before: int | None, after: int | None) -> Listed:
-    """One page of a job's checkpoints: behind or before a number, or the newest ones."""
+    """One page of a job's checkpoints: above or below a number, or the newest ones."""
     rows = Checkpoint.objects.filter(job=job_id).select_related("savepoint")
     if status in STATUSES:
         rows = rows.filter(status__in=STATUSES[status])
     if kind in KINDS:
         rows = rows.filter(KINDS[kind])
-    if after is not None:  # The ones right above it, not the newest of all.
-        found = list(rows.filter(number__gt=after).order_by("number")[: LISTED + 1])
-        return Listed(found[:LISTED][::-1], len(found) > LISTED, has_older=True)
+    if after is not None:  # The ones right above the number, not the newest of all.
+        above = list(rows.filter(number__gt=after).order_by("number")[: LISTED + 1])
+        return Listed(above[:LISTED][::-1], len(above) > LISTED, has_older=True)
     if before is not None:
         rows = rows.filter(number__lt=before)
-    found = list(rows.order_by("-number")[: LISTED + 1])
-    return Listed(found[:LISTED], before is not None, len(found) > LISTED)
+    newest = list(rows.order_by("-number")[: LISTED + 1])
+    return Listed(newest[:LISTED], before is not None, len(newest) > LISTED)
 
 
-def found(job_id: str, number: int) -> Checkpoint | None:
+def checkpoint_by_number(job_id: str, number: int) -> Checkpoint | None:
     """One checkpoint with its savepoint, its parent, ``now`` and its neighbours' numbers."""
     row: Checkpoint | None
     others = Checkpoint.objects.filter(job=OuterRef("job"))
@@ -105,18 +105,18 @@ def found(job_id: str, number: int) -> Checkpoint | None:
 
 
 def compared(checkpoint: Checkpoint) -> Checkpoint | None:
-    """The last one that completed before it and was not left behind: what its state grew from."""
+    """The last checkpoint that completed before and was not left behind, to compare state with."""
     rows = Checkpoint.objects.filter(
         job=checkpoint.job_id, number__lt=checkpoint.number, status__in=COMPLETED_ONCE
     )
     if checkpoint.abandoned_at is None:
         rows = rows.filter(abandoned_at__isnull=True)
-    found: Checkpoint | None = rows.order_by("-number").first()
-    return found
+    last: Checkpoint | None = rows.order_by("-number").first()
+    return last
 
 
 def asked(checkpoint: Checkpoint) -> Operation | None:
-    """The operation that asked for a checkpoint; None: the clock did, or the driver itself."""
+    """The operation that requested a checkpoint; None for the schedule or the driver."""
     try:
         operation_id = UUID(checkpoint.request_id)
     except ValueError:
@@ -127,14 +127,14 @@ def asked(checkpoint: Checkpoint) -> Operation | None:
 
 
 def finished(checkpoint: Checkpoint) -> dict[str, frozenset[int]]:
-    """Which subtasks of each chain have finished in its attempt: they are asked no more."""
+    """The finished subtasks of the checkpoint's attempt, by chain: they take part no more."""
     rows = Subtask.objects.filter(
         job=checkpoint.job_id, attempt=checkpoint.attempt, status=SubtaskStatus.FINISHED
     )
     indices: dict[str, set[int]] = {}
     for chain, index in rows.values_list("chain", "index"):
         indices.setdefault(chain, set()).add(index)
-    return {chain: frozenset(found) for chain, found in indices.items()}
+    return {chain: frozenset(subtasks) for chain, subtasks in indices.items()}
 
 
 # Acknowledgements ---------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class ChainSpan:
     """
 
     chain: str
-    slowest: int  # Its index.
+    slowest: int  # The index of the slowest subtask.
     start_delay_ms: float
     alignment_ms: float
     sync_ms: float
@@ -176,7 +176,7 @@ _OF_PHASES = ", ".join(
     f'first_value("index") OVER (PARTITION BY chain ORDER BY {phase} DESC, "index")'
     for phase in _PHASES
 )
-# A chain acknowledges as one: its head's row has the times of all of its operators.
+# A chain acknowledges as one: the head's row has the times of all its operators.
 _SPANS = f"""
     SELECT DISTINCT ON (chain) chain, "index", {", ".join(_PHASES)},
            count(*) OVER whole, min({_TOTAL}) OVER whole, max({_TOTAL}) OVER whole, {_OF_PHASES}
@@ -188,7 +188,7 @@ _SPANS = f"""
 
 
 def chain_spans(checkpoint: Checkpoint) -> list[ChainSpan]:
-    """How long each chain's subtasks took, by chain."""
+    """The durations of each chain's subtasks, by chain."""
     return _rows(ChainSpan, _SPANS, [checkpoint.pk])
 
 
@@ -220,7 +220,7 @@ def subtask_phases(
     rows = rows.annotate(total=TOTAL_MS).order_by(
         *(("chain", "index") if in_order else ("-total", "chain", "index"))
     )
-    found = rows.values_list("chain", "index", *_PHASES, "acknowledged_at")[:at_most]
+    values = rows.values_list("chain", "index", *_PHASES, "acknowledged_at")[:at_most]
     began = checkpoint.triggered_at
     return [
         SubtaskPhases(
@@ -232,13 +232,13 @@ def subtask_phases(
             rest,
             max(0.0, (at - began).total_seconds() * 1_000),
         )
-        for chain, index, start, alignment, sync, rest, at in found
+        for chain, index, start, alignment, sync, rest, at in values
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorTotal:
-    """What the subtasks of one operator saved. Units: bytes."""
+    """The state that the subtasks of one operator snapshotted. Units: bytes."""
 
     checkpoint_id: int
     operator: str
@@ -249,7 +249,7 @@ class OperatorTotal:
 
 
 def operator_totals(checkpoint_ids: Sequence[int]) -> list[OperatorTotal]:
-    """State by operator of some checkpoints."""
+    """State by operator, of several checkpoints."""
     rows = (
         SubtaskAck.objects.filter(checkpoint__in=checkpoint_ids)
         .order_by()
@@ -259,7 +259,7 @@ def operator_totals(checkpoint_ids: Sequence[int]) -> list[OperatorTotal]:
     return [OperatorTotal(*row) for row in rows]
 
 
-# What `?sort=` may be, with a minus for the other way round.
+# The values of `?sort=`, with a minus for descending order.
 ACK_ORDERINGS: dict[str, tuple[str, ...]] = {
     "subtask": ("operator", "index"),
     "acknowledged": ("acknowledged_at",),
@@ -298,8 +298,8 @@ class Ack:
 def acks(checkpoint: Checkpoint, *, sort: str, operator: str, page: int) -> tuple[list[Ack], bool]:
     """One page of acknowledgements, and whether there is a next one.
 
-    A checkpoint's acknowledgements are thousands at most, and sorting needs all of them anyway: an
-    offset costs nothing more here.
+    A checkpoint has thousands of acknowledgements at most, and sorting reads all of them anyway, so
+    an offset costs nothing extra.
     """
     sign, name = ("-", sort[1:]) if sort.startswith("-") else ("", sort)
     order = [f"{sign}{column}" for column in ACK_ORDERINGS[name]]
@@ -307,7 +307,7 @@ def acks(checkpoint: Checkpoint, *, sort: str, operator: str, page: int) -> tupl
     if operator:
         rows = rows.filter(operator=operator)
     begin = (page - 1) * ACKS_LISTED
-    found = list(
+    page_rows = list(
         rows.order_by(*order, "operator", "index").values_list(
             "operator",
             "index",
@@ -322,7 +322,7 @@ def acks(checkpoint: Checkpoint, *, sort: str, operator: str, page: int) -> tupl
             "records",
         )[begin : begin + ACKS_LISTED + 1]
     )
-    return [Ack(*row) for row in found[:ACKS_LISTED]], len(found) > ACKS_LISTED
+    return [Ack(*row) for row in page_rows[:ACKS_LISTED]], len(page_rows) > ACKS_LISTED
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def acks(checkpoint: Checkpoint, *, sort: str, operator: str, page: int) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """A file of a checkpoint, as a handle of an acknowledgement has it."""
+    """A file of a checkpoint, from a state handle of an acknowledgement."""
 
     operator: str
     index: int
@@ -343,7 +343,7 @@ class StateFile:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The largest files of a checkpoint, and what all of them come to."""
+    """The largest files of a checkpoint, with number and size of all of them."""
 
     largest: list[StateFile]
     count: int
@@ -377,17 +377,17 @@ def files(checkpoint: Checkpoint) -> Files:
 
 @dataclass(frozen=True, slots=True)
 class GateSpan:
-    """How the channels from one operator to another delivered a barrier.
+    """The alignment of all channels from one operator to another.
 
     All channels of a gate come from one operator, for a gate is one edge of the graph.
 
     Units: milliseconds. *Arrived* is a receiving subtask's last barrier after its first, *blocked*
-    its longest blocked channel: the most of all receiving subtasks, and what 95 % of them kept to.
+    its longest blocked channel: the maximum and the 95th percentile over the receiving subtasks.
     """
 
     receiver: str
     gate: int
-    first_sender: str  # A subtask; what is before its last "-" is the operator.
+    first_sender: str  # A subtask; its operator is the part before the last "-".
     gates: int
     channels: int
     most_arrived_ms: float | None  # None: all inputs had ended.
@@ -416,7 +416,7 @@ _GATE_SPANS = """
 
 
 def gate_spans(checkpoint: Checkpoint) -> list[GateSpan]:
-    """The alignment by pair of operators, the pair whose barrier came latest first."""
+    """The alignment by pair of operators, the pair with the latest barrier first."""
     return _rows(GateSpan, _GATE_SPANS, [checkpoint.pk])
 
 
@@ -449,9 +449,9 @@ _INPUT = """
 
 
 def gate_input(checkpoint: Checkpoint, receiver: str, gate: int) -> Input | None:
-    """What an input of an operator looks like; None: no subtask of it aligned there."""
-    found = _rows(Input, _INPUT, [checkpoint.pk, receiver, gate])
-    return found[0] if found else None
+    """The size of an operator's input; None: no subtask of the operator aligned on it."""
+    rows = _rows(Input, _INPUT, [checkpoint.pk, receiver, gate])
+    return rows[0] if rows else None
 
 
 _SLOWEST_GATES = """
@@ -471,7 +471,7 @@ def gates(
     return _rows(Gate, query, [checkpoint.pk, receiver, receiver, gate, at_most])
 
 
-# The n slowest channels are in the n slowest gates: the others need not be taken apart.
+# The n slowest channels are in the n slowest gates: only these are unnested.
 _CHANNELS = f"""
     SELECT c.sender, g.operator || '-' || g."index", c.position - 1, c.arrived, c.blocked, c.during
     FROM ({_SLOWEST_GATES}) AS g

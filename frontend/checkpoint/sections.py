@@ -1,7 +1,7 @@
-"""Which part of each section of a checkpoint's page is shown, and the addresses of other parts.
+"""The part of each section that a checkpoint's page shows, and the addresses of other parts.
 
-An address holds what is chosen in all sections, so that any view of the page can be sent to
-somebody: ``?chain=hourly&sort=-state``.
+An address holds the choices in all sections, so that a link to any view of the page can be shared:
+``?chain=hourly&sort=-state``.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from controlplane.base.formatting import number, plural
 from frontend.base.query_parameters import BIGINT_MAX, whole_number
 from frontend.checkpoint import details, queries
 
-SUBTASKS_TOGETHER_MAX = 40  # Up to here the timeline shows all of them at once.
-SUBTASKS_SLOWEST = 40  # Of one chain, else.
+SUBTASKS_TOGETHER_MAX = 40  # Up to this number the timeline shows all of them at once.
+SUBTASKS_SLOWEST = 40  # Of one chain, with more of them.
 SUBTASKS_MAX = 10_000  # Of one chain, in one picture.
 PAGES_MAX = 10_000
 
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class Sections:
-    """Which part of each section an address asks for, and the address of another part."""
+    """The part of each section that an address selects, and the addresses of other parts."""
 
     def __init__(self, given: QueryDict, base: str) -> None:
         self._given = {name: given[name] for name in self._NAMES if given.get(name)}
@@ -39,18 +39,18 @@ class Sections:
     _NAMES = ("chain", "all", "sort", "operator", "page")
 
     def address(self, section: str, **changes: object) -> str:
-        """The page with something else in a section of it."""
+        """The page's address with another part of a section."""
         query = urlencode({k: v for k, v in (self._given | changes).items() if v})
         return f"{self._base}{'?' if query else ''}{query}#{section}"
 
     def figure(self, name: str, **wanted: object) -> str:
-        """Where a picture comes from."""
+        """The address of a figure's data."""
         query = urlencode({k: v for k, v in wanted.items() if v})
         return f"{self._base}figures/{name}{'?' if query else ''}{query}"
 
 
 def timeline(checkpoint: Checkpoint, operators: list[Any], given: Sections) -> Json:
-    """By chain, or a chain's subtasks; all subtasks at once where there are few."""
+    """The timeline by chain, or of a chain's subtasks; few subtasks are all shown at once."""
     spans = queries.chain_spans(checkpoint)
     total = sum(span.count for span in spans)
     chains = details.chains(spans, operators)
@@ -98,18 +98,22 @@ def streamwise(rows: list[queries.SubtaskPhases], operators: list[Any]) -> list[
 
 
 ACK_COLUMNS = (
-    # Its sort, what it is called, what that means.
-    ("subtask", "Subtask", "The operator's subtask that saved its state"),
-    ("acknowledged", "Acknowledged", "When its acknowledgement came, after the trigger"),
+    # Sort key, heading, explanation.
+    ("subtask", "Subtask", "The operator subtask that snapshotted its state"),
+    ("acknowledged", "Acknowledged", "From the trigger to its acknowledgement"),
     ("start_delay", "Start delay", "From the trigger to its first barrier"),
     ("alignment", "Alignment", "From its first barrier to its last"),
-    ("sync", "Sync", "The synchronous part: processing stood still"),
-    ("async", "Async", "The asynchronous part: writing beside the processing"),
-    ("total", "In all", "From the trigger until its snapshot was durable"),
-    ("state", "State size", "Its whole state"),
-    ("written", "Written", "What this checkpoint wrote of it"),
-    ("during", "Bytes meanwhile", "What it processed during its alignment"),
-    ("in_flight", "In-flight", "Records that barriers overtook: unaligned checkpoints only"),
+    ("sync", "Sync", "The synchronous part of the snapshot, during which processing is paused"),
+    ("async", "Async", "The asynchronous part: writing while processing goes on"),
+    ("total", "Total", "From the trigger until its snapshot was durable"),
+    ("state", "State size", "The complete state of the subtask"),
+    ("written", "Written", "The bytes of state that this checkpoint wrote"),
+    (
+        "during",
+        "Processed during alignment",
+        "Bytes that the subtask processed during its alignment",
+    ),
+    ("in_flight", "In-flight", "Records that barriers overtook; unaligned checkpoints only"),
 )
 
 
@@ -142,7 +146,7 @@ def acks(checkpoint: Checkpoint, given: Sections, counts: Mapping[str, int]) -> 
 
 def _column(given: Sections, name: str, text: str, means: str) -> Json:
     current, is_down = given.sort.removeprefix("-"), given.sort.startswith("-")
-    # Numbers begin with the largest: that is what somebody looks for.
+    # Numbers begin with the largest, which matter most.
     turned = ("" if is_down else "-") if current == name else ("" if name == "subtask" else "-")
     return {
         "name": name,

@@ -1,9 +1,9 @@
 """The pages of a job's checkpoints: all of them, and one in detail.
 
-What is long comes by itself: how channels aligned (``alignment``) and what lies in the storage
-(``storage``) are pages of their own, which one checkpoint's page fetches into its sections; with
-``?part=1`` they are that section alone. Each section's address says what of it is shown, so that a
-chain's subtasks or an operator's acknowledgements can be sent to somebody.
+Two slow sections, the alignment by channel (``alignment``) and the contents of the storage
+(``storage``), are pages of their own, which a checkpoint's page fetches into its sections; with
+``?part=1`` they are that section alone. The address selects the part of each section, so that links
+to a chain's subtasks or an operator's acknowledgements can be shared.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from frontend.job.figures import Figure
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus
 
-VERSION = version("weir-streaming")  # Another one may say the same thing in another way.
+VERSION = version("weir-streaming")  # Part of ETags: another version may render differently.
 
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ def checkpoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
     return pages.job_page(request, "frontend/checkpoint_list.html", job, "job-checkpoints", context)
 
 
-@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
 @require_GET
 @role_required(Role.VIEWER)
 def checkpoint_list_data(request: HttpRequest, job_id: str) -> HttpResponse:
@@ -71,7 +71,7 @@ def checkpoint_list_data(request: HttpRequest, job_id: str) -> HttpResponse:
 @require_GET
 @role_required(Role.VIEWER)
 def checkpoint_page(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
-    """One checkpoint: what it is, why it took as long, and what it consists of."""
+    """One checkpoint: its progress, verdict, phases, alignment, state and files."""
     job = pages.job_or_404(job_id)
     checkpoint = _checkpoint_or_404(job, number)
     operators = shared.operators(job.pk)
@@ -112,7 +112,7 @@ def checkpoint_page(request: HttpRequest, job_id: str, number: int) -> HttpRespo
 @require_GET
 @role_required(Role.VIEWER)
 def checkpoint_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
-    """What of the page changes while the checkpoint is under way, as JSON."""
+    """The values of the page that change while the checkpoint is under way, as JSON."""
     job = pages.job_or_404(job_id)
     checkpoint = _checkpoint_or_404(job, number)
     return _json(request, _live(job, checkpoint, shared.operators(job.pk)))
@@ -131,17 +131,17 @@ def _live(job: Job, checkpoint: Checkpoint, operators: list[Any]) -> Json:
 
 
 def _checkpoint_or_404(job: Job, number: int) -> Checkpoint:
-    found = queries.found(job.pk, number) if number <= 2**63 - 1 else None
-    if found is None:
-        raise Http404(f"There is no checkpoint {number} of {job.pk!r}.")
-    return found
+    checkpoint = queries.checkpoint_by_number(job.pk, number) if number <= 2**63 - 1 else None
+    if checkpoint is None:
+        raise Http404(f"Job {job.pk!r} has no checkpoint {number}.")
+    return checkpoint
 
 
-# Its pictures -------------------------------------------------------------------------------------
+# Its figures --------------------------------------------------------------------------------------
 
 
 def _mark(request: HttpRequest, job_id: str, number: int, **_: object) -> str | None:
-    """A settled checkpoint's details do not change, but for being trimmed."""
+    """An ETag: the details of a settled checkpoint do not change, except when trimmed."""
     row = (
         Checkpoint.objects.filter(job=job_id, number=number)
         .values_list("pk", "status", "acknowledged_count", "settled_at", "has_details")
@@ -163,7 +163,7 @@ def _mark(request: HttpRequest, job_id: str, number: int, **_: object) -> str | 
 @role_required(Role.VIEWER)
 @condition(etag_func=_mark)
 def checkpoint_figure(request: HttpRequest, job_id: str, number: int, name: str) -> HttpResponse:
-    """One of the page's pictures, for Plotly."""
+    """One of the page's figures, for Plotly."""
     job = pages.job_or_404(job_id)
     checkpoint = _checkpoint_or_404(job, number)
     given = sections.Sections(request.GET, reverse("checkpoint-page", args=[job.pk, number]))
@@ -203,7 +203,7 @@ def _timeline_figure(job: Job, checkpoint: Checkpoint, given: sections.Sections)
     return figures.timeline_of_chains(spans, links, ended_ms)
 
 
-# What comes by itself -----------------------------------------------------------------------------
+# Sections that are fetched by themselves ----------------------------------------------------------
 
 
 def _alignment_of(request: HttpRequest, checkpoint: Checkpoint) -> alignment.Wanted:
@@ -216,7 +216,7 @@ def _alignment_of(request: HttpRequest, checkpoint: Checkpoint) -> alignment.Wan
 @role_required(Role.VIEWER)
 @condition(etag_func=_mark)
 def checkpoint_alignment(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
-    """How each channel delivered the barrier: by pair of operators, then an input's channels."""
+    """The alignment section: by pair of operators, then the channels of an input."""
     job = pages.job_or_404(job_id)
     checkpoint = _checkpoint_or_404(job, number)
     wanted = _alignment_of(request, checkpoint)
@@ -224,26 +224,26 @@ def checkpoint_alignment(request: HttpRequest, job_id: str, number: int) -> Http
     context = {
         "alignment": alignment.alignment_section(checkpoint, wanted, f"{base}figures/alignment")
     }
-    return _part(request, job, checkpoint, "alignment", "How its barriers arrived", context)
+    return _part(request, job, checkpoint, "alignment", "Alignment by channel", context)
 
 
 @cache_control(private=True, no_cache=True)
 @require_GET
 @role_required(Role.VIEWER)
 def checkpoint_storage(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
-    """What lies in the storage: the manifest, the positions of the sources, and the files."""
+    """The storage section: the manifest, the positions of the sources, and the files."""
     job = pages.job_or_404(job_id)
     checkpoint = _checkpoint_or_404(job, number)
     stored, problem = None, ""
     if checkpoint.status == CheckpointStatus.DISCARDED:
-        problem = "Its files are deleted; nothing of it lies in the storage any more."
+        problem = "Its files have been deleted from the storage."
     elif checkpoint.status in shared.COMPLETED_ONCE:
         try:
             stored = storage.read(job, checkpoint)
         except storage.NotReadable as error:
             problem = str(error)
     else:
-        problem = "It has no manifest: only a checkpoint that completed has one."
+        problem = "No manifest: only completed checkpoints have one."
     files = queries.files(checkpoint)
     context: Json = {
         "place": details.place(job, checkpoint),
@@ -273,9 +273,9 @@ def checkpoint_storage(request: HttpRequest, job_id: str, number: int) -> HttpRe
 
 def _stored_text(stored: storage.Stored) -> str:
     return (
-        f"The manifest has {size(stored.size)} and was written by Weir {stored.weir_version}. It "
-        f"names {plural(stored.pieces, 'piece')} of state: {size(stored.file_bytes)} in files, and "
-        f"{size(stored.inline_bytes)} ({plural(stored.inline_pieces, 'small piece')}) inside it."
+        f"The manifest of {size(stored.size)} was written by Weir {stored.weir_version}. It lists "
+        f"{plural(stored.pieces, 'piece')} of state: {size(stored.file_bytes)} in files, and "
+        f"{size(stored.inline_bytes)} ({plural(stored.inline_pieces, 'small piece')}) inline."
     )
 
 
@@ -288,7 +288,7 @@ def _source(source: storage.SourcePositions) -> Json:
     if source.problem:
         splits = source.problem
     elif not source.begun and not source.waiting:
-        splits = "Nothing is left to read."
+        splits = "All splits are finished."
     else:
         splits = f"{plural(source.begun, 'split')} being read, {source.waiting:,} not begun."
     return {
@@ -303,7 +303,7 @@ def _source(source: storage.SourcePositions) -> Json:
 def _part(
     request: HttpRequest, job: Job, checkpoint: Checkpoint, name: str, title: str, context: Json
 ) -> HttpResponse:
-    """A section alone, or the page that holds nothing but it."""
+    """Render a section alone, or a page with only this section."""
     context |= {"checkpoint": checkpoint, "job": job, "part": f"frontend/checkpoint_{name}.html"}
     if request.GET.get("part") == "1":
         return render(request, context["part"], context)
@@ -312,7 +312,7 @@ def _part(
 
 
 def _json(request: HttpRequest, value: Json) -> HttpResponse:
-    """A value, or that it is as it was; times that only grow do not count."""
+    """A value as JSON, or 304 where it is unchanged apart from growing times."""
     timeless = {key: item for key, item in value.items() if key not in ("now", "took_ago")}
     text = json.dumps(timeless, sort_keys=True)
     etag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'

@@ -1,1 +1,1 @@
-"""The pages that ask before an operation begins, and that show how far it is."""
+"""The pages that confirm an operation before it begins, and that show its progress."""

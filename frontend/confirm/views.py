@@ -1,8 +1,8 @@
-"""Pages that ask before something is done to a job, and what comes of it.
+"""Pages that confirm an operation on a job, and pages of operations and their results.
 
-Each is a plain form on a page of its own, which works without a script and can be sent to somebody
-as an address. Sending the same form twice asks once. A rollback is asked about twice: first what it
-would do, which is worked out as an operation; its page then asks whether it is to be done.
+Each is a plain form on a page of its own, which works without a script and has an address to share.
+Sending the same form twice acts once. A rollback takes two steps: a preview, which is an operation
+of its own, and the confirmation on the preview's page.
 """
 
 import posixpath
@@ -36,23 +36,23 @@ from weir.ids import JobId
 from weir.protocol.lifecycle import CheckpointStatus
 from weir.storage.layout import savepoint_location
 
-Act = Callable[..., Operation]  # Of somebody and a job, with what its form gives and a key.
+Act = Callable[..., Operation]  # Takes user, job id, the form's arguments and an idempotency key.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """How something is asked. Title and button name the job: what is confirmed says of which."""
+    """The texts of a confirmation. Title and button name the job that it is about."""
 
-    title: str  # With {} for the job's name; of a savepoint's, its own name comes first.
+    title: str  # {} is the job's name; for a savepoint, its own name comes first.
     button: str  # As the title.
-    says: str = ""  # Of what does nothing to a job; else ``consequences`` says what will happen.
+    says: str = ""  # Of an action without effect on a job; others list their effects.
     is_danger: bool = False
     leave: str = "Leave it as it is"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmedAction(Words):
-    """One thing that can be asked of a job."""
+    """An operation on a job that is confirmed on a page of its own."""
 
     form: type[forms.Form]
     act: Act
@@ -77,10 +77,10 @@ QUESTIONS = {
     ),
     "rollback": ConfirmedAction(
         title="Roll back {}?",
-        button="Show what rolling back {} would do",
+        button="Preview the rollback of {}",
         form=forms.RollbackForm,
         act=previews.rollback,
-        done="What a rollback would do is being worked out. Nothing is done to the job.",
+        done="The rollback is being previewed. The job has not been touched.",
     ),
     "rescale": ConfirmedAction(
         title="Rescale {}?",
@@ -97,20 +97,20 @@ QUESTIONS = {
         done="The job is being forked.",
     ),
     "preview": ConfirmedAction(
-        title="Preview a change of {}",
-        says="Says for each operator and state what a restore into a changed pipeline would do. "
-        "Nothing is done to the job.",
-        button="Show what it would do",
+        title="Preview a change to {}",
+        says="Shows what a restore into a changed pipeline would do with each operator and state. "
+        "The job is not touched.",
+        button="Preview the restore",
         form=forms.PreviewForm,
         act=previews.restore,
-        done="The pipeline is being held against the state. Nothing is done to the job.",
+        done="Checking the pipeline against the stored state. The job is not touched.",
         leave="Back to the job",
     ),
     "compare": ConfirmedAction(
         title="Compare the output of {}",
-        says="Holds the committed output files of this job against those of its origin or of a "
-        "fork, row by row. Nothing is done to either job.",
-        button="Compare them",
+        says="Compares the committed output files of this job with those of its origin or of a "
+        "fork, row by row. Neither job is touched.",
+        button="Compare the outputs",
         form=forms.CompareForm,
         act=previews.compare,
         done="The outputs are being compared.",
@@ -123,7 +123,7 @@ QUESTIONS = {
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required(Role.OPERATOR)
 def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
-    """Ask whether something is to be done to a job, and do it when that is confirmed."""
+    """Confirm an operation on a job, and request it once the form is sent."""
     job, question = _job(job_id), QUESTIONS[name]
     restorable = restore_targets.choices(queries.restorable(job_id), job.now)
     initial = {} if request.method == "POST" else _initial(request, job, name)
@@ -157,7 +157,7 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
 def _asked(
     request: HttpRequest, form: forms.Form, said: Refusal | None, context: dict[str, Any]
 ) -> HttpResponse:
-    """The page that asks; what a service refused stands beside the fields that it is about."""
+    """Render a confirmation; a refusal of the service is shown beside the fields it is about."""
     rest = form.refuse(said.extra.get("errors") or {}) if said else {}
     form.focus_first_error()
     context |= {
@@ -197,11 +197,11 @@ def _known(job: Job) -> Known:
 @require_http_methods(["POST"])
 @role_required(Role.OPERATOR)
 def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
-    """Do what the page of a rollback's preview has shown."""
+    """Request the rollback that a preview has shown."""
     try:
         where = restore_targets.read(request.POST.get("target", ""))
     except ValueError:
-        where = {}  # No form of ours; the service says what is missing.
+        where = {}  # Not sent by the page's form; the service says what is missing.
     given = where | {"rewind_output": "rewind_output" in request.POST}
     try:
         operation = requests.rollback(request.user, job_id, **given, key=_key(request))
@@ -218,9 +218,9 @@ def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
 @require_GET
 @role_required(Role.VIEWER)
 def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> HttpResponse:
-    """One operation: where it stands, and what came of it."""
+    """One operation: its progress and its result."""
     operation = _operation(job_id, operation_id)
-    # Whether or not the preview could say what it would do, the rollback itself may be possible.
+    # Even if the preview failed, the rollback itself may be possible.
     is_rollback = results.is_of_rollback(operation) and operation.ended_at is not None
     context = {
         "job": operation.job,
@@ -242,20 +242,20 @@ def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
 @require_GET
 @role_required(Role.VIEWER)
 def operation_data(request: HttpRequest, job_id: str, operation_id: UUID) -> HttpResponse:
-    """Where an operation stands, as JSON."""
+    """The progress of an operation, as JSON."""
     return JsonResponse(_live(_operation(job_id, operation_id)))
 
 
 def _operation(job_id: str, operation_id: UUID) -> Operation:
-    found = Operation.objects.select_related("requested_by", "job").filter(pk=operation_id)
-    operation = found.filter(job=job_id).first()
+    rows = Operation.objects.select_related("requested_by", "job").filter(pk=operation_id)
+    operation = rows.filter(job=job_id).first()
     if operation is None:
         raise Http404(f"There is no operation {operation_id} of job {job_id!r}.")
     return operation
 
 
 def _live(operation: Operation) -> dict[str, Any]:
-    """What of an operation changes while it is under way."""
+    """The values of an operation that change while it is under way."""
     now = clock.now()
     is_over = operation.ended_at is not None
     taken = None if is_over else _taken_for(operation)
@@ -275,7 +275,7 @@ def _live(operation: Operation) -> dict[str, Any]:
 
 
 def _taken_for(operation: Operation) -> Checkpoint | None:
-    """The checkpoint or savepoint that an operation takes; the newest ones know who asked."""
+    """The checkpoint or savepoint that an operation takes, by the request id of recent ones."""
     recent = queries.recent_checkpoints(operation.job_id)
     return next((row for row in recent if row.request_id == str(operation.pk)), None)
 
@@ -310,7 +310,7 @@ def describe_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) ->
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required(Role.OPERATOR)
 def delete_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> HttpResponse:
-    """Ask whether a savepoint is to be deleted, and do it when that is confirmed."""
+    """Confirm the deletion of a savepoint, and request it once the form is sent."""
     savepoint = _savepoint(job_id, savepoint_id)
     said: Refusal | None = None
     if request.method == "POST":
@@ -328,7 +328,7 @@ def delete_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> H
 _DESCRIBE = Words(
     title="Edit savepoint {} of {}",
     button="Save savepoint {} of {}",
-    says="What it is called, and what is to be known of it. Where it lies does not change.",
+    says="Changes the name, note and labels of the savepoint. Its directory stays the same.",
 )
 _DELETE = Words(
     title="Delete savepoint {} of {}?",
@@ -350,15 +350,15 @@ def _of_savepoint(savepoint: Savepoint, words: Words) -> dict[str, Any]:
 
 
 def _deletion(savepoint: Savepoint) -> dict[str, Any]:
-    """What deleting it would do; or why it cannot be deleted, and who needs it."""
+    """The effects of deleting a savepoint; or why it cannot be deleted, with its users."""
     checkpoint = savepoint.checkpoint
     if savepoint.deleted_at is not None:
         return {"why_not": f"Savepoint {savepoint.name} is being deleted already."}
     if checkpoint is None or checkpoint.status != CheckpointStatus.COMPLETED:
         return {
-            "why_not": f"Savepoint {savepoint.name} is not complete yet: nothing can be deleted."
+            "why_not": f"Savepoint {savepoint.name} is not complete yet, so it cannot be deleted."
         }
-    # Without the job's lock: who needs it may change until somebody confirms, and is asked again.
+    # Without the job's lock: its users may change until the deletion is sent, which checks again.
     needed_by = references.users_of(savepoint)
     said = effects.of_deletion(
         name=savepoint.name,
@@ -377,18 +377,18 @@ def _why_not(job: Job, name: str, form: forms.Form) -> str:
     if why := snapshot.actions(job, queries.recent_operations(job.pk))[name]:
         return str(why)
     if isinstance(form, forms.TargetForm) and not form.fields["target"].choices:
-        return "Nothing is kept that one could begin with: no checkpoint, and no savepoint."
+        return "This job has no kept checkpoint or savepoint to restore."
     if isinstance(form, forms.CompareForm) and not form.fields["other_job_id"].choices:
-        return "This job has no fork and is none, so there is nothing to compare it with."
+        return "This job has no fork and is not one, so there is no output to compare with."
     return ""
 
 
 def _initial(request: HttpRequest, job: Job, name: str) -> dict[str, Any]:
-    """What the form begins with: a target that the address names, or what a preview was about."""
-    found = {"target": restore_targets.asked_for(request.GET)}
+    """The initial values of a form: the target in the address, or the parameters of a preview."""
+    initial = {"target": restore_targets.asked_for(request.GET)}
     if name in _AFTER_PREVIEW and (which := request.GET.get("preview")):
-        found |= _previewed(job, which)
-    return {name: value for name, value in found.items() if value}
+        initial |= _previewed(job, which)
+    return {name: value for name, value in initial.items() if value}
 
 
 _AFTER_PREVIEW = ("fork", "preview")
@@ -405,13 +405,13 @@ def _previewed(job: Job, which: str) -> dict[str, Any]:
 
 
 def _missing(form: forms.Form, initial: dict[str, Any]) -> list[str]:
-    """What the address or the preview names and the form does not hold: it would be overlooked."""
-    found = [_not_offered(form, initial.get("target", ""))]
+    """Notes on values of the address or the preview that the form cannot hold."""
+    notes = [_not_offered(form, initial.get("target", ""))]
     if withheld := initial.get("withheld"):
-        found.append(
-            f"Write again what keeps a secret and is not filled in: {', '.join(withheld)}."
+        notes.append(
+            f"Parameters that hold secrets are not filled in. Enter again: {', '.join(withheld)}."
         )
-    return [*filter(None, found)]
+    return [*filter(None, notes)]
 
 
 def _not_offered(form: forms.Form, target: str) -> str:
@@ -420,27 +420,25 @@ def _not_offered(form: forms.Form, target: str) -> str:
     offered = [value for _, group in form.fields["target"].choices for value, _ in group]
     if target in offered:
         return ""
-    return (
-        f"{restore_targets.named(target)} is not kept any more, or not of this job: choose another."
-    )
+    return f"{restore_targets.named(target)} is no longer kept, or not of this job: choose another."
 
 
 def _next(operation: Operation) -> list[tuple[str, str]]:
-    """What somebody may want to do once an operation has ended: words and an address."""
+    """Links to follow-up actions of an operation that has ended: text and address."""
     result, job_id = operation.result or {}, operation.job_id
     if operation.kind in _OF_SAVEPOINTS and operation.ended_at is not None:
-        found = [("Savepoints and lineage", reverse("job-savepoints", args=[job_id]))]
+        links = [("Savepoints and lineage", reverse("job-savepoints", args=[job_id]))]
         if "savepoint" in result and operation.kind == OperationKind.SAVEPOINT:
             which = f"?savepoint={result['savepoint']}"
-            found.insert(0, ("Fork from it", reverse("job-fork", args=[job_id]) + which))
-        return found
+            links.insert(0, ("Fork from it", reverse("job-fork", args=[job_id]) + which))
+        return links
     if operation.status == OperationStatus.SUCCEEDED and operation.kind in _OF_ATTEMPTS:
         return [("Attempts and downtime", reverse("job-recovery", args=[job_id]))]
     if not result or operation.parameters.get("kind") != "restore":
         return []
     after = f"?preview={operation.pk}"
-    changed = ("Change it and look again", reverse("job-preview", args=[job_id]) + after)
-    fork = ("Fork the job like this", reverse("job-fork", args=[job_id]) + after)
+    changed = ("Change it and preview again", reverse("job-preview", args=[job_id]) + after)
+    fork = ("Fork the job with this change", reverse("job-fork", args=[job_id]) + after)
     return [fork, changed] if result.get("would_restore") else [changed]
 
 
@@ -460,14 +458,14 @@ def _job(job_id: str) -> Job:
 
 
 def _savepoint(job_id: str, savepoint_id: UUID) -> Savepoint:
-    found = (
+    savepoint = (
         Savepoint.objects.select_related("job", "checkpoint", "claimed_by")
         .filter(pk=savepoint_id, job=job_id)
         .first()
     )
-    if found is None:
+    if savepoint is None:
         raise Http404(f"Job {job_id!r} has no savepoint {savepoint_id}.")
-    return found
+    return savepoint
 
 
 def _key(request: HttpRequest) -> str:

@@ -1,4 +1,4 @@
-"""Where the boxes and lines of a directed graph are drawn, from left to right. Pure.
+"""Layout of a directed graph: positions of boxes and lines, from left to right. Pure.
 
 Sugiyama's method in four plain steps (Sugiyama, Tagawa, Toda: *Methods for visual understanding of
 hierarchical system structures*, 1981):
@@ -29,7 +29,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Something with a size."""
+    """A box with its size."""
 
     key: str
     width: float
@@ -48,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is.
+    """The positions of all boxes and lines.
 
     Shape: ``corners`` are the boxes' upper left ones; ``routes`` has an even number of points per
     line, in the lines' order: each odd step crosses from layer to layer, each even one passes one.
@@ -130,16 +130,16 @@ def _layers(boxes: Sequence[Box], lines: Sequence[Line]) -> dict[str, int]:
     feeds: dict[str, set[str]] = {box.key: set() for box in boxes}
     for line in lines:
         feeds[line.target].add(line.source)
-    found: dict[str, int] = {}
+    layers: dict[str, int] = {}
     for key in TopologicalSorter(feeds).static_order():
-        found[key] = max((found[source] + 1 for source in feeds[key]), default=0)
-    return found
+        layers[key] = max((layers[source] + 1 for source in feeds[key]), default=0)
+    return layers
 
 
 def _passing(
     lines: Sequence[Line], number: Mapping[str, int], places: list[_Place]
 ) -> tuple[list[_Piece], list[list[int]]]:
-    """Cut the lines at the layers that they pass, where ``places`` gets one more for each."""
+    """Cut the lines at the layers that they pass; ``places`` gets one more place for each."""
     pieces: list[_Piece] = []
     ways: list[list[int]] = []
     for line in lines:
@@ -161,7 +161,7 @@ _Neighbours = tuple[list[list[_Piece]], list[list[_Piece]]]
 
 
 def _neighbours(pieces: Sequence[_Piece], count: int) -> _Neighbours:
-    """What comes in from the left of each place, and what goes out to its right."""
+    """The pieces of lines on the left and on the right of each place."""
     left_of: list[list[_Piece]] = [[] for _ in range(count)]
     right_of: list[list[_Piece]] = [[] for _ in range(count)]
     for piece in pieces:
@@ -173,7 +173,7 @@ def _neighbours(pieces: Sequence[_Piece], count: int) -> _Neighbours:
 def _ordered(
     layers: list[list[int]], pieces: Sequence[_Piece], neighbours: _Neighbours
 ) -> list[list[int]]:
-    """Each layer in the order with the fewest crossings that was found."""
+    """The layers in the order with the fewest crossings of all rounds."""
     left_of, right_of = neighbours
     best, fewest = layers, _all_crossings(layers, pieces)
     for round_number in range(ROUNDS):
@@ -195,9 +195,9 @@ def _ordered(
             }
             layer.sort(key=lambda at: (means[at], rank[at]))
             rank |= {at: float(n) for n, at in enumerate(layer)}
-        found = _all_crossings(layers, pieces)
-        if found < fewest:
-            best, fewest = layers, found
+        crossings = _all_crossings(layers, pieces)
+        if crossings < fewest:
+            best, fewest = layers, crossings
     return best
 
 
@@ -216,7 +216,7 @@ def _all_crossings(layers: Sequence[Sequence[int]], pieces: Sequence[_Piece]) ->
 
 
 def _crossing(ends: Sequence[tuple[float, float]]) -> int:
-    """How many pairs cross, of lines sorted by where they begin; few enough to compare all."""
+    """The number of crossing pairs of lines, sorted by their beginnings; compares all pairs."""
     return sum(
         ends[a][0] < ends[b][0] and ends[a][1] > ends[b][1]
         for b in range(len(ends))
@@ -243,8 +243,8 @@ def _move(layers: Sequence[Sequence[int]], places: list[_Place], neighbours: _Ne
 
 
 def _settle(layer: Sequence[int], places: list[_Place], wanted: Sequence[float]) -> None:
-    """As near to the wanted tops as the gaps allow, by least squares (pooled neighbours)."""
-    offsets = []  # Of each top, were all of them packed: taken off, only the order is left to keep.
+    """Set the tops as near to the wanted ones as the gaps allow, by least squares (pooling)."""
+    offsets = []  # Of each top in a packed layer: without them, only the order has to be kept.
     offset = 0.0
     for before, at in zip([None, *layer[:-1]], layer, strict=True):
         if before is not None:

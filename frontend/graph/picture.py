@@ -1,9 +1,8 @@
 """The operator graph of a job, and its picture: rows -> boxes, lines and texts with their places.
 
 A *chain* acknowledges as one, so a chain is a box, and its operators are rows in it; an edge
-between two chains is a line. What moves (barriers, rates) is not in here but in ``graph_state``:
-the picture is drawn once, the state is applied to it again and again. Pure, except that rows are
-Django's.
+between two chains is a line. Barriers and rates are not in here but in ``state``: the picture is
+drawn once, and the changing state is applied to it. Pure, except that rows are Django's.
 """
 
 import hashlib
@@ -26,9 +25,9 @@ ROW = 21.0  # Of each other operator.
 FOOT = 92.0  # Barrier, rates, load and watermark.
 LANE = 13.0  # Between a chain's branches.
 GATE = 21.0  # Between the places where several inputs enter.
-ROWS_MAX = 12  # Operators of a chain; a longer one says how many more there are.
+ROWS_MAX = 12  # Operators of a chain; a longer one shows the number of the others.
 
-HEAD_CHARACTERS = 19  # What fits into the box beside the role, in letters of usual width.
+HEAD_CHARACTERS = 19  # Letters of usual width that fit into the box beside the role.
 ROW_CHARACTERS = 24
 
 
@@ -43,16 +42,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Operators that run in one subtask, the head first, each behind the one that feeds it."""
+    """Operators that run in one subtask, the head first, each after the one that feeds it."""
 
     uid: str  # Of its head.
     parallelism: int
     members: tuple[Member, ...]
-    parents: tuple[int, ...]  # Of each member but the head: which row feeds it.
+    parents: tuple[int, ...]  # Of each member but the head: the row that feeds it.
 
     @property
     def role(self) -> str:
-        """What its operators do beside passing on: ``"source"``, ``"source, sink"`` …"""
+        """The roles of its operators: ``"source"``, ``"source, sink"`` …"""
         return ", ".join(dict.fromkeys(member.role for member in self.members if member.role))
 
 
@@ -62,7 +61,7 @@ class Link:
 
     position: int  # As in the graph.
     source: str  # The sending chain.
-    operator: str  # Its operator that sends.
+    operator: str  # The sending operator in that chain.
     target: str
     gate: int
     partitioning: str
@@ -70,21 +69,21 @@ class Link:
 
     @property
     def name(self) -> str:
-        """What it is called: its ends, and how records are spread over it."""
+        """The name of the edge: its ends and its partitioning."""
         side = f", side output {self.side_tag}" if self.side_tag else ""
         return f"{self.operator} → {self.target} ({self.partitioning}{side})"
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The chains in topological order, and what joins them."""
+    """The chains in topological order, and the edges between them."""
 
     chains: tuple[Chain, ...]
     links: tuple[Link, ...]
 
     @cached_property
     def revision(self) -> str:
-        """The same for the same graph: a page that shows another one fetches its picture anew."""
+        """A hash of the graph: a page with another revision fetches the picture again."""
         text = repr((self.chains, self.links))
         return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 
@@ -139,7 +138,7 @@ def build_graph(operators: Sequence[Operator], edges: Sequence[Edge]) -> Graph:
 
 
 def _chain(head: str, rows: Sequence[Operator], inner: Mapping[str, str]) -> Chain:
-    """The chain with its operators depth first: what follows one stands right below it."""
+    """The chain with its operators depth first: the first successor stands right below."""
     by_uid = {row.uid: row for row in rows}
     children: dict[str, list[str]] = {}
     for row in rows:
@@ -166,9 +165,9 @@ def _member(row: Operator) -> Member:
 
 
 def picture(graph: Graph, state: Json) -> Json | None:
-    """What the template draws: everything in its place, with its state from ``graph_state.of``.
+    """The picture for the template: boxes and lines with places, and with the state.
 
-    None where there is no graph yet. ``graph.js`` does to the picture what ``_chain_shown`` does.
+    None before there is a graph. ``graph.js`` changes the picture as ``_chain_shown`` does.
     """
     if not graph.chains:
         return None
@@ -184,8 +183,8 @@ def picture(graph: Graph, state: Json) -> Json | None:
     ]
     boxes = [Box(uid, WIDTH, shape.height) for uid, shape in shapes.items()]
     drawn = layout(boxes, lines)
-    chains = {found["uid"]: found for found in state["chains"]}
-    links = {found["key"]: found for found in state["links"]}
+    chains = {chain["uid"]: chain for chain in state["chains"]}
+    links = {link["key"]: link for link in state["links"]}
     return {
         "revision": graph.revision,
         "width": round(drawn.width + 2 * MARGIN),
@@ -218,7 +217,7 @@ def _enters_at(link: Link, graph: Graph, shape: "_Shape") -> float:
 
 
 class _Shape:
-    """A chain as a box: how high it is, and where its rows are."""
+    """A chain as a box: its height and the places of its rows."""
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
@@ -229,7 +228,7 @@ class _Shape:
         self.height = self.divider + FOOT
 
     def leaves_at(self, uid: str) -> float:
-        """The middle of the row that an operator stands in."""
+        """The middle of an operator's row."""
         at = next(n for n, member in enumerate(self.chain.members) if member.uid == uid)
         return self._middle(min(at, ROWS_MAX - 1))
 
@@ -238,7 +237,7 @@ class _Shape:
         return HEAD / 2 if row == 0 else HEAD + ROW * (row - 0.5)
 
     def drawn(self, corner: Point) -> Json:
-        """As the template takes it; what is inside has its place within the box."""
+        """The box for the template; places inside are relative to the box."""
         chain, lanes = self.chain, self._lanes()
         left = PADDING + 6
         rows = [
@@ -277,7 +276,7 @@ class _Shape:
         }
 
     def _lanes(self) -> list[int]:
-        """How far each row stands to the right: the last branch goes on below its parent."""
+        """The indentation of each row: the last branch goes on below its parent."""
         lanes = [0]
         last = {parent: at for at, parent in enumerate(self.chain.parents, start=1)}
         for at, parent in enumerate(self.chain.parents, start=1):
@@ -300,7 +299,7 @@ class _Shape:
 
 
 def _way(route: Sequence[Point]) -> Json:
-    """A line's path, and a point on its last step: what arrives late is said there."""
+    """A line's path, and a point on its last step for the label of a late barrier."""
     points = [(x + MARGIN, y + MARGIN) for x, y in route]
     parts = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for at in range(0, len(points), 2):
@@ -317,7 +316,7 @@ def _way(route: Sequence[Point]) -> Json:
     }
 
 
-# Where a line's words are, 0.6 of the way along its last curve: nearer to its end, lines that
+# The place of a line's label, 0.6 of the way along its last curve: near its end, where lines that
 # begin together have parted.
 LABEL_ACROSS = 0.58
 LABEL_DOWN = 0.65

@@ -1,9 +1,9 @@
-"""What the graph's picture shows of a moment: where the barrier stands, and how busy everybody is.
+"""The state of the operator graph at one moment: barriers on edges, load of chains.
 
 A pure function of rows. One entry per chain and per edge, however many subtasks there are: those
-that hold a checkpoint up are named, the others are counted. What is known of a barrier comes from
-two things only: an acknowledgement (all barriers of that subtask have come, and its own are sent),
-and an alignment that a subtask reports while it waits (which barriers have come so far).
+that delay a checkpoint are named, the others are counted. Barriers are known from two reports only:
+an acknowledgement (all barriers of that subtask have arrived, and its own are sent), and the
+alignment that a subtask reports while it waits (the barriers that have arrived so far).
 """
 
 from collections import Counter
@@ -29,17 +29,17 @@ from weir.protocol.lifecycle import CheckpointStatus
 MISSING_NAMED = 6  # Per chain; the rest is counted.
 STALE_MS = 15_000.0  # Measurements come every second or so.
 BACK_PRESSURE_SHOWN = 0.05
-SKEW_SHOWN = 0.25  # The busiest subtask is so much busier than their mean.
+SKEW_SHOWN = 0.25  # The busiest subtask is busier than the mean by at least this share.
 NAME_CHARACTERS = 17  # What fits between two boxes.
-CLOCKS_APART_MS = 24 * 3_600_000.0  # Event time further from now is that of a replay.
+CLOCKS_APART_MS = 24 * 3_600_000.0  # A larger lag of event time means a replay.
 
 Json = dict[str, Any]
 
 
 class Barrier(StrEnum):
-    """Where the barrier stands on an edge."""
+    """The state of the barrier on an edge."""
 
-    NONE = ""  # No checkpoint, or nothing is known of it any more.
+    NONE = ""  # No checkpoint, or its details are no longer kept.
     NOT_SENT = "not-sent"
     ON_ITS_WAY = "on-its-way"
     ALIGNING = "aligning"
@@ -48,10 +48,10 @@ class Barrier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a chain's subtasks did during the last seconds.
+    """The load of a chain's subtasks during the last seconds.
 
-    Units: per second, over all of them; ``busy``, ``back_pressured`` and ``idle`` are their mean
-    shares of the time, 0 to 1.
+    Units: per second, summed over the subtasks; ``busy``, ``back_pressured`` and ``idle`` are their
+    mean shares of the time, 0 to 1.
     """
 
     measured_at: datetime
@@ -62,19 +62,19 @@ class Load:
     busy: float
     back_pressured: float
     idle: float
-    busiest: int  # Index of the busiest subtask, and its share.
-    busiest_busy: float
+    busiest: int  # Index of the busiest subtask.
+    busiest_busy: float  # The busy share of that subtask.
 
 
 @dataclass(frozen=True, slots=True)
 class ChainSubtasks:
-    """How the subtasks of one chain stand."""
+    """The subtasks of one chain: their number, state and load."""
 
     total: int
     running: int
     finished: frozenset[int]  # They take part in no checkpoint any more.
     load: Load | None = None
-    watermark_ms: int | None = None  # The least of them.
+    watermark_ms: int | None = None  # The lowest of the subtasks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class WaitingGate:
 
     gate: int
     upstream: Sequence[str]
-    has_come: Sequence[bool]  # Also of channels that ended: they bring no barrier.
+    has_come: Sequence[bool]  # Also true for ended channels, which bring no barrier.
 
     @property
     def missing(self) -> list[str]:
-        """The senders whose barriers have not come."""
+        """The senders whose barriers have not arrived."""
         pairs = zip(self.upstream, self.has_come, strict=True)
         return [sender for sender, has_come in pairs if not has_come]
 
@@ -98,12 +98,12 @@ class Waiting:
 
     chain: str
     index: int
-    since_ms: float  # Wall clock; when its first barrier came.
+    since_ms: float  # Wall clock, at the arrival of its first barrier.
     gates: Sequence[WaitingGate]
 
     @property
     def name(self) -> str:
-        """As subtasks are called everywhere."""
+        """The name of the subtask."""
         return f"{self.chain}-{self.index}"
 
 
@@ -123,15 +123,15 @@ class Slow:
     link: int  # Position of its edge.
     sender: str
     receiver: str
-    since_ms: float | None  # It still does, since then (wall clock).
-    took: str = ""  # It did for so long.
-    text: str = ""  # What its barrier did.
+    since_ms: float | None  # Wall clock; None once the checkpoint has settled.
+    took: str = ""  # The delay of a settled checkpoint's barrier, as text.
+    text: str = ""  # The arrival of that barrier, in words.
     tone: str = "warn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """All that the state is made of."""
+    """The facts that the state is computed from."""
 
     now: datetime
     checkpoint: Checkpoint | None = None  # Whose barriers are shown.
@@ -139,7 +139,7 @@ class Moment:
     acknowledged: Mapping[str, Sequence[int]]  # By chain.
     waiting: Sequence[Waiting] = ()
     stalls: Sequence[Stall] = ()
-    slow: Slow | None = None  # Of a settled checkpoint; while one is under way, it is worked out.
+    slow: Slow | None = None  # Of a settled checkpoint; computed while one is under way.
     is_over: bool = False
 
 
@@ -151,7 +151,7 @@ def graph_state(graph: Graph, moment: Moment) -> Json:
         slow = slowest(graph, moment.waiting, moment.acknowledged)
     barriers = {link.position: _barrier(link, progress, moment) for link in graph.links}
     newest = max(
-        (found.watermark_ms for found in moment.chains.values() if found.watermark_ms is not None),
+        (row.watermark_ms for row in moment.chains.values() if row.watermark_ms is not None),
         default=None,
     )
     return {
@@ -168,10 +168,10 @@ def graph_state(graph: Graph, moment: Moment) -> Json:
 def slowest(
     graph: Graph, waiting: Sequence[Waiting], acknowledged: Mapping[str, Sequence[int]]
 ) -> Slow | None:
-    """Which channel everybody waits for, while they do.
+    """The channel that the alignment waits for; None while no subtask waits.
 
-    A sender that waits itself holds nobody back by its own doing: channels of others go first.
-    Then the one that most subtasks wait for, then the one that has been waited for longest.
+    Channels of senders that do not align themselves go first: an aligning sender only passes a
+    delay on. Then the sender that most subtasks wait for, then the longest wait.
     """
     aligning = [row for row in waiting if row.index not in acknowledged.get(row.chain, ())]
     names = {row.name for row in aligning}
@@ -192,7 +192,7 @@ def slowest(
 def settled_slow(
     graph: Graph, sender: str, receiver: str, took: str, text: str, tone: str
 ) -> Slow | None:
-    """The channel that held a settled checkpoint, found by its ends; None: of another graph."""
+    """The channel that delayed a settled checkpoint, by its ends; None: of another graph."""
     chain_of = {f"{chain.uid}-": chain.uid for chain in graph.chains}
 
     def chain(subtask: str) -> str | None:
@@ -206,30 +206,30 @@ def settled_slow(
 
 
 class _Progress:
-    """How far the subtasks of a chain are with the checkpoint that is shown."""
+    """The acknowledgements of a chain's subtasks for the shown checkpoint."""
 
     def __init__(self, chain: Chain, moment: Moment) -> None:
         checkpoint = moment.checkpoint
-        found = moment.chains.get(chain.uid)
+        subtasks = moment.chains.get(chain.uid)
         self.done = set(moment.acknowledged.get(chain.uid, ()))
         self.missing: list[int] = []
         self.is_known = checkpoint is not None and checkpoint.has_details
         self.is_completed = checkpoint is not None and checkpoint.status in COMPLETED_ONCE
-        # Subtasks that had finished were not asked.
+        # Finished subtasks take no part.
         if self.is_known and not self.is_completed:
-            gone = found.finished if found else frozenset()
+            gone = subtasks.finished if subtasks else frozenset()
             self.missing = sorted(set(range(chain.parallelism)) - self.done - gone)
         self.expected = len(self.done) + len(self.missing)
 
     @property
     def state(self) -> str:
-        """Which of the states of the style sheet a chain is in."""
+        """The state of the chain, as the style sheet names it."""
         if not self.is_known:
             return "done" if self.is_completed else ""
         return "none" if not self.done and self.missing else "some" if self.missing else "done"
 
 
-# What completed once, whether or not its files are still there.
+# Statuses after completion, whether or not the files still exist.
 COMPLETED_ONCE = (
     CheckpointStatus.COMPLETED,
     CheckpointStatus.SUBSUMED,
@@ -239,11 +239,11 @@ COMPLETED_ONCE = (
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of the barrier on one edge."""
+    """The barrier on one edge, for picture, list and tooltip."""
 
     barrier: Barrier
-    text: str  # What stands on the line.
-    sentence: str  # For who cannot see it, or wants to know.
+    text: str  # The label on the line.
+    sentence: str  # For the tooltip and for screen readers.
 
 
 def _barrier(link: Link, progress: Mapping[str, _Progress], moment: Moment) -> _Known:
@@ -261,7 +261,7 @@ def _barrier(link: Link, progress: Mapping[str, _Progress], moment: Moment) -> _
         for gate in row.gates
         if gate.gate == link.gate
     ]
-    # Everybody who has not acknowledged says that this gate is complete.
+    # All subtasks that have not acknowledged report this gate as complete.
     if len(aligning) == len(receiving.missing) and not any(gate.missing for _, gate in aligning):
         return _Known(Barrier.THROUGH, "✓", "the barrier is through")
     held = [(row, gate) for row, gate in aligning if gate.missing]
@@ -272,12 +272,12 @@ def _barrier(link: Link, progress: Mapping[str, _Progress], moment: Moment) -> _
         return _Known(
             Barrier.ALIGNING,
             f"◐ {came:,}/{total:,} aligning",
-            f"aligning: {came:,} of {plural(total, 'barrier')} have come at {row.name}, which "
+            f"aligning: {came:,} of {plural(total, 'barrier')} have arrived at {row.name}, which "
             f"waits for {listed(gate.missing, 2)}",
         )
     if sending.done or len(receiving.done):
         came = len(receiving.done)
-        so_far = f"; it is through at {came:,} of {receiving.expected:,} subtasks" if came else ""
+        so_far = f"; arrived at {came:,} of {receiving.expected:,} subtasks" if came else ""
         waits = f"; {held[0][0].name} waits for it" if held else ""
         text = f"▸ {came:,}/{receiving.expected:,} arrived" if came else "▸ on its way"
         return _Known(Barrier.ON_ITS_WAY, text, f"the barrier is on its way{so_far}{waits}")
@@ -326,8 +326,8 @@ def _chain(
     barriers: Mapping[int, _Known],
     newest_watermark_ms: int | None,
 ) -> Json:
-    found = moment.chains.get(chain.uid)
-    load = found.load if found else None
+    subtasks = moment.chains.get(chain.uid)
+    load = subtasks.load if subtasks else None
     if load and (
         moment.is_over or (moment.now - load.measured_at).total_seconds() * 1_000 > STALE_MS
     ):
@@ -361,9 +361,9 @@ def _chain(
         "stalled": stalled,
         "stuck": "▲ stuck" if stalled else "",
         "arrivals": "; ".join(arrivals),
-        # A loop that stands in a call measures nothing: that it is stuck says as much.
+        # A subtask loop that is stuck in a call measures nothing; "stuck" says so already.
         **_rates(chain, graph, load, is_silent=moment.is_over or bool(stuck)),
-        **_watermark(found, newest_watermark_ms, moment),
+        **_watermark(subtasks, newest_watermark_ms, moment),
     }
 
 
@@ -371,7 +371,7 @@ def _missing(chain: Chain, progress: _Progress, checkpoint: Checkpoint | None) -
     missing, done = progress.missing, progress.done
     if not missing or checkpoint is None:
         return ""
-    verb = "waiting for" if checkpoint.settled_at is None else "never came:"
+    verb = "waiting for" if checkpoint.settled_at is None else "never acknowledged:"
     if not done and len(missing) > 1:
         return f"{verb} all {len(missing):,}"
     return f"{verb} {listed([f'{chain.uid}-{index}' for index in missing], MISSING_NAMED)}"
@@ -419,10 +419,10 @@ def _rates(chain: Chain, graph: Graph, load: Load | None, *, is_silent: bool) ->
     }
 
 
-def _watermark(found: ChainSubtasks | None, newest_ms: int | None, moment: Moment) -> Json:
-    if found is None or found.watermark_ms is None or newest_ms is None:
+def _watermark(subtasks: ChainSubtasks | None, newest_ms: int | None, moment: Moment) -> Json:
+    if subtasks is None or subtasks.watermark_ms is None or newest_ms is None:
         return {"watermark": "", "watermark_title": ""}
-    at = found.watermark_ms
+    at = subtasks.watermark_ms
     text = event_time(at)
     behind = f"{duration(newest_ms - at)} behind the furthest operator" if newest_ms > at else ""
     late_ms = moment.now.timestamp() * 1_000 - at
@@ -430,7 +430,7 @@ def _watermark(found: ChainSubtasks | None, newest_ms: int | None, moment: Momen
     facts = ", ".join(part for part in (behind, late) if part)
     return {
         "watermark": f"watermark {text.removesuffix(' UTC')}",
-        "watermark_title": f"Watermark, the least of its subtasks: {text}"
+        "watermark_title": f"Watermark, the lowest of its subtasks: {text}"
         + (f"; {facts}" if facts else ""),
     }
 

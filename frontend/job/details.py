@@ -1,4 +1,4 @@
-"""What a job's page shows of the past: fetched when a revision in the live snapshot changes."""
+"""The past of a job for its page, fetched when a revision in the live snapshot changes."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,7 +28,7 @@ CHANNELS_SHOWN = 10
 
 Json = dict[str, Any]
 
-# What is told of the durations in a window: how it is called, and which share of them it covers.
+# Percentiles of the durations in a window: name, share, explanation.
 PERCENTILES = (
     ("p50", 0.5, "Half of the completed checkpoints took this long or less"),
     ("p95", 0.95, "95 of 100 completed checkpoints took this long or less"),
@@ -38,10 +38,10 @@ PERCENTILES = (
 
 
 _EMPTY = (
-    "No checkpoint has been settled yet. Each one will be a bar here: how long its barriers took "
-    "to start, to align, and to become durable state."
+    "No checkpoint has completed or failed yet. Each one will be a bar here, with its start delay, "
+    "alignment and snapshot."
 )
-_EMPTY_WINDOW = "No settled checkpoint was triggered in this time."
+_EMPTY_WINDOW = "No completed or failed checkpoint was triggered in this period."
 
 
 def job_details(job: Job, window: history.Window) -> Json:
@@ -61,7 +61,7 @@ def job_details(job: Job, window: history.Window) -> Json:
 
 
 def summary(settled: Sequence[Checkpoint]) -> str:
-    """How many of a window's checkpoints (newest first) failed, in a sentence."""
+    """The number of a window's checkpoints (newest first) and of failures, in a sentence."""
     if not settled:
         return ""
     failed = sum(row.status == CheckpointStatus.ABORTED for row in settled)
@@ -191,7 +191,7 @@ def _exception(row: JobException) -> Json:
 
 
 def _attempt_url(row: JobException) -> str:
-    """Where the attempt is shown that an exception is of; empty: of none."""
+    """The address of an exception's attempt; empty without one."""
     number = row.attempt_number
     if number is None:
         return ""

@@ -1,8 +1,8 @@
 """Rows -> Plotly figures, as plain values. Pure, except that rows are Django's.
 
-Colours are names of the style sheet (``"var(--phase-sync)"``): the page fills them in, so that one
-figure serves light and dark; so are points in time given as the server writes them, and shown in
-the viewer's zone. Axes are in seconds or in bytes, with Plotly's SI prefixes.
+Colours are names of the style sheet (``"var(--phase-sync)"``), which the page resolves, so that one
+figure serves light and dark. Points in time are ISO texts, which the page shows in the viewer's
+zone. Axes are in seconds or in bytes, with Plotly's SI prefixes.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ from weir.protocol.lifecycle import CheckpointStatus
 
 Figure = dict[str, Any]
 
-BARS_MAX = 24  # Channels; beyond that a heat map says more.
+BARS_MAX = 24  # Channels; more are shown as a heat map.
 HEAT_CELLS_MAX = 3_000  # About 200 kB.
 HEAT_ROWS_MAX = 32
-GATES_SHOWN = max(BARS_MAX, HEAT_ROWS_MAX)  # More of the slowest ones are of no use here.
+GATES_SHOWN = max(BARS_MAX, HEAT_ROWS_MAX)  # The slowest gates that a figure may show.
 
-# Phase: its column, what the legend says, its colour. In the order in which they happen.
+# Phases in the order in which they happen: column, name in the legend, colour.
 PHASES = (
     ("start_delay_ms", "Start delay", "var(--phase-start)"),
     ("alignment_ms", "Alignment", "var(--phase-alignment)"),
@@ -56,13 +56,13 @@ def _layout(**parts: Any) -> Figure:
         "hovermode": "closest",
         "legend": _LEGEND,
         "showlegend": True,
-        "uirevision": "kept",  # What somebody zoomed into or hid survives an update.
+        "uirevision": "kept",  # Zoom and hidden traces survive an update.
         **parts,
     }
 
 
 def plain(text: str) -> str:
-    """Somebody's text as Plotly shows it literally: it would take tags in it for formatting."""
+    """Foreign text, escaped: Plotly would take tags in it for formatting."""
     return escape(text, quote=False)
 
 
@@ -90,14 +90,14 @@ def history(
     exceptions: Sequence[JobException] = (),
     now: datetime,
 ) -> Figure:
-    """Durations by phase over the time of their triggers, sizes below, what went wrong above.
+    """Durations by phase over the time of the trigger, state sizes below, exceptions above.
 
-    Each phase is the longest among the subtasks, so their sum may lie beyond the duration, which
-    is drawn as a line of its own. Failed checkpoints are marked; when the job was down is shaded.
+    Each phase is the longest among the subtasks, so their sum may exceed the duration, which has a
+    mark of its own. Failed checkpoints are marked; downtime is shaded.
 
     Args:
-        address: Of a checkpoint's page, by its number: every mark of one leads there.
-        downs: Until ``now`` where the job is not back.
+        address: The address of a checkpoint's page by its number; its marks lead there.
+        downs: Downtimes; up to ``now`` where the job is not back.
     """
     rows = drawn(checkpoints)
     whole = [row for row in rows if row.status != CheckpointStatus.ABORTED]
@@ -105,7 +105,7 @@ def history(
     width_ms = _bar_ms([row.triggered_at for row in rows])
 
     def about(row: Checkpoint, *texts: str) -> list[str]:
-        """What the hover says, and last where a click leads."""
+        """The values of the hover text, and last the address behind a click."""
         return [f"{row.number:,}", iso(row.triggered_at) or "", *texts, address(row.number)]
 
     bars = [
@@ -181,7 +181,7 @@ def history(
     return {
         "data": [
             *bars,
-            *([ends, state] if whole else []),  # An axis of nothing would be drawn nowhere.
+            *([ends, state] if whole else []),  # Plotly cannot draw an axis without data.
             *([marks] if failed else []),
             *happened,
         ],
@@ -236,12 +236,12 @@ _STATE_AXIS = {
 _HAPPENED_AXIS = {"range": [-0.6, 1.6], "visible": False, "fixedrange": True}
 
 BAR_SHARE = 0.7  # Of the usual time between two triggers.
-BARS_SIDE_BY_SIDE = 400  # A bar is at least this part of the time shown: thinner ones are not seen.
+BARS_SIDE_BY_SIDE = 400  # A bar is at least this fraction of the time shown, to be visible.
 SINGLE_BAR_MS = 1_000.0
 
 
 def _bar_ms(times: Sequence[datetime]) -> float:
-    """How wide bars are on an axis of time, in milliseconds, for triggers in their order."""
+    """The width of bars on an axis of time, for ordered triggers. Units: milliseconds."""
     gaps = sorted((later - earlier).total_seconds() * 1_000 for earlier, later in pairwise(times))
     if not gaps or gaps[-1] <= 0:
         return SINGLE_BAR_MS
@@ -264,7 +264,7 @@ def _recoveries(downs: Sequence[DownTime], now: datetime) -> Figure:
                 iso(down.since),
                 duration(milliseconds_between(down.since, down.until or now))
                 + ("" if down.until else " so far"),
-                _hover(down.attempt.recovery_cause) or "no cause is known",
+                _hover(down.attempt.recovery_cause) or "cause unknown",
                 "the beginning"
                 if down.attempt.restored_checkpoint is None
                 else f"checkpoint {down.attempt.restored_checkpoint:,}",
@@ -305,10 +305,10 @@ def _hover(text: str) -> str:
 
 
 def alignment(aligned: Aligned) -> Figure:
-    """When each channel's barrier came, and how long the channel was blocked then.
+    """The arrival of each channel's barrier, and the time the channel was blocked after it.
 
-    Few channels are bars, one each: the time until its barrier came, then the time it was blocked.
-    Many are a heat map of arrivals, receiving subtask × channel. Both in the graph's order.
+    Few channels are bars, one each: the time until the barrier arrived, then the blocked time. Many
+    are a heat map of arrivals, receiving subtask × channel. Both in the graph's order.
 
     Args:
         aligned: With the ``GATES_SHOWN`` slowest gates.
@@ -329,11 +329,15 @@ def _bars(rows: Sequence[Channel]) -> Figure:
         for channel in rows
     ]
     hover = (
-        "%{y}<br>barrier came after %{customdata[0]}<br>blocked for %{customdata[1]}<br>"
+        "%{y}<br>barrier arrived after %{customdata[0]}<br>blocked for %{customdata[1]}<br>"
         "%{customdata[2]} during the alignment<extra></extra>"
     )
     parts = (
-        ("Until its barrier came", [(c.arrived_ms or 0) / 1_000 for c in rows], "var(--arrival)"),
+        (
+            "Until the barrier arrived",
+            [(c.arrived_ms or 0) / 1_000 for c in rows],
+            "var(--arrival)",
+        ),
         ("Blocked", [c.blocked_ms / 1_000 for c in rows], "var(--blocked)"),
     )
     longest = max((sum(pair) for pair in zip(parts[0][1], parts[1][1], strict=True)), default=0.0)
@@ -411,7 +415,7 @@ def _heat_map(aligned: Aligned) -> Figure:
                     + [["", "", "", ""]] * (columns - len(gate.upstream))
                     for gate in rows
                 ],
-                "hovertemplate": "%{customdata[0]} → %{y}<br>barrier came after %{customdata[1]}"
+                "hovertemplate": "%{customdata[0]} → %{y}<br>barrier arrived after %{customdata[1]}"
                 "<br>blocked for %{customdata[2]}<br>%{customdata[3]} during the alignment"
                 "<extra></extra>",
                 "hoverongaps": False,

@@ -1,7 +1,7 @@
-"""The windows of a job's history, and what numbers sum one up. Pure, except that rows are Django's.
+"""The windows of a job's history, and their percentiles. Pure, except that rows are Django's.
 
-Percentiles are durations that some checkpoint really took (nearest rank): of 20 checkpoints the
-95th percentile is the 19th.
+A percentile is the duration of an actual checkpoint (nearest rank): of 20 checkpoints the 95th
+percentile is the 19th.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from weir.protocol.lifecycle import CheckpointStatus
 
 BARS_MAX = 1_000  # A screen has no more columns; of more checkpoints the longest are drawn.
 
-# What went wrong is called.
+# Kinds of exceptions in words.
 EXCEPTION_KINDS = {
     "attempt": "Attempt failed",
     "driver": "Driver lost",
@@ -29,9 +29,9 @@ EXCEPTION_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The newest so many checkpoints, or those of a time until now."""
+    """A number of newest checkpoints, or the checkpoints of a period until now."""
 
-    key: str  # In addresses.
+    key: str  # The value in addresses.
     text: str
     count: int | None = None
     span: timedelta = timedelta()
@@ -51,12 +51,12 @@ DEFAULT = WINDOWS["200"]
 
 
 def window(key: str | None) -> Window:
-    """The window that an address asks for; the usual one where it asks for none, or another."""
+    """The window of an address; the default for none or an unknown one."""
     return WINDOWS.get(key or "", DEFAULT)
 
 
 def durations_ms(rows: Sequence[Checkpoint]) -> list[int]:
-    """How long those took that completed, in milliseconds."""
+    """The durations of the completed checkpoints. Units: milliseconds."""
     return [
         row.duration_ms
         for row in rows
@@ -80,13 +80,13 @@ def drawn(rows: Sequence[Checkpoint], at_most: int = BARS_MAX) -> list[Checkpoin
     Returns:
         Oldest first.
     """
-    found = sorted(rows, key=lambda row: row.number)
-    run = ceil(len(found) / at_most)
+    ordered = sorted(rows, key=lambda row: row.number)
+    run = ceil(len(ordered) / at_most)
     if run <= 1:
-        return found
+        return ordered
     kept: list[Checkpoint] = []
-    for at in range(0, len(found), run):
-        near = found[at : at + run]
+    for at in range(0, len(ordered), run):
+        near = ordered[at : at + run]
         longest = max(near, key=lambda row: row.duration_ms or 0)
         kept += [row for row in near if row is longest or row.status == CheckpointStatus.ABORTED]
     return kept
@@ -98,14 +98,14 @@ class DownTime:
 
     attempt: Attempt  # The one that took over.
     since: datetime
-    until: datetime | None  # None: it is not back yet.
+    until: datetime | None  # None: no attempt runs yet.
 
 
 def down_times(attempts: Sequence[Attempt]) -> list[DownTime]:
-    """When the job was down, from its attempts (oldest first, the first of them only as such)."""
-    found = []
+    """The downtimes before each attempt but the first, of attempts oldest first."""
+    downs = []
     for before, after in itertools.pairwise(attempts):
         until = after.running_at or after.ended_at
         since = before.ended_at or after.started_at - timedelta(milliseconds=after.backoff_ms or 0)
-        found.append(DownTime(after, min(since, until or since), until))
-    return found
+        downs.append(DownTime(after, min(since, until or since), until))
+    return downs

@@ -1,4 +1,4 @@
-"""What the pages read, in a number of queries that does not depend on how much there is."""
+"""Queries of the job page; their number does not depend on the amount of data."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -45,7 +45,7 @@ from jobs.models import (
 )
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
-RECENT_CHECKPOINTS = 30  # Enough for what is pending, what just settled, and a row of failures.
+RECENT_CHECKPOINTS = 30  # Enough for pending ones, the last settled ones and a run of failures.
 RECENT_OPERATIONS = 6
 HISTORY_ROWS = 20
 SAVEPOINTS_SHOWN = 20
@@ -53,12 +53,12 @@ RESTORABLE_SHOWN = 100
 FORKS_SHOWN = 10
 EXCEPTIONS_SHOWN = 10
 RECOVERIES_SHOWN = 10
-WAITING_READ = 48  # Subtasks that wait or are stuck: more are counted by their acknowledgements.
+WAITING_READ = 48  # Aligning or stuck subtasks; others are counted by their acknowledgements.
 HISTORY_MAX = 10_000  # Checkpoints of one window.
 HAPPENINGS_MAX = 200  # Attempts, and exceptions, of one window.
 
 UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
-# What completed once, whether or not its files are still there.
+# Statuses after completion, whether or not the files still exist.
 COMPLETED_ONCE = (
     CheckpointStatus.COMPLETED.value,
     CheckpointStatus.SUBSUMED.value,
@@ -92,17 +92,17 @@ def job_with_now(job_id: str) -> Job | None:
 
 
 def newest_driver(job_id: str) -> Driver | None:
-    """The one driver that may speak for the job."""
+    """The newest driver, the only one whose events count."""
     return Driver.objects.filter(job=job_id).order_by("-number").first()
 
 
 def newest_attempt(job_id: str) -> Attempt | None:
-    """The attempt that runs, or the last one that did."""
+    """The running attempt, or the last one."""
     return Attempt.objects.filter(job=job_id).order_by("-number").first()
 
 
 def recent_checkpoints(job_id: str) -> list[Checkpoint]:
-    """The newest ones, newest first."""
+    """The newest checkpoints, newest first."""
     return list(Checkpoint.objects.filter(job=job_id).order_by("-number")[:RECENT_CHECKPOINTS])
 
 
@@ -128,7 +128,7 @@ def edges(job_id: str) -> list[Edge]:
 
 
 def acknowledged(checkpoint_id: int | None) -> dict[str, list[int]]:
-    """Which subtasks of each chain acknowledged a checkpoint (by its row's id)."""
+    """The indices of the subtasks that acknowledged a checkpoint (by its row's id), by chain."""
     rows = (
         SubtaskAck.objects.filter(checkpoint=checkpoint_id, operator=F("chain"))
         .order_by()
@@ -143,7 +143,7 @@ def _measured(name: str, field: str = "rates", kind: Any = FloatField) -> Cast:
 
 
 def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
-    """How the subtasks of the newest attempt stand and what they do, by chain."""
+    """State and load of the newest attempt's subtasks, by chain."""
     up = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
     running = Q(status=SubtaskStatus.RUNNING)
     measured = running & Q(rates__has_key="busy")
@@ -195,9 +195,9 @@ def _load(row: Mapping[str, Any]) -> Load | None:
 
 
 def held_up(job_id: str, checkpoint_number: int | None) -> tuple[list[Waiting], list[Stall]]:
-    """The subtasks that wait for barriers of this checkpoint, and those that are stuck in a call.
+    """The subtasks that wait for barriers of this checkpoint, and those stuck in a call.
 
-    The first ``WAITING_READ`` of them: those that are stuck, then those that wait for longest.
+    The first ``WAITING_READ`` of them: stuck ones, then those that have waited longest.
     """
     rows = (
         Subtask.objects.filter(Q(aligning__checkpoint=checkpoint_number) | Q(stall__isnull=False))
@@ -228,7 +228,7 @@ def _waiting_gate(gate: Mapping[str, Any]) -> WaitingGate:
 
 
 def recent_operations(job_id: str) -> list[Operation]:
-    """Those under way, newest first, then those that ended last: previews do not hide a rescale."""
+    """Operations under way, newest first, then the last ended: previews never hide a rescale."""
     return list(
         Operation.objects.filter(job=job_id)
         .select_related("requested_by")
@@ -237,8 +237,8 @@ def recent_operations(job_id: str) -> list[Operation]:
 
 
 def savepoints(job_id: str) -> list[Savepoint]:
-    """Those that are there or on their way, newest first; failed ones are operations only."""
-    # Not triggered yet, but asked for.
+    """Completed and pending savepoints, newest first; failed ones are operations only."""
+    # Requested, but not triggered yet.
     waits = Q(checkpoint__isnull=True, operation__status__in=OPEN_OPERATIONS)
     stands = Q(checkpoint__status__in=[*UNSETTLED, CheckpointStatus.COMPLETED])
     return list(
@@ -249,16 +249,16 @@ def savepoints(job_id: str) -> list[Savepoint]:
 
 
 def restorable(job_id: str) -> list[Checkpoint]:
-    """What the job can go back to, newest first, with savepoints; also what it left behind."""
+    """Restorable checkpoints and savepoints, newest first, those left behind included."""
     kept = Checkpoint.objects.filter(status=CheckpointStatus.COMPLETED, discard_due_at=None)
-    kept = kept.filter(savepoint__deleted_at=None)  # Also what is no savepoint.
+    kept = kept.filter(savepoint__deleted_at=None)  # True for plain checkpoints as well.
     return list(
         kept.filter(job=job_id).select_related("savepoint").order_by("-number")[:RESTORABLE_SHOWN]
     )
 
 
 def relatives(job: Job) -> list[Job]:
-    """The job that this one was forked from, and its own forks."""
+    """The job's origin and its forks."""
     return list(
         Job.objects.filter(Q(pk=job.origin_id) | Q(origin=job)).order_by("-created_at", "id")
     )
@@ -266,7 +266,7 @@ def relatives(job: Job) -> list[Job]:
 
 def settled(job_id: str, at_most: int) -> list[Checkpoint]:
     """The newest settled checkpoints, newest first."""
-    # Those not settled are at the top by number, and few: reading by number needs no other index.
+    # Unsettled ones are few and have the highest numbers: the index by number is enough.
     rows = Checkpoint.objects.filter(job=job_id, settled_at__isnull=False)
     return list(rows.order_by("-number")[:at_most])
 
@@ -276,7 +276,7 @@ def settled_within(job_id: str, window: Window) -> list[Checkpoint]:
     rows = Checkpoint.objects.filter(job=job_id, settled_at__isnull=False).order_by("-number")
     if window.count is not None:
         return list(rows[: window.count])
-    # The newest by number first: a condition on their time alone would walk through all of them.
+    # The newest by number first: a condition on the time alone would scan all checkpoints.
     newest = Checkpoint.objects.filter(pk__in=rows.values("pk")[:HISTORY_MAX])
     return list(
         newest.filter(triggered_at__gt=clock.DatabaseNow() - Value(window.span)).order_by("-number")
@@ -284,15 +284,15 @@ def settled_within(job_id: str, window: Window) -> list[Checkpoint]:
 
 
 def attempts_since(job_id: str, since: datetime) -> list[Attempt]:
-    """The attempts that ran or began since then, oldest first, and the one before them."""
+    """The attempts that ran or began since then, oldest first, and the attempt before them."""
     rows = Attempt.objects.filter(job=job_id).order_by("-number")[: HAPPENINGS_MAX + 1]
-    found = list(reversed(rows))
-    first = next((at for at, row in enumerate(found) if row.started_at > since), len(found))
-    return found[max(first - 1, 0) :]
+    attempts = list(reversed(rows))
+    first = next((at for at, row in enumerate(attempts) if row.started_at > since), len(attempts))
+    return attempts[max(first - 1, 0) :]
 
 
 def exceptions_since(job_id: str, since: datetime) -> list[JobException]:
-    """What went wrong since then, oldest first; the newest ``HAPPENINGS_MAX`` of it."""
+    """The exceptions since then, oldest first; the newest ``HAPPENINGS_MAX`` of them."""
     rows = JobException.objects.filter(job=job_id, at__gte=since).order_by("-at", "-id")
     return list(reversed(rows[:HAPPENINGS_MAX]))
 
@@ -306,7 +306,7 @@ def latest_aligned(job_id: str) -> Checkpoint | None:
     )
 
 
-# What all gates come to needs one look at each; only the slowest are brought here.
+# The totals read every gate in the database; only the slowest gates are fetched.
 _SLOWEST_GATES = """
     SELECT g.operator, g."index", g.gate, g.upstream, g.arrived_ms, g.blocked_ms, g.bytes_during,
            s.inputs, s.gate_count, s.channel_count, s.channels_max, s.blocked_ms
@@ -339,7 +339,7 @@ _SLOWEST_GATES = """
 
 
 def aligned(checkpoint: Checkpoint | None, at_most: int) -> Aligned:
-    """How a checkpoint's barriers arrived, with as many of its slowest gates; none without one."""
+    """The alignment of a checkpoint with ``at_most`` of its slowest gates; empty without one."""
     if checkpoint is None:
         return NOTHING_ALIGNED
     with connection.cursor() as cursor:
@@ -354,12 +354,12 @@ def aligned(checkpoint: Checkpoint | None, at_most: int) -> Aligned:
 
 
 def exceptions(job_id: str) -> list[JobException]:
-    """The newest ones, newest first."""
+    """The newest exceptions, newest first."""
     return list(JobException.objects.filter(job=job_id).order_by("-at", "-id")[:EXCEPTIONS_SHOWN])
 
 
 def job_with_newest_exception(job_id: str) -> Job | None:
-    """The job with nothing but the id of its newest exception."""
+    """The job with only the id of its newest exception."""
     newest = JobException.objects.filter(job=OuterRef("pk")).order_by("-at", "-id").values("id")
     rows = Job.objects.only("pk").annotate(newest_exception=Subquery(newest[:1]))
     return rows.filter(pk=job_id).first()
@@ -375,7 +375,7 @@ def recoveries(job_id: str) -> list[Attempt]:
 
 
 def newest_settled_at(job_id: str) -> datetime | None:
-    """When the newest of the recent checkpoints was settled: it changes whenever one is."""
+    """The last settlement among the recent checkpoints: it changes with every settlement."""
     recent = Checkpoint.objects.filter(job=job_id).order_by("-number")[:RECENT_CHECKPOINTS]
     return Checkpoint.objects.filter(pk__in=recent.values("pk")).aggregate(at=Max("settled_at"))[
         "at"

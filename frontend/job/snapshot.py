@@ -1,8 +1,8 @@
-"""What a job's page shows of the moment: one small value per event of its stream.
+"""The live state of a job for its page: one small value per event of its stream.
 
-The page is rendered from the same value. It holds texts ready to be shown, so that browser and
-server write numbers alike; what is long or changes rarely (``details``, figures) is fetched by the
-page when the revision of it in here changes.
+The page is rendered from the same value. It holds texts, so that browser and server format numbers
+alike. Data that is long or changes rarely (``details``, figures) is fetched by the page when its
+revision in here changes.
 """
 
 from collections.abc import Sequence
@@ -36,27 +36,26 @@ from jobs.operations import blocking
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
-# While a checkpoint is younger than this, what held the one before it is more worth reading.
+# While a checkpoint is younger than this, the verdict on the one before is shown.
 VERDICT_PATIENCE_MS = 2_000.0
 
 Json = dict[str, Any]
 
 
 def snapshot(job_id: str) -> Json | None:
-    """What the page of a job shows now, as JSON; None where there is no such job.
+    """The live state of a job, as JSON; None where there is no such job.
 
     See ``with_graph``.
     """
-    found = with_graph(job_id)
-    return None if found is None else found[0]
+    pair = with_graph(job_id)
+    return None if pair is None else pair[0]
 
 
 def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
     """The snapshot and the operator graph whose state is in it; None where there is no such job.
 
-    Eleven queries, whatever the job's size, and those of a verdict that is not known yet.
-    Everything but ``now`` and the texts of ages stays the same while nothing happens; ``changes``
-    leaves those out.
+    Eleven queries for a job of any size, and those of a verdict that is not cached. While nothing
+    happens, only ``now`` and the texts of ages change; ``changes`` leaves those out.
     """
     job = queries.job_with_now(job_id)
     if job is None:
@@ -73,7 +72,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
 
     coordinator = getattr(job, "coordinator", None)
     settled = [row for row in checkpoints if row.settled_at is not None]
-    found = warning_facts.gather(
+    facts = warning_facts.gather(
         job,
         now,
         driver_status=driver.status if driver else None,
@@ -95,12 +94,12 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         "cause": _cause(job),
         "is_over": job.is_over,
         "attention": [
-            asdict(item) for item in job_warnings.list_warnings(found, says_cause=not job.cause)
+            asdict(item) for item in job_warnings.list_warnings(facts, says_cause=not job.cause)
         ],
         "uptime": _uptime(job, now),
         "attempt": _attempt(attempt, is_over=job.is_over),
         "subtasks": _subtasks(job, chains),
-        "driver": _driver(driver, now, is_silent=found.silent_ms is not None),
+        "driver": _driver(driver, now, is_silent=facts.silent_ms is not None),
         "last_completed": _completed(completed, now),
         "none_completed": "There is nothing to restore."
         if job.is_over
@@ -138,7 +137,7 @@ def _graph(
         chains=chains,
         acknowledged=queries.acknowledged(shown.pk if shown else None),
         waiting=waiting,
-        # What an attempt left behind when it failed stays in the rows until the next one begins.
+        # Stalls of a failed attempt stay in the rows until the next attempt begins.
         stalls=stalls if job.status == JobStatus.RUNNING else (),
         slow=_slow(operators, shown, verdict),
         is_over=job.is_over,
@@ -149,7 +148,7 @@ def _graph(
 def _slow(
     operators: picture.Graph, shown: Checkpoint | None, verdict: Json | None
 ) -> state.Slow | None:
-    """The channel that held the settled checkpoint that is shown, as its verdict has it."""
+    """The channel that delayed the shown, settled checkpoint, from its verdict."""
     if shown is None or shown.settled_at is None or not verdict or not verdict["channel"]:
         return None
     channel = verdict["channel"]
@@ -162,8 +161,8 @@ def _slow(
 def _judged(
     shown: Checkpoint | None, settled: Sequence[Checkpoint], now: datetime
 ) -> Checkpoint | None:
-    """The checkpoint that the verdict is about: the one that is shown, once there is something to
-    say of it; before that, the one that settled last."""
+    """The checkpoint of the verdict: the shown one once it takes longer than usual, until then the
+    last settled one."""
     if shown is None or shown.settled_at is not None or not settled:
         return shown
     took = milliseconds_between(shown.triggered_at, now) or 0.0
@@ -182,7 +181,7 @@ def _judged_name(checkpoint: Checkpoint | None) -> Json | None:
 
 
 def revisions(job_id: str) -> dict[str, str] | None:
-    """The snapshot's ``revisions`` alone, for who asks whether anything is new; None: no job."""
+    """The snapshot's ``revisions`` alone, for ETags; None where there is no such job."""
     job = queries.job_with_newest_exception(job_id)
     if job is None:
         return None
@@ -201,7 +200,7 @@ def _revisions(
 
 
 def changes(value: Json) -> Json:
-    """A snapshot without what only time changes: equal ones look the same on the page."""
+    """A snapshot without the values that change with time only, to compare snapshots."""
     return {key: _timeless(item) for key, item in value.items() if key != "now"}
 
 
@@ -213,7 +212,7 @@ def _timeless(item: Any) -> Any:
     return item
 
 
-# What has to wait for others. A fork from something that is there gets along with all of them.
+# Operations that others can block. A fork of an existing checkpoint is never blocked.
 _WAITING = {
     "checkpoint": OperationKind.CHECKPOINT,
     "restart": OperationKind.RESTART,
@@ -225,57 +224,53 @@ _WAITING = {
 
 
 def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
-    """What can be asked of the job in its state: empty where it can, else why not.
+    """The reason why each operation is impossible now, by name; empty where it is possible.
 
     Args:
-        operations: Its newest; what is under way keeps others from beginning.
+        operations: The job's newest; those under way block others.
     """
-    found = _actions_by_state(job)
+    reasons = _actions_by_state(job)
     under_way = [row for row in reversed(operations) if row.ended_at is None]
     for name, kind in _WAITING.items():
         if (other := blocking(kind, under_way)) is not None:
             busy = (
                 f"{status.OPERATION_KIND[OperationKind(other.kind)]} under way: wait for its end."
             )
-            found[name] = found[name] or busy
-    return found
+            reasons[name] = reasons[name] or busy
+    return reasons
 
 
-# The reasons that stand beside the buttons of the page's head, and of the card of savepoints.
+# The operations whose reasons stand beside the buttons of the head and of the savepoints.
 _HEAD = ("checkpoint", "savepoint", "stop")
 _GOING_BACK = ("rollback", "rescale", "savepoint")
 
 
-def _why_not(found: Json) -> Json:
-    """Each reason once: a button that cannot be pressed says nothing to a keyboard."""
+def _why_not(reasons: Json) -> Json:
+    """Each reason once, as text: a disabled button has no tooltip for keyboard users."""
     return {
-        name: " ".join(dict.fromkeys(filter(None, (found[action] for action in names))))
+        name: " ".join(dict.fromkeys(filter(None, (reasons[action] for action in names))))
         for name, names in (("why_not_act", _HEAD), ("why_not_go_back", _GOING_BACK))
     }
 
 
 def _actions_by_state(job: Job) -> Json:
     names = ("checkpoint", "cancel", "restart", "savepoint", "stop", "rollback", "rescale")
-    # What does nothing to the job can be asked of it in any state.
+    # Operations without effect on the job are possible in any state.
     always = {"fork": "", "preview": "", "compare": ""}
     if job.desired == DesiredState.CANCELED and not job.is_over:
         reason = "The job is being cancelled."
         return dict.fromkeys(names, reason) | always
     if job.status == JobStatus.FINISHED:
-        ended = (
-            "The job has finished. Rolling it back to a savepoint or checkpoint takes it up again."
-        )
+        ended = "The job has finished. A rollback to a savepoint or checkpoint resumes it."
         return dict.fromkeys(names, ended) | {"rollback": ""} | always
     if job.is_over:
-        ended = (
-            "A restart takes the job up again, from its newest completed checkpoint if it has one."
-        )
+        ended = "A restart resumes the job, from its newest completed checkpoint if it has one."
         return dict.fromkeys(names, ended) | {"restart": "", "rollback": "", "rescale": ""} | always
     if job.status == JobStatus.CANCELLING:
         reason = "The job is being cancelled."
         return dict.fromkeys(names, reason) | always
     running = job.status == JobStatus.RUNNING
-    taken = "" if running else "Checkpoints are taken while the job is running."
+    taken = "" if running else "Checkpoints can only be taken while the job is running."
     going_back = "The job is starting." if job.status in _STARTING else ""
     return {
         "checkpoint": taken,
@@ -319,7 +314,7 @@ def _attempt(attempt: Attempt | None, *, is_over: bool) -> Json:
     if attempt.restored_checkpoint is not None:
         restored = f"restored from checkpoint {attempt.restored_checkpoint:,}"
     else:
-        restored = "from the beginning"
+        restored = "started from the beginning"
     return {
         "number": number(attempt.number),
         "restored": restored,
@@ -344,7 +339,7 @@ def _driver(driver: Driver | None, now: datetime, *, is_silent: bool) -> Json:
     return {
         "number": number(driver.number),
         "status": status.of_driver(driver.status, is_silent=is_silent),
-        # A live driver speaks every second; only a silent one's last word is news.
+        # A live driver reports every second; only a silent driver's last report is shown.
         "heard_at": iso(driver.heard_at) if is_silent else None,
         "heard_ago": age(milliseconds_between(driver.heard_at, now)) if is_silent else "",
         "where": driver.spark_application,
@@ -368,7 +363,7 @@ def _completed(checkpoint: Checkpoint | None, now: datetime) -> Json | None:
 
 
 def _shown(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """The checkpoint whose progress is shown: the oldest under way, else the newest."""
+    """The checkpoint with its progress on the page: the oldest under way, else the newest."""
     under_way = [row for row in checkpoints if row.settled_at is None]
     return under_way[-1] if under_way else checkpoints[0] if checkpoints else None
 
@@ -419,8 +414,8 @@ def _why_no_checkpoint(job: Job) -> str:
             "button, or switch them on with env.enable_checkpointing(1_000) in the pipeline."
         )
     return (
-        f"No checkpoint yet. The first one comes on its own once all subtasks run, then every "
-        f"{interval(interval_ms)}."
+        "No checkpoint yet. The first one is triggered once all subtasks are running, then one "
+        f"every {interval(interval_ms)}."
     )
 
 
@@ -454,19 +449,19 @@ def _result(row: Operation) -> str:
     result = row.result or {}
     took = duration(milliseconds_between(row.created_at, row.ended_at))
     match row.kind:
-        case OperationKind.CHECKPOINT if (found := _number_in(result)) is not None:
-            return f"checkpoint {found:,}"
+        case OperationKind.CHECKPOINT if (which := _number_in(result)) is not None:
+            return f"checkpoint {which:,}"
         case OperationKind.SAVEPOINT | OperationKind.STOP if (
-            found := _number_in(result)
+            which := _number_in(result)
         ) is not None:
-            return f"savepoint {found:,}, took {took}"
+            return f"savepoint {which:,}, took {took}"
         case OperationKind.FORK if "job" in result:
             return f"forked as {result['job']}"
         case OperationKind.PREVIEW | OperationKind.COMPARE:
-            return f"answered in {took}"
+            return f"done in {took}"
     return f"took {took}"
 
 
 def _number_in(result: Json) -> int | None:
-    found = (result.get(name) for name in ("checkpoint", "checkpoint_id", "number"))
-    return next((one for one in found if isinstance(one, int)), None)
+    values = (result.get(name) for name in ("checkpoint", "checkpoint_id", "number"))
+    return next((one for one in values if isinstance(one, int)), None)

@@ -1,7 +1,7 @@
-"""The pages and what they fetch. Reading needs a viewer, acting an operator.
+"""The page of a job and the data that it fetches. Viewers may read, operators may act.
 
-Actions are plain forms: without JavaScript they lead back to the page with a message; a script
-that asks for JSON gets the operation instead.
+Actions are plain forms: without JavaScript they lead back to the page with a message; a script that
+accepts JSON gets the operation instead.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from jobs.models import Job, Operation
 
 VERSION = version("weir-streaming")
 
-# Asked on pages of their own, from the page of savepoints: the page, and its button.
+# Operations with pages of their own, linked from the savepoints: page and button.
 GOING_BACK = (
     ("savepoint", "Take a savepoint"),
     ("rollback", "Roll back"),
@@ -37,13 +37,13 @@ GOING_BACK = (
     ("compare", "Compare"),
 )
 
-# In the overview they are out of the way in a menu, with what they do.
+# The same in the menu of the job page, with an explanation.
 MORE_ACTIONS = (
     ("rollback", "Roll back", "To a savepoint or an earlier checkpoint"),
-    ("rescale", "Rescale", "Go on with another parallelism"),
-    ("fork", "Fork", "Another job that begins with this one's state"),
-    ("preview", "Preview a change", "What a changed pipeline would restore"),
-    ("compare", "Compare", "The output of this job with another one's"),
+    ("rescale", "Rescale", "Continue with another parallelism"),
+    ("fork", "Fork", "Start another job from this one's state"),
+    ("preview", "Preview a change", "Check what a changed pipeline would restore"),
+    ("compare", "Compare", "This job's output with another job's"),
 )
 
 Act = Callable[[User, str, str], Operation]
@@ -53,11 +53,11 @@ Act = Callable[[User, str, str], Operation]
 @require_GET
 @role_required(Role.VIEWER)
 def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
-    """One job: what it does now, its checkpoints, and what can be asked of it."""
-    job, found = pages.job_or_404(job_id), snapshot.with_graph(job_id)
-    if found is None:  # Deleted in between.
+    """One job: its live state, its checkpoints, and its operations."""
+    job, pair = pages.job_or_404(job_id), snapshot.with_graph(job_id)
+    if pair is None:  # Deleted in between.
         raise Http404(f"There is no job {job_id!r}.")
-    shown, operators = found
+    shown, operators = pair
     window = history.window(request.GET.get("window"))
     context = {
         "live": shown,
@@ -71,32 +71,32 @@ def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
 
 
 def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
-    found = snapshot.revisions(job_id)
-    if found is None:
+    revisions = snapshot.revisions(job_id)
+    if revisions is None:
         return None
-    # A window of time moves on though nothing happens. Another version of Weir may say the same
-    # thing in another way.
+    # A window of time moves on though nothing happens. Another version of Weir may render the same
+    # data differently.
     window = history.window(request.GET.get("window"))
     minute = clock.now().strftime("%d%H%M") if window.span else ""
-    return f'"{VERSION}/{name}/{found["checkpoints"]}/{found["events"]}/{minute}"'
+    return f'"{VERSION}/{name}/{revisions["checkpoints"]}/{revisions["events"]}/{minute}"'
 
 
-@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
 @require_GET
 @role_required(Role.VIEWER)
 @condition(etag_func=_revision)
 def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
-    """What the page shows of the job's past, as JSON."""
+    """The past of the job for its page, as JSON."""
     window = history.window(request.GET.get("window"))
     return JsonResponse(details.job_details(pages.job_or_404(job_id), window))
 
 
-@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
 @require_GET
 @role_required(Role.VIEWER)
 @condition(etag_func=_revision)
 def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
-    """One of the page's pictures, for Plotly."""
+    """One of the page's figures, for Plotly."""
     job = pages.job_or_404(job_id)
     match name:
         case "history":
@@ -123,12 +123,12 @@ def _history(job: Job, window: history.Window) -> figures.Figure:
 @require_POST
 @role_required(Role.OPERATOR)
 def take_checkpoint(request: HttpRequest, job_id: str) -> HttpResponse:
-    """Ask for a checkpoint now."""
+    """Request a checkpoint now."""
     return _act(
         request,
         job_id,
         lambda user, job, key: savepoints.request_checkpoint(user, job, key=key),
-        "A checkpoint was asked for.",
+        "Checkpoint requested.",
     )
 
 
@@ -136,7 +136,7 @@ def take_checkpoint(request: HttpRequest, job_id: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required(Role.OPERATOR)
 def cancel_job(request: HttpRequest, job_id: str) -> HttpResponse:
-    """Ask whether the job is to be cancelled, and do it when that is confirmed."""
+    """Confirm the cancellation of a job, and request it once the form is sent."""
     if request.method != "POST":
         job = pages.job_or_404(job_id)
         context = {"job": job, "why_not": snapshot.actions(job)["cancel"], "keys": _keys()}
@@ -152,7 +152,7 @@ def cancel_job(request: HttpRequest, job_id: str) -> HttpResponse:
 @require_POST
 @role_required(Role.OPERATOR)
 def restart_job(request: HttpRequest, job_id: str) -> HttpResponse:
-    """Ask for a restart from the newest completed checkpoint."""
+    """Request a restart from the newest completed checkpoint."""
     return _act(
         request,
         job_id,
@@ -162,7 +162,7 @@ def restart_job(request: HttpRequest, job_id: str) -> HttpResponse:
 
 
 def _act(request: HttpRequest, job_id: str, act: Act, done: str) -> HttpResponse:
-    # The key comes with the form: sending the same form twice asks once.
+    # The key comes with the form: sending the same form twice acts once.
     key = request.POST.get("key", "")[:200] or pages.new_key()
     wants_json = request.accepts("application/json") and not request.accepts("text/html")
     try:

@@ -1,7 +1,7 @@
-"""What will happen if somebody confirms, in plain words and with the job's own numbers. Pure.
+"""Effects of an operation, for its confirmation, with the job's own numbers. Pure.
 
-Each sentence says what is done to this job, to its output and to what lies in the storage. Times
-are those that the same thing took last; where nothing is known yet, nothing is said of it.
+Each sentence says what happens to the job, its output or its files. Times are those of the last
+such operation; without one, no time is given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from controlplane.base.formatting import duration, number, plural, size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of a job when something is asked of it.
+    """Facts about a job that its effects depend on.
 
     Units: milliseconds and bytes.
     """
@@ -21,15 +21,15 @@ class Known:
     is_over: bool = False
     subtasks: int | None = None  # Operator subtasks that take part in a checkpoint.
     parallelism: int | None = None
-    state_bytes: int | None = None  # Of the newest completed checkpoint,
-    checkpoint: int | None = None  # which has this number
-    checkpoint_ms: float | None = None  # and took this long.
-    down_ms: float | None = None  # How long it last stood still for a new attempt.
-    savepoints: str = ""  # Where its savepoints are put.
+    state_bytes: int | None = None  # Of the newest completed checkpoint.
+    checkpoint: int | None = None  # The number of that checkpoint.
+    checkpoint_ms: float | None = None  # The duration of that checkpoint.
+    down_ms: float | None = None  # The downtime before the newest attempt.
+    savepoints: str = ""  # The directory of its savepoints.
 
 
 def list_effects(question: str, known: Known) -> list[str]:
-    """Sentences for one of ``asking.QUESTIONS``; none for what does nothing to the job."""
+    """Sentences for one of ``confirm.views.QUESTIONS``; none for one without effect on the job."""
     say = _SAYS.get(question)
     return [] if say is None else [sentence for sentence in say(known) if sentence]
 
@@ -37,49 +37,51 @@ def list_effects(question: str, known: Known) -> list[str]:
 def of_deletion(
     *, name: str, location: str, state_bytes: int, checkpoint: int, needed_by: Sequence[str]
 ) -> list[str]:
-    """What deleting a savepoint does, or who needs it so that it cannot be deleted."""
+    """The effects of deleting a savepoint, or the users that prevent it."""
     if needed_by:
         return [f"{one[:1].upper()}{one[1:]}." for one in needed_by]
     return [
-        f"The files of {name} in {location} are deleted: {size(state_bytes)} of state. Nothing "
-        "brings them back.",
+        f"The files of {name} in {location} are deleted: {size(state_bytes)} of state. This "
+        "cannot be undone.",
         "No job can be rolled back to it or forked from it any more. Checkpoint "
-        f"{number(checkpoint)} stays in the history, as one whose files are gone.",
-        "The job itself goes on untouched; nothing needs this savepoint now.",
+        f"{number(checkpoint)} stays in the history, as discarded.",
+        "The job itself is not affected; nothing needs this savepoint now.",
     ]
 
 
 def _savepoint(known: Known) -> list[str]:
     who = "all subtasks" if known.subtasks is None else f"all {plural(known.subtasks, 'subtask')}"
     return [
-        f"The whole state of {who} of {known.job} is written.",
+        f"The complete state of {who} of {known.job} is written.",
         _how_much(known),
-        f"It is put into a directory of its own below {known.savepoints}."
+        f"The savepoint gets a directory of its own below {known.savepoints}."
         if known.savepoints
         else "",
-        "The job goes on meanwhile; the savepoint is kept until somebody deletes it.",
+        "The job keeps running meanwhile; the savepoint is kept until it is deleted on request.",
     ]
 
 
 def _stop(known: Known) -> list[str]:
     return [
-        f"A savepoint of {known.job} is taken first, and what came before it is committed.",
+        f"A savepoint of {known.job} is taken first, and all output before it is committed.",
         _how_much(known),
         "Then all its subtasks end, and so does its Spark application. The job is finished; a "
-        "rollback to the savepoint takes it up again.",
-        "If the savepoint fails, the job goes on.",
+        "rollback to the savepoint resumes it.",
+        "If the savepoint fails, the job keeps running.",
     ]
 
 
 def _rescale(known: Known) -> list[str]:
-    now = "" if known.parallelism is None else f" It runs with {number(known.parallelism)} now."
+    now = (
+        "" if known.parallelism is None else f" Its parallelism is {number(known.parallelism)} now."
+    )
     if known.is_over:
-        first = f"{known.job} is taken up again from its newest completed checkpoint."
+        first = f"{known.job} resumes from its newest completed checkpoint."
     else:
         first = f"A checkpoint of {known.job} is taken, and its driver is replaced."
     return [
         f"{first}{now}",
-        "Keyed state and the positions of sources are spread over the new number of subtasks.",
+        "Keyed state and source splits are redistributed over the new number of subtasks.",
         _how_long(known),
         "File sinks show each record once; if the checkpoint fails, the job goes on as it is.",
     ]
@@ -87,21 +89,20 @@ def _rescale(known: Known) -> list[str]:
 
 def _fork(known: Known) -> list[str]:
     return [
-        f"A second job is submitted that begins with the state of {known.job}: from what you "
-        "choose below, or from a savepoint that is taken for it.",
-        f"{known.job} stays as it is; what still waits to be committed of its output, the second "
-        "job commits."
+        f"A second job is submitted that starts with the state of {known.job}: from your choice "
+        "below, or from a savepoint that is taken for the fork.",
+        f"{known.job} stays as it is; its output that is not committed yet, the fork commits."
         if known.is_over
-        else f"{known.job} goes on untouched, and commits itself what still waits of its output.",
+        else f"{known.job} goes on untouched, and commits its pending output itself.",
         "Both jobs read the same sources from there on. Give the fork an output of its own.",
     ]
 
 
 def _rollback(known: Known) -> list[str]:
     return [
-        f"Nothing is done to {known.job} yet: first it is worked out how far its sources go back, "
-        "how many records are processed again, and which output is taken back.",
-        "You confirm it on the page that shows this.",
+        f"{known.job} is not touched yet: a preview first shows how far its sources go back, how "
+        "many records are processed again, and which output is taken back.",
+        "You confirm the rollback on the page of the preview.",
         _how_long(known),
     ]
 
@@ -117,9 +118,9 @@ def _how_much(known: Known) -> str:
 
 def _how_long(known: Known) -> str:
     if known.down_ms is None:
-        return "The job stands still until its next driver runs."
+        return "The job is down until its next driver runs."
     return (
-        f"The job stands still until its next driver runs; the last time that took "
+        f"The job is down until its next driver runs; the last time that took "
         f"{duration(known.down_ms)}."
     )
 

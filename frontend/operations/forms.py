@@ -1,6 +1,6 @@
-"""What somebody fills in before a job is stopped, sent back, forked and so on.
+"""Forms of the operations on a job: stop, rollback, rescale, fork and others.
 
-A form gives the arguments of the service that it is for; what they may be, the service knows.
+A form returns the arguments of its service; the service validates them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from weir.protocol.lifecycle import JobStatus
 
 GroupedChoices = Sequence[tuple[str, Sequence[restore_targets.Choice]]]
 
-NEW = ""  # A target: a savepoint that is taken first.
+NEW = ""  # The target that stands for a savepoint taken first.
 
 
 class TextsField(forms.CharField):
-    """Texts by name, one ``name: text`` or ``name = text`` a line."""
+    """Texts by name, one ``name: text`` or ``name = text`` per line."""
 
     def __init__(self, separator: str, **options: Any) -> None:
         self._separator = separator
@@ -28,32 +28,32 @@ class TextsField(forms.CharField):
         super().__init__(widget=widget, required=False, **options)
 
     def prepare_value(self, value: Any) -> Any:
-        """As somebody would have written it."""
+        """The pairs as lines of text."""
         if not isinstance(value, dict):
             return value
         lines = (f"{name}{self._separator}{text}" for name, text in value.items())
         return "\n".join(lines)
 
     def clean(self, value: Any) -> dict[str, str]:
-        """The texts.
+        """The texts by name.
 
         Raises:
-            ValidationError: A line is no such pair.
+            ValidationError: A line is not a pair.
         """
         text = super().clean(value)
-        found = {}
+        texts = {}
         for line in filter(None, map(str.strip, text.splitlines())):
             name, separator, content = line.partition(self._separator.strip())
             if not separator or not name.strip():
                 raise forms.ValidationError(
-                    f"Write one “name{self._separator}text” a line; not “{line[:80]}”."
+                    f"Write one “name{self._separator}text” per line, not “{line[:80]}”."
                 )
-            found[name.strip()] = content.strip()
-        return found
+            texts[name.strip()] = content.strip()
+        return texts
 
 
 class NamesField(forms.CharField):
-    """Names with commas between them."""
+    """Names separated by commas."""
 
     def clean(self, value: Any) -> list[str]:
         """The names."""
@@ -69,14 +69,14 @@ class Form(forms.Form):
         self.prepare(restorable)
 
     def prepare(self, restorable: GroupedChoices) -> None:
-        """Fill in what depends on the job."""
+        """Fill in the parts that depend on the job."""
 
     def arguments(self) -> dict[str, Any]:
-        """Of the service, once the form is valid."""
+        """The arguments of the service, once the form is valid."""
         return dict(self.cleaned_data)
 
     def refuse(self, errors: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-        """Say what a service refused beside the fields that it is about; gives the rest."""
+        """Put the errors of a refusal beside their fields; return those without a field."""
         rest: dict[str, list[str]] = {}
         for name, said in errors.items():
             name = name.removeprefix("options.")
@@ -88,14 +88,14 @@ class Form(forms.Form):
         return rest
 
     def focus_first_error(self) -> None:
-        """Have the page begin at the first field that has to be changed."""
+        """Focus the first field with an error."""
         for name, field in self.fields.items():
             if name in self.errors:
                 field.widget.attrs["autofocus"] = True
                 return
 
 
-# What services call what these forms ask for by another name.
+# Fields by the names that services have for them, where these differ.
 _FIELD_OF = {
     "artifact_digest": "pipeline_target",
     "checkpoint": "target",
@@ -107,45 +107,45 @@ _FIELD_OF = {
 
 
 class EmptyForm(Form):
-    """Nothing to fill in."""
+    """A form without fields."""
 
 
 class DescriptionForm(Form):
-    """What a savepoint is called, and what is to be known of it."""
+    """Name, note and labels of a savepoint."""
 
     name = forms.CharField(max_length=80, help_text="Unique among the savepoints of this job.")
     note = forms.CharField(
         required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 3})
     )
-    labels = TextsField(": ", help_text="One “name: text” a line.")
+    labels = TextsField(": ", help_text="One “name: text” per line.")
 
 
 class SavepointForm(DescriptionForm):
     """A savepoint to be taken."""
 
     name = forms.CharField(
-        required=False, max_length=80, help_text="Left empty, one is made up.", strip=True
+        required=False, max_length=80, help_text="Left empty: a generated name.", strip=True
     )
 
 
 class StopForm(SavepointForm):
-    """How a job is to be stopped."""
+    """A stop with a savepoint, with or without draining."""
 
     name = forms.CharField(
         label="Name of the savepoint",
         required=False,
         max_length=80,
-        help_text="Left empty, one is made up.",
+        help_text="Left empty: a generated name.",
     )
 
     drain = forms.TypedChoiceField(
-        label="How",
+        label="Mode",
         choices=[
-            ("no", "Suspend: the job can be taken up again exactly where it was."),
+            ("no", "Suspend: the job can be resumed exactly where it stopped."),
             (
                 "yes",
                 "Drain: sources end, timers fire and windows close first, so that all results "
-                "are out. For a job that is not to go on.",
+                "are emitted. For a job that will not be resumed.",
             ),
         ],
         initial="no",
@@ -156,12 +156,12 @@ class StopForm(SavepointForm):
 
 
 class TargetForm(Form):
-    """Where to go."""
+    """A form with a checkpoint or savepoint to restore."""
 
     target = forms.ChoiceField(label="From", widget=forms.Select)
 
     def prepare(self, restorable: GroupedChoices) -> None:
-        """Offer what there is."""
+        """Offer the checkpoints and savepoints that can be restored."""
         self.fields["target"].choices = list(restorable)
 
     def arguments(self) -> dict[str, Any]:
@@ -171,87 +171,91 @@ class TargetForm(Form):
 
 
 class RollbackForm(TargetForm):
-    """Where a job is to go back to."""
+    """The target of a rollback."""
 
     rewind_output = forms.BooleanField(
         label="Take back output",
         required=False,
         initial=True,
         help_text=(
-            "File sinks move what they committed since then aside; it comes back if the job is "
-            "sent forward again. Otherwise records that are processed again are in the output "
-            "twice."
+            "File sinks move output committed since then aside; it comes back if the job is sent "
+            "forward again. Otherwise records that are processed again appear in the output twice."
         ),
     )
 
     def prepare(self, restorable: GroupedChoices) -> None:
-        """Offer what there is."""
+        """Offer the checkpoints and savepoints that can be restored."""
         super().prepare(restorable)
         self.fields["target"].label = "Go on from"
 
 
 class RescaleForm(Form):
-    """How wide a job is to run."""
+    """The new parallelism of a job."""
 
     parallelism = forms.IntegerField(min_value=1, max_value=32_768)
 
     def prepare(self, restorable: GroupedChoices) -> None:
-        """Begin with what it has."""
+        """Start from the current parallelism."""
         self.fields["parallelism"].initial = self.job.slot_count
         if self.job.slot_count:
-            self.fields["parallelism"].help_text = f"It runs with {self.job.slot_count:,} now."
+            self.fields[
+                "parallelism"
+            ].help_text = f"The job’s parallelism is {self.job.slot_count:,} now."
 
 
 class ChangedForm(TargetForm):
-    """Another version of a job."""
+    """A changed version of a job."""
 
     parameters = TextsField("=")
     parallelism = forms.IntegerField(
-        required=False, min_value=1, max_value=32_768, help_text="Left empty: as it is."
+        required=False, min_value=1, max_value=32_768, help_text="Left empty: unchanged."
     )
     pipeline_kind = forms.ChoiceField(
         label="Pipeline",
         required=False,
-        choices=[("", "the same"), *PipelineKind.choices],
+        choices=[("", "unchanged"), *PipelineKind.choices],
     )
     pipeline_target = forms.CharField(
         label="Script, module or upload",
         required=False,
         max_length=500,
         help_text=(
-            "Of another pipeline: a script’s path below a script root, a module’s name, or an "
+            "For another pipeline: a script’s path below a script root, a module’s name, or an "
             "upload’s digest."
         ),
     )
     allow_non_restored_state = forms.BooleanField(
-        label="Leave behind state that no operator takes up",
+        label="Allow non-restored state",
         required=False,
-        help_text="Otherwise a restore that would lose state is refused.",
+        help_text="Drops state that no operator in the pipeline has. Otherwise a restore that "
+        "would lose state is refused.",
     )
 
     def prepare(self, restorable: GroupedChoices) -> None:
-        """Say what would be changed."""
+        """Show the current values in the help texts."""
         super().prepare(restorable)
         own = redaction.shown("", self.job.options.get("parameters") or {})
         has = ", ".join(f"{name}={text}" for name, text in own.items()) or "none"
         self.fields[
             "parameters"
-        ].help_text = f"One “name=text” a line; the others stay. The job has {has}."
+        ].help_text = f"One “name=text” per line; the others stay unchanged. The job has {has}."
         if self.job.slot_count:
-            self.fields["parallelism"].help_text = f"Left empty: {self.job.slot_count:,}, as it is."
+            self.fields[
+                "parallelism"
+            ].help_text = f"Left empty: {self.job.slot_count:,}, unchanged."
 
     def clean(self) -> dict[str, Any]:
-        """Refuse half a pipeline: it would be the job's own, and nobody would notice."""
+        """Refuse half a pipeline: it would silently mean the job's own."""
         given: dict[str, Any] = super().clean() or self.cleaned_data
         kind, target = given.get("pipeline_kind"), given.get("pipeline_target")
         if target and not kind:
-            self.add_error("pipeline_kind", "Say what it is, or leave the field below empty.")
+            self.add_error("pipeline_kind", "Choose its kind, or leave the field below empty.")
         if kind and not target:
-            self.add_error("pipeline_target", "Say which one.")
+            self.add_error("pipeline_target", "Enter the script, module or upload.")
         return given
 
     def arguments(self) -> dict[str, Any]:
-        """With the pipeline as one."""
+        """The arguments with kind and target joined into one pipeline."""
         given = super().arguments()
         kind, target = given.pop("pipeline_kind"), given.pop("pipeline_target")
         pipeline = None
@@ -273,41 +277,41 @@ class ForkForm(ChangedForm):
     field_order = ("name", "target", "parameters", "parallelism")
 
     def prepare(self, restorable: GroupedChoices) -> None:
-        """A job that runs can have a savepoint taken for it."""
+        """Offer a savepoint that is taken first, where the job is running."""
         if self.job.status == JobStatus.RUNNING:
             self.fields["target"].required = False
-            restorable = [("Now", [(NEW, "a savepoint that is taken now")]), *restorable]
+            restorable = [("Now", [(NEW, "a new savepoint")]), *restorable]
         super().prepare(restorable)
         self.fields["parameters"].help_text += " Give the fork an output of its own."
 
 
 class PreviewForm(ChangedForm):
-    """A changed pipeline, against what it would be restored from."""
+    """A changed pipeline and the checkpoint or savepoint that it would restore."""
 
     def arguments(self) -> dict[str, Any]:
-        """The service takes checkpoint and savepoint as one."""
+        """The arguments with checkpoint or savepoint as ``restore``."""
         given = super().arguments()
         restore = given.pop("checkpoint", None) or given.pop("savepoint", None)
         return given | {"restore": restore}
 
 
 class CompareForm(Form):
-    """Another job, and the columns by which rows of the two are the same."""
+    """The other job, and the columns that identify rows in both outputs."""
 
     other_job_id = forms.ChoiceField(label="With")
     keys = NamesField(
         label="Key columns",
-        help_text="Those that name a row of the output, with commas between: carrier, airport.",
+        help_text="The columns that identify an output row, separated by commas: carrier, airport.",
     )
     windows = NamesField(
         label="Window columns",
         required=False,
-        help_text="Those that hold a window’s times, where the output has them. With them, rows "
-        "that one of the jobs has not come to yet are no difference.",
+        help_text="The columns with a window’s times, if the output has any. With them, windows "
+        "that only one of the jobs has reached do not count as a difference.",
     )
 
     def offer(self, relatives: Sequence[Job]) -> None:
-        """Offer the jobs that this one came from, or that came from it."""
+        """Offer the job's origin and its forks."""
         self.fields["other_job_id"].choices = list(_named(relatives))
 
 

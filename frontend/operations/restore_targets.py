@@ -1,4 +1,4 @@
-"""What a job can go back to, or a fork can begin with: as a choice in a form, and out of one."""
+"""Checkpoints and savepoints that can be restored, as choices of a form and out of one."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,10 +13,10 @@ Choice = tuple[str, str]
 
 
 def choices(checkpoints: Sequence[Checkpoint], now: datetime) -> list[tuple[str, list[Choice]]]:
-    """Groups of choices: savepoints, checkpoints on the job's line, and those it went back behind.
+    """Groups of choices: savepoints, checkpoints on the job's line, and those left behind.
 
     Args:
-        checkpoints: Those that can be restored, newest first, with their savepoints.
+        checkpoints: The restorable ones, newest first, with their savepoints.
     """
     groups: dict[str, list[Choice]] = {"Savepoints": [], "Checkpoints": [], "Left behind": []}
     for row in checkpoints:
@@ -28,17 +28,17 @@ def choices(checkpoints: Sequence[Checkpoint], now: datetime) -> list[tuple[str,
             else "Checkpoints"
         )
         groups[group].append((value_of(row), _label(row, now)))
-    return [(name, found) for name, found in groups.items() if found]
+    return [(name, offered) for name, offered in groups.items() if offered]
 
 
 def value_of(checkpoint: Checkpoint) -> str:
-    """A checkpoint as a form's value."""
+    """The form value of a checkpoint."""
     savepoint = getattr(checkpoint, "savepoint", None)
     return f"checkpoint:{checkpoint.number}" if savepoint is None else f"savepoint:{savepoint.pk}"
 
 
 def read(value: str) -> dict[str, Any]:
-    """A form's value as the services take it: ``checkpoint`` or ``savepoint``, or neither."""
+    """The service argument of a form value: ``checkpoint`` or ``savepoint``, or neither."""
     kind, _, which = value.partition(":")
     if kind == "checkpoint":
         return {"checkpoint": int(which)}
@@ -46,7 +46,7 @@ def read(value: str) -> dict[str, Any]:
 
 
 def asked_for(parameters: Any) -> str:
-    """The value that an address asks for: ``?checkpoint=7``, ``?savepoint=<id>``."""
+    """The form value of an address: ``?checkpoint=7``, ``?savepoint=<id>``."""
     for kind in ("checkpoint", "savepoint"):
         if which := parameters.get(kind):
             return f"{kind}:{which}"
@@ -54,7 +54,7 @@ def asked_for(parameters: Any) -> str:
 
 
 def named(value: str) -> str:
-    """A form's value at the beginning of a sentence."""
+    """The name of a form value at the beginning of a sentence."""
     kind, _, which = value.partition(":")
     return f"Checkpoint {which[:20]}" if kind == "checkpoint" else "That savepoint"
 

@@ -1,4 +1,4 @@
-"""What came of an operation, as its page shows it: above all the answers of previews. Pure."""
+"""Results of operations for their pages, above all of previews and comparisons. Pure."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from frontend.base.status import OPERATION_KIND
 from jobs import redaction
 from jobs.models import Job, Operation, OperationKind, OperationStatus
 
-ROWS_MAX = 200  # Of one table; the API has all.
+ROWS_MAX = 200  # Per table; the API returns all rows.
 COLUMNS_NAMED = 6
 
 
@@ -31,32 +31,32 @@ class Cell:
     text: str
     label: str  # Its column's heading.
     is_number: bool
-    tone: str = ""  # Of what is not as everything else: it gets a sign.
+    tone: str = ""  # Set for a value that stands out.
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to say."""
+        """Whether the cell has no value."""
         return self.text == NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of texts under their headings; the first column names the row."""
+    """Rows of texts under headings; the first column names the row."""
 
     caption: str
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
-    numbers: frozenset[int] = frozenset()  # Columns to the right.
+    numbers: frozenset[int] = frozenset()  # Columns of numbers, aligned to the right.
     verdict_at: int | None = None  # The column whose texts have tones.
 
     @property
     def headings(self) -> list[tuple[str, bool]]:
-        """Each column's, and whether it holds numbers."""
+        """The heading of each column, and whether the column holds numbers."""
         return [(text, at in self.numbers) for at, text in enumerate(self.head)]
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """Each row's."""
+        """The cells of each row."""
         return [
             [
                 Cell(
@@ -73,7 +73,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An answer: a verdict where there is one, sentences, and the figures behind them."""
+    """A result: a verdict if there is one, sentences, and tables with the figures."""
 
     verdict: str = ""
     tone: str = "idle"
@@ -82,14 +82,14 @@ class Outcome:
 
 
 def is_of_rollback(operation: Operation) -> bool:
-    """Whether it previews a rollback."""
+    """Whether the operation previews a rollback."""
     return (
         operation.kind == OperationKind.PREVIEW and operation.parameters.get("kind") == "rollback"
     )
 
 
 def title(operation: Operation) -> str:
-    """What was asked for, in words."""
+    """The operation in words."""
     kind, given = OPERATION_KIND[OperationKind(operation.kind)], operation.parameters
     match operation.kind, given.get("kind"):
         case OperationKind.PREVIEW, "rollback":
@@ -109,16 +109,16 @@ def _goes_back(operation: Operation) -> bool:
 
 
 def asked(operation: Operation) -> list[tuple[str, str]]:
-    """What an answer is about, as names and texts."""
+    """The parameters of a preview or comparison, as names and texts."""
     given = redaction.shown("", operation.parameters)
-    found: list[tuple[str, Any]] = []
+    parameters: list[tuple[str, Any]] = []
     if is_of_rollback(operation):
-        found = [("From", given.get("restore"))]
+        parameters = [("From", given.get("restore"))]
     elif operation.kind == OperationKind.PREVIEW:
         pipeline = given.get("pipeline") or {}
         named = (pipeline.get("kind"), pipeline.get("target") or pipeline.get("artifact_digest"))
         allows = given.get("allow_non_restored_state")
-        found = [
+        parameters = [
             ("From", given.get("restore")),
             ("Pipeline", " ".join(filter(None, named))),
             ("Parallelism", given.get("parallelism")),
@@ -126,20 +126,20 @@ def asked(operation: Operation) -> list[tuple[str, str]]:
                 "Parameters",
                 ", ".join(f"{k}={v}" for k, v in (given.get("parameters") or {}).items()),
             ),
-            ("State that no operator takes up", "is left behind" if allows else None),
+            ("Non-restored state", "allowed" if allows else None),
         ]
     elif operation.kind == OperationKind.COMPARE:
-        found = [
+        parameters = [
             ("Key", ", ".join(given.get("keys") or ())),
             ("Window", ", ".join(given.get("windows") or ())),
         ]
-    return [(name, str(value)) for name, value in found if value]
+    return [(name, str(value)) for name, value in parameters if value]
 
 
 def as_form(operation: Operation, job: Job) -> dict[str, Any]:
-    """What a restore's preview was about, as the form of a fork takes it.
+    """The parameters of a restore's preview as initial values of the fork form.
 
-    Parameters that keep a secret are not among them: ``withheld`` names those.
+    Parameters that hold a secret are left out: ``withheld`` names those.
     """
     given = operation.parameters
     parameters = given.get("parameters") or {}
@@ -150,7 +150,7 @@ def as_form(operation: Operation, job: Job) -> dict[str, Any]:
     own = job.artifact_id if kind == "upload" else job.pipeline_target
     if (kind, target) == (job.pipeline_kind, own):
         kind = target = ""
-    found = {
+    initial = {
         "parameters": open_,
         "withheld": [name for name in parameters if name not in open_],
         "parallelism": given.get("parallelism"),
@@ -158,13 +158,13 @@ def as_form(operation: Operation, job: Job) -> dict[str, Any]:
         "pipeline_target": target,
         "allow_non_restored_state": given.get("allow_non_restored_state"),
     }
-    if "/" not in part:  # Not by its place, which no form offers.
-        found["target"] = f"checkpoint:{part}" if part.isdecimal() else f"savepoint:{part}"
-    return found
+    if "/" not in part:  # A path is not offered by any form.
+        initial["target"] = f"checkpoint:{part}" if part.isdecimal() else f"savepoint:{part}"
+    return initial
 
 
 def confirmation(operation: Operation) -> dict[str, Any]:
-    """What the form after a rollback's preview sends."""
+    """The values of the confirmation form on the page of a rollback's preview."""
     given = operation.parameters
     savepoint = given.get("savepoint")
     result = operation.result or {}
@@ -173,7 +173,7 @@ def confirmation(operation: Operation) -> dict[str, Any]:
         "is_known": bool(operation.result),
         "again": f"savepoint={savepoint}" if savepoint else f"checkpoint={to}",
         "is_forward": result.get("is_forward", False),
-        "where": f"checkpoint {to:,}" if isinstance(to, int) else "it",
+        "where": f"checkpoint {to:,}" if isinstance(to, int) else "the savepoint",
         "target": f"savepoint:{savepoint}"
         if savepoint
         else f"checkpoint:{given.get('checkpoint')}",
@@ -182,7 +182,7 @@ def confirmation(operation: Operation) -> dict[str, Any]:
 
 
 def errors(by_field: Mapping[str, Iterable[str]] | None) -> list[str]:
-    """The messages of a refusal, each with the field that it is about."""
+    """The messages of a refusal, each with its field."""
     return [
         f"{name.replace('_', ' ').replace('options.', '')}: {message}"
         for name, messages in (by_field or {}).items()
@@ -191,7 +191,7 @@ def errors(by_field: Mapping[str, Iterable[str]] | None) -> list[str]:
 
 
 def said(operation: Operation) -> str:
-    """What came of an operation that succeeded, in a sentence; empty for others."""
+    """The result of an operation that succeeded, in a sentence; empty for others."""
     if operation.status != OperationStatus.SUCCEEDED:
         return ""
     result, given = operation.result or {}, operation.parameters
@@ -208,23 +208,23 @@ def said(operation: Operation) -> str:
         case OperationKind.ROLLBACK:
             to = given.get("checkpoint")
             where = f"from checkpoint {to:,} " if isinstance(to, int) else ""
-            return f"The job runs again {where}after {took}."
+            return f"The job is running again {where}after {took}."
         case OperationKind.RESCALE:
-            return f"The job runs with parallelism {given.get('parallelism')} after {took}."
+            return f"The job is running with parallelism {given.get('parallelism')} after {took}."
         case OperationKind.RESTART | OperationKind.SUBMIT:
-            return f"The job runs after {took}."
+            return f"The job is running after {took}."
         case OperationKind.FORK:
             return f"The fork was submitted after {took}."
         case OperationKind.DISCARD:
-            return f"Savepoint {name} was deleted; its files are gone."
+            return f"Savepoint {name} was deleted with its files."
         case OperationKind.CANCEL:
             return f"The job was cancelled in {took}."
         case OperationKind.PREVIEW | OperationKind.COMPARE:
-            return f"It was worked out in {took}."
+            return f"Done in {took}."
 
 
 def operation_outcome(operation: Operation) -> Outcome | None:
-    """The answer of a preview or a comparison; None where there is none (yet)."""
+    """The result of a preview or comparison; None for others, and until there is one."""
     result = operation.result
     if not result:
         return None
@@ -255,17 +255,17 @@ def _of_rollback(result: Mapping[str, Any]) -> Outcome:
 
 
 def _split(text: str) -> str:
-    """A split without the marks of JSON, where that loses nothing."""
+    """A split without the punctuation of JSON, where that loses nothing."""
     try:
-        found = json.loads(text)
+        split = json.loads(text)
     except ValueError:
-        return text  # Shortened.
-    is_plain = isinstance(found, dict) and all(type(v) in (str, int) for v in found.values())
-    return ", ".join(f"{name} {value}" for name, value in found.items()) if is_plain else text
+        return text  # The text was shortened.
+    is_plain = isinstance(split, dict) and all(type(v) in (str, int) for v in split.values())
+    return ", ".join(f"{name} {value}" for name, value in split.items()) if is_plain else text
 
 
 def _at(position: str) -> str:
-    """A position; one that is a count as all counts."""
+    """A position; a count is formatted as one."""
     return number(int(position)) if position.isascii() and position.isdecimal() else position
 
 
@@ -317,11 +317,11 @@ def _of_restore(result: Mapping[str, Any]) -> Outcome:
     ]
     tables = []
     if operators:
-        head = ("Operator", "What becomes of it", "Parallelism stored", "In the pipeline", "Notes")
+        head = ("Operator", "Result", "Stored parallelism", "New parallelism", "Notes")
         tables.append(_table("Operators", head, operators, numbers=(2, 3), verdict_at=1))
     if states:
         head = (
-            "Operator", "State", "What becomes of it", "Stored as", "Declared as", "Size", "Changes"
+            "Operator", "State", "Result", "Stored as", "Declared as", "Size", "Changes"
         )  # fmt: skip
         tables.append(_table("State", head, states, numbers=(5,), verdict_at=2))
     return Outcome(
@@ -334,26 +334,26 @@ def _of_restore(result: Mapping[str, Any]) -> Outcome:
 
 def _splits(op: Mapping[str, Any]) -> list[str]:
     splits = op.get("splits")
-    return [] if splits is None else [f"goes on with {plural(splits, 'split')}"]
+    return [] if splits is None else [f"resumes {plural(splits, 'split')}"]
 
 
 _COMPOSED = re.compile(r"(?P<form>\w+) of (?P<type>\[.*\])")
 
 
 def _type(text: str | None) -> str | None:
-    """A state's type as somebody would say it: ``map of MAP<STRING, ROW<a INT>>`` is long enough.
+    """A state's type in short, as ``map of MAP<STRING, ROW<a INT>>``.
 
-    Composed types come as JSON; whatever else it is stays as it is.
+    Composed types come as JSON; any other text stays as it is.
     """
-    found = _COMPOSED.fullmatch(text or "")
-    if found is None:
+    match = _COMPOSED.fullmatch(text or "")
+    if match is None:
         return text
     try:
-        said = _composed(json.loads(found["type"]))
+        said = _composed(json.loads(match["type"]))
     except (ValueError, TypeError, IndexError):
         return text
-    # A list state's type is a list already.
-    return said if said.startswith(f"{found['form'].upper()}<") else f"{found['form']} of {said}"
+    # The type of a list state is a list already.
+    return said if said.startswith(f"{match['form'].upper()}<") else f"{match['form']} of {said}"
 
 
 def _composed(parts: Any) -> str:
@@ -367,7 +367,7 @@ def _composed(parts: Any) -> str:
 
 
 def _of_comparison(result: Mapping[str, Any]) -> Outcome:
-    """The outputs one after the other, each with what the two sides have; then the jobs."""
+    """The comparison of each output on both sides, then the figures of the two jobs."""
     outputs: Sequence[Mapping[str, Any]] = result.get("outputs", ())
     jobs: Sequence[Mapping[str, Any]] = result.get("jobs", ())
     names = _names(jobs)
@@ -380,16 +380,16 @@ def _of_comparison(result: Mapping[str, Any]) -> Outcome:
         sentences += result.get("sentences", ())
     are_equal = all(one.get("is_equal") for one in outputs)
     if are_equal and not any(one.get("equal") for one in outputs):
-        verdict, tone = "There is nothing yet that both jobs have written.", "idle"
+        verdict, tone = "The jobs have no rows in common yet.", "idle"
     elif are_equal:
-        verdict, tone = "The outputs are the same as far as both have come.", "good"
+        verdict, tone = "The outputs are equal as far as both jobs have progressed.", "good"
     else:
         verdict, tone = "The outputs differ.", "warn"
     return Outcome(verdict=verdict, tone=tone, sentences=_said(sentences), tables=tables)
 
 
 def _names(jobs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """What the two are called above their columns."""
+    """The headings of the two jobs' columns."""
     if len(jobs) != 2:
         return "this job", "the other job"
     ours, theirs = (_text(job.get("name") or job.get("job")) for job in jobs)
@@ -399,7 +399,7 @@ def _names(jobs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 
 def _said_of_output(one: Mapping[str, Any], names: tuple[str, str]) -> Iterable[str]:
-    """What the figures mean, and what they leave out."""
+    """Sentences on one output: equal and different rows, and columns that differ."""
     where = f"output of {one.get('operator', 'the jobs')}"
     counts = [f"{plural(one.get('equal') or 0, 'row')} equal"]
     if one.get("different"):
@@ -413,7 +413,7 @@ def _said_of_output(one: Mapping[str, Any], names: tuple[str, str]) -> Iterable[
     for name, side in sides:
         if side.get("columns"):
             columns = listed(list(side["columns"]), COLUMNS_NAMED)
-            yield f"{where}: only {name} has {columns}, so the outputs are not the same"
+            yield f"{where}: columns only in {name}: {columns}; the outputs differ"
     for column in one.get("columns") or ():
         if column.get("count"):
             rows = plural(column["count"], "row")
@@ -425,7 +425,7 @@ def _said_of_output(one: Mapping[str, Any], names: tuple[str, str]) -> Iterable[
 def _sides(one: Mapping[str, Any], names: tuple[str, str]) -> Table:
     sides = (one.get("left", {}), one.get("right", {}))
     rows = [(words, *(_text(side.get(name)) for side in sides)) for words, name in _OF_SIDES]
-    for words, name in (("Rows that are equal", "equal"), ("Rows with other values", "different")):
+    for words, name in (("Equal rows", "equal"), ("Rows with other values", "different")):
         rows.append((words, *[_text(one.get(name))] * 2))
     caption = f"Output of {one.get('operator', 'the jobs')}"
     return _table(caption, ("", *names), rows, numbers=(1, 2))
@@ -449,24 +449,22 @@ _OF_SIDES = (
     ("Last window", "last"),
     ("Rows before the other’s first window", "earlier"),
     ("Rows after the other’s last window", "later"),
-    ("Rows that only it has", "only"),
-    ("Rows beyond the first of their key", "duplicates"),
+    ("Rows only in this output", "only"),
+    ("Rows that repeat a key", "duplicates"),
 )
 
 
 def _samples(one: Mapping[str, Any], names: tuple[str, str]) -> list[Table]:
-    found = []
-    # The database keeps documents without the order of their keys.
+    tables = []
+    # JSON documents in the database do not keep the order of keys.
     by = [*(one.get("key") or ()), *(one.get("window") or ())]
     for at, side in enumerate(("left", "right")):
         rows: list[Mapping[str, Any]] = list(one.get(f"only_{side}") or ())
         if rows:
             head = tuple(dict.fromkeys([*by, *(column for row in rows for column in row)]))
             cells = [tuple(row.get(column) for column in head) for row in rows]
-            caption = _of_all(
-                f"Rows that only {names[at]} has", rows, one.get(side, {}).get("only")
-            )
-            found.append(_table(caption, head, cells, numbers=_numeric(cells)))
+            caption = _of_all(f"Rows only in {names[at]}", rows, one.get(side, {}).get("only"))
+            tables.append(_table(caption, head, cells, numbers=_numeric(cells)))
     differing = list(one.get("differing") or ())
     pairs = [
         (_row(pair.get("key", {}), by), column, ours, theirs)
@@ -475,26 +473,26 @@ def _samples(one: Mapping[str, Any], names: tuple[str, str]) -> list[Table]:
     ]
     if pairs:
         caption = _of_all("Values that differ", differing, one.get("different"))
-        found.append(_table(caption, ("Row", "Column", *names), pairs, numbers=(2, 3)))
+        tables.append(_table(caption, ("Row", "Column", *names), pairs, numbers=(2, 3)))
     for at, side in enumerate(("left", "right")):
         twice = [
             (_row(o.get("row", {}), by), o.get("count")) for o in one.get(f"twice_{side}") or ()
         ]
         if twice:
-            caption = f"Keys of several rows in {names[at]}"
-            found.append(_table(caption, ("Row", "Rows"), twice, numbers=(1,)))
-    return found
+            caption = f"Repeated keys in {names[at]}"
+            tables.append(_table(caption, ("Row", "Rows"), twice, numbers=(1,)))
+    return tables
 
 
 def _of_all(caption: str, shown: Sequence[Any], count: int | None) -> str:
-    """A caption that says of how many rows some are shown."""
+    """A caption with the number of all rows, where only some are shown."""
     if not count or count <= len(shown):
         return caption
     return f"{caption}: {number(len(shown))} of {plural(count, 'row')}"
 
 
 def _numeric(rows: Sequence[tuple[Any, ...]]) -> set[int]:
-    """The columns that hold nothing but numbers."""
+    """The columns that hold only numbers."""
     return {
         at
         for at, column in enumerate(zip(*rows, strict=True))
@@ -523,8 +521,8 @@ def _sentences(result: Mapping[str, Any]) -> list[str]:
 
 
 def _said(texts: Iterable[Any]) -> list[str]:
-    found = [str(text) for text in texts if text]
-    return [one[:1].upper() + one[1:] + "." * (one[-1] not in ".!?") for one in found]
+    sentences = [str(text) for text in texts if text]
+    return [one[:1].upper() + one[1:] + "." * (one[-1] not in ".!?") for one in sentences]
 
 
 def _table(

@@ -1,7 +1,7 @@
-"""The steps of an operation as its page shows them: what is done, what goes on, what comes. Pure.
+"""The steps of an operation for its page, each done, current or still ahead. Pure.
 
-Most steps are the phases of ``weir.protocol.operations``; a new driver's taking over is shown as
-two, which the job's own status tells apart.
+Most steps are the phases of ``weir.protocol.operations``; the takeover by a new driver is shown as
+two, which the job's status tells apart.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from weir.protocol.operations import Phase
 
 
 class StepState(StrEnum):
-    """Where a step stands."""
+    """The state of a step."""
 
     DONE = "done"
     CURRENT = "current"
@@ -28,8 +28,8 @@ TONES = {
     StepState.DONE: ("good", "done"),
     StepState.CURRENT: ("busy", "under way"),
     StepState.AHEAD: ("idle", "to come"),
-    StepState.FAILED: ("bad", "not done"),
-    StepState.SKIPPED: ("idle", "not begun"),
+    StepState.FAILED: ("bad", "failed"),
+    StepState.SKIPPED: ("idle", "not started"),
 }
 
 
@@ -41,46 +41,46 @@ class Step:
     state: StepState
 
     def as_json(self) -> dict[str, str]:
-        """As a page gets it."""
+        """The step as a value of the page."""
         tone, said = TONES[self.state]
         return {"text": self.text, "state": self.state.value, "tone": tone, "said": said}
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """How far the checkpoint or savepoint of an operation has come."""
+    """Acknowledgements of an operation's checkpoint or savepoint."""
 
     count: int
     expected: int
-    is_durable: bool = False  # Completed: its manifest is written.
+    is_durable: bool = False  # The manifest is written.
 
     def as_json(self) -> dict[str, str | int]:
-        """As a page's progress bar."""
+        """The values of a progress bar."""
         subtasks = plural(self.expected, "subtask")
         if not self.expected:
-            text = "its barriers are being sent"
+            text = "the barriers are being sent"
         elif self.count < self.expected or self.is_durable:
             text = f"{self.count:,} of {subtasks} acknowledged"
         else:
-            text = f"all {subtasks} acknowledged; its manifest is being written"
+            text = f"all {subtasks} acknowledged; the manifest is being written"
         return {"value": self.count, "most": max(self.expected, 1), "text": text}
 
 
 _SAVING = "A savepoint is taken"
 _LAUNCHING = "The old driver ends, and a new one is launched"
-_RESTORING = "Subtasks are deployed and get their state back"
+_RESTORING = "Subtasks are deployed and their state is restored"
 _ONE_STEP = {
     OperationKind.SAVEPOINT: _SAVING,
     OperationKind.CHECKPOINT: "A checkpoint is taken",
-    OperationKind.DISCARD: "Its files are deleted",
+    OperationKind.DISCARD: "The savepoint’s files are deleted",
     OperationKind.CANCEL: "The subtasks stop, and the driver ends",
-    OperationKind.PREVIEW: "It is worked out; nothing is done to the job",
+    OperationKind.PREVIEW: "The preview is computed; the job is not touched",
     OperationKind.COMPARE: "The outputs are read and compared",
 }
 
 
 def operation_steps(operation: Operation, job_status: str) -> list[Step]:
-    """The operation's steps in order; ``job_status`` tells how far a new driver has come."""
+    """The operation's steps in order; ``job_status`` is the progress of a new driver."""
     texts = _texts(operation)
     match operation.status:
         case OperationStatus.SUCCEEDED:
@@ -99,21 +99,23 @@ def _texts(operation: Operation) -> list[str]:
         case OperationKind.STOP:
             drains = progress.get("drains")
             last = (
-                "Sources have ended, windows close, and the job ends" if drains else "The job ends"
+                "The sources have ended, windows close, and the job ends"
+                if drains
+                else "The job ends"
             )
             return [_SAVING, last]
         case OperationKind.ROLLBACK | OperationKind.RESTART:
             return [_LAUNCHING, _RESTORING]
         case OperationKind.SUBMIT:
-            return ["Its driver is launched", _RESTORING.replace(" and get their state back", "")]
+            return ["The driver is launched", "Subtasks are deployed"]
         case OperationKind.RESCALE:
             relaunches_at_once = progress.get("phase") == Phase.RELAUNCHING and not progress.get(
                 "saved"
             )
-            taken = [] if relaunches_at_once else ["A checkpoint is taken for it"]
+            taken = [] if relaunches_at_once else ["A checkpoint is taken"]
             return [*taken, _LAUNCHING, _RESTORING]
         case OperationKind.FORK:
-            taken = [] if progress.get("restore") else ["A savepoint is taken for it"]
+            taken = [] if progress.get("restore") else [_SAVING]
             return [*taken, "The new job is submitted"]
     return [_ONE_STEP[kind]]
 
@@ -130,9 +132,9 @@ def _current(operation: Operation, job_status: str, texts: Sequence[str]) -> int
 
 
 def _stopped(operation: Operation, texts: Sequence[str]) -> int:
-    """At which step it ended; what it saved is not lost, so that step is done."""
+    """The step at which the operation ended; a savepoint or checkpoint taken before stays done."""
     saved = (operation.progress or {}).get("saved")
-    saves = texts[0].endswith(("is taken", "is taken for it"))
+    saves = texts[0].endswith("is taken")
     return 1 if saved and saves and len(texts) > 1 else 0
 
 

@@ -1,7 +1,7 @@
-"""Which jobs the overview shows, as its address says it. Pure.
+"""The filters of the overview, as its address has them. Pure.
 
-A link with these in it shows somebody else the same jobs; what makes no sense is as if it were not
-there, so that an old link still leads to the list.
+A shared link shows the same jobs; an invalid value counts as absent, so that an old link still
+leads to the list.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ SEARCH_LENGTH_MAX = 120  # No name and no id is longer.
 
 
 class Group(StrEnum):
-    """The states that somebody looks for together."""
+    """A filter that joins states of jobs."""
 
     ALL = "all"
     ATTENTION = "attention"
@@ -27,7 +27,7 @@ class Group(StrEnum):
     CANCELED = "canceled"
 
 
-# The job's own states behind each group; those that need attention are found by more than that.
+# The job states of each group; ATTENTION depends on more than the state.
 STATUSES: Mapping[Group, tuple[JobStatus, ...]] = {
     Group.RUNNING: (JobStatus.RUNNING,),
     Group.CHANGING: (
@@ -45,27 +45,27 @@ STATUSES: Mapping[Group, tuple[JobStatus, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the address asks for."""
+    """The filters in the address."""
 
     group: Group = Group.ALL
     search: str = ""
-    page: str = ""  # As it stands in the address: the nearest page is shown.
+    page: str = ""  # As in the address; the nearest existing page is shown.
 
     @classmethod
     def read(cls, query: Mapping[str, Any]) -> Self:
         """From a request's query."""
         state = query.get("state", "")
         group = Group(state) if state in set(Group) else Group.ALL
-        # PostgreSQL takes no text with a NUL in it, and nothing is called so.
+        # PostgreSQL refuses text with a NUL, and no name has one.
         search = str(query.get("q", "")).replace("\0", "").strip()[:SEARCH_LENGTH_MAX]
         return cls(group, search, str(query.get("page", "")))
 
     def in_group(self, group: Group) -> Self:
-        """Another group of the jobs that are searched for, from its first page."""
+        """The same search in another group, from its first page."""
         return replace(self, group=group, page="")
 
     def at(self, page: int) -> Self:
-        """Another page of the same."""
+        """The same filters on another page."""
         return replace(self, page=str(page))
 
     @property
@@ -74,11 +74,11 @@ class Wanted:
         return self.group is not Group.ALL or bool(self.search)
 
     def query(self) -> str:
-        """With its question mark, as an address ends with it; empty where all is wanted."""
+        """The query of the address with its question mark; empty without filters."""
         given = {
             "state": "" if self.group is Group.ALL else self.group.value,
             "q": self.search,
             "page": "" if self.page == "1" else self.page,
         }
-        found = urlencode({name: value for name, value in given.items() if value})
-        return f"?{found}" if found else ""
+        query = urlencode({name: value for name, value in given.items() if value})
+        return f"?{query}" if query else ""

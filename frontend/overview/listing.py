@@ -1,4 +1,4 @@
-"""The list of jobs as values: what needs attention first."""
+"""The list of jobs as values: those that need attention first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -31,10 +31,10 @@ from jobs.models import Job
 from weir.protocol.lifecycle import JobStatus
 
 JOBS_PER_PAGE = 50
-# How many settled checkpoints are looked at for a row of failures.
+# Settled checkpoints that are searched for a run of failures.
 SETTLED_CONSIDERED = 3
 EVERYTHING = Wanted()
-# Above these a subtask counts as back-pressured a little, and much; they are Flink's.
+# Thresholds of low and high back-pressure. Source: Flink.
 LOW_PERCENT, HIGH_PERCENT = 10, 50
 
 GROUPS: Mapping[Group, status.Label] = {
@@ -42,27 +42,28 @@ GROUPS: Mapping[Group, status.Label] = {
     Group.ATTENTION: status.Label(
         "Need attention",
         "warn",
-        "Failed within a day, recovering, silent, or checkpoints fail or do not complete.",
+        "Failed in the last day, recovering, driver silent or not launched, or checkpoints fail or "
+        "do not complete.",
     ),
-    Group.RUNNING: status.Label("Running", "good", "All their subtasks run."),
+    Group.RUNNING: status.Label("Running", "good", "All their subtasks are running."),
     Group.CHANGING: status.Label(
         "In transition", "busy", "Starting, deploying, failing, restarting or being cancelled."
     ),
-    Group.FAILED: status.Label("Failed", "bad", "They ended with an error."),
-    Group.FINISHED: status.Label("Finished", "done", "All their input is processed."),
-    Group.CANCELED: status.Label("Canceled", "idle", "Somebody ended them."),
+    Group.FAILED: status.Label("Failed", "bad", "Ended with an error."),
+    Group.FINISHED: status.Label("Finished", "done", "Their sources ended or they were stopped."),
+    Group.CANCELED: status.Label("Canceled", "idle", "Cancelled on request."),
 }
 
 Json = dict[str, Any]
 
 
 def page(wanted: Wanted = EVERYTHING) -> Page:
-    """One page of the jobs that are wanted; the nearest one where there is no such page."""
+    """One page of the filtered jobs; the nearest one where there is no such page."""
     return Paginator(queries.jobs(wanted, _silent_after()), JOBS_PER_PAGE).get_page(wanted.page)
 
 
 def job_list(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
-    """A page of jobs as JSON, and how many there are. Nine queries, whatever their number."""
+    """A page of jobs as JSON, with counts. Nine queries for any number of jobs."""
     rows: Sequence[Job] = list(jobs)
     ids = [job.pk for job in rows]
     running = [job.pk for job in rows if job.status == JobStatus.RUNNING]
@@ -85,7 +86,7 @@ def job_list(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
         }
         for job in rows
     }
-    # The database put the pages in order by part of what attention knows.
+    # The database ordered the pages by a part of the warnings only.
     rows = sorted(rows, key=lambda job: _urgency(job, shown[job.pk]))
     return {
         "jobs": [shown[job.pk] for job in rows],
@@ -101,7 +102,7 @@ def _silent_after() -> timedelta:
 
 
 def _groups(wanted: Wanted) -> list[Json]:
-    """The groups of jobs with their counts, those first that somebody would look at first."""
+    """The groups of jobs with their counts, the most urgent first."""
     counts = queries.counts(wanted)
     counts[Group.ATTENTION] = queries.attention_count(wanted, _silent_after())
     return [
@@ -119,31 +120,32 @@ def _groups(wanted: Wanted) -> list[Json]:
 
 
 def _shown(jobs: Page, wanted: Wanted) -> str:
-    """How many jobs the query lets pass, in words."""
+    """The number of filtered jobs, in words."""
     count = jobs.paginator.count
     if not wanted.search:
         return plural(count, "job")
     return f"{plural(count, 'job')} with “{wanted.search}” in name or id"
 
 
-def _pressure(found: BackPressure | None, name: str | None) -> Json:
-    """How much the most back-pressured operator waits; below a percent nobody waits."""
-    if found is None:
-        said = {"text": NOTHING, "operator": "", "tone": "idle", "title": "Not measured now."}
+def _pressure(measured: BackPressure | None, name: str | None) -> Json:
+    """The share of time that the most back-pressured operator waits; below 1 % is none."""
+    if measured is None:
+        title = "No recent measurement: the job is not running, or reports none yet."
+        said = {"text": NOTHING, "operator": "", "tone": "idle", "title": title}
         return said | {"state": "none"}
-    percent = round(found.share * 100)
+    percent = round(measured.share * 100)
     if percent < 1:
-        title = "No subtask had to wait for one downstream in the last seconds."
+        title = "In the last seconds no subtask waited for subtasks downstream."
         said = {"text": "none", "operator": "", "tone": "good", "title": title}
         return said | {"state": "some"}
-    called = name or found.chain
+    called = name or measured.chain
     return {
         "text": f"{percent} %",
         "operator": called,
         "state": "some",
         "tone": "bad" if percent > HIGH_PERCENT else "warn" if percent > LOW_PERCENT else "good",
-        "title": f"Of the last seconds, the slowest subtask of {called} waited {percent} % for "
-        "subtasks downstream to take its output: the cause is further down.",
+        "title": f"In the last seconds the slowest subtask of {called} waited {percent} % of the "
+        "time for subtasks downstream to take its output: the bottleneck is downstream.",
     }
 
 
@@ -157,7 +159,7 @@ def _urgency(job: Job, shown: Json) -> int:
 def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failures: int) -> Json:
     now: datetime = job.now
     recovered = (job.attempt_number or 1) - 1
-    found = warning_facts.gather(
+    facts = warning_facts.gather(
         job,
         now,
         driver_status=job.driver_status,
@@ -172,7 +174,7 @@ def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failu
         "name": job.name,
         "url": reverse("job-page", args=[job.pk]),
         "status": status.of_job(job.status),
-        "attention": [asdict(item) for item in job_warnings.list_warnings(found)],
+        "attention": [asdict(item) for item in job_warnings.list_warnings(facts)],
         "attempt": number(job.attempt_number),
         "attempt_state": "none" if job.attempt_number is None else "some",
         "uptime": {

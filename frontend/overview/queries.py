@@ -1,6 +1,6 @@
-"""What the overview reads: its jobs in their order, and what is shown beside each.
+"""Queries of the overview: its jobs in order, and the facts shown with each.
 
-Each function is one query, and none costs more where more checkpoints are stored.
+Each function is one query, whose cost does not grow with the number of stored checkpoints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,30 +46,30 @@ from jobs.models import (
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
 FAILURES_WINDOW = timedelta(hours=1)
-FAILED_LATELY = Value(timedelta(days=1))  # A job that failed before that has been seen.
+FAILED_LATELY = Value(timedelta(days=1))  # An older failure needs no attention any more.
 LAUNCH_PATIENCE = Value(timedelta(milliseconds=job_warnings.LAUNCH_PATIENCE_MS))
 
 
 class _Milliseconds(Func):
-    """A number of milliseconds as a span of time."""
+    """A number of milliseconds as an interval of PostgreSQL."""
 
     template = "make_interval(secs => (%(expressions)s) / 1000.0)"
     output_field = DurationField()
 
 
 class Urgency(IntegerChoices):
-    """Where a job stands in the list."""
+    """The rank of a job in the list."""
 
-    BAD = 0  # ``attention.of`` says something bad of it, or that it is recovering.
-    WARN = 1  # It says something of it.
+    BAD = 0  # ``list_warnings`` has a bad one, or the job is recovering or failed lately.
+    WARN = 1  # ``list_warnings`` has others only.
     WELL = 2
-    OVER = 3  # It has ended, and not just now in a failure.
+    OVER = 3  # The job has ended, other than in a failure within ``FAILED_LATELY``.
 
 
 def jobs(wanted: Wanted, silent_after: timedelta) -> QuerySet[Job]:
-    """The jobs that are wanted: what needs attention first, then what goes on, then what is over.
+    """The filtered jobs: those that need attention first, then other live ones, then ended ones.
 
-    Each has ``now``, its ``urgency``, and what is known of its newest driver and attempt.
+    Each has ``now``, its ``urgency``, and columns of its newest driver and attempt.
     """
     rows = (
         Job.objects.defer("options", "spark_conf", "settings", "restart_state")
@@ -105,12 +105,12 @@ def _completed(field: str) -> Subquery:
 
 
 def _urgency(silent_after: timedelta) -> Case:
-    """The conditions of ``attention.of``, for the database; a test compares the two."""
+    """The conditions of ``list_warnings`` for the database; a test compares the two."""
     now = clock.DatabaseNow()
     is_running = Q(status=JobStatus.RUNNING)
     settled = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
     newest_settled = Subquery(settled.order_by("-number").values("status")[:1])
-    # Both ignore what is null: without a completed checkpoint a job waits since it runs.
+    # Greatest ignores null: without a completed checkpoint a job waits since its attempt runs.
     waits_since = Greatest("attempt_running_at", _completed("settled_at"))
     interval_ms = Cast(KT("checkpoint_config__interval_ms"), FloatField())
     patience = Greatest(
@@ -147,7 +147,7 @@ def _urgency(silent_after: timedelta) -> Case:
 
 
 def counts(wanted: Wanted) -> dict[Group, int]:
-    """How many of the jobs that are searched for each group has, ``ATTENTION`` aside."""
+    """The number of searched jobs by group, without ``ATTENTION``."""
     total = _searched(Job.objects.order_by(), wanted.search).aggregate(
         **{
             group.value: Count("pk", filter=Q(status__in=statuses))
@@ -159,7 +159,7 @@ def counts(wanted: Wanted) -> dict[Group, int]:
 
 
 def attention_count(wanted: Wanted, silent_after: timedelta) -> int:
-    """How many of the jobs that are searched for need attention."""
+    """The number of searched jobs that need attention."""
     return jobs(wanted.in_group(Group.ATTENTION), silent_after).count()
 
 
@@ -175,7 +175,7 @@ def completed_by_id(ids: Sequence[int]) -> Mapping[int, Checkpoint]:
 
 
 def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
-    """How many checkpoints of each job failed within the window."""
+    """The number of each job's checkpoints that failed within ``FAILURES_WINDOW``."""
     rows = (
         Checkpoint.objects.filter(
             job__in=job_ids,
@@ -190,16 +190,16 @@ def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
 
 
 def recent_points(job_ids: Sequence[str]) -> dict[str, list[Point]]:
-    """The newest settled checkpoints of each job, newest first; none of a job without any."""
-    # One walk down the index of (job, number) per job, whatever is stored.
+    """The newest settled checkpoints by job, newest first."""
+    # One scan of the index of (job, number) per job, however many checkpoints are stored.
     newest = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
     points = newest.order_by("-number").values(
         point=JSONObject(duration_ms="duration_ms", status="status", reason="reason")
     )
     rows = Job.objects.filter(pk__in=job_ids).order_by()
     return {
-        pk: [Point(**point) for point in found]
-        for pk, found in rows.annotate(points=ArraySubquery(points[:SHOWN])).values_list(
+        pk: [Point(**point) for point in newest_points]
+        for pk, newest_points in rows.annotate(points=ArraySubquery(points[:SHOWN])).values_list(
             "pk", "points"
         )
     }
@@ -222,15 +222,15 @@ def back_pressure(job_ids: Sequence[str]) -> dict[str, BackPressure]:
         .values_list("job", "chain")
         .annotate(share=share)
     )
-    found: dict[str, BackPressure] = {}
+    highest: dict[str, BackPressure] = {}
     for job, chain, most in rows:
-        if most is not None and (job not in found or most > found[job].share):
-            found[job] = BackPressure(chain, most)
-    return found
+        if most is not None and (job not in highest or most > highest[job].share):
+            highest[job] = BackPressure(chain, most)
+    return highest
 
 
 def names_of(chains: Mapping[str, str]) -> dict[str, str]:
-    """What the operator of a uid is called, for one operator of each job."""
+    """The operator's name for one uid of each job."""
     rows = Operator.objects.filter(job__in=chains, uid__in=set(chains.values())).order_by()
     return {
         job: name for job, uid, name in rows.values_list("job", "uid", "name") if chains[job] == uid

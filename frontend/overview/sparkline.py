@@ -1,8 +1,8 @@
-"""A job's recent checkpoints as a line of small bars: how long each took, which ones failed. Pure.
+"""A job's recent checkpoints as small bars: the duration of each, and which ones failed. Pure.
 
-A bar is as high as its checkpoint took long, against the longest of them; a failed one is a cross
-on the ground instead, so that its shape says it. The server draws, as two paths of an SVG; colours
-come from the style sheet, and the sentence beside it says the same to who cannot see it.
+The height of a bar is the checkpoint's duration relative to the longest; a failed one is a cross at
+the base line instead, so that its shape tells. The server draws two paths of an SVG; colours come
+from the style sheet, and a sentence says the same for screen readers.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ STEP = 5  # From one bar to the next, in pixels, as all lengths here.
 WIDTH = SHOWN * STEP
 HEIGHT = 28
 _BASE = HEIGHT - 1
-_LEAST = 2  # What took no time at all can still be seen.
+_LEAST = 2  # A bar of no duration can still be seen.
 _CROSS_WIDTH, _CROSS_HEIGHT = 4, 7
 
 
@@ -26,16 +26,16 @@ class Point:
 
     duration_ms: float | None
     status: str = CheckpointStatus.COMPLETED
-    reason: str = ""  # Why it failed.
+    reason: str = ""  # Of its failure.
 
     @property
     def is_failed(self) -> bool:
-        """Whether it was given up."""
+        """Whether the checkpoint was aborted."""
         return self.status == CheckpointStatus.ABORTED
 
 
 def draw(points: Sequence[Point]) -> dict[str, str]:
-    """The paths and the sentence.
+    """The paths and the sentence of the sparkline.
 
     Args:
         points: Newest first, as they are read; the newest is drawn at the right.
@@ -44,7 +44,7 @@ def draw(points: Sequence[Point]) -> dict[str, str]:
     """
     points = points[:SHOWN]
     if not points:
-        return {"bars": "", "failed": "", "text": "No checkpoint has settled yet."}
+        return {"bars": "", "failed": "", "text": "No checkpoint has completed or failed yet."}
     longest = max((point.duration_ms or 0.0 for point in points if not point.is_failed), default=0)
     bars, crosses = [], []
     for back, point in enumerate(points):
@@ -64,7 +64,11 @@ def _said(points: Sequence[Point]) -> str:
     failed = sum(point.is_failed for point in points)
     took = [point.duration_ms or 0.0 for point in points if not point.is_failed]
     if not took:
-        return f"The last {plural(failed, 'checkpoint')} failed." if failed > 1 else "It failed."
+        return (
+            f"The last {plural(failed, 'checkpoint')} failed."
+            if failed > 1
+            else "The last checkpoint failed."
+        )
     shortest, longest = duration(min(took)), duration(max(took))
     span = shortest if shortest == longest else f"{shortest} to {longest}"
     said = f"Durations of the last {plural(len(points), 'checkpoint')}: {span}"

@@ -1,4 +1,4 @@
-"""The overview: every job, what needs attention first, to be filtered and searched by address."""
+"""The overview: all jobs, those that need attention first, filtered and searched by address."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from frontend.overview import filters, listing
 @require_GET
 @role_required(Role.VIEWER)
 def job_list(request: HttpRequest) -> HttpResponse:
-    """All jobs that the query lets pass, those that need attention first."""
+    """All jobs that match the query, those that need attention first."""
     wanted = filters.Wanted.read(request.GET)
     page = listing.page(wanted)
     context = {
@@ -36,19 +36,19 @@ def job_list(request: HttpRequest) -> HttpResponse:
 @require_GET
 @role_required(Role.VIEWER)
 def job_list_data(request: HttpRequest) -> HttpResponse:
-    """The same page of jobs, by the same query, as JSON."""
+    """The same page of jobs for the same query, as JSON."""
     wanted = filters.Wanted.read(request.GET)
     return JsonResponse(listing.job_list(listing.page(wanted), wanted))
 
 
 def _beside(page: Any, wanted: filters.Wanted) -> dict[str, str]:
-    """Where the pages before and after this one are."""
-    found = {}
+    """The queries of the previous and next pages."""
+    addresses = {}
     if page.has_previous():
-        found["previous"] = wanted.at(page.previous_page_number()).query()
+        addresses["previous"] = wanted.at(page.previous_page_number()).query()
     if page.has_next():
-        found["next"] = wanted.at(page.next_page_number()).query()
-    return found
+        addresses["next"] = wanted.at(page.next_page_number()).query()
+    return addresses
 
 
 urlpatterns = [

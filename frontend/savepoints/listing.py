@@ -1,4 +1,4 @@
-"""A page of a job's savepoints as values, with what can be asked of each."""
+"""A page of a job's savepoints as values, with the operations possible on each."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,22 +23,22 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One page of those that were looked for, newest first."""
+    """One page of the matching savepoints, newest first."""
 
     savepoints: list[Savepoint]
     wanted: str
     page: int  # The first is 1.
     pages: int
-    count: int  # Of those that were looked for.
-    has_any: bool  # Of the job.
+    count: int  # Of the matching savepoints.
+    has_any: bool  # Whether the job has any savepoint.
 
 
 def shown(job: Job, wanted: str, page: int) -> Shown:
     """A page of the job's savepoints; the nearest one where there is no such page.
 
     Args:
-        wanted: Part of a name, a note or a label; ``name: text`` is that very label, and
-            ``name:`` any of that name. Empty: all.
+        wanted: Part of a name, a note or a label; ``name: text`` matches exactly that label, and
+            ``name:`` any label of that name. Empty: all savepoints.
     """
     wanted = wanted.replace("\0", "").strip()[:WANTED_LENGTH_MAX]
     every = _of(job)
@@ -47,18 +47,23 @@ def shown(job: Job, wanted: str, page: int) -> Shown:
     pages = max(1, -(-count // PER_PAGE))
     page = min(max(page, 1), pages)
     first = (page - 1) * PER_PAGE
-    found = list(
+    page_rows = list(
         rows.select_related("checkpoint", "created_by", "claimed_by", "operation").order_by(
             "-created_at", "id"
         )[first : first + PER_PAGE]
     )
     return Shown(
-        found, wanted, page, pages, count, bool(count) or (wanted != "" and every.exists())
+        page_rows,
+        wanted,
+        page,
+        pages,
+        count,
+        bool(count) or (wanted != "" and every.exists()),
     )
 
 
 def _of(job: Job) -> QuerySet[Savepoint]:
-    """Those that are there or on their way; failed ones are operations only."""
+    """Completed and pending savepoints; failed ones are operations only."""
     waits = Q(checkpoint__isnull=True, operation__status__in=OPEN_OPERATIONS)
     stands = Q(checkpoint__status__in=[*queries.UNSETTLED, CheckpointStatus.COMPLETED])
     return Savepoint.objects.filter(waits | stands, job=job)
@@ -76,7 +81,7 @@ def _matching(rows: QuerySet[Savepoint], wanted: str) -> QuerySet[Savepoint]:
 
 
 def savepoint_list(job: Job, page: Shown, now: datetime) -> Json:
-    """The page's value. Six queries, whatever the number of savepoints."""
+    """The page's value. Six queries for any number of savepoints."""
     asked = snapshot.actions(job, queries.recent_operations(job.pk))
     needed = references.users_by_id(job, page.savepoints) if page.savepoints else {}
     return {
@@ -96,6 +101,6 @@ def savepoint_list(job: Job, page: Shown, now: datetime) -> Json:
 
 
 def _why_not(asked: Json) -> str:
-    """Each reason once: a button that cannot be pressed says nothing to a keyboard."""
+    """Each reason once, as text: a disabled button has no tooltip for keyboard users."""
     reasons = (asked[name] for name in ("rollback", "rescale", "savepoint"))
     return " ".join(dict.fromkeys(filter(None, reasons)))

@@ -1,4 +1,4 @@
-"""Savepoints and lineage of a job as a page gets them."""
+"""Savepoints and lineage of a job as values of their page."""
 
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def savepoint_row(row: Savepoint, now: datetime) -> Json:
-    """One savepoint, with the addresses of what can be asked of it: empty where it cannot."""
+    """One savepoint, with the addresses of its operations: empty where impossible."""
     checkpoint = row.checkpoint
     is_there = (
         row.deleted_at is None
@@ -62,10 +62,10 @@ def savepoint_row(row: Savepoint, now: datetime) -> Json:
 
 
 def in_full(row: Savepoint, now: datetime) -> Json:
-    """The same with each fact by itself, for the page that shows nothing else."""
-    found, checkpoint = savepoint_row(row, now), row.checkpoint
-    is_there = bool(found["delete"])
-    return found | {
+    """One savepoint with each fact by itself, for the page of savepoints."""
+    value, checkpoint = savepoint_row(row, now), row.checkpoint
+    is_there = bool(value["delete"])
+    return value | {
         "checkpoint": "" if checkpoint is None else f"checkpoint {number(checkpoint.number)}",
         "checkpoint_url": ""
         if checkpoint is None
@@ -88,14 +88,14 @@ def _labelled(job_id: str, name: str, text: str) -> str:
 
 
 def _progress(checkpoint: Checkpoint | None) -> Json | None:
-    """How far one that is being taken has come; None: it is not, or is waited for."""
+    """The acknowledgements of a savepoint being taken; None before its trigger and once settled."""
     if checkpoint is None or checkpoint.settled_at is not None:
         return None
     return Acknowledged(checkpoint.acknowledged_count, checkpoint.subtask_count).as_json()
 
 
 def _facts(checkpoint: Checkpoint | None, *, is_there: bool) -> str:
-    """What is known of it: its checkpoint's number, its size and how far event time had come."""
+    """The facts of a savepoint: its checkpoint's number, its size and its event time."""
     if checkpoint is None:
         return ""
     facts = [f"checkpoint {number(checkpoint.number)}"]
@@ -107,7 +107,7 @@ def _facts(checkpoint: Checkpoint | None, *, is_there: bool) -> str:
 
 
 def lineage(job: Job) -> Json:
-    """What a job came from, what came from it, and where it goes on next."""
+    """The origin of a job, its forks, and the checkpoint that it restores next."""
     return {
         "origin": job.origin_id or "",
         "origin_url": reverse("job-page", args=[job.origin_id]) if job.origin_id else "",

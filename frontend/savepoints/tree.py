@@ -1,32 +1,32 @@
-"""What of a job was restored from what, as a tree to be drawn. Pure: values in, rows of a tree out.
+"""The lineage of a job's checkpoints as a tree to be drawn. Pure: values in, rows of a tree out.
 
-An attempt goes on from one checkpoint, its base (see ``weir.protocol.lineage``). One that goes on
-from the newest there was continues its *lane*; one that goes back begins another::
+An attempt is restored from one checkpoint, its base (see ``weir.protocol.lineage``). An attempt
+restored from the newest checkpoint continues its *lane*; one that goes back begins another lane::
 
     attempt 1   1 2 3 4 5 6          lane 0
     attempt 2           4 -> 7 8     lane 1, from 4
     attempt 3               6 -> 9   lane 0 again: 6 is its newest
 
-What is drawn are *strands*. The first is the line behind what runs now, from the beginning on,
-whichever lanes it crosses. The others are what was left behind: the rest of a lane that the line
-leaves, and lanes that it never joins. So the line is straight, and branches hang off it.
+The drawing consists of *strands*. The first strand is the history of the running state from the
+beginning on, whichever lanes it crosses; it is drawn as a straight line. The others were left
+behind and branch off: the rest of a lane that the line leaves, and lanes that it never joins.
 
-A job may have taken a hundred thousand checkpoints. Only those that matter are *points*: where a
-strand begins, savepoints, what a fork began with, and the newest of each strand. The others are
-counted between them: ``Gap`` says of which numbers.
+A job may have taken a hundred thousand checkpoints. Only some are *points*: the bases of strands,
+savepoints, checkpoints that forks began with, and the newest of each strand. Those between points
+are counted: a ``Gap`` has their numbers.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-COLUMNS_MAX = 7  # What finds no room beside the line is counted.
+COLUMNS_MAX = 7  # Strands beyond these columns are counted, not drawn.
 _END = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """An attempt and what it went on from; None: the beginning."""
+    """An attempt and its base; None: the beginning."""
 
     attempt: int
     checkpoint: int | None
@@ -34,43 +34,43 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an attempt took, by number: the first, the last, and the newest to go on from."""
+    """The checkpoints of an attempt, by number: the first, the last, the newest possible base."""
 
     attempt: int
     first: int
     last: int
-    newest: int | None  # Completed, and no plain savepoint; None: nothing.
+    newest: int | None  # Completed and not a plain savepoint; None: there is none.
 
 
 @dataclass(slots=True)
 class Lane:
-    """Attempts of which each goes on from the newest checkpoint of those before it."""
+    """Attempts, each of which was restored from the newest checkpoint of those before it."""
 
     index: int
-    base: int | None = None  # What its first attempt went on from,
-    parent: int | None = None  # on this lane; None: the beginning, or another job's checkpoint.
+    base: int | None = None  # The base of its first attempt.
+    parent: int | None = None  # The base's lane; None: the beginning, or another job's checkpoint.
     attempts: list[int] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)  # Numbers, ascending.
     newest: int | None = None
 
 
 def lanes(restored: Iterable[Restored], taken: Iterable[Taken]) -> list[Lane]:
-    """The lanes of a job's attempts; the last attempt's is where the job is.
+    """The lanes of a job's attempts; the last lane is that of the last attempt.
 
     Attempts of which only checkpoints are known continue the lane before them.
     """
-    found: list[Lane] = []
+    ordered: list[Lane] = []
     current: Lane | None = None
     by_attempt = {one.attempt: one for one in taken}
     bases = {one.attempt: one.checkpoint for one in restored}
-    firsts: list[int] = []  # Of the spans so far, and whose they are.
+    firsts: list[int] = []  # The first numbers of the spans so far; ``owners`` has their lanes.
     owners: list[Lane] = []
     for attempt in sorted(by_attempt.keys() | bases.keys()):
         own, base = by_attempt.get(attempt), bases.get(attempt)
         if current is not None and base is None and (own is None or attempt not in bases):
-            lane = current  # Nothing is known of what it went on from, or it has not begun.
+            lane = current  # Its base is not known, or it has not begun.
         else:
-            lane = _lane_of(found, firsts, owners, base)
+            lane = _lane_of(ordered, firsts, owners, base)
         lane.attempts.append(attempt)
         if own is not None:
             lane.spans.append((own.first, own.last))
@@ -79,15 +79,15 @@ def lanes(restored: Iterable[Restored], taken: Iterable[Taken]) -> list[Lane]:
             if own.newest is not None:
                 lane.newest = max(own.newest, lane.newest or 0)
         current = lane
-    if current is not None:  # Where the job is comes last, so that it can be found.
-        found.remove(current)
-        found.append(current)
-        _renumber(found)
-    return found
+    if current is not None:  # The lane of the last attempt comes last.
+        ordered.remove(current)
+        ordered.append(current)
+        _renumber(ordered)
+    return ordered
 
 
 def _lane_of(
-    found: list[Lane], firsts: Sequence[int], owners: Sequence[Lane], base: int | None
+    ordered: list[Lane], firsts: Sequence[int], owners: Sequence[Lane], base: int | None
 ) -> Lane:
     holder = None
     if base is not None:
@@ -95,18 +95,18 @@ def _lane_of(
         holder = owners[at] if at >= 0 else None
         if holder is not None and (holder.newest is None or holder.newest <= base):
             return holder
-    last = found[-1] if found else None
+    last = ordered[-1] if ordered else None
     parent = None if holder is None else holder.index
     if last is not None and last.newest is None and (last.base, last.parent) == (base, parent):
-        return last  # It began there before, and came to nothing.
-    lane = Lane(len(found), base, parent)
-    found.append(lane)
+        return last  # An attempt from the same base took no checkpoint.
+    lane = Lane(len(ordered), base, parent)
+    ordered.append(lane)
     return lane
 
 
-def _renumber(found: Sequence[Lane]) -> None:
-    now = {lane.index: at for at, lane in enumerate(found)}
-    for lane in found:
+def _renumber(ordered: Sequence[Lane]) -> None:
+    now = {lane.index: at for at, lane in enumerate(ordered)}
+    for lane in ordered:
         lane.index = now[lane.index]
         lane.parent = None if lane.parent is None else now[lane.parent]
 
@@ -116,43 +116,43 @@ class Strand:
     """A line of the drawing: pieces of lanes, each between two numbers."""
 
     index: int
-    is_live: bool  # Behind what runs now.
-    base: int | None = None  # Where it begins,
-    parent: int | None = None  # on this strand; None: at the beginning, or another job's.
+    is_live: bool  # The history of the running state.
+    base: int | None = None  # The checkpoint from which it branches off.
+    parent: int | None = None  # The base's strand; None: the beginning, or another job's.
     pieces: list[tuple[Lane, int, int]] = field(default_factory=list)  # From (not incl.), to.
     spans: list[tuple[int, int]] = field(default_factory=list)  # Numbers on it, both incl.
     points: list[int] = field(default_factory=list)
 
     @property
     def newest(self) -> int | None:
-        """Its newest checkpoint to go on from."""
-        found = None
+        """The newest checkpoint of the strand that can be a base."""
+        newest_base = None
         for lane, after, to in self.pieces:
             if lane.newest is not None and lane.newest > after:
-                found = min(lane.newest, to)
-        return found
+                newest_base = min(lane.newest, to)
+        return newest_base
 
 
-def strands(found: Sequence[Lane]) -> list[Strand]:
-    """The line behind what runs now, and what branches off it, oldest first."""
-    if not found:
+def strands(ordered: Sequence[Lane]) -> list[Strand]:
+    """The line of the running state, then the strands that branch off, oldest first."""
+    if not ordered:
         return []
-    until: dict[int, int] = {}  # How far the line follows each lane.
-    here: Lane | None = found[-1]
+    until: dict[int, int] = {}  # The number up to which the line follows each lane.
+    here: Lane | None = ordered[-1]
     to = _END
     path: list[Lane] = []
     while here is not None:
         until[here.index] = to
         path.append(here)
         to = here.base or 0
-        here = None if here.parent is None else found[here.parent]
+        here = None if here.parent is None else ordered[here.parent]
     path.reverse()
     line = Strand(0, True, base=path[0].base)
     line.pieces = [(lane, 0, until[lane.index]) for lane in path]
     drawn = [line]
-    of_lane: dict[int, Strand] = {}  # Of those beside the line.
+    of_lane: dict[int, Strand] = {}  # Strands beside the line.
     rests = sorted(
-        (lane for lane in found if (lane.newest or 0) > until.get(lane.index, -1)),
+        (lane for lane in ordered if (lane.newest or 0) > until.get(lane.index, -1)),
         key=lambda lane: until.get(lane.index, lane.base or 0),
     )
     for lane in rests:
@@ -174,8 +174,8 @@ def strands(found: Sequence[Lane]) -> list[Strand]:
 
 
 def _spread(drawn: Sequence[Strand]) -> None:
-    """Give each strand its numbers: as few spans as there are turns to another strand."""
-    found = sorted(
+    """Give each strand its numbers, in as few spans as possible."""
+    pieces = sorted(
         (max(first, after + 1), min(last, to), strand.index)
         for strand in drawn
         for lane, after, to in strand.pieces
@@ -183,7 +183,7 @@ def _spread(drawn: Sequence[Strand]) -> None:
         if max(first, after + 1) <= min(last, to)
     )
     before = None
-    for first, last, index in found:
+    for first, last, index in pieces:
         spans = drawn[index].spans
         if before == index:
             first = spans.pop()[0]
@@ -192,7 +192,7 @@ def _spread(drawn: Sequence[Strand]) -> None:
 
 
 def place(drawn: Sequence[Strand], numbers: Iterable[int]) -> None:
-    """Make points of these checkpoints, of where strands begin, and of the newest of each."""
+    """Make points of these checkpoints, of the strands' bases, and of the newest of each."""
     wanted = set(numbers)
     for strand in drawn:
         if strand.parent is not None and strand.base is not None:
@@ -215,18 +215,18 @@ class Gap:
 
     @property
     def first(self) -> int:
-        """The least number in it."""
+        """The lowest number in the gap."""
         return self.spans[0][0]
 
     @property
     def numbers(self) -> int:
-        """How many numbers are in it: no more checkpoints than these."""
+        """The count of numbers in the gap, an upper bound of its checkpoints."""
         return sum(last - first + 1 for first, last in self.spans)
 
 
 def gaps(drawn: Sequence[Strand]) -> list[Gap]:
-    """What lies between the points of each strand, and before the first of them."""
-    found = []
+    """The gaps between the points of each strand, and before the first point."""
+    between_points = []
     for strand in drawn:
         after = 0
         for point in strand.points:
@@ -236,9 +236,9 @@ def gaps(drawn: Sequence[Strand]) -> list[Gap]:
                 if max(first, after + 1) <= min(last, point - 1)
             ]
             if between:
-                found.append(Gap(strand.index, tuple(between)))
+                between_points.append(Gap(strand.index, tuple(between)))
             after = point
-    return found
+    return between_points
 
 
 # The drawing --------------------------------------------------------------------------------------
@@ -246,12 +246,12 @@ def gaps(drawn: Sequence[Strand]) -> list[Gap]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something to be drawn in a row of its own; rows are in the order of ``at``."""
+    """An item with a row of its own; rows are in the order of ``at``."""
 
     kind: str  # start, point, gap, restored, fork, cut
     strand: int  # A fork is a strand of its own.
     at: tuple[int, int]
-    number: int = 0  # Of a point; a gap's first; which fork; the attempt that restored; rows cut.
+    number: int = 0  # Of a point; a gap's first; of a fork; of the restored attempt; of rows cut.
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class Rail:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A branch: from a row's own point to the column in which it goes on below."""
+    """A branch: from a row's own point to the column in which the branch goes on below."""
 
     column: int
     is_fork: bool
@@ -291,7 +291,7 @@ class Drawing:
 
     rows: tuple[Row, ...]
     columns: int
-    hidden: int  # Strands and forks that found no room.
+    hidden: int  # Strands and forks without a free column.
 
 
 @dataclass(slots=True)
@@ -308,9 +308,9 @@ class _Reach:
 
 
 def newest(entries: Iterable[Entry], at_most: int) -> list[Entry]:
-    """As many of the last rows, in their order, under one that says how many are cut off.
+    """The last ``at_most`` rows in their order, under one with the number of rows cut off.
 
-    What gaps leave out is no row of its own: they do not count among those cut off.
+    Gaps do not count as rows cut off.
     """
     ordered = sorted(entries, key=_place)
     cut = [entry for entry in ordered[:-at_most] if entry.kind != "gap"]
@@ -326,11 +326,11 @@ def _place(entry: Entry) -> tuple[int, int, int]:
 def draw(
     drawn: Sequence[Strand], entries: Iterable[Entry], forks: Mapping[int, int | None]
 ) -> Drawing:
-    """Lay out what is to be drawn.
+    """Lay out the tree.
 
     Args:
         entries: In any order; forks by the strand's index, beyond those of the strands.
-        forks: What each fork began with, by its strand's index; None: nothing that is drawn.
+        forks: The checkpoint that each fork began with, by its strand's index; None: not drawn.
     """
     ordered = sorted(entries, key=_place)
     reaches = _reaches(drawn, ordered, forks)
@@ -364,7 +364,7 @@ def _reaches(
     rows: dict[int, list[int]] = {}
     for at, entry in enumerate(ordered):
         rows.setdefault(entry.strand, []).append(at)
-    found = []
+    reaches = []
     for strand, own in rows.items():
         is_fork = strand >= len(drawn)
         base = forks.get(strand) if is_fork else None
@@ -372,8 +372,8 @@ def _reaches(
             base = drawn[strand].base
         begins = own[0] if base is None else row_of.get(base, own[0])
         is_live = not is_fork and drawn[strand].is_live
-        found.append(_Reach(strand, begins, own[0], own[-1], is_live, is_fork, begins != own[0]))
-    return found
+        reaches.append(_Reach(strand, begins, own[0], own[-1], is_live, is_fork, begins != own[0]))
+    return reaches
 
 
 def _columns(reaches: Sequence[_Reach]) -> dict[int, int]:
@@ -399,7 +399,7 @@ def _rails(
         if column is None or not reach.begins <= at <= reach.last:
             continue
         if at == reach.begins and reach.has_base:
-            continue  # It turns off from its base here.
+            continue  # The branch turns off from its base here.
         is_own = reach.strand == entry.strand
         from_top = at > reach.begins
         to_bottom = at < reach.last

@@ -1,7 +1,7 @@
-"""What the tree of a job's checkpoints is drawn from: nine queries, whatever the job's size.
+"""Queries for the tree of a job's checkpoints: nine of them for a job of any size.
 
-One of them counts checkpoints in the database, of spans that its caller keeps small; none brings
-more than a few hundred rows here.
+One counts checkpoints in spans that its caller keeps small; none fetches more than a few hundred
+rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,13 +18,13 @@ from jobs.models import Attempt, Job
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus
 
-ATTEMPTS_MAX = 2_000  # Those before are drawn as one line.
+ATTEMPTS_MAX = 2_000  # Older attempts are drawn as one line.
 SAVEPOINTS_MAX = 60
 FORKS_MAX = 12
 
 
 def restored(job: Job) -> list[Restored]:
-    """What the newest attempts went on from."""
+    """The newest attempts with the checkpoints that they restored."""
     rows = Attempt.objects.filter(job=job).order_by("-number")
     return [
         Restored(*row) for row in rows.values_list("number", "restored_checkpoint")[:ATTEMPTS_MAX]
@@ -32,11 +32,11 @@ def restored(job: Job) -> list[Restored]:
 
 
 def taken(job: Job) -> list[Taken]:
-    """What each attempt took.
+    """The first, last and newest checkpoint of each attempt.
 
-    An index leads from one attempt to the next, and to the ends of each: however many checkpoints
-    there are, a handful is read per attempt. Asked for as a range, an attempt is looked for by that
-    index and no other, also where the statistics do not know of it yet.
+    An index leads from one attempt to the next and to the ends of each: a handful of rows is read
+    per attempt, however many checkpoints there are. The condition on the attempt is a range, so
+    that the planner uses that index even without up-to-date statistics.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -76,7 +76,7 @@ def taken(job: Job) -> list[Taken]:
 
 
 def savepoints(job: Job) -> list[Savepoint]:
-    """The newest savepoints that are there or being deleted, with their checkpoints."""
+    """The newest completed savepoints with their checkpoints, those being deleted included."""
     kept = Savepoint.objects.filter(job=job, checkpoint__status=CheckpointStatus.COMPLETED)
     return list(kept.select_related("checkpoint").order_by("-checkpoint__number")[:SAVEPOINTS_MAX])
 
@@ -90,7 +90,9 @@ class Fork:
     status: str
     uri: str
     created_at: datetime
-    checkpoint: int | None  # What it began with, as its first attempt or what it is told says.
+    checkpoint: (
+        int | None
+    )  # The checkpoint that it began with, by its first attempt or its submission.
 
 
 def forks(job: Job) -> list[Fork]:
@@ -111,7 +113,7 @@ def forks(job: Job) -> list[Fork]:
 
 
 def fork_count(job: Job) -> int:
-    """How many forks there are."""
+    """The number of the job's forks."""
     return Job.objects.filter(origin=job).count()
 
 
@@ -128,9 +130,9 @@ def attempts(job: Job, numbers: Iterable[int]) -> dict[int, Attempt]:
 
 
 def count_in(job: Job, spans: Sequence[tuple[int, int]]) -> list[int]:
-    """How many checkpoints completed in each span of numbers, both ends included.
+    """The number of completed checkpoints in each span of numbers, both ends included.
 
-    As many are read as the spans have numbers.
+    Reads as many rows as the spans have numbers.
     """
     if not spans:
         return []

@@ -1,4 +1,4 @@
-"""The tree of a job's checkpoints as its page gets it: rows of words, each with a piece of SVG."""
+"""The tree of a job's checkpoints for its page: rows of text, each with a piece of SVG."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,13 @@ from jobs.models import Attempt, Job
 from jobs.redaction import without_credentials
 from weir.protocol.lifecycle import CheckpointStatus
 
-ROWS_MAX = 120  # Of what is older it is said how much there is.
-COUNTED_MAX = 10_000  # Numbers in gaps: each is looked at. Of larger gaps a bound is said.
+ROWS_MAX = 120  # Older rows are only counted.
+COUNTED_MAX = 10_000  # Numbers in gaps that are counted exactly; larger gaps get an upper bound.
 
-# Pixels. A row is at least ROW high and grows with its words: lines go on to 100 %.
+# Units: pixels. A row grows with its text: lines go on to 100 %.
 COLUMN = 22
 DOT_Y = 20
-TURN = 20  # From a point down to where its branch has reached its own column.
+TURN = 20  # From a point down to the place where its branch reaches its own column.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Curve:
 
     d: str
     x: int
-    y: str  # Where the branch's line goes on.
+    y: str  # The top of the branch's line.
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One row: what is drawn, and what is said."""
+    """One row: its drawing and its text."""
 
     kind: str
     x: int
@@ -62,7 +62,7 @@ class Item:
     more: str = ""
     at: object = None  # A point in time.
     state: dict[str, str] | None = None  # A pill.
-    links: list[tuple[str, str]] = field(default_factory=list)  # For who may act.
+    links: list[tuple[str, str]] = field(default_factory=list)  # For users who may act.
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class Tree:
 
     items: list[Item]
     width: int  # Of the drawing.
-    hidden: str = ""  # What found no room.
+    hidden: str = ""  # A sentence on branches and forks that are not drawn.
     dot_y: int = DOT_Y
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the rows speak of."""
+    """The data behind the rows."""
 
     job: Job
     drawn: Sequence[Strand]
@@ -85,16 +85,16 @@ class _Known:
     savepoints: Mapping[int, Savepoint]
     forks: Mapping[int, tree_queries.Fork]  # By strand.
     gaps: Mapping[tuple[int, int], Gap]  # By strand and first number.
-    counts: Mapping[Gap, int]  # Of those that are small enough to be counted.
+    counts: Mapping[Gap, int]  # Of the gaps that are small enough to be counted.
     attempts: Mapping[int, Attempt]
-    next_number: int | None  # What the job goes on from next.
+    next_number: int | None  # The checkpoint that the job restores next.
 
     def gap(self, entry: Entry) -> Gap:
-        """The gap that an entry stands for."""
+        """The gap of an entry."""
         return self.gaps[entry.strand, entry.number]
 
     def is_any(self, entry: Entry) -> bool:
-        """Whether there is anything to an entry: of a gap's numbers, none may have completed."""
+        """Whether an entry is not empty: in a gap, no checkpoint may have completed."""
         return entry.kind != "gap" or self.counts.get(self.gap(entry)) != 0
 
 
@@ -110,7 +110,7 @@ def build_tree(job: Job) -> Tree | None:
     forks = {len(drawn) + at: fork for at, fork in enumerate(reversed(tree_queries.forks(job)))}
     next_number = job.restore_number if job.restore_job_id == job.pk else None
     wanted = {*savepoints, *(fork.checkpoint for fork in forks.values()), next_number} - {None}
-    tree.place(drawn, (found for found in wanted if found is not None))
+    tree.place(drawn, (which for which in wanted if which is not None))
     gaps = {(gap.strand, gap.first): gap for gap in tree.gaps(drawn)}
     entries = tree.newest(_entries(drawn, lanes, gaps, forks), ROWS_MAX)
     firsts = {attempt for _, attempt in _of(entries, "restored")}
@@ -179,19 +179,19 @@ def _points(drawn: Sequence[Strand]) -> list[Entry]:
 
 
 def _restored(drawn: Sequence[Strand], lanes: Sequence[tree.Lane]) -> list[Entry]:
-    """Where a lane begins that went back: what somebody did, in a row of its own."""
-    found = []
+    """A row for each lane that began by going back to an earlier checkpoint."""
+    entries = []
     for strand in drawn:
         for lane, after, _ in strand.pieces:
             if lane.parent is None or after > 0:
                 continue
             at = lane.spans[0][0] if lane.spans else _LAST
-            found.append(Entry("restored", strand.index, (at, -2), lane.attempts[0]))
-    return found
+            entries.append(Entry("restored", strand.index, (at, -2), lane.attempts[0]))
+    return entries
 
 
 def _counted(job: Job, gaps: Iterable[Gap]) -> dict[Gap, int]:
-    """How many checkpoints the smallest of these gaps have, ``COUNTED_MAX`` numbers in all."""
+    """The checkpoints in the smallest of these gaps, up to ``COUNTED_MAX`` numbers in total."""
     ordered = sorted(gaps, key=lambda gap: gap.numbers)
     until = bisect_right(list(accumulate(gap.numbers for gap in ordered)), COUNTED_MAX)
     small = ordered[:until]
@@ -202,7 +202,7 @@ def _counted(job: Job, gaps: Iterable[Gap]) -> dict[Gap, int]:
 def _hidden(job: Job, drawing: Drawing, forks: int) -> str:
     said = []
     if drawing.hidden:
-        said.append(f"{plural(drawing.hidden, 'branch', 'branches')} found no room here")
+        said.append(f"{plural(drawing.hidden, 'branch', 'branches')} not drawn")
     if forks == tree_queries.FORKS_MAX:
         more = tree_queries.fork_count(job) - forks
         said += [f"{plural(more, 'older fork')} not drawn"] if more > 0 else []
@@ -259,7 +259,7 @@ def _start(row: Row, known: _Known, drawn: _Drawn) -> Item:
     if strand.base is None:
         return Item(*drawn, dot="start", text="The beginning: empty state")
     if job.origin_id is None:
-        where = without_credentials(job.origin_uri) or "a place that is not known here"
+        where = without_credentials(job.origin_uri) or "unknown location"
         text = f"Checkpoint {number(strand.base)} of another job"
         return Item(*drawn, dot="start", text=text, more=where)
     return Item(
@@ -277,7 +277,7 @@ def _gap(gap: Gap, known: _Known, drawn: _Drawn) -> Item:
     if count is not None:
         return Item(*drawn, text=plural(count, "more checkpoint"))
     most = plural(gap.numbers, "more checkpoint")
-    return Item(*drawn, text=f"Up to {most}, those that failed included")
+    return Item(*drawn, text=f"Up to {most}, failed ones included")
 
 
 def _went_back(row: Row, known: _Known, drawn: _Drawn) -> Item:
@@ -285,11 +285,11 @@ def _went_back(row: Row, known: _Known, drawn: _Drawn) -> Item:
     before, own = known.attempts.get(first - 1), known.attempts.get(first)
     base = None if own is None else own.restored_checkpoint
     cause = headline(before.cause) if before is not None else ""
-    what = f"Went on from checkpoint {number(base)}" if base is not None else "Went back"
+    what = "went back" if base is None else f"restored checkpoint {number(base)}"
     return Item(
         *drawn,
         dot="restored" if row.is_live else "restored left",
-        text=f"{what} with attempt {number(first)}",
+        text=f"Attempt {number(first)} {what}",
         url=f"{reverse('job-recovery', args=[known.job.pk])}?attempt={first}#attempt-{first}",
         more=cause,
         at=None if own is None else own.started_at,
@@ -305,7 +305,7 @@ def _fork(row: Row, known: _Known, drawn: _Drawn) -> Item:
         text=fork.name,
         url=reverse("job-savepoints", args=[fork.id]),
         tags=["fork"],
-        more=f"{fork.id}, began with {leaf}" if leaf else fork.id,
+        more=f"{fork.id}, restored from {leaf}" if leaf else fork.id,
         at=fork.created_at,
         state=status.of_job(fork.status),
     )
@@ -313,18 +313,18 @@ def _fork(row: Row, known: _Known, drawn: _Drawn) -> Item:
 
 def _point(row: Row, known: _Known, drawn: _Drawn) -> Item:
     which, strand = row.entry.number, known.drawn[row.entry.strand]
-    found, savepoint = known.checkpoints.get(which), known.savepoints.get(which)
+    checkpoint, savepoint = known.checkpoints.get(which), known.savepoints.get(which)
     tags = []
     if which == known.drawn[0].newest and strand.is_live:
         tags.append("newest")
     if which == known.next_number:
-        tags.append("the job goes on from here next")
+        tags.append("restored next")
     if not strand.is_live:
         tags.append("left behind")
     is_kept = (
-        found is not None
-        and found.status == CheckpointStatus.COMPLETED
-        and found.discard_due_at is None
+        checkpoint is not None
+        and checkpoint.status == CheckpointStatus.COMPLETED
+        and checkpoint.discard_due_at is None
         and (savepoint is None or savepoint.deleted_at is None)
     )
     kind = "savepoint" if savepoint is not None else "point"
@@ -332,19 +332,19 @@ def _point(row: Row, known: _Known, drawn: _Drawn) -> Item:
         *drawn,
         dot=f"{kind}{'' if strand.is_live else ' left'}{'' if is_kept else ' gone'}",
         text=f"Checkpoint {number(which)}",
-        url=reverse("checkpoint-page", args=[known.job.pk, which]) if found else "",
+        url=reverse("checkpoint-page", args=[known.job.pk, which]) if checkpoint else "",
         tags=tags,
         names=[] if savepoint is None else [savepoint.name],
-        more=_facts(found, is_kept=is_kept),
-        at=None if found is None else found.triggered_at,
+        more=_facts(checkpoint, is_kept=is_kept),
+        at=None if checkpoint is None else checkpoint.triggered_at,
         links=_links(known.job, which, savepoint) if is_kept else [],
     )
 
 
-def _facts(found: Checkpoint | None, *, is_kept: bool) -> str:
-    if found is None:
+def _facts(checkpoint: Checkpoint | None, *, is_kept: bool) -> str:
+    if checkpoint is None:
         return ""
-    return size(found.state_bytes) if is_kept else "its files are gone"
+    return size(checkpoint.state_bytes) if is_kept else "files deleted"
 
 
 def _links(job: Job, which: int, savepoint: Savepoint | None) -> list[tuple[str, str]]:

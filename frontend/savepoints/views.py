@@ -1,7 +1,7 @@
-"""The page of a job's savepoints and of what was restored from what.
+"""The page of a job's savepoints and of their lineage.
 
-The list is rendered from the value that ``savepoints/data`` gives; the tree is a piece of the page,
-``savepoints/lineage``. Both carry an ETag of what they say, so that looking again is cheap.
+The list is rendered from the value that ``savepoints/data`` returns; the tree is a piece of the
+page, ``savepoints/lineage``. Both have an ETag of their contents, so that polling is cheap.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ from frontend.savepoints import listing, rows, tree_rows
 from frontend.savepoints.listing import Shown
 from jobs.models import Job
 
-# What can be asked on pages of their own: the page, its button, what it does.
+# Operations with pages of their own: page, button, explanation.
 GOING_BACK = (
-    ("savepoint", "Take a savepoint", "The job goes on meanwhile"),
-    ("rollback", "Roll back", "Go on from a savepoint or an earlier checkpoint"),
-    ("fork", "Fork", "Another job that begins with this one's state"),
-    ("rescale", "Rescale", "Go on with another parallelism"),
-    ("preview", "Preview a change", "What a changed pipeline would restore"),
-    ("compare", "Compare", "The output of this job with that of its origin or of a fork"),
+    ("savepoint", "Take a savepoint", "The job keeps running meanwhile"),
+    ("rollback", "Roll back", "To a savepoint or an earlier checkpoint"),
+    ("fork", "Fork", "Start another job from this one's state"),
+    ("rescale", "Rescale", "Continue with another parallelism"),
+    ("preview", "Preview a change", "Check what a changed pipeline would restore"),
+    ("compare", "Compare", "This job's output with that of its origin or of a fork"),
 )
 
 
@@ -40,7 +40,7 @@ GOING_BACK = (
 @require_GET
 @role_required(Role.VIEWER)
 def savepoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
-    """The job's savepoints, newest first; ``?wanted=nightly`` those that are called so."""
+    """The job's savepoints, newest first; ``?wanted=nightly`` only matching ones."""
     job = _job(job_id)
     page = _page(request, job)
     query = urlencode({"wanted": page.wanted, "page": page.page})
@@ -61,7 +61,7 @@ def _job(job_id: str) -> Any:
     """The job with the database's clock and its forks.
 
     Raises:
-        Http404: There is none.
+        Http404: There is no such job.
     """
     job = queries.job_with_now(job_id)
     if job is None:
@@ -74,7 +74,7 @@ def _page(request: HttpRequest, job: Job) -> Shown:
     return listing.shown(job, request.GET.get("wanted", ""), number)
 
 
-@cache_control(private=True, no_cache=True)  # Kept by the browser, and asked about each time.
+@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
 @require_GET
 @role_required(Role.VIEWER)
 def savepoints_data(request: HttpRequest, job_id: str) -> HttpResponse:
@@ -101,7 +101,7 @@ def savepoints_lineage(request: HttpRequest, job_id: str) -> HttpResponse:
 
 
 def _unless_known(request: HttpRequest, said: bytes, response: HttpResponse) -> HttpResponse:
-    """The response, or that nothing is new."""
+    """The response, or 304 where the client has this content."""
     etag = f'"{hashlib.sha256(said).hexdigest()[:32]}"'
     response["ETag"] = etag
     known: HttpResponse = get_conditional_response(request, etag=etag, response=response)

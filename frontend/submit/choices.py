@@ -1,4 +1,4 @@
-"""What the form of a new job offers to choose from: scripts, uploads, savepoints."""
+"""Choices in the form of a new job: scripts, uploads, savepoints."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,17 @@ DIRECTORIES_LOOKED_INTO = 500
 UPLOADS_OFFERED = 50
 SAVEPOINTS_OFFERED = 50
 
-Choice = tuple[str, str]  # What is sent, and what is read.
+Choice = tuple[str, str]  # The value that is sent, and its label.
 
 
 def scripts(roots: Sequence[Path]) -> list[str]:
-    """Python scripts below the roots, as a submission names them; not all where there are many."""
-    found = sorted({name for root in roots for name in _below(root)})
-    return found[:SCRIPTS_OFFERED]
+    """Python scripts below the roots, as a submission names them; ``SCRIPTS_OFFERED`` at most."""
+    names = sorted({name for root in roots for name in _below(root)})
+    return names[:SCRIPTS_OFFERED]
 
 
 def _below(root: Path) -> Iterator[str]:
-    # Links are not followed: what they lead to might lie outside, where nothing may be run.
+    # Links are not followed: they might lead outside the root, where no script may be run.
     for looked_into, (directory, names, files) in enumerate(os.walk(root)):
         if looked_into >= DIRECTORIES_LOOKED_INTO:
             return
@@ -41,14 +41,14 @@ def uploads() -> list[Choice]:
 
 
 def upload(of: Artifact) -> Choice:
-    """One upload, so that it can be told from others of the same name."""
+    """One upload, labelled so that it differs from others of the same name."""
     by = f" by {of.uploaded_by.get_username()}" if of.uploaded_by else ""
     said = f"{of.file_name}, {size(of.size)}, {moment(of.uploaded_at)}{by} ({of.digest[:8]})"
     return of.digest, said
 
 
 def savepoints() -> list[Choice]:
-    """The newest savepoints that can be restored, by where they lie."""
+    """The newest savepoints that can be restored, by location."""
     rows = Savepoint.objects.filter(
         checkpoint__status=CheckpointStatus.COMPLETED, deleted_at=None
     ).select_related("job")

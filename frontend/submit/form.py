@@ -1,7 +1,7 @@
-"""What somebody fills in to submit a job, as the API's body of the same request.
+"""The form that submits a job, as the body of the API's request.
 
-The form says what each field is. Whether a value is right, the API's own validation and its service
-say; ``refuse`` puts what they say beside the fields.
+The form describes the fields. The API's own validation and its service check the values;
+``refuse`` puts their errors beside the fields.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from frontend.submit.choices import Choice
 from jobs.models import PipelineKind
 from weir.config import CheckpointingMode
 
-# Where the API's names of a body's parts are not those of the fields.
+# Fields by their names in the API's body, where these differ.
 _FIELDS = {
     "pipeline": "kind",
     "pipeline.kind": "kind",
@@ -33,26 +33,26 @@ _PLAIN = ("parallelism", "checkpoint_interval_ms", "mode", "restore", "spark_mas
 _TEXTS = ("parameters", "spark_conf")
 
 KINDS = (
-    (PipelineKind.MODULE.value, "A module that the drivers’ Python can import"),
+    (PipelineKind.MODULE.value, "A Python module that the drivers can import"),
     (PipelineKind.SCRIPT.value, "A script on the server, below one of its script roots"),
-    (PipelineKind.UPLOAD.value, "A script that I upload"),
+    (PipelineKind.UPLOAD.value, "An uploaded script"),
 )
 MODES = (
-    ("", "as the pipeline says"),
+    ("", "as set in the pipeline"),
     (CheckpointingMode.EXACTLY_ONCE.value, "exactly once: barriers are aligned"),
     (
         CheckpointingMode.AT_LEAST_ONCE.value,
-        "at least once: channels are not blocked; a restore may repeat records",
+        "at least once: channels are not blocked; a restore may process records twice",
     ),
 )
 
 
 class SubmitForm(forms.Form):
-    """A job to be run. What is left empty is up to the pipeline or the server."""
+    """A job to be submitted. The pipeline or the server sets values that are left empty."""
 
     name = forms.CharField(
         max_length=100,
-        help_text="What people call the job; its id begins with it.",
+        help_text="A name for people; the job’s id begins with it.",
         error_messages={"required": "Give the job a name."},
     )
     kind = forms.ChoiceField(
@@ -61,62 +61,64 @@ class SubmitForm(forms.Form):
     module = forms.CharField(
         required=False,
         max_length=500,
-        help_text="Its dotted name, such as weir.examples.flights.",
+        help_text="The module’s dotted name, such as weir.examples.flights.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocapitalize": "none"}),
     )
     script = forms.CharField(
         required=False,
         max_length=500,
-        help_text="Its path, relative to the script root.",
+        help_text="The script’s path, relative to the script root.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "list": "scripts"}),
     )
     file = forms.FileField(
         label="Python script",
         required=False,
-        help_text="Kept by its content: the same script again is the same upload.",
+        help_text="Stored by the digest of its content: the same script again is the same upload.",
         widget=forms.FileInput(attrs={"accept": ".py,text/x-python"}),
     )
-    upload = forms.ChoiceField(label="Or one that was uploaded before", required=False)
+    upload = forms.ChoiceField(label="Or an earlier upload", required=False)
     parameters = TextsField(
         "=",
-        help_text="One name=value a line, for the pipeline. Viewers can see them: no secrets here.",
+        help_text="One name=value per line, passed to the pipeline. Viewers can see the values: no "
+        "secrets here.",
     )
     parallelism = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=32_768,
-        help_text="Subtasks of each operator, and slots. Left empty: as the pipeline says.",
+        help_text="Subtasks of each operator, and slots. Left empty: as set in the pipeline.",
     )
     checkpoint_interval_ms = forms.IntegerField(
         label="Checkpoint interval (ms)",
         required=False,
         min_value=10,
         max_value=2**31 - 1,
-        help_text="From one trigger to the next: 10000 is 10 s. Left empty: as the pipeline says.",
+        help_text="From trigger to trigger: 10000 is 10 s. Left empty: as set in the pipeline.",
     )
     mode = forms.ChoiceField(label="Checkpointing mode", required=False, choices=MODES)
     restore = forms.CharField(
         label="Restore from",
         required=False,
         max_length=1_000,
-        help_text="The directory of a savepoint or checkpoint, such as <storage>/<job>/chk-7, "
-        "wherever it was moved. Left empty: without state, from the beginning.",
+        help_text="The directory of a savepoint or checkpoint, such as <storage>/<job>/chk-7, also "
+        "after it was moved. Left empty: start from the beginning, without state.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "list": "savepoints"}),
     )
     claims = forms.BooleanField(
-        label="Claim it",
+        label="Claim the savepoint",
         required=False,
-        help_text="The savepoint is this job’s own from then on, to be deleted with it.",
+        help_text="The new job then owns the savepoint and deletes it once it is no longer needed.",
     )
     allow_non_restored_state = forms.BooleanField(
-        label="Leave behind state that no operator takes up",
+        label="Allow non-restored state",
         required=False,
-        help_text="Otherwise a restore that would lose state is refused.",
+        help_text="Drops state that no operator in the pipeline has. Otherwise a restore that "
+        "would lose state is refused.",
     )
     allow_pickled_state = forms.BooleanField(
         label="Restore pickled state",
         required=False,
-        help_text="Doing so runs code that is in it: only from savepoints that you trust.",
+        help_text="Unpickling runs code in the state: only for savepoints that you trust.",
     )
     spark_conf = TextsField("=", label="Spark settings")
     spark_master = forms.CharField(
@@ -127,7 +129,7 @@ class SubmitForm(forms.Form):
         widget=forms.TextInput(attrs={"spellcheck": "false"}),
     )
     storage = forms.CharField(
-        label="Storage of its checkpoints",
+        label="Checkpoint storage",
         required=False,
         max_length=500,
         help_text="An absolute directory or a URI. Left empty: the server’s.",
@@ -140,30 +142,30 @@ class SubmitForm(forms.Form):
         """A form for a role.
 
         Args:
-            uploads: What was uploaded before.
-            conf: The Spark settings that an operator may choose.
+            uploads: Earlier uploads.
+            conf: The Spark settings that an operator may set.
         """
         super().__init__(*args, label_suffix="", auto_id="id_%s", **kwargs)
-        # The field of the chosen kind is needed; which one that is, a new form does not know yet.
+        # Only the chosen kind's field is required; an unsent form has no choice yet.
         chosen = self.data.get("kind") if self.is_bound else None
         for kind, name in _FIELD_OF_KIND.items():
             field = self.fields[name]
             field.required = chosen in (None, kind) and not self.data.get(kind.value)
-            field.error_messages["required"] = "A pipeline of this kind needs it."
-        for given in ("script", "upload"):  # By a link, which need not name the kind as well.
+            field.error_messages["required"] = "A pipeline of this kind needs this field."
+        for given in ("script", "upload"):  # In a link, which need not name the kind as well.
             if self.initial.get(given):
                 self.initial.setdefault("kind", given)
         self.fields["upload"].choices = [("", "none"), *uploads]
         self.fields["spark_conf"].help_text = (
-            "One spark.name=value a line; anything that the server does not set itself."
+            "One spark.name=value per line; any setting that the server does not set itself."
             if role is Role.ADMIN
-            else f"One spark.name=value a line. There are {', '.join(conf)}."
+            else f"One spark.name=value per line. Allowed: {', '.join(conf)}."
         )
-        if role is not Role.ADMIN:  # Where code runs and files are written is an admin's choice.
+        if role is not Role.ADMIN:  # Only an admin chooses the master and the storage.
             del self.fields["spark_master"], self.fields["storage"]
 
     def body(self) -> dict[str, Any]:
-        """What was filled in, as the API takes it; fields that are wrong are left out."""
+        """The API's body from the form; fields with errors are left out."""
         given = self.cleaned_data
         body: dict[str, Any] = {"name": given.get("name", ""), "pipeline": self._pipeline()}
         body |= {name: given[name] for name in _PLAIN if given.get(name) not in (None, "")}
@@ -177,7 +179,7 @@ class SubmitForm(forms.Form):
         return {"kind": kind} | ({kind: target} if target else {})
 
     def keep(self, uploaded: Choice) -> None:
-        """What was just uploaded stays chosen, whatever else is wrong."""
+        """Select the upload just stored, so that it stays chosen if other fields have errors."""
         field = self.fields["upload"]
         if uploaded[0] not in dict(field.choices):
             field.choices = [*field.choices, uploaded]
@@ -186,14 +188,14 @@ class SubmitForm(forms.Form):
         self.data[self.add_prefix("upload")] = uploaded[0]
 
     def refuse(self, errors: Mapping[str, Any]) -> None:
-        """Put what the API says of its body beside the fields."""
+        """Put the API's errors about its body beside the fields."""
         for name, problem in flattened(errors):
             field = _FIELDS.get(name, name.partition(".")[0])
             self.add_error(field if field in self.fields else None, problem)
 
     @property
     def has_error_below(self) -> bool:
-        """Whether a field that is folded away is wrong, or was filled in."""
+        """Whether a folded field has an error or a value."""
         return any(name in self.errors or self[name].value() for name in ADVANCED)
 
 
@@ -201,7 +203,7 @@ ADVANCED = ("restore", *_FLAGS, "spark_conf")
 
 
 def flattened(errors: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Each thing that is wrong with its field's dotted name, out of nested objects and lists."""
+    """Each error with the dotted name of its field, out of nested objects and lists."""
     if isinstance(errors, Mapping):
         for key, inner in errors.items():
             yield from flattened(inner, f"{name}.{key}" if name else str(key))

@@ -23,8 +23,8 @@ from jobs.api.submission import OPERATOR_CONF, submission_of
 from jobs.models import Operation, PipelineKind
 
 SENT_BEFORE = (
-    "This form was sent before with something else in it, and made a job then. Send it again to "
-    "submit another one."
+    "This form was sent before with other values, which created a job. Send it again to submit "
+    "another one."
 )
 
 
@@ -32,11 +32,11 @@ SENT_BEFORE = (
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required(Role.OPERATOR)
 def submit(request: HttpRequest) -> HttpResponse:
-    """Ask what to run, and submit it. A link may fill in fields: ``?module=…&name=…``."""
+    """Show the form, and submit the job. A link may fill in fields: ``?module=…&name=…``."""
     if request.method != "POST":
         return _page(request, _form(request))
     form = _form(request)
-    form.is_valid()  # What is wrong with other parts is said as well, at once.
+    form.is_valid()  # Errors of other fields are shown at once as well.
     _store_upload(request, form)
     if form.errors:
         return _page(request, form, status=400)
@@ -67,7 +67,7 @@ def _form(request: HttpRequest) -> SubmitForm:
 
 
 def _store_upload(request: HttpRequest, form: SubmitForm) -> None:
-    """Keep the script that came with the form, so that it need not be chosen again."""
+    """Store the script sent with the form, so that it need not be chosen again."""
     file = form.cleaned_data.get("file")
     if form.cleaned_data.get("kind") != PipelineKind.UPLOAD or file is None:
         return
@@ -82,16 +82,16 @@ def _store_upload(request: HttpRequest, form: SubmitForm) -> None:
 
 
 def _submit(request: HttpRequest, form: SubmitForm) -> Operation | None:
-    """Submit what a valid form says; None where it was refused, which the form says then.
+    """Submit a valid form; None after a refusal about fields, which the form then shows.
 
     Raises:
-        Refusal: It is about no field.
+        Refusal: The refusal is not about a field.
     """
     asked = SubmissionRequest(data=form.body())
     if not asked.is_valid():
         form.refuse(asked.errors)
         return None
-    # As the API sees it: somebody who is logged in, without a token that might allow less.
+    # As an API request of the logged-in user, without a token that might allow less.
     as_api = Request(request)
     as_api.user, as_api.auth = request.user, None
     try:
@@ -99,7 +99,7 @@ def _submit(request: HttpRequest, form: SubmitForm) -> Operation | None:
             return services.submit(
                 request.user, submission, key=request.POST.get("key", "")[:200] or pages.new_key()
             )
-    except PermissionDenied as refusal:  # The places are no fields of an operator's form.
+    except PermissionDenied as refusal:  # An operator's form has no field for master and storage.
         form.refuse({"spark_conf": str(refusal.detail)})
     except Invalid as refusal:
         form.refuse(refusal.extra.get("errors") or {"": refusal.detail})

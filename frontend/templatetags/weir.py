@@ -33,5 +33,5 @@ def iso(at: datetime | None) -> str:
 
 @register.filter
 def get(values: Mapping[str, Any], name: str) -> Any:
-    """An entry by a name that is known only there."""
+    """The entry of a name that is a template variable."""
     return values.get(name, "")

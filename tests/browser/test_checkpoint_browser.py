@@ -104,7 +104,7 @@ def test_the_list_follows_the_job_but_not_below_the_pointer(window: Window) -> N
 
     window.do(lambda page: page.focus("tbody a"))
     savepoints.request_checkpoint(None, job.pk)
-    window.sees("#newer", "Newer ones: show them")
+    window.sees("#newer", "Show newer checkpoints")
     assert re.match(r"1\b", window.content("tbody"))
     window.do(lambda page: page.click("#newer"))
     window.sees("tbody", "2 In progress")
@@ -119,7 +119,7 @@ def test_a_section_that_cannot_be_fetched_says_so_and_comes_with_another_try(
     window.may_complain("ERR_FAILED")
     window.do(lambda page: page.route("**/storage?*", lambda route: route.abort()))
     window.open(f"/jobs/{job.pk}/checkpoints/1/")
-    window.sees("#storage", "This could not be fetched.")
+    window.sees("#storage", "This section could not be loaded.")
     window.sees("#acknowledgements", "1 to 18 of 18 acknowledgements")
     window.do(lambda page: page.unroute("**/storage?*"))
     window.do(lambda page: page.click("#storage a:has-text('Try again')"))

@@ -73,7 +73,7 @@ def test_the_list_goes_on_showing_what_was_asked_for(window: Window) -> None:
     # Also in the row that a script made; a look may have come between the rows above.
     wait_for(lambda: sorted(window.evaluate(counts)) == [1, 2], "both are drawn", POLLED_S)
     Job.objects.update(status=JobStatus.FINISHED, ended_at=clock.now())
-    window.sees(".empty", "No job is like that", POLLED_S)
+    window.sees(".empty", "No matching jobs", POLLED_S)
     assert not window.was_reloaded()
 
 
@@ -88,10 +88,10 @@ def test_a_new_job_s_form_shows_the_chosen_kind_and_leads_to_the_job(window: Win
     window.follow("Submit a job", within="header.job-head")
     window.sees("h1", "Submit a job")
     assert window.count(".of-kind:not([hidden])") == 1
-    window.do(lambda page: page.get_by_label("A script that I upload").check())
+    window.do(lambda page: page.get_by_label("An uploaded script").check())
     window.evaluate("document.getElementById('file-limit').dataset.bytesMax = 20")
     choose(window, b"#" * 21)
-    window.sees("#file-limit", "this file has more")
+    window.sees("#file-limit", "larger than the limit")
     choose(window, b"print(1)\n")
     window.sees("#file-limit", "At most 10.5 MB.")
     window.fill("name", "flights")

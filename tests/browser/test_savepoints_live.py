@@ -24,7 +24,7 @@ def test_a_savepoint_is_asked_for_followed_and_there(window: Window) -> None:
     window.sees("#savepoints", "No savepoint yet.")
     window.click("Take a savepoint")
     window.sees("h1", "Take a savepoint of flights?")
-    window.sees(".will", "The job goes on meanwhile")
+    window.sees(".will", "The job keeps running meanwhile")
     window.fill("name", "before-the-upgrade")
     window.fill("labels", "env: prod")
     window.click("Take a savepoint of flights")
@@ -76,7 +76,7 @@ def test_an_operation_shows_each_step_and_then_its_end(window: Window) -> None:
     window.sees(".steps", "done The old driver ends, and a new one is launched")
     Job.objects.update(status="running")
     operations.succeed(Operation.objects.get(), {"job": job.pk})
-    window.sees("#operation", "The job runs again from checkpoint 10 after")
+    window.sees("#operation", "The job is running again from checkpoint 10 after")
     assert not window.was_reloaded()
 
 

@@ -33,7 +33,7 @@ export function watch(root, result) {
   }
 }
 
-/** The browser gives the focus back to the button, but not where its menu has closed meanwhile. */
+/** Return the focus to the button; the browser does not where its menu has closed meanwhile. */
 function returnTo(form) {
   const menu = form.closest("details");
   if (menu && !menu.open) menu.querySelector("summary").focus();
@@ -51,13 +51,13 @@ async function send(form, result) {
     });
     const isJson = response.headers.get("Content-Type")?.includes("json");
     const answer = isJson ? await response.json() : null;
-    // Each key asks for one thing; the next click asks for another.
+    // Each key stands for one request; the next click needs another.
     if (answer?.key) form.elements.key.value = answer.key;
     if (answer?.detail) show(result, response.ok ? "good" : "bad", answer.detail);
-    else show(result, "bad", `The server refused it (${response.status}). Reload the page and try again.`);
+    else show(result, "bad", `The server refused the request (${response.status}). Reload the page and try again.`);
   } catch {
-    // The key stays: trying again does not ask twice.
-    show(result, "bad", "The server could not be reached. Try again; it will not be done twice.");
+    // The key stays: a retry is the same request.
+    show(result, "bad", "The server could not be reached. Try again: it will not be done twice.");
   } finally {
     button.removeAttribute("aria-busy");
   }

@@ -1,6 +1,6 @@
 // Fills a page's elements from a JSON value. The server rendered the same value into them first.
 //
-//   data-bind="text:status.text;tone:status.tone;show:cause"   what of an element comes from where
+//   data-bind="text:status.text;tone:status.tone;show:cause"   property of the element:path of value
 //   data-list="operations" data-key="id"                       one copy of the <template> per item
 //   data-bind="text:"                                          the item itself, where it is a text
 //
@@ -68,16 +68,16 @@ function fillElement(element, value) {
   if (!directives) return;
   for (const directive of directives.split(";")) {
     const [what, path] = directive.split(":");
-    const found = lookUp(value, path);
-    // A value that does not exist any more leaves the (hidden) element as it was.
-    if (found === undefined && what !== "show" && what !== "hide" && what !== "disabled") continue;
-    SET[what](element, found);
+    const bound = lookUp(value, path);
+    // A missing value leaves the (hidden) element unchanged.
+    if (bound === undefined && what !== "show" && what !== "hide" && what !== "disabled") continue;
+    SET[what](element, bound);
   }
 }
 
 /**
- * One element per item, after the template: kept by key, so that what somebody opened or focused
- * stays as it is.
+ * One element per item, after the template: kept by key, so that open and focused elements
+ * stay as they are.
  */
 function fillList(list, items) {
   const template = [...list.children].find((child) => child.tagName === "TEMPLATE");

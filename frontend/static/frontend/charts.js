@@ -38,7 +38,7 @@ const CONFIG = {
 const COLOR = /^var\((--[\w-]+)\)$/;
 const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
-/** A figure with names of colours, and points in time, replaced by what they are here. */
+/** A figure with names of colours and points in time resolved for this page. */
 function coloured(part, style) {
   if (typeof part === "string") {
     const name = COLOR.exec(part);
@@ -56,7 +56,7 @@ function local(iso) {
   return new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, -1).replace("T", " ");
 }
 
-/** What a narrow chart does without: titles of axes, and a legend as wide as its longest name. */
+/** The layout of a narrow chart: without titles of axes and without a wide legend. */
 function narrowed(layout) {
   const narrow = {
     ...layout,
@@ -97,9 +97,9 @@ export class Chart {
   #url;
   #plotly;
   #figure = null;
-  #asked = 0; // How often the figure was fetched,
-  #shown = 0; // and the number of the one that is drawn.
-  #leads = false; // Whether clicks are listened to.
+  #asked = 0; // Number of the last fetch of the figure.
+  #shown = 0; // Number of the fetch that is drawn.
+  #leads = false; // Whether the click handler is set.
 
   constructor(element, url, plotlyUrl) {
     this.#element = element;

@@ -37,9 +37,9 @@ async function draw(element) {
   try {
     await chart.refresh();
   } catch (error) {
-    console.info(`A picture could not be fetched: ${error.message}`);
+    console.info(`A chart could not be loaded: ${error.message}`);
     element.classList.add("failed");
-    element.textContent = "The picture could not be fetched; the table below has the numbers.";
+    element.textContent = "The chart could not be loaded; the table below has the numbers.";
     return;
   }
   const links = element.layout?.meta?.links ?? {};
@@ -78,13 +78,13 @@ async function load(part, url) {
     mount(part);
   } catch (error) {
     if (signal.aborted) return;
-    console.info(`A section could not be fetched: ${error.message}`);
+    console.info(`A section could not be loaded: ${error.message}`);
     part.dataset.state = "failed";
     const note = document.createElement("p");
     note.className = "note";
     note.dataset.tone = "warn";
     note.setAttribute("role", "status");
-    note.textContent = "This could not be fetched. ";
+    note.textContent = "This section could not be loaded. ";
     const again = document.createElement("a");
     again.href = url;
     again.textContent = "Try again";
@@ -118,8 +118,8 @@ function forget(root) {
 
 const pages = new Newest();
 const here = () => location.pathname + location.search;
-let asked = here(); // What is shown, or will be.
-let turning = null; // Until what somebody asked for last is shown.
+let asked = here(); // The address that is shown, or will be.
+let turning = null; // Until the part requested last is shown.
 
 /** Go to another address of this page, as its links and forms ask for. */
 function turnTo(url) {
@@ -226,7 +226,7 @@ async function follow(value) {
     if (value.revision === revision) return true;
     if (Date.now() - drawn < SWAP_EVERY_MS) return LATER;
     drawn = Date.now();
-    // Where somebody reads on, only pictures change below them.
+    // While the reader is in a section, only pictures change.
     if (!page.contains(document.activeElement)) await swap();
     redraw();
     revision = value.revision;
@@ -255,7 +255,7 @@ async function redraw() {
       ...sections.map((part) => load(part)),
       ...outside.map(([, chart]) => chart.refresh()),
     ]);
-    for (const { reason } of ends) if (reason) console.info(`A picture stays as it is: ${reason.message}`);
+    for (const { reason } of ends) if (reason) console.info(`A chart was not updated: ${reason.message}`);
   }
   isRedrawing = false;
 }
@@ -265,6 +265,6 @@ if (article().dataset.underWay !== undefined) {
   refetch(article(), {
     relevant: ({ progress, revisions }) => [progress, revisions.checkpoints],
     show: follow,
-    says: (since) => `The control plane has not been reached since ${since}; this page shows how things were then.`,
+    says: (since) => `No connection to the control plane since ${since}; this page shows the state at that time.`,
   });
 }

@@ -1,4 +1,4 @@
-// The list of checkpoints: its newest page follows the job. Rows do not move while somebody reads.
+// The list of checkpoints: its newest page follows the job. Rows do not move while they are read.
 
 import { fill } from "./bind.js";
 import { setServerTime, start, tick } from "./clock.js";
@@ -9,7 +9,7 @@ const table = page.querySelector("table");
 const newer = document.getElementById("newer");
 let waiting = null;
 
-/** Whether somebody points into the table, or has the focus there. */
+/** Whether the pointer or the focus is in the table. */
 function isRead() {
   return table.matches(":hover") || table.contains(document.activeElement);
 }
@@ -35,12 +35,12 @@ if (page.dataset.follow === undefined) {
   refetch(page, {
     relevant: ({ progress, revisions }) => [progress?.number, progress?.acknowledged, progress?.status.value, revisions.checkpoints],
     show: (value) => {
-      // What is known of the rows that are there may change; that others push them down waits.
+      // Values of the shown rows may change; new rows, which push them down, wait.
       if (!isRead() || isSameRows(value)) return show(value);
       waiting = value;
       newer.hidden = false;
       return undefined;
     },
-    says: (since) => `The control plane has not been reached since ${since}; the list shows how things were then.`,
+    says: (since) => `No connection to the control plane since ${since}; the list shows the state at that time.`,
   });
 }

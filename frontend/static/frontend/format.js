@@ -1,4 +1,4 @@
-// Durations and ages that grow while somebody looks, by the rules of controlplane/base/formatting.py.
+// Durations and ages that grow while the page is open, by the rules of controlplane/base/formatting.py.
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;

@@ -1,7 +1,7 @@
 // Applies the graph's state of a moment to its picture, which the server drew.
 //
-// Texts and tooltips are the elements with data-part; what is filled has its full width in
-// data-full. A picture of another graph (a restart with a changed pipeline) is fetched anew.
+// Texts and tooltips are the elements with data-part; bars have their full width in data-full.
+// A picture of another graph (a restart with a changed pipeline) is fetched anew.
 
 import { patience } from "./requests.js";
 
@@ -9,7 +9,7 @@ export class Graph {
   #scope;
   #fetching = false;
 
-  /** `scope` is the element that holds the picture, or says that there is none yet. */
+  /** `scope` is the element that holds the picture; it is empty before there is one. */
   constructor(scope) {
     this.#scope = scope;
   }

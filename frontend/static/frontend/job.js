@@ -1,4 +1,4 @@
-// The page of a job: follows its stream, and fetches what lies behind when a revision changes.
+// The page of a job: follows its stream, and fetches details and figures when a revision changes.
 
 import { watch } from "./actions.js";
 import { fill } from "./bind.js";
@@ -20,9 +20,9 @@ const announcer = document.getElementById("announcer");
 const connection = new Connection(
   document.getElementById("connection"),
   (since) =>
-    `The control plane has not been reached since ${since}; this page shows how things were then. ` +
-    "The job goes on without it, but takes no checkpoint, and exactly-once sinks commit nothing " +
-    "until it is back.",
+    `No connection to the control plane since ${since}; this page shows the state at that time. ` +
+    "The job keeps running, but takes no checkpoint, and exactly-once sinks commit nothing " +
+    "until the control plane is back.",
 );
 const past = new Chart(page.querySelector("[data-figure=history]"), withWindow(page.dataset.history), plotly);
 const charts = [
@@ -31,7 +31,7 @@ const charts = [
 ];
 const graph = new Graph(page.querySelector("[data-scope=graph]"));
 
-let shown = page.dataset.revision; // Of the details and figures on the page.
+let shown = page.dataset.revision; // The revision of the details and figures on the page.
 let wanted = shown;
 let isFetching = false;
 const rest = new Newest();
@@ -47,7 +47,7 @@ function show(snapshot) {
   if (wanted !== shown && !isFetching) fetchRest();
 }
 
-/** What lies behind the stream, until it is shown; whoever calls this again goes on in its place. */
+/** Fetch details and figures until they are shown; a later call replaces this one. */
 async function fetchRest() {
   const revision = wanted;
   const signal = rest.signal();
@@ -61,11 +61,11 @@ async function fetchRest() {
     const value = await response.json();
     for (const scope of scopes) fill(scope, value);
     tick(page);
-    // Numbers do not wait for pictures that come slowly, as with the first one Plotly itself does.
+    // Numbers do not wait for slow charts; the first chart also loads Plotly.
     const isDrawn = await Promise.race([drawAll().then(() => true), pause.then(() => false)]);
     if (isDrawn && !signal.aborted) shown = revision;
   } catch (error) {
-    if (!signal.aborted) console.info(`Details come with the next try: ${error.message}`);
+    if (!signal.aborted) console.info(`Details could not be loaded, trying again: ${error.message}`);
   }
   await pause;
   if (signal.aborted) return;
@@ -97,7 +97,7 @@ function chooseWindow(link) {
 
 for (const link of page.querySelectorAll(".windows a")) {
   link.addEventListener("click", (event) => {
-    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // Somebody wants another tab.
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // The link is to open in another tab.
     event.preventDefault();
     chooseWindow(link);
   });
@@ -108,7 +108,7 @@ setServerTime(now);
 begin(page.querySelector("h1 .pill").textContent);
 start();
 watch(page, document.getElementById("action-result"));
-drawAll().catch((error) => console.info(`Charts come with the next try: ${error.message}`));
+drawAll().catch((error) => console.info(`Charts could not be loaded, trying again: ${error.message}`));
 follow(events, page.dataset.details, {
   onSnapshot: show,
   onConnection: (isConnected, isLoggedOut) => connection.set(isConnected, isLoggedOut),

@@ -1,5 +1,5 @@
-// The list of jobs, looked at again every few seconds while somebody sees it. The address of the
-// data holds the page's own filters, so what is shown stays what was asked for.
+// The list of jobs, fetched again every few seconds while the page is visible. The address of the
+// data has the page's own filters, so the list stays filtered.
 
 import { fill } from "./bind.js";
 import { setServerTime, start, tick } from "./clock.js";
@@ -12,8 +12,8 @@ const page = document.getElementById("jobs");
 const connection = new Connection(
   document.getElementById("connection"),
   (since) =>
-    `The control plane has not been reached since ${since}; this page shows how things were then. ` +
-    "Jobs go on without it, but take no checkpoint until it is back.",
+    `No connection to the control plane since ${since}; this page shows the state at that time. ` +
+    "Jobs keep running, but take no checkpoints until the control plane is back.",
 );
 
 /** Bars and crosses, as the server drew them. */

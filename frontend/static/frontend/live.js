@@ -1,7 +1,8 @@
-// The stream of a job's snapshots. Ends while nobody looks, comes back by itself, and says so.
+// The stream of a job's snapshots. It is closed while the page is hidden, and opened again after a
+// failure, which it reports.
 
 const SILENT_AFTER_MS = 25_000; // A snapshot comes every 10 s at least, for the ages in it.
-const OPEN_AGAIN_MS = 3_000; // Where the browser itself has given up.
+const OPEN_AGAIN_MS = 3_000; // After the browser itself has given up.
 
 /**
  * Call `onSnapshot` for each snapshot, and `onConnection(isConnected, isLoggedOut)` when that
@@ -18,12 +19,12 @@ export function follow(url, probe, { onSnapshot, onConnection }) {
     source.addEventListener("snapshot", take);
     source.addEventListener("error", () => {
       onConnection(false, false);
-      // After an answer that is no stream (logged out, server starting) it would never try again.
+      // After an answer that is no stream (logged out, server starting) the browser never tries again.
       if (source?.readyState !== EventSource.CLOSED) return;
       again = setTimeout(open, OPEN_AGAIN_MS);
       fetch(probe, { redirect: "manual" }).then(
         (answer) => { if (answer.type === "opaqueredirect") onConnection(false, true); },
-        () => {},  // Not reachable either: that has been said.
+        () => {},  // Not reachable either, which has been reported.
       );
     });
     heardSomething();

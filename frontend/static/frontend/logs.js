@@ -4,7 +4,7 @@
 import { patience } from "./requests.js";
 
 const EVERY_MS = 2_000;
-const LINES_MAX = 20_000; // Of those that were followed; the oldest go.
+const LINES_MAX = 20_000; // On the page while following; the oldest are removed.
 const NEAR_END_PX = 40;
 
 const log = document.getElementById("log");
@@ -21,19 +21,19 @@ let isLooking = false;
 const lines = () => log.querySelectorAll(".line:not(.unfinished)");
 
 function sift(some, wanted) {
-  let found = 0;
+  let matching = 0;
   for (const line of some) {
     line.hidden = wanted !== "" && !line.textContent.toLowerCase().includes(wanted);
-    if (!line.hidden) found += 1;
+    if (!line.hidden) matching += 1;
   }
-  return found;
+  return matching;
 }
 
 function siftAll() {
   const wanted = filter.value.trim().toLowerCase();
   const all = lines();
-  const found = sift(all, wanted);
-  matches.textContent = wanted ? `${found.toLocaleString("en")} of ${all.length.toLocaleString("en")} lines` : "";
+  const matching = sift(all, wanted);
+  matches.textContent = wanted ? `${matching.toLocaleString("en")} of ${all.length.toLocaleString("en")} lines` : "";
 }
 
 function say(text) {
@@ -45,7 +45,7 @@ function append(part) {
   const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END_PX;
   if (part.is_rotated) {
     for (const line of lines()) line.remove();
-    say("The log was rotated: it begins anew here.");
+    say("The log was rotated; the new log begins here.");
   }
   for (const { text, tone } of part.lines) {
     const line = document.createElement("span");
@@ -67,10 +67,10 @@ function append(part) {
   if (isAtEnd) log.scrollTop = log.scrollHeight;
 }
 
-/** One at a time: two would bring the same lines twice. */
+/** Fetch the next lines, one request at a time: two would bring the same lines twice. */
 async function look() {
   clearTimeout(timer);
-  if (isLooking) return; // It goes on by itself.
+  if (isLooking) return; // The request under way schedules the next one.
   isLooking = true;
   let wait = EVERY_MS;
   if (!document.hidden) {
@@ -80,17 +80,17 @@ async function look() {
       if (response.type === "opaqueredirect") {
         say("You are logged out. Reload the page to log in again.");
       } else if (response.status === 404) {
-        say("The log is not there any more.");
+        say("The log no longer exists.");
       } else if (!response.ok) {
         throw new Error(`the log answered ${response.status}`);
       } else {
         const part = await response.json();
         append(part);
-        if (!part.is_rotated) say(part.newest > Number(log.dataset.driver) ? `Driver ${part.newest} has taken over; it is in the list after a reload.` : "");
+        if (!part.is_rotated) say(part.newest > Number(log.dataset.driver) ? `Driver ${part.newest} has taken over; reload the page to see its log.` : "");
         if (part.has_later) wait = 0;
       }
     } catch {
-      say("The control plane cannot be reached; following goes on when it is back.");
+      say("The control plane cannot be reached; following resumes when it is back.");
     }
   }
   isLooking = false;

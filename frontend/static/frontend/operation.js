@@ -1,4 +1,4 @@
-// The page of an operation: its steps while it is under way, and what came of it at its end.
+// The page of an operation: its steps while it is under way, and its result at the end.
 
 import { fill } from "./bind.js";
 import { refetch, renew } from "./refetch.js";
@@ -26,6 +26,6 @@ if (page.dataset.over === "") {
       progress?.is_under_way ? [progress.number, progress.acknowledged] : null,
     ],
     show,
-    says: (since) => `The control plane has not been reached since ${since}; this page shows how far it was then.`,
+    says: (since) => `No connection to the control plane since ${since}; this page shows the progress at that time.`,
   });
 }

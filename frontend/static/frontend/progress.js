@@ -1,8 +1,8 @@
-// Tells screen readers what matters of the barrier's progress: not each step, but how it ended.
+// Tells screen readers about barrier progress: not each step, but failures and slow channels.
 
 let wasUnderWay = null; // Number of the checkpoint that was under way.
-let state = null; // The job's, as the page showed it last.
-let slow = ""; // What was said of the channel that is waited for.
+let state = null; // The job's state that was announced last.
+let slow = ""; // The slow channel that was announced last.
 
 export function begin(status) {
   state = status;

@@ -19,7 +19,7 @@ function show(value) {
 }
 
 function draw() {
-  chart?.refresh().catch((error) => console.info(`The timeline stays as it is: ${error.message}`));
+  chart?.refresh().catch((error) => console.info(`The timeline was not updated: ${error.message}`));
 }
 
 draw();
@@ -28,5 +28,5 @@ refetch(page, {
   relevant: ({ status, attempt, revisions }) => [status, attempt, revisions?.events],
   show,
   says: (since) =>
-    `The control plane has not been reached since ${since}; this page shows how things were then.`,
+    `No connection to the control plane since ${since}; this page shows the state at that time.`,
 });

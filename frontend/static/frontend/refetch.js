@@ -1,9 +1,9 @@
-// A page of a job that fetches its own value anew when the job's stream says that it is another.
+// A page of a job that fetches its value again when the job's stream reports a change.
 //
 //   <… id="fresh" data-events="/events/jobs/1" data-url="…/data" data-now="…">
 //
-// The stream says when, at once; what it leaves out is found by looking every few seconds. The page's
-// own address says what, and answers 304 where nothing is new.
+// The stream reports changes at once; those that it leaves out are found by polling every few
+// seconds. The value comes from the page's own data address, which answers 304 without changes.
 
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
@@ -11,9 +11,9 @@ import { follow } from "./live.js";
 import { LOOK_MS, patience, wait } from "./requests.js";
 
 const AT_MOST_EVERY_MS = 500;
-const AT_LEAST_EVERY_MS = 3_000; // For what the stream leaves out.
+const AT_LEAST_EVERY_MS = 3_000; // For changes that the stream leaves out.
 
-export const LATER = Symbol("later"); // What was shown is not all of the value yet.
+export const LATER = Symbol("later"); // A part of the value is not shown yet.
 
 /**
  * Call `show(value)` with what `page.dataset.url` answers, whenever `relevant(snapshot)` changed.
@@ -42,7 +42,7 @@ export function refetch(page, { relevant, show, says }) {
         isDue = true;
         failures += 1;
         pause = wait(Math.min(AT_MOST_EVERY_MS * failures, AT_LEAST_EVERY_MS));
-        console.info(`What is new comes with the next try: ${error.message}`);
+        console.info(`The update failed, trying again: ${error.message}`);
       }
       await pause;
     }
@@ -60,7 +60,7 @@ export function refetch(page, { relevant, show, says }) {
     if (value.now) setServerTime(value.now);
     const shown = await show(value);
     if (shown === LATER) isDue = true;
-    else etag = response.headers.get("ETag"); // Of what is shown now.
+    else etag = response.headers.get("ETag"); // Of the value that is shown now.
     if (shown === false) isOver = true;
     tick(page);
   }
@@ -76,9 +76,9 @@ export function refetch(page, { relevant, show, says }) {
   follow(events, url, {
     onSnapshot: (snapshot) => {
       setServerTime(snapshot.now);
-      const found = JSON.stringify(relevant(snapshot));
-      if (found !== seen) want();
-      seen = found;
+      const current = JSON.stringify(relevant(snapshot));
+      if (current !== seen) want();
+      seen = current;
     },
     onConnection: (isConnected, isLoggedOut) => connection.set(isConnected, isLoggedOut),
   });
@@ -91,8 +91,8 @@ export async function renew(id) {
   const response = await fetch(location.href, { headers, redirect: "manual", signal: patience() });
   if (!response.ok) throw new Error(`the page answered ${response.status}`);
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  const found = page.getElementById(id);
-  if (found === null) throw new Error(`the page has no ${id} any more`);
-  document.getElementById(id).replaceWith(document.adoptNode(found));
+  const renewed = page.getElementById(id);
+  if (renewed === null) throw new Error(`the page has no ${id} any more`);
+  document.getElementById(id).replaceWith(document.adoptNode(renewed));
   document.title = page.title;
 }

@@ -1,9 +1,9 @@
-// Requests for what changes: how long an answer is waited for, and which of several answers counts.
+// Timeouts for requests, and the newest of several requests.
 
-/** For one request: a connection that broke without a word never brings an answer. */
+/** A timeout for one request: a connection that broke silently never brings an answer. */
 export const patience = (ms = 30_000) => AbortSignal.timeout(ms);
 
-export const LOOK_MS = 10_000; // The patience with a look that the next ones wait for.
+export const LOOK_MS = 10_000; // The timeout of a poll, which delays the next ones.
 
 export const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -14,7 +14,7 @@ export const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 export class Newest {
   #controller = null;
 
-  /** For the request that is made now; the one before it ends with an AbortError. */
+  /** A signal for a new request; the request before it ends with an AbortError. */
   signal() {
     this.#controller?.abort();
     this.#controller = new AbortController();

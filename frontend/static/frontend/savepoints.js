@@ -1,4 +1,4 @@
-// The page of a job's savepoints: follows those that are taken, and draws the tree anew.
+// The page of a job's savepoints: follows savepoints being taken, and redraws the tree.
 
 import { fill } from "./bind.js";
 import { localise } from "./times.js";
@@ -24,14 +24,14 @@ async function drawTree() {
   if (response.status === 304) return;
   if (!response.ok) throw new Error(`${page.dataset.lineage} answered ${response.status}`);
   const isFirst = etag === null;
-  const found = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fetched = new DOMParser().parseFromString(await response.text(), "text/html");
   const tree = document.getElementById("lineage");
-  // What is on the page came with it; taking it away would take the focus with it.
+  // The first tree is the one on the page already; replacing it would lose the focus in it.
   if (!isFirst || !tree.contains(document.activeElement)) {
-    tree.replaceWith(document.adoptNode(found.getElementById("lineage")));
+    tree.replaceWith(document.adoptNode(fetched.getElementById("lineage")));
     localise(page);
   }
-  etag = response.headers.get("ETag"); // Of what is shown now.
+  etag = response.headers.get("ETag"); // Of the tree that is shown now.
 }
 
 function announce(savepoints) {
@@ -69,5 +69,5 @@ refetch(page, {
   ],
   show,
   says: (since) =>
-    `The control plane has not been reached since ${since}; this page shows how things were then.`,
+    `No connection to the control plane since ${since}; this page shows the state at that time.`,
 });

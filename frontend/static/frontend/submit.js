@@ -1,5 +1,5 @@
-// The form of a new job: only the chosen kind's fields are shown, and what is sent is sent once.
-// Without this all kinds' fields are there, and the server takes those of the chosen one.
+// The form of a new job: shows only the fields of the chosen kind, and sends the form once. Without
+// this script all kinds' fields are shown, and the server takes those of the chosen one.
 
 const form = document.getElementById("submit");
 const limit = document.getElementById("file-limit");
@@ -10,11 +10,11 @@ function showKind() {
   for (const part of form.querySelectorAll(".of-kind")) part.hidden = part.dataset.kind !== chosen;
 }
 
-/** Said before a large file travels in vain. */
+/** Warn before a large file is sent in vain. */
 function checkSize() {
   const bytes = file.files[0]?.size ?? 0;
   const isTooLarge = bytes > Number(limit.dataset.bytesMax);
-  const words = `A script may have ${limit.dataset.said}; this file has more. Choose another one.`;
+  const words = `The file is larger than the limit of ${limit.dataset.said}. Choose another one.`;
   file.setCustomValidity(isTooLarge ? words : "");
   limit.textContent = isTooLarge ? words : `At most ${limit.dataset.said}.`;
   limit.classList.toggle("note", isTooLarge);

@@ -26,7 +26,10 @@ def test_a_refusal_says_which_role_is_needed_and_which_one_the_user_has(
     response = client.get(address)
     assert response.status_code == 403
     page = response.content.decode()
-    assert f"This needs the role {needs}. You are mara, whose role is {role}." in page
+    assert (
+        f"This page needs the role {needs}. You are logged in as mara, with the role {role}."
+        in page
+    )
 
 
 def test_names_are_escaped_in_a_refusal(client: Client) -> None:
@@ -62,11 +65,14 @@ def test_pages_of_a_server_in_trouble_need_neither_request_nor_database(
 
 def test_the_login_says_where_it_leads_and_what_was_wrong(client: Client) -> None:
     rows.user(Role.VIEWER, "eve")
-    assert "led to the page that you opened" in client.get("/login/?next=/jobs/a/").content.decode()
+    assert (
+        "you get to the page that you opened"
+        in client.get("/login/?next=/jobs/a/").content.decode()
+    )
     page = client.post(
         "/login/?next=/jobs/a/", {"username": SCRIPT, "password": "x"}
     ).content.decode()
-    assert "do not match" in page
+    assert "Wrong username or password" in page
     assert 'aria-describedby="login-error"' in page
     assert SCRIPT not in page
     assert '<input type="hidden" name="next" value="/jobs/a/">' in page

@@ -107,11 +107,11 @@ def test_a_page_asks_and_does_nothing_yet(operator: Client, job: Job, name: str)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("savepoint", "The whole state of all 18 subtasks of flights is written."),
+        ("savepoint", "The complete state of all 18 subtasks of flights is written."),
         ("stop", "Then all its subtasks end"),
-        ("rescale", "It runs with 2 now."),
-        ("fork", "flights goes on untouched, and commits itself"),
-        ("rollback", "Nothing is done to flights yet"),
+        ("rescale", "Its parallelism is 2 now."),
+        ("fork", "flights goes on untouched, and commits its pending output itself"),
+        ("rollback", "flights is not touched yet"),
     ],
 )
 def test_a_page_says_in_plain_words_what_will_happen(
@@ -125,12 +125,12 @@ def test_a_page_says_in_plain_words_what_will_happen(
     ("name", "status", "why"),
     [
         ("savepoint", JobStatus.RESTARTING, "while the job is running"),
-        ("stop", JobStatus.FAILED, "A restart takes the job up again"),
+        ("stop", JobStatus.FAILED, "A restart resumes the job"),
         ("rollback", JobStatus.INITIALIZING, "The job is starting."),
         ("rescale", JobStatus.CANCELLING, "The job is being cancelled."),
-        ("rollback", JobStatus.RUNNING, "Nothing is kept that one could begin with"),
-        ("preview", JobStatus.RUNNING, "Nothing is kept that one could begin with"),
-        ("compare", JobStatus.RUNNING, "This job has no fork and is none"),
+        ("rollback", JobStatus.RUNNING, "This job has no kept checkpoint or savepoint"),
+        ("preview", JobStatus.RUNNING, "This job has no kept checkpoint or savepoint"),
+        ("compare", JobStatus.RUNNING, "This job has no fork and is not one"),
     ],
 )
 def test_a_page_says_why_something_cannot_be_asked(
@@ -365,12 +365,12 @@ def test_a_savepoint_is_deleted_after_a_question(operator: Client, job: Job) -> 
     where = reverse("savepoint-delete", args=[job.pk, made.pk])
     page = words(operator.get(where))
     assert "Delete savepoint first of flights?" in page
-    assert "Nothing brings them back." in page
+    assert "This cannot be undone." in page
     assert "Delete savepoint first of flights for good" in page
     assert Savepoint.objects.get().deleted_at is None
     answer = operator.post(where, follow=True)
     assert "Savepoint first is being deleted." in words(answer)
-    assert "under way Its files are deleted" in words(answer)
+    assert "under way The savepoint’s files are deleted" in words(answer)
     assert job.operations.get().kind == "discard"
     assert "is being deleted already" in words(operator.get(where))
 
@@ -410,12 +410,10 @@ def test_an_operation_under_way_says_what_it_waits_for_and_looks_again(
     taken = rows.checkpoint(job, 20, status=CheckpointStatus.PENDING, request_id=str(row.pk))
     rows.acknowledge_chain(taken, "hourly", 0)
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
-    assert "under way A checkpoint is taken for it to come The old driver ends" in words(page)
+    assert "under way A checkpoint is taken to come The old driver ends" in words(page)
     assert "4 of 18 subtasks acknowledged" in words(page)
     assert '<noscript><meta http-equiv="refresh"' in page.content.decode()
-    assert (
-        f'<a href="/jobs/{job.pk}/operations/{row.pk}">Look again now</a>' in page.content.decode()
-    )
+    assert f'<a href="/jobs/{job.pk}/operations/{row.pk}">Reload now</a>' in page.content.decode()
 
 
 def test_who_is_logged_out_sees_no_operation(client: Client, job: Job) -> None:
@@ -442,7 +440,7 @@ def test_an_operation_is_followed_as_json_until_its_end(viewer: Client, job: Job
     answer = viewer.get(where).json()
     assert answer["is_over"]
     assert {step["state"] for step in answer["steps"]} == {"done"}
-    assert answer["said"].startswith("The job runs again")
+    assert answer["said"].startswith("The job is running again")
 
 
 def test_the_queries_of_an_operation_do_not_grow_with_the_job(
@@ -461,7 +459,7 @@ def test_an_operation_that_failed_says_why_and_what_it_saved(operator: Client, j
     row = rows.operation(job, None, "stop", "failed", error="no disk", progress=progress)
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
     assert "no disk" in words(page)
-    assert "done A savepoint is taken not done The job ends" in words(page)
+    assert "done A savepoint is taken failed The job ends" in words(page)
     assert "/s/last" in words(page)
     assert 'http-equiv="refresh"' not in page.content.decode()
 
@@ -485,7 +483,7 @@ def test_a_fork_begins_with_what_its_preview_was_about(
     address = f"/jobs/{job.pk}/fork?preview={row.pk}"
     assert f'href="{address}"' in page.content.decode()
     page = operator.get(address)
-    assert "Write again what keeps a secret and is not filled in: password." in words(page)
+    assert "Parameters that hold secrets are not filled in. Enter again: password." in words(page)
     assert "hunter2" not in page.content.decode()
     form = page.context["form"]
     assert {name: form[name].value() for name in asked.keys() & form.fields.keys()} == {
@@ -506,8 +504,8 @@ def test_a_restore_that_would_be_refused_is_not_offered_as_a_fork(
     result = documents.refused_restore(tmp_path)
     row = rows.operation(job, None, "preview", parameters={"kind": "restore"}, result=result)
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
-    assert "Change it and look again" in words(page)
-    assert "Fork the job like this" not in words(page)
+    assert "Change it and preview again" in words(page)
+    assert "Fork the job with this change" not in words(page)
     seen = viewer.get(f"/jobs/{job.pk}/operations/{row.pk}")
     assert "cannot be mapped" in words(seen)
     assert "Change it" not in words(seen)

@@ -112,7 +112,7 @@ def test_an_entry_says_who_did_what_to_what_from_where(admin: Client) -> None:
     record(None, "driver.lost", "job/gone")
     page = admin.get("/audit/").content.decode()
     said = text_of(page)
-    assert "mara Asked to cancel the job job.cancel" in said
+    assert "mara Requested to cancel the job job.cancel" in said
     assert "desired running → became canceled 192.0.2.7" in said
     assert f'<a href="/jobs/{job.pk}/" title="job/{job.pk}">job/{job.pk}</a>' in page
     assert "control plane Lost its driver driver.lost job/gone –" in said
@@ -120,8 +120,8 @@ def test_an_entry_says_who_did_what_to_what_from_where(admin: Client) -> None:
 
 
 def test_an_empty_log_and_an_empty_answer_say_so(admin: Client) -> None:
-    assert "Nothing yet" in admin.get("/audit/").content.decode()
-    assert "No entry is like that" in admin.get("/audit/?actor=stranger").content.decode()
+    assert "No entries yet" in admin.get("/audit/").content.decode()
+    assert "No matching entries" in admin.get("/audit/?actor=stranger").content.decode()
 
 
 def test_filters_narrow_it_and_stay_filled_in(admin: Client) -> None:
@@ -184,7 +184,7 @@ def test_a_link_that_leads_nowhere_leads_to_the_newest_entries(admin: Client, qu
     entry()
     page = admin.get(f"/audit/?actor=mara&{query}")
     assert page.status_code == 200
-    assert "That link led to a page of other filters" in page.content.decode()
+    assert "That link does not fit these filters" in page.content.decode()
     assert "mara" in text_of(page.content.decode())
 
 

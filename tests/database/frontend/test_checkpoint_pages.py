@@ -104,7 +104,7 @@ def test_the_list_is_filtered_by_status_and_kind(viewer: Client, job: Job) -> No
         page = viewer.get(f"/jobs/{job.pk}/checkpoints/?{query}").content.decode()
         assert numbers(page) == expected, query
     page = viewer.get(f"/jobs/{job.pk}/checkpoints/?status=failed&kind=checkpoint&before=2")
-    assert "No checkpoint of this kind" in page.content.decode()
+    assert "No matching checkpoint" in page.content.decode()
 
 
 def test_a_row_says_what_is_special_about_it(viewer: Client, job: Job) -> None:
@@ -162,8 +162,8 @@ def test_a_completed_checkpoint_says_what_it_is(operator: Client, job: Job) -> N
         "Completed",
         "18/18",
         "1.24 MB",
-        "Asked for by the schedule",
-        "Goes on from checkpoint 6",
+        "Requested by the schedule",
+        "Parent checkpoint 6",
         "Event time 2024-01-01 10:00:00 UTC",
         "← 6",
         "9 →",
@@ -180,7 +180,7 @@ def test_a_savepoint_says_its_name_and_who_asked(operator: Client, job: Job) -> 
     savepoint = rows.savepoint(job, "before the upgrade", 3, by=rows.user(name="ada"))
     page = one(operator, job, 3)
     assert "Savepoint 3 before the upgrade" in text(page)
-    assert "Asked for by ada" in text(page)
+    assert "Requested by ada" in text(page)
     assert f"/jobs/{job.pk}/rollback?savepoint={savepoint.pk}" in page
     savepoint.deleted_at = clock.now()
     savepoint.save()
@@ -197,17 +197,17 @@ def test_who_asked_is_the_operation_where_there_is_one(viewer: Client, job: Job)
     page = one(viewer, job, 1)
     assert "ada (checkpoint)" in page
     assert f"/jobs/{job.pk}/operations/{asked.pk}" in page
-    assert "the request nightly" in one(viewer, job, 2)
+    assert "request nightly" in one(viewer, job, 2)
     assert "the job&#x27;s driver" in one(viewer, job, 3)
 
 
 @pytest.mark.parametrize(
     ("status", "columns", "words"),
     [
-        (CheckpointStatus.PENDING, {}, "It can be restored from once it has completed."),
-        (CheckpointStatus.ABORTED, {}, "It failed: there is nothing to restore."),
+        (CheckpointStatus.PENDING, {}, "It can be restored once it has completed."),
+        (CheckpointStatus.ABORTED, {}, "It failed and cannot be restored."),
         (CheckpointStatus.SUBSUMED, {}, "Its files are being deleted"),
-        (CheckpointStatus.DISCARDED, {}, "Its files are deleted"),
+        (CheckpointStatus.DISCARDED, {}, "Its files have been deleted"),
         (CheckpointStatus.COMPLETED, {"discard_due_at": clock.from_ms(0)}, "being deleted"),
     ],
 )
@@ -235,8 +235,8 @@ def test_a_failed_checkpoint_says_who_never_acknowledged(viewer: Client, job: Jo
     row = rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED, acknowledged_count=0)
     rows_checkpoint.acknowledged(row, chains=("flights", "totals"))
     said = text(one(viewer, job, 1))
-    assert "Who never acknowledged" in said
-    assert "never came: all 2" in said
+    assert "Missing acknowledgements" in said
+    assert "never acknowledged: all 2" in said
     assert "10 of 18 subtasks acknowledged" in said
 
 
@@ -253,13 +253,13 @@ def test_no_subtask_is_named_where_the_graph_was_another(viewer: Client, job: Jo
     row = rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED, subtask_count=90)
     row.acknowledged_count = 0
     rows_checkpoint.acknowledged(row, chains=("flights",))
-    assert "never came" not in one(viewer, job, 1)
+    assert "never acknowledged:" not in one(viewer, job, 1)
 
 
 def test_details_that_are_not_kept_are_said_to_be_gone(viewer: Client, job: Job) -> None:
     rows.checkpoint(job, 1, has_details=False)
     page = one(viewer, job, 1)
-    assert "Details are not kept" in page
+    assert "Details no longer kept" in page
     assert 'id="timeline"' not in page
     assert 'id="storage"' in page
 
@@ -337,15 +337,15 @@ def test_state_is_compared_with_the_last_that_completed(viewer: Client, job: Job
     rows_checkpoint.acknowledged(left, state_bytes=1)
     rows_checkpoint.acknowledged(rows.checkpoint(job, 5), state_bytes=20_000)
     said = text(one(viewer, job, 3))
-    assert "Against checkpoint 1" in said
+    assert "Compared with checkpoint 1" in said
     assert "hourly 2 80.0 kB 60.0 kB +20.0 kB (+33%) 40.0 kB" in said
     assert "flights 2 0 B 0 B no change" in said
     said = text(one(viewer, job, 5))  # Not against the one that was left behind.
-    assert "Against checkpoint 3" in said
+    assert "Compared with checkpoint 3" in said
     assert "−40.0 kB (−50%)" in said
-    assert "No checkpoint completed before it" in text(one(viewer, job, 1))
+    assert "no checkpoint completed before this one" in text(one(viewer, job, 1))
     Checkpoint.objects.filter(number=3).update(has_details=False)
-    assert "there is nothing to compare with" in text(one(viewer, job, 5))
+    assert "No comparison: details of checkpoint" in text(one(viewer, job, 5))
 
 
 def test_an_operator_s_state_differs_once_all_of_it_is_there(viewer: Client, job: Job) -> None:
@@ -380,7 +380,7 @@ def test_acknowledgements_are_sorted_filtered_and_paged(viewer: Client, job: Job
     # What is chosen elsewhere stays chosen.
     assert "?chain=hourly&amp;sort=state&amp;operator=hourly#acknowledgements" in page
     assert f"1 to {size} of 60 acknowledgements" in page
-    assert "There are none here" in one(viewer, job, 1, "?page=900")
+    assert "No acknowledgements on this page" in one(viewer, job, 1, "?page=900")
 
 
 def test_few_channels_are_shown_at_once(viewer: Client, job: Job) -> None:
@@ -465,7 +465,7 @@ def test_a_storage_that_cannot_be_read_is_said_and_the_rest_is_shown(
     assert "4 files, 160 kB in all" in part
     rows.checkpoint(job, 8, status=CheckpointStatus.DISCARDED)
     part = viewer.get(f"/jobs/{job.pk}/checkpoints/8/storage?part=1").content.decode()
-    assert "Its files are deleted" in part
+    assert "Its files have been deleted" in part
     assert "Try again" not in part
 
 

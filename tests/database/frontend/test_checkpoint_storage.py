@@ -121,7 +121,7 @@ def test_a_source_that_keeps_something_else_is_said_to(
 ) -> None:
     rows_checkpoint.stored(job, checkpoint, state=state)
     (source,) = storage.read(job, checkpoint).sources
-    assert source.problem == "It keeps something else than splits and positions."
+    assert source.problem == "The source’s state is not splits and positions."
 
 
 def test_a_missing_manifest_is_said_to_be_missing(job: Job, checkpoint: Checkpoint) -> None:
@@ -155,7 +155,7 @@ def test_a_tombstone_is_no_manifest(job: Job, checkpoint: Checkpoint) -> None:
         reason="expired",
     )
     locations.store_of(job).put(locations.layout_of(job).manifest(CheckpointId(7)), dump(stone))
-    with pytest.raises(storage.NotReadable, match="given up: expired"):
+    with pytest.raises(storage.NotReadable, match="aborted: expired"):
         storage.read(job, checkpoint)
 
 
@@ -191,7 +191,7 @@ def test_a_storage_that_hangs_holds_no_request_for_long(
     for _ in range(2):
         with pytest.raises(storage.NotReadable, match=r"did not answer within 0\.01 s"):
             storage.read(job, checkpoint, wait_s=0.01)
-    with pytest.raises(storage.NotReadable, match="does not answer; try again soon"):
+    with pytest.raises(storage.NotReadable, match=r"does not answer\. Try again soon"):
         storage.read(job, checkpoint, wait_s=20)
 
 

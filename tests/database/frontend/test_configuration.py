@@ -141,7 +141,7 @@ def test_places_are_the_server_s_or_submitted() -> None:
     by_name = settings_of(job, "storage")
     assert by_name["storage"].source is Source.SERVER
     assert by_name["origin_uri"].value == f"s3://{HIDDEN}@bucket/sp"
-    assert "to delete" in by_name["origin_uri"].help
+    assert "claimed it and deletes it" in by_name["origin_uri"].help
     elsewhere = planned(storage="/mine", spark_master="yarn")
     assert settings_of(elsewhere, "storage")["storage"].source is Source.SUBMITTED
     assert settings_of(elsewhere, "spark")["spark_master"].source is Source.SUBMITTED

@@ -77,7 +77,9 @@ def test_a_time_without_checkpoints_is_not_a_job_without_them() -> None:
     rows.checkpoint(job, 1, triggered_at=clock.now() - timedelta(hours=3))
     hour = details_of(job, "hour")
     assert (hour["history"], hour["percentiles"]) == ([], [])
-    assert hour["history_empty"] == "No settled checkpoint was triggered in this time."
+    assert (
+        hour["history_empty"] == "No completed or failed checkpoint was triggered in this period."
+    )
     assert len(details_of(job, "day")["history"]) == 1
 
 
@@ -102,7 +104,7 @@ def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
     assert alignment["number"] == "2"
     assert alignment["caption"] == "Checkpoint 2: 8 channels"
     assert alignment["sentence"].startswith(
-        "Slowest channel: flights-0 → hourly-0. Its barrier came 33"
+        "Slowest channel: flights-0 → hourly-0. Its barrier arrived 33"
     )
     first = alignment["channels"][0]
     assert (first["arrived_ms"], first["blocked_ms"]) == ("33 ms", "0 ms")

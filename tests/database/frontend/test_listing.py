@@ -179,7 +179,7 @@ def test_a_row_draws_the_recent_checkpoints() -> None:
     assert spark["other"] == {
         "bars": "",
         "failed": "",
-        "text": "No checkpoint has settled yet.",
+        "text": "No checkpoint has completed or failed yet.",
     }
 
 
@@ -200,7 +200,7 @@ def test_a_row_names_the_most_back_pressured_operator() -> None:
     Subtask.objects.filter(chain="hourly", index=0).update(rates={"back_pressured": 0.734})
     most = pressure(job)
     assert (most["text"], most["operator"], most["tone"]) == ("73 %", "Window Aggregate", "bad")
-    assert "waited 73 % for subtasks downstream" in most["title"]
+    assert "waited 73 % of the time for subtasks downstream" in most["title"]
 
 
 def test_a_row_says_which_of_its_cells_hold_nothing() -> None:

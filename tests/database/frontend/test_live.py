@@ -108,7 +108,7 @@ def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
     rows.acknowledge_chain(failed, "flights", 0)
     value = shot(job)
     assert value["progress"]["why"] == "timed out before all subtasks acknowledged: slow"
-    assert chains(value)["flights"]["missing"] == "never came: flights-1"
+    assert chains(value)["flights"]["missing"] == "never acknowledged: flights-1"
     assert value["attention"][0]["text"].startswith("The last checkpoint failed")
 
 

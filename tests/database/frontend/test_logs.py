@@ -65,7 +65,7 @@ def test_the_newest_driver_s_end_is_shown_with_the_others_beside_it(
     page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
     assert lines(page) == ["second", "ERROR no", "half a li"]
     assert '<span class="line" data-tone="bad">ERROR no' in page
-    assert "all of it: 25 B" in page
+    assert "the whole log, 25 B" in page
     for words in ("it fell silent", 'href="?driver=2" aria-current="page"', 'href="?driver=1">'):
         assert words in page
     assert lines(operator.get(f"/jobs/{job.pk}/logs/?driver=1").content.decode()) == ["first"]
@@ -125,10 +125,13 @@ def test_a_log_that_is_not_there_says_why(operator: Client, job: Job) -> None:
     assert "rotated away" in page
     job.drivers.filter(number=2).update(status="requested")
     page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
-    assert "It has not been launched yet" in page
+    assert "This driver has not been launched yet" in page
     assert "No driver yet" in operator.get(f"/jobs/{rows.job('x').pk}/logs/").content.decode()
     write(job.drivers.get(number=2), b"")
-    assert "written nothing so far" in operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    assert (
+        "has written nothing to its log yet"
+        in operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    )
 
 
 @pytest.mark.parametrize("query", ["driver=3", "driver=x", "driver=-1", f"driver={'9' * 12}"])
@@ -164,4 +167,4 @@ def test_the_number_of_queries_is_fixed(operator: Client, job: Job) -> None:
         asked.append(len(queries))
     assert asked[0] == asked[1]
     page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
-    assert "Those before are at addresses like this" in page
+    assert "Older drivers are not listed." in page

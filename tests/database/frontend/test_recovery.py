@@ -38,7 +38,7 @@ def test_every_role_that_may_look_sees_it(client: Client, viewer: Client, job: J
 
 
 def test_before_the_first_attempt_it_says_what_will_be_here(viewer: Client, job: Job) -> None:
-    assert "Nothing has been deployed yet" in words(viewer.get(address(job)))
+    assert "No attempt yet" in words(viewer.get(address(job)))
     assert attempts(viewer, job) == []
     assert viewer.get(address(job, "figure")).status_code == 404
 
@@ -50,7 +50,7 @@ def test_each_attempt_says_what_it_replaced_and_how_it_ended(viewer: Client, job
     fourth, third, second, first = attempts(viewer, job)
     assert (fourth["end"]["text"], fourth["why"]) == (
         "Running",
-        f"Took over as asked: {rows_recovery.ROLLED_BACK}.",
+        f"Took over as requested: {rows_recovery.ROLLED_BACK}.",
     )
     assert fourth["down"] == "5.00 s"
     assert fourth["driver_is_new"] == third["driver_is_new"] == "new driver"
@@ -79,8 +79,8 @@ def test_the_page_says_how_reliably_the_job_ran(viewer: Client, job: Job) -> Non
     rows_recovery.eventful(job)
     page = words(viewer.get(address(job)))
     assert "Availability 99.4 %" in page
-    assert "Down in all 22.0 s 2 failures, 1 planned" in page
-    assert "Time to recover 8.50 s half took that or less, the longest 14.0 s" in page
+    assert "Downtime 22.0 s 2 failures, 1 planned" in page
+    assert "Time to recover 8.50 s median; the longest took 14.0 s" in page
     assert "Mean time between failures 29 min" in page
 
 

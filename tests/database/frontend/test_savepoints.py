@@ -69,7 +69,7 @@ def test_a_savepoint_says_what_it_is_where_it_lies_and_who_needs_it(
     assert savepoint["event_time"] == "2025-01-01 03:00:00 UTC"
     assert savepoint["needed_by"].endswith("until it has a checkpoint of its own from there")
     page = words(viewer.get(address(job)))
-    for said in ("by ada", "before the upgrade", "env: prod", made.location, "Needed: fork-"):
+    for said in ("by ada", "before the upgrade", "env: prod", made.location, "In use: fork-"):
         assert said in page
 
 
@@ -106,7 +106,7 @@ def test_a_savepoint_that_is_being_taken_counts_its_acknowledgements(
     rows.acknowledge_chain(made.checkpoint, "hourly", 0)
     entries = {one["name"]: one for one in viewer.get(address(job, "data")).json()["savepoints"]}
     assert entries["waits"]["progress"] is None
-    assert entries["waits"]["status"]["text"] == "Asked for"
+    assert entries["waits"]["status"]["text"] == "Requested"
     assert entries["first"]["progress"] == {
         "value": 4,
         "most": 18,
@@ -146,7 +146,7 @@ def test_savepoints_are_found_by_name_note_and_label(
     assert listed(viewer, job, wanted=wanted) == names
     if not names:
         page = words(viewer.get(address(job), {"wanted": wanted}))
-        assert f"No savepoint of this job is called or labelled “{wanted}”." in page
+        assert f"No savepoint of this job matches “{wanted}”." in page
         assert "Show all" in page
 
 
@@ -258,7 +258,7 @@ def test_the_tree_says_what_was_restored_from_what(job: Job) -> None:
         "Checkpoint 20",
         "39 more checkpoints",
         "Checkpoint 60 left behind",
-        "Went on from checkpoint 20 with attempt 4",
+        "Attempt 4 restored checkpoint 20",
         "9 more checkpoints",
         "Checkpoint 70 newest",
     ]
@@ -291,7 +291,7 @@ def test_savepoints_and_forks_are_named_points(job: Job) -> None:
     at = told(job).index("Checkpoint 10")
     assert told(job)[at + 1] == "trial fork"
     assert by_text["trial"].url == f"/jobs/{fork.pk}/savepoints/"
-    assert by_text["trial"].more == f"{fork.pk}, began with chk-10"
+    assert by_text["trial"].more == f"{fork.pk}, restored from chk-10"
     assert [curve.kind for curve in by_text["Checkpoint 10"].curves] == ["fork"]
 
 
@@ -309,7 +309,7 @@ def test_where_the_job_goes_on_next_is_marked(job: Job) -> None:
     eventful(job)
     job.restore_uri, job.restore_job, job.restore_number = "/s/chk-40", job, 40
     job.save()
-    assert "Checkpoint 40 the job goes on from here next left behind" in told(job)
+    assert "Checkpoint 40 restored next left behind" in told(job)
 
 
 def test_only_what_is_kept_can_be_gone_back_to(job: Job) -> None:
@@ -352,7 +352,7 @@ def test_a_gap_of_a_hundred_thousand_is_bounded_and_not_counted(
     Checkpoint.objects.filter(number__in=(5, 30)).update(status=CheckpointStatus.ABORTED)
     assert [text for text in told(job) if "more" in text] == [
         "18 more checkpoints",
-        "Up to 39 more checkpoints, those that failed included",
+        "Up to 39 more checkpoints, failed ones included",
         "9 more checkpoints",
     ]
 

@@ -200,18 +200,18 @@ def test_a_form_may_be_as_large_as_its_script(settings: Settings) -> None:
         ({"name": ""}, "name", "Give the job a name."),
         ({"name": "a\tb"}, "name", "printable characters"),
         ({"kind": "jar"}, "kind", "Select a valid choice"),
-        ({"module": ""}, "module", "needs it"),
+        ({"module": ""}, "module", "needs this field"),
         ({"module": "no module"}, "module", "dotted name"),
         ({"kind": "script", "script": "../x.py"}, "script", "no such script"),
-        ({"kind": "upload"}, "file", "needs it"),
+        ({"kind": "upload"}, "file", "needs this field"),
         ({"parallelism": "0"}, "parallelism", "greater than or equal to 1"),
         ({"parallelism": "many"}, "parallelism", "whole number"),
         ({"checkpoint_interval_ms": "9"}, "checkpoint_interval_ms", "greater than or equal to 10"),
-        ({"parameters": "rate"}, "parameters", "one “name=text” a line"),
+        ({"parameters": "rate"}, "parameters", "one “name=text” per line"),
         ({"restore": "latest"}, "restore", "no latest checkpoint"),
         ({"restore": "chk-7"}, "restore", "has to be absolute"),
         ({"claims": "on"}, "claims", "give restore as well"),
-        ({"spark_conf": "spark.driver.memory"}, "spark_conf", "a line"),
+        ({"spark_conf": "spark.driver.memory"}, "spark_conf", "per line"),
     ],
 )
 def test_what_is_wrong_is_said_beside_its_field(
@@ -269,7 +269,7 @@ def test_a_link_fills_in_fields(operator: Client) -> None:
 
 def test_only_the_field_of_the_chosen_kind_is_needed(operator: Client) -> None:
     page = operator.post(PAGE, filled(kind="upload", name="")).content.decode()
-    assert error_of(page, "file") == "A pipeline of this kind needs it."
+    assert error_of(page, "file") == "A pipeline of this kind needs this field."
     assert error_of(page, "module") == error_of(page, "script") == ""
     for label in ("Module", "Script", "Python script"):
         assert f"{label} <span" not in operator.get(PAGE).content.decode()

@@ -97,7 +97,7 @@ def test_navigation_leads_to_the_admin_site_only_who_may_use_it(viewer: Client) 
 def test_login_and_logout_by_form(client: Client) -> None:
     user = rows.user(Role.VIEWER, "eve")
     response = client.post("/login/", {"username": "eve", "password": "wrong"})
-    assert "do not match" in response.content.decode()
+    assert "Wrong username or password" in response.content.decode()
     response = client.post("/login/?next=/jobs/", {"username": "eve", "password": rows.PASSWORD})
     assert response["Location"] == "/jobs/"
     assert client.session["_auth_user_id"] == str(user.pk)
@@ -347,7 +347,7 @@ def test_taking_a_checkpoint_by_form_leads_back_to_the_page(operator: Client) ->
     given = {"key": key_in(page, "checkpoint")}
     response = operator.post(f"/jobs/{job.pk}/checkpoint", given, follow=True)
     assert response.redirect_chain == [(f"/jobs/{job.pk}/", 302)]
-    assert "A checkpoint was asked for." in response.content.decode()
+    assert "Checkpoint requested." in response.content.decode()
     assert "Checkpoint 1" in re.sub(r"<[^>]+>", "", response.content.decode())
     assert job.operations.get().kind == "checkpoint"
     assert job.checkpoints.get().status == CheckpointStatus.PENDING

@@ -39,7 +39,7 @@ def test_a_failed_job_says_why_by_the_last_line_of_its_traceback() -> None:
 
 def test_a_silent_driver_says_that_nothing_is_committed() -> None:
     assert texts(silent_ms=12_300, since_completed_ms=90_000) == [
-        "The driver has said nothing for 12 s. Until it is back or replaced, no checkpoint is "
+        "The driver has not reported for 12 s. Until it is back or replaced, no checkpoint is "
         "taken and exactly-once sinks commit nothing."
     ]
 
@@ -47,7 +47,7 @@ def test_a_silent_driver_says_that_nothing_is_committed() -> None:
 def test_late_workers_are_named_but_not_a_tick_that_is_due_now() -> None:
     assert texts(tick_late_ms=4_000) == []
     (text,) = texts(tick_late_ms=31_000)
-    assert text.startswith("The control plane's workers are 31 s late.")
+    assert text.startswith("The control plane's workers are 31 s behind.")
 
 
 def test_a_driver_that_no_launcher_takes_is_named() -> None:

@@ -234,8 +234,8 @@ def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
     labels = ["flights-0 → hourly-0", "flights-1 → hourly-0", "flights-0 → hourly-1",
               "flights-1 → hourly-1"]  # fmt: skip
     by_name = traces(figure)
-    assert by_name["Until its barrier came"]["y"] == labels
-    assert by_name["Until its barrier came"]["x"] == [0, 0.03, 0.012, 0]
+    assert by_name["Until the barrier arrived"]["y"] == labels
+    assert by_name["Until the barrier arrived"]["x"] == [0, 0.03, 0.012, 0]
     assert by_name["Blocked"]["x"] == [0.03, 0, 0, 0.012]
     assert is_valid(figure)
 
@@ -309,7 +309,7 @@ def test_every_colour_of_a_figure_is_in_the_style_sheet(count: int) -> None:
 def test_the_slowest_channel_is_named_with_what_it_cost() -> None:
     gates = [gate(arrived_ms=[0, 30]), gate("totals", 1, [412.0, 0])]
     assert alignment.sentence(aligned(gates)) == (
-        "Slowest channel: flights-0 → totals-1. Its barrier came 412 ms after the first one, "
+        "Slowest channel: flights-0 → totals-1. Its barrier arrived 412 ms after the first one, "
         "behind 41.2 kB; meanwhile other channels were blocked for up to 412 ms."
     )
 
@@ -320,10 +320,10 @@ def test_an_unaligned_checkpoint_blocked_nothing() -> None:
 
 
 def test_barriers_that_came_together_hold_no_subtask() -> None:
-    assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
-    assert "came together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
+    assert "arrived together" in alignment.sentence(aligned([gate(arrived_ms=[0, 0.4])]))
+    assert "arrived together" in alignment.sentence(aligned([gate(arrived_ms=[None, None])]))
     assert alignment.sentence(aligned([])) == (
-        "No subtask reported a channel with this checkpoint: there was nothing to align."
+        "No subtask reported channels for this checkpoint: there was nothing to align."
     )
 
 

@@ -357,7 +357,7 @@ def test_a_failed_checkpoint_stays_where_it_was_given_up() -> None:
         slow=slow,
     )
     assert barriers(shown) == ["on-its-way"]
-    assert shown["chains"][0]["missing"] == "never came: a-1"
+    assert shown["chains"][0]["missing"] == "never acknowledged: a-1"
     assert (shown["links"][0]["tone"], shown["links"][0]["took_ago"]) == ("bad", "4 s")
     assert shown["slow"] == "Slowest channel: a-1 → b-0; its barrier came never"
 

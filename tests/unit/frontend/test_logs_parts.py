@@ -127,7 +127,7 @@ def test_a_line_is_what_a_terminal_would_have_left(data: bytes, text: str) -> No
 
 def test_a_huge_line_is_cut_and_says_how_much_is_missing() -> None:
     line = as_line(b"z" * (LINE_CHARACTERS_MAX + 1_234))
-    assert line.text.endswith("z… (1,234 more characters; they are in the download)")
+    assert line.text.endswith("z… (1,234 more characters in the download)")
     assert len(line.text) < LINE_CHARACTERS_MAX + 80
 
 

@@ -79,7 +79,7 @@ def test_a_restore_shows_what_becomes_of_operators_and_states() -> None:
     assert (outcome.verdict, outcome.tone) == ("The restore would be refused.", "bad")
     assert outcome.sentences == ["State total cannot be mapped."]
     operators, states = outcome.tables
-    said = "goes on with 3 splits; it was not opened"
+    said = "resumes 3 splits; it was not opened"
     assert operators.rows == [
         ("totals", "kept, with another parallelism", "2", "4", said),
         ("more", "new: begins empty", "–", "4", "–"),
@@ -147,7 +147,7 @@ def test_outputs_without_a_row_in_common_are_not_called_the_same() -> None:
     outcome = results.operation_outcome(operation("compare", compared(is_equal=True, equal=0)))
     assert outcome is not None
     assert (outcome.verdict, outcome.tone) == (
-        "There is nothing yet that both jobs have written.",
+        "The jobs have no rows in common yet.",
         "idle",
     )
 
@@ -156,7 +156,7 @@ def test_columns_of_one_side_explain_why_outputs_differ() -> None:
     result = compared(is_equal=False, left=side(columns=["gate"]))
     outcome = results.operation_outcome(operation("compare", result))
     assert outcome is not None
-    said = "Output of hourly: only this job has gate, so the outputs are not the same."
+    said = "Output of hourly: columns only in this job: gate; the outputs differ."
     assert said in outcome.sentences
 
 
@@ -307,9 +307,14 @@ def test_a_real_comparison_is_understood(tmp_path: Path) -> None:
     [
         ("savepoint", {"name": "first"}, {"checkpoint": 7}, "Savepoint first was taken in 1.50 s."),
         ("stop", {"name": "last"}, {"checkpoint": 1_007}, "It is checkpoint 1,007."),
-        ("rollback", {"checkpoint": 4}, {}, "The job runs again from checkpoint 4 after 1.50 s."),
+        (
+            "rollback",
+            {"checkpoint": 4},
+            {},
+            "The job is running again from checkpoint 4 after 1.50 s.",
+        ),
         ("rescale", {"parallelism": 4}, {}, "with parallelism 4 after 1.50 s."),
-        ("discard", {"name": "first"}, {}, "Savepoint first was deleted; its files are gone."),
+        ("discard", {"name": "first"}, {}, "Savepoint first was deleted with its files."),
         ("fork", {}, {"job": "trial"}, "The fork was submitted after 1.50 s."),
     ],
 )

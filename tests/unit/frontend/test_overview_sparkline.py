@@ -42,8 +42,8 @@ def test_no_more_are_drawn_than_there_is_room_for() -> None:
 
 
 def test_it_says_in_words_what_it_draws() -> None:
-    assert draw([])["text"] == "No checkpoint has settled yet."
-    assert draw([FAILED])["text"] == "It failed."
+    assert draw([])["text"] == "No checkpoint has completed or failed yet."
+    assert draw([FAILED])["text"] == "The last checkpoint failed."
     assert draw([FAILED, FAILED])["text"] == "The last 2 checkpoints failed."
     assert draw([QUICK])["text"] == (
         "Durations of the last 1 checkpoint: 250 ms; 0 failed; the newest took 250 ms."

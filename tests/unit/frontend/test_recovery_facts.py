@@ -163,7 +163,7 @@ def test_the_timeline_shows_when_it_was_up_and_down() -> None:
     assert up["x"] == [99_000, 100_000, 85_000, 98_000]
     assert down["base"][0] == "2026-11-21T12:01:40.000Z"
     assert down["x"] == [5_000, 10_000, 2_000]
-    assert "as somebody asked" in down["customdata"][2]
+    assert "as requested" in down["customdata"][2]
     assert len(by_name["Failed"]["x"]) == 2
     assert by_name["Driver replaced"]["x"] == [
         "2026-11-21T12:03:34.000Z",

@@ -58,9 +58,9 @@ def test_every_kind_has_steps(kind: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("acknowledged", "text"),
     [
-        (Acknowledged(0, 0), "its barriers are being sent"),
+        (Acknowledged(0, 0), "the barriers are being sent"),
         (Acknowledged(3, 18), "3 of 18 subtasks acknowledged"),
-        (Acknowledged(18, 18), "all 18 subtasks acknowledged; its manifest is being written"),
+        (Acknowledged(18, 18), "all 18 subtasks acknowledged; the manifest is being written"),
         (Acknowledged(18, 18, is_durable=True), "18 of 18 subtasks acknowledged"),
     ],
 )
@@ -77,8 +77,8 @@ def test_what_will_happen_is_said_with_the_numbers_of_the_job() -> None:
         said for said in effects.list_effects("savepoint", Known(job="a")) if "newest" in said
     ]
     said = effects.list_effects("rescale", Known(job="flights", parallelism=2, down_ms=1_800))
-    assert said[0].endswith("It runs with 2 now.")
+    assert said[0].endswith("Its parallelism is 2 now.")
     assert "the last time that took 1.80 s." in said[2]
     over = effects.list_effects("rescale", Known(job="flights", is_over=True))
-    assert over[0] == "flights is taken up again from its newest completed checkpoint."
+    assert over[0] == "flights resumes from its newest completed checkpoint."
     assert effects.list_effects("preview", known) == []
