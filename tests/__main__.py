@@ -1,8 +1,8 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
 A lane is one pytest run. ``timeless`` holds what waits for no clock (unit, database, simulation,
-programs, docs), on two niced workers; the other lanes run against real time and have the machine
-whenever they want it. ``--fast`` runs what is timeless alone, with fewer seeds. With pytest options
+programs, docs), on two niced workers; two lanes run against real time and have the machine whenever
+they want it. ``--fast`` runs what is timeless alone, with fewer seeds. With pytest options
 there is one ordinary run of what they ask for.
 
 Every process of a run carries its mark in the environment, and every temporary file lies below one
@@ -26,7 +26,7 @@ from types import FrameType
 import psutil
 
 MARK = "WEIR_TEST_RUN"
-NICENESS = 10
+NICENESS = 19
 FAST_SEEDS = 200
 PATIENCE_S = 60.0  # After Ctrl-C, for the lanes to stop their servers.
 POLL_S = 0.1
@@ -63,8 +63,13 @@ FAST = Lane(
 )
 LANES = (
     Lane("jobs", ("tests/e2e", "tests/process/embedded", "-p", "no:schemathesis")),
-    Lane("spark", ("tests/spark", "-p", "no:schemathesis")),
-    Lane("processes", ("tests/process", "tests/browser", "--ignore=tests/process/embedded")),
+    Lane(
+        "spark",
+        (
+            *("tests/spark", "tests/process", "tests/browser"),
+            *("--ignore=tests/process/embedded", "-p", "no:schemathesis"),
+        ),
+    ),
     TIMELESS,
 )
 
