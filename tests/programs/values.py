@@ -1,6 +1,8 @@
 """Imports of generated programs beside Weir: classes that a pickle needs by name, and files."""
 
+import atexit
 import hashlib
+import os
 import tempfile
 from collections.abc import Sequence
 from enum import Enum
@@ -21,7 +23,10 @@ class Colour(Enum):
 
 @cache
 def _directory() -> Path:
-    return Path(tempfile.mkdtemp(prefix="weir-programs-"))
+    directory = Path(tempfile.mkdtemp(prefix="weir-programs-"))
+    owner = os.getpid()  # A fork of it leaves the files to it.
+    atexit.register(lambda: remove_files() if os.getpid() == owner else None)
+    return directory
 
 
 def parquet_of(rows: Sequence[dict[str, Any]], *, files: int, group_rows: int) -> str:
