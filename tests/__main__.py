@@ -1,9 +1,9 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
 A lane is one pytest run. ``timeless`` holds what waits for no clock (unit, database, simulation,
-programs, docs), on two niced workers; two lanes run against real time and have the machine whenever
-they want it. ``--fast`` runs what is timeless alone, with fewer seeds. With pytest options
-there is one ordinary run of what they ask for.
+programs, docs), on two niced workers; ``processes`` runs against real time, one test at a time, and
+has the machine whenever it wants it. ``--fast`` runs what is timeless alone, with fewer seeds. With
+pytest options there is one ordinary run of what they ask for.
 
 Every process of a run carries its mark in the environment, and every temporary file lies below one
 directory. Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C,
@@ -62,14 +62,7 @@ FAST = Lane(
     ),
 )
 LANES = (
-    Lane("jobs", ("tests/e2e", "tests/process/embedded", "-p", "no:schemathesis")),
-    Lane(
-        "spark",
-        (
-            *("tests/spark", "tests/process", "tests/browser"),
-            *("--ignore=tests/process/embedded", "-p", "no:schemathesis"),
-        ),
-    ),
+    Lane("processes", ("tests/e2e", "tests/process", "tests/spark", "tests/browser")),
     TIMELESS,
 )
 
