@@ -110,7 +110,7 @@ ACK_COLUMNS = (
     ("written", "Written", "The bytes of state that this checkpoint wrote"),
     (
         "during",
-        "Processed during alignment",
+        "Alignment bytes",
         "Bytes that the subtask processed during its alignment",
     ),
     ("in_flight", "In-flight", "Records that barriers overtook; unaligned checkpoints only"),

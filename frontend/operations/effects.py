@@ -91,7 +91,7 @@ def _fork(known: Known) -> list[str]:
     return [
         f"A second job is submitted that starts with the state of {known.job}: from your choice "
         "below, or from a savepoint that is taken for the fork.",
-        f"{known.job} stays as it is; its output that is not committed yet, the fork commits."
+        f"{known.job} stays as it is; the fork commits its output that is still pending."
         if known.is_over
         else f"{known.job} goes on untouched, and commits its pending output itself.",
         "Both jobs read the same sources from there on. Give the fork an output of its own.",

@@ -138,8 +138,8 @@ async function turn(section) {
 }
 
 /**
- * The page as the server has it now, in this one's place: pictures and sections that stay, stay.
- * False if it was asked for once more meanwhile.
+ * Replace the page by the server's current one; unchanged pictures and sections are kept. False if a
+ * later swap began in the meantime.
  */
 async function swap() {
   const signal = pages.signal();

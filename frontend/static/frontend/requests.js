@@ -8,8 +8,8 @@ export const LOOK_MS = 10_000; // The timeout of a poll, which delays the next o
 export const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /**
- * The newest of several requests for one place: answers may come in another order than they were
- * asked for.
+ * The newest of several requests for one place: answers may arrive in another order than the requests
+ * were sent.
  */
 export class Newest {
   #controller = null;
