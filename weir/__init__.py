@@ -1,17 +1,22 @@
 """Weir: barrier snapshots for stateful streams on Spark.
 
-The floors, from the ground up (a package imports only from floors below it)::
+The rooms, from the ground up (a room imports only rooms below it)::
 
-    ids, errors, config     shared by all floors common                  types, rows, time,
-    watermark strategies graph, protocol         pure: the job as a graph, the checkpoint protocol
-    as state machines storage                 the checkpoint storage: manifests, state files,
-    attempts channels                elements on the wire, credit, authentication state
-    keyed and operator state that can be frozen while it changes output                  files of
-    sinks: withdrawn and put back on a rollback operators               sources, transformations,
-    windows and sinks that a subtask runs datastream              the user's builder worker,
-    jobmaster       subtasks, gates and the loop of a worker process; the job master managed, local,
-    tools   drivers under a control plane, runs in one process, previews spark
-    slots and submission on Spark cli, examples           the command line, pipelines to start from
+    ids, errors             identifiers, the tree of errors
+    fault_points, own_frames   where tests kill; which frames of a stack are Weir's own
+    common, config          types, rows, time, watermark strategies; all settings of a job
+    graph                   pure: the job graph, its chains and channels, key groups
+    protocol                pure: the checkpoint protocol as state machines
+    storage                 checkpoints: manifests, state files, attempts
+    channels                elements on the wire, credit, authentication
+    state                   keyed and operator state that can be frozen while it changes
+    output                  files of sinks: withdrawn and put back by a rollback
+    operators               sources, transformations, windows and sinks of a subtask
+    worker, jobmaster       subtasks and the loop of a worker process; the job master
+    datastream              the user's builder
+    managed, local, tools   drivers under a control plane, runs in one process, previews
+    spark                   slots and submission on Spark
+    examples, cli           pipelines to start from, the command line
 """
 
 from importlib.metadata import version

@@ -2,19 +2,23 @@
 
 ::
 
-    WeirError ├── UserError                  the pipeline or its input; the user can repair it │ ├──
-    ConfigError            a setting is out of range or contradicts another │   ├── GraphError the
-    pipeline cannot be built │   ├── SchemaError            records do not fit their declared type │
-    ├── KeyTypeError           a key of a type that has no canonical encoding │   ├──
-    SourceChangedError     an input file changed since the checkpoint │   └── RestoreError a
-    checkpoint does not fit the job, or cannot be found ├── ExternalError              storage,
-    cluster or network failed; a retry may help │   ├── StorageError           checkpoint storage
-    cannot be read or written │   ├── CorruptStateError      a stored file is damaged or missing (no
-    retry helps) │   ├── SlotError              the cluster gave fewer slots than needed, or other
-    versions │   ├── DriverEndedError       the driver left a job that goes on under another one │
-    └── ChannelError           a connection broke, or a peer broke the protocol ├── SubtaskError
-    user code raised inside a subtask; carries the traceback ├── JobFailedError             a job
-    ended FAILED; its message is the cause └── InternalError
+    WeirError
+    ├── UserError                  the pipeline or its input; the user can repair it
+    │   ├── ConfigError            a setting is out of range or contradicts another
+    │   ├── GraphError             the pipeline cannot be built
+    │   ├── SchemaError            records do not fit their declared type
+    │   ├── KeyTypeError           a key of a type that has no canonical encoding
+    │   ├── SourceChangedError     an input file changed since the checkpoint
+    │   └── RestoreError           a checkpoint does not fit the job, or cannot be found
+    ├── ExternalError              storage, cluster or network failed; a retry may help
+    │   ├── StorageError           checkpoint storage cannot be read or written
+    │   ├── CorruptStateError      a stored file is damaged or missing (no retry helps)
+    │   ├── SlotError              the cluster gave fewer slots than needed, or other versions
+    │   ├── DriverEndedError       the driver left a job that goes on under another one
+    │   └── ChannelError           a connection broke, or a peer broke the protocol
+    ├── SubtaskError               user code raised inside a subtask; carries the traceback
+    ├── JobFailedError             a job ended FAILED; its message is the cause
+    └── InternalError
         └── ProtocolError          only a bug can cause it
 """
 

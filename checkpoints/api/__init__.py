@@ -1,0 +1,1 @@
+"""The REST API of checkpoints, savepoints and the operations on them."""

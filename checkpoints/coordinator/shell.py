@@ -1,8 +1,8 @@
 """The shell around ``weir.protocol.coordinator``: load, step, save, enqueue.
 
-``pump`` and ``tick`` are the only ways by which a job's coordinator learns of anything. They run
-under the job's lock and fold a whole batch: the state is read and written once, rows are written
-once, commands leave by the outbox when the transaction commits.
+``pump`` and ``tick`` bring events to a job's coordinator; ``reopen`` begins it anew. They run under
+the job's lock and fold a whole batch: the state is read and written once, rows are written once,
+commands leave by the outbox when the transaction commits.
 """
 
 import logging

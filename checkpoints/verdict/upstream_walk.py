@@ -124,7 +124,7 @@ def blame(facts: Facts, key: Key) -> Blame:
 
 
 def _direct(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
-    """Blame a subtask, or one of its slot, that is stuck, silent or busy; None: neither is."""
+    """Blame a subtask, or one of its slot, that is stuck, silent or busy; None: none is."""
     seen = facts.evidence.subtasks.get(key)
     rates = seen.rates if seen else None
     if (stall := facts.evidence.stall(key)) is not None:

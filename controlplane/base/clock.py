@@ -1,5 +1,4 @@
-"""The one clock: the database's, in UTC, without its jumps. The clocks of processes and machines
-may disagree; rows do not.
+"""The database server's clock, in UTC, corrected when it is set: the one that all rows go by.
 
 Due times are rows, compared with this clock: the next trigger of a checkpoint, the moment it
 expires, a driver's next sign of life, restarts, deadlines. The database's own clock is set now

@@ -1,0 +1,1 @@
+"""Django's settings: ``base``, and what development, production and tests change in it."""

@@ -1,0 +1,1 @@
+"""The REST API of jobs, their operations, attempts, subtasks and uploads."""

@@ -4,7 +4,8 @@ Credit is bytes, per channel. A sender starts with a *window* of it, spends the 
 and may send as long as any is left, so that the last batch may overdraw and no batch is too large
 to be sent. The receiver gives back the credit of batches that it took out of the channel, in
 portions of half a window: often enough that a sender never runs dry while the receiver keeps up,
-seldom enough to cost little. Control elements need no credit, so a barrier never waits for it.
+seldom enough to cost little. Control elements need no credit: a barrier waits only behind
+the records before it.
 
 A batch costs its size and a fixed charge: even a tiny one takes the receiver's time, and a barrier
 waits behind all batches under way. By bytes alone a window would hold thousands of tiny batches,

@@ -194,7 +194,7 @@ class JobMaster:
             restore_from: A checkpoint to begin with; None means the newest completed one of this
                 job id, if there is any.
             control: The control plane that decides about checkpoints and starts another driver
-            where this one has to leave; None means library mode.
+                where this one has to leave; None means library mode.
             open_store: Opens other storage, which savepoints are written to and restored from.
         """
         self.status = JobStatus.CREATED
@@ -364,7 +364,7 @@ class JobMaster:
             target: The savepoint's own directory; None: named after the request, in the storage.
             done: Receives the savepoint's URI; for a stop, once the job has finished.
             failed: Receives the error; it names the savepoint where one is kept although the job
-            did not stop.
+                did not stop.
         """
 
         def answered(answer: Answer) -> None:

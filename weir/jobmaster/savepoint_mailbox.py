@@ -6,9 +6,10 @@ no mailbox: its operations are rows there.
 
 ::
 
-    client   requests/<id>.json          the request, with its expiry driver   requests/<id>.taken
-    a driver has taken it driver   requests/<id>.answer.json   its outcome; the request is removed
-    after it client                               removes the files that are left
+    client   requests/<id>.json          the request, with its expiry
+    driver   requests/<id>.taken         a driver has taken it
+    driver   requests/<id>.answer.json   its outcome; the request is removed after it
+    client                               removes the files that are left
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Files of sinks: committed, waiting for another job's checkpoint, withdrawn by a rollback."""
+"""Files of sinks: committed, waiting for a checkpoint to commit them, withdrawn by a rollback."""

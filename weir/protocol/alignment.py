@@ -1,10 +1,10 @@
 """Barrier handlers, which decide when a subtask takes its snapshot, and their actions.
 
-A *barrier handler* sees every control element of one subtask in the order in which the subtask
-takes them from its channels, and answers each with actions for the shell around it to carry out, in
-order and before it takes anything else. It lives in one loop and touches no clock, socket or
-thread. All handlers keep these promises, also where barriers are skipped or repeated, checkpoints
-cancelled or channels ended:
+A *barrier handler* sees every barrier, cancel marker and end of input of one subtask in the order
+in which the subtask takes them from its channels, and answers each with actions for the shell
+around it to carry out, in order and before it takes anything else. It lives in one loop and touches
+no clock, socket or thread. All handlers keep these promises, also where barriers are skipped or
+repeated, checkpoints cancelled or channels ended:
 
 - A checkpoint id is settled once, by its snapshot or by a cancel marker downstream, never by both.
 - The ids of the snapshots of one subtask strictly increase.

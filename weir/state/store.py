@@ -67,7 +67,7 @@ class OperatorStateStore:
             read: Reads the checked bytes of a handle.
             operator: The operator's name, for errors.
             allow_non_restored_state: Whether state that the program does not declare may be
-            dropped.
+                dropped.
             judge: Called for every declared state; None refuses state that cannot be mapped.
 
         Raises:

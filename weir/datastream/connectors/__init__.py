@@ -1,6 +1,7 @@
 """Sources for ``env.from_source`` and sinks for ``stream.sink_to``.
 
-A user's own source derives from ``Source`` and ``SplitReader``, a sink from ``Sink``.
+A user's own source derives from ``Source`` and ``SplitReader``. ``Sink`` is the base of the sinks
+here; its interface for sinks of users is not settled yet.
 """
 
 from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink, Sink
