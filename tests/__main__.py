@@ -1,9 +1,10 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
-A lane is one pytest run. ``timeless`` holds what waits for no clock (unit, database, simulation,
-programs, docs), on two niced workers; ``processes`` runs against real time, one test at a time, and
-has the machine whenever it wants it. ``--fast`` runs what is timeless alone, with fewer seeds. With
-pytest options there is one ordinary run of what they ask for.
+A lane is one pytest run. ``timeless`` holds what waits as long as it takes (unit, database,
+simulation, programs, docs, pages in a browser), on two niced workers; ``processes`` runs against
+real time, one test at a time, and has the machine whenever it wants it. ``--fast`` runs unit,
+database and simulation alone, with fewer seeds. With pytest options there is one ordinary run of
+what they ask for.
 
 Every process of a run carries its mark in the environment, and every temporary file lies below one
 directory. Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C,
@@ -50,6 +51,7 @@ TIMELESS = Lane(
     "timeless",
     (
         *("tests/unit", "tests/database", "tests/simulation", "tests/programs", "tests/docs"),
+        *("tests/browser", "tests/process/controlplane", "tests/process/deploy"),
         *TIMELESS_OPTIONS,
     ),
     NICENESS,
@@ -62,7 +64,13 @@ FAST = Lane(
     ),
 )
 LANES = (
-    Lane("processes", ("tests/e2e", "tests/process", "tests/spark", "tests/browser")),
+    Lane(
+        "processes",
+        (
+            *("tests/e2e", "tests/process", "tests/spark", "-p", "no:schemathesis"),
+            *("--ignore=tests/process/controlplane", "--ignore=tests/process/deploy"),
+        ),
+    ),
     TIMELESS,
 )
 
