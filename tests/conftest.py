@@ -33,6 +33,7 @@ settings.register_profile("weir", deadline=None)
 settings.load_profile("weir")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its tier and, where it shares something, its group."""
     root = config.rootpath / "tests"
