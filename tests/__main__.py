@@ -45,13 +45,15 @@ class Lane:
     nice: int = 0
 
 
-# Of one test: a niced one gets what time the others leave.
-TIMELESS_OPTIONS = ("--timeout=900", "-n", "2", "--dist", "loadgroup")
+# Tests of one file run in one worker, in their order: they may share a server or a sum. Files come in
+# the order of the directories, the longest first. The time-out is of one test: a niced one gets
+# what time the others leave.
+TIMELESS_OPTIONS = ("--timeout=900", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 TIMELESS = Lane(
     "timeless",
     (
-        *("tests/unit", "tests/database", "tests/simulation", "tests/programs", "tests/docs"),
-        *("tests/browser", "tests/process/controlplane", "tests/process/deploy"),
+        *("tests/programs", "tests/simulation", "tests/database", "tests/browser"),
+        *("tests/process/controlplane", "tests/process/deploy", "tests/docs", "tests/unit"),
         *TIMELESS_OPTIONS,
     ),
     NICENESS,
@@ -59,7 +61,7 @@ TIMELESS = Lane(
 FAST = Lane(
     "fast",
     (
-        *("tests/unit", "tests/database", "tests/simulation", "-m", "not whole"),
+        *("tests/simulation", "tests/database", "tests/unit", "-m", "not whole"),
         *TIMELESS_OPTIONS,
     ),
 )

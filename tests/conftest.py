@@ -1,8 +1,7 @@
 """Marks by directory, and servers for the tests that need them.
 
 A test is marked with its tier, the directory below ``tests``: it says what the test may touch.
-Tests of one group run in one worker, in their order: those that share a server or a sum. Nothing
-starts for a test that does not ask.
+Nothing starts for a test that does not ask.
 """
 
 import signal
@@ -26,25 +25,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 TIERS = ("unit", "database", "process", "browser", "spark", "e2e", "simulation", "programs", "docs")
-GROUPED_BY_FILE = {"process", "browser", "simulation", "programs"}
 
 # What one example takes depends on the machine's other work.
 settings.register_profile("weir", deadline=None)
 settings.load_profile("weir")
 
 
-@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its tier and, where it shares something, its group."""
-    root = config.rootpath / "tests"
-    for item in items:
-        if not item.path.is_relative_to(root):
-            continue  # Of a package, a base class of the tests here.
-        tier, *_ = path = item.path.relative_to(root).parts
-        if tier in TIERS:
-            item.add_marker(tier)
-        if tier in GROUPED_BY_FILE:
-            item.add_marker(pytest.mark.xdist_group("/".join(path)))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test with its tier."""
+    root = item.config.rootpath / "tests"
+    if not item.path.is_relative_to(root):
+        return  # Of a package, a base class of the tests here.
+    tier, *_ = item.path.relative_to(root).parts
+    if tier in TIERS:
+        item.add_marker(tier)
 
 
 @pytest.fixture(scope="session")
