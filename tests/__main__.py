@@ -45,9 +45,8 @@ class Lane:
     nice: int = 0
 
 
-# Tests of one file run in one worker, in their order: they may share a server or a sum. Files come in
-# the order of the directories, the longest first. The time-out is of one test: a niced one gets
-# what time the others leave.
+# Tests of one file run in one worker, in their order: they may share a server or a sum. The longest
+# files come first. The time-out is of one test: a niced one gets what time the others leave.
 TIMELESS_OPTIONS = ("--timeout=900", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 TIMELESS = Lane(
     "timeless",

@@ -290,7 +290,7 @@ def test_other_aggregates_than_in_the_checkpoint_are_refused() -> None:
     before = Pipeline({"n": ("*", "count")})
     before.run(k=[1])
     after = Pipeline({"x": ("x", "sum")}, restored=before.final.snapshot())
-    with pytest.raises(RestoreError, match=r"columns count\(\*\) int64, but the program asks"):
+    with pytest.raises(RestoreError, match=r"columns count\(\*\) int64, but the program declares"):
         after.run(k=[1], x=[1])
 
 
