@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.programs.oracle.calls import Refused
+from tests.programs.oracle.declared_types import Type
 from weir.common.row import rows_of
 
 
@@ -15,8 +16,8 @@ def rows_of_columns(columns: pa.RecordBatch) -> list[Any]:
     return list(rows_of(columns.schema.names, values))
 
 
-def columns_of(rows: Sequence[Any]) -> pa.RecordBatch:
-    """The batch of records that have names.
+def columns_of(rows: Sequence[Any], kind: Type | None) -> pa.RecordBatch:
+    """The batch of records that have names; a number of unlimited size is text in a column.
 
     Raises:
         Refused: Their fields differ.
@@ -24,4 +25,11 @@ def columns_of(rows: Sequence[Any]) -> pa.RecordBatch:
     dicts = [row if isinstance(row, dict) else row.as_dict() for row in rows]
     if any(row.keys() != dicts[0].keys() for row in dicts):
         raise Refused("records whose fields differ cannot become columns")
-    return pa.RecordBatch.from_pylist(dicts)
+    fields = zip(kind.fields or (), kind.inner, strict=False) if kind is not None else ()
+    as_text = {name for name, inner in fields if inner.name in ("BIG_INT", "BIG_DEC")}
+    return pa.RecordBatch.from_pylist(
+        [
+            {name: str(v) if name in as_text and v is not None else v for name, v in row.items()}
+            for row in dicts
+        ]
+    )

@@ -171,7 +171,7 @@ class Stream:
             records = [event for event in self.events() if isinstance(event, Record)]
             if not records:
                 return
-            made = result_of(func, columns_of([record.value for record in records]))
+            made = result_of(func, columns_of([record.value for record in records], self.kind))
             batches = made if isinstance(made, list) else [made]
             rows = list(chain.from_iterable(rows_of_columns(batch) for batch in batches))
             times = [r.at for r in records] if keeps_time else [None] * len(rows)
@@ -185,7 +185,7 @@ class Stream:
             records = [event for event in self.events() if isinstance(event, Record)]
             if not records:
                 return
-            columns = columns_of([record.value for record in records])
+            columns = columns_of([record.value for record in records], self.kind)
             keeps = result_of(func, columns)
             keeps = keeps.to_pylist() if isinstance(keeps, pa.Array) else list(keeps)
             for record, stays in zip(records, keeps, strict=True):
