@@ -28,7 +28,7 @@ _PHASES_BELOW = {
         "type": "category",
         "anchor": "y2",
         "automargin": True,
-        "title": {"text": "Attempt", "standoff": 6},
+        "title": {"text": "Attempt"},
         "showgrid": False,
     },
     "yaxis2": {
@@ -38,7 +38,7 @@ _PHASES_BELOW = {
         "tickformat": "~s",
         "ticksuffix": "s",
         "nticks": 5,
-        "title": {"text": "Takeover and catch-up", "standoff": 12},
+        "title": {"text": "Takeover and catch-up"},
     },
 }
 

@@ -35,7 +35,7 @@ def _layout(height: int, links: Mapping[str, str] | None = None, **parts: Any) -
 
 def _time_axis(title: str = "After the trigger") -> Figure:
     return {
-        "title": {"text": title, "standoff": 8},
+        "title": {"text": title},
         "automargin": True,
         "tickformat": "~s",
         "ticksuffix": "s",
@@ -181,7 +181,7 @@ def overview_of_subtasks(rows: Sequence[SubtaskPhases], ended_ms: float | None) 
             480,
             xaxis=_time_axis(),
             yaxis={
-                "title": {"text": "Subtasks, the slowest first", "standoff": 8},
+                "title": {"text": "Subtasks, the slowest first"},
                 "automargin": True,
                 "autorange": "reversed",
                 "tickformat": ",d",
@@ -396,7 +396,7 @@ def _heat_scale(z: Sequence[Sequence[float | None]], *, by_blocked: bool) -> Fig
 
 def _heat_axis(title: str) -> Figure:
     return {
-        "title": {"text": title, "standoff": 8},
+        "title": {"text": title},
         "automargin": True,
         "type": "category",
         "showgrid": False,
@@ -442,7 +442,7 @@ def state_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
             bargap=0.35,
             bargroupgap=0.1,
             xaxis={
-                "title": {"text": "State size", "standoff": 8},
+                "title": {"text": "State size"},
                 "automargin": True,
                 "tickformat": "~s",
                 "ticksuffix": "B",

@@ -203,14 +203,14 @@ def history(
             ],
             xaxis={
                 "type": "date",
-                "title": {"text": "Time of the trigger", "standoff": 8},
+                "title": {"text": "Time of the trigger"},
                 "automargin": True,
                 "anchor": "y2" if whole else "y",
                 "nticks": 10,
                 "showgrid": False,
             },
             yaxis={
-                "title": {"text": "Duration", "standoff": 12},
+                "title": {"text": "Duration"},
                 "automargin": True,
                 "domain": [0.34 if whole else 0, top - 0.02 if happened else top],
                 "rangemode": "tozero",
@@ -225,7 +225,7 @@ def history(
 
 
 _STATE_AXIS = {
-    "title": {"text": "State", "standoff": 12},
+    "title": {"text": "State"},
     "automargin": True,
     "domain": [0, 0.24],
     "rangemode": "tozero",
@@ -361,7 +361,7 @@ def _bars(rows: Sequence[Channel]) -> Figure:
             height=110 + 26 * max(len(rows), 2),
             margin={"l": 8, "r": 16, "t": 36, "b": 12},
             xaxis={
-                "title": {"text": "After the first barrier", "standoff": 8},
+                "title": {"text": "After the first barrier"},
                 "automargin": True,
                 "tickformat": "~s",
                 "ticksuffix": "s",
@@ -431,7 +431,7 @@ def _heat_map(aligned: Aligned) -> Figure:
             margin={"l": 8, "r": 8, "t": 28, "b": 12},
             showlegend=False,
             xaxis={
-                "title": {"text": f"Channel (rows: {shown} receiving subtasks)", "standoff": 8},
+                "title": {"text": f"Channel (rows: {shown} receiving subtasks)"},
                 "automargin": True,
                 "showgrid": False,
                 "tickformat": "d",
