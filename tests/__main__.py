@@ -157,12 +157,19 @@ def scratch_directory() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def sweep(mark: str) -> int:
-    """Kill the processes that carry the mark; their number."""
+def sweep(scratch: Path) -> int:
+    """Kill the processes of the run that are left; their number.
+
+    They carry the run's mark in their environment or, where a server has written over that to show
+    a title, work below the run's directory.
+    """
     count = 0
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+            is_ours = process.environ().get(MARK) == scratch.name
+            if process.pid != os.getpid() and (
+                is_ours or Path(process.cwd()).is_relative_to(scratch)
+            ):
                 process.kill()
                 count += 1
         except psutil.Error:
@@ -176,8 +183,7 @@ def main(options: list[str]) -> int:
     if options and not is_fast:
         return subprocess.call([*PYTEST, *options])
     with scratch_directory() as scratch:
-        mark = scratch.name
-        environment = os.environ | {MARK: mark, "TMPDIR": str(scratch)}
+        environment = os.environ | {MARK: scratch.name, "TMPDIR": str(scratch)}
         if is_fast:
             environment |= {"WEIR_TEST_SEEDS": str(FAST_SEEDS)}
         run = Run([FAST] if is_fast else LANES, scratch, environment)
@@ -189,7 +195,7 @@ def main(options: list[str]) -> int:
         except Interrupted:
             return INTERRUPTED
         finally:
-            if left := sweep(mark):
+            if left := sweep(scratch):
                 print(f"{left} processes of the tests had to be killed", flush=True)
                 time.sleep(POLL_S)
 
