@@ -187,7 +187,7 @@ def main(options: list[str]) -> int:
         if is_fast:
             environment |= {"WEIR_TEST_SEEDS": str(FAST_SEEDS)}
         run = Run([FAST] if is_fast else LANES, scratch, environment)
-        for signal_number in (signal.SIGINT, signal.SIGTERM):
+        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, run.interrupt)
         try:
             run.start()
