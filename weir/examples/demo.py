@@ -188,4 +188,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nInterrupted; all that the demonstration had started has ended.", flush=True)
+        sys.exit(128 + signal.SIGINT)
