@@ -3,6 +3,8 @@
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from weir.cli.arguments import parser
 from weir.errors import ConfigError, UserError, WeirError
@@ -14,6 +16,33 @@ FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 def main() -> int:
     """Run the command that was given; returns the exit code."""
     arguments = parser().parse_args()
+    try:
+        with _handed_secrets():
+            return _run(arguments)
+    except UserError as error:
+        print(f"weir: {error}", file=sys.stderr)
+        return WRONG_USE
+
+
+@contextmanager
+def _handed_secrets() -> Iterator[None]:
+    """Take the secrets that a launcher has handed over, and mask them in standard error.
+
+    Standard output has a command's answer, which the command itself masks: in the midst of JSON a
+    value may be part of a name or a number.
+    """
+    if "WEIR_SECRETS_FD" not in os.environ:
+        yield
+        return
+    from weir.secrets import job_secrets
+    from weir.secrets.masked_output import masked_output
+
+    job_secrets.receive()
+    with masked_output(job_secrets.masker(), descriptors=(2,)):
+        yield
+
+
+def _run(arguments: Namespace) -> int:
     try:
         return _dispatch(arguments)
     except UserError as error:

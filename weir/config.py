@@ -4,12 +4,26 @@ Nothing else in the runtime holds a default. Names say units; defaults are Flink
 says otherwise.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from weir.bounds import Count, DelayMs, Factor, Word
 from weir.errors import ConfigError
+
+SECRET_NAME_LENGTH_MAX = 64
+SECRET_NAME_RULE = (
+    f"a name has 1 to {SECRET_NAME_LENGTH_MAX} letters, digits and underscores, does not begin "
+    "with a digit and does not end with _FILE"
+)
+_SECRET_NAME = re.compile(r"(?!.*_FILE\Z)[A-Za-z_][A-Za-z0-9_]*")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a secret may have this name, which becomes part of an environment variable's."""
+    return len(name) <= SECRET_NAME_LENGTH_MAX and _SECRET_NAME.fullmatch(name) is not None
 
 
 def from_mapping(cls: type, values: Mapping[str, Any]) -> Any:
@@ -41,20 +55,21 @@ class Retention(StrEnum):
 class CheckpointConfig:
     """Settings of checkpoints: when they are taken, how, and how many are retained."""
 
-    interval_ms: int | None = None  # None: periodic checkpointing is off.
+    interval_ms: DelayMs | None = None  # None: periodic checkpointing is off.
     mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
-    timeout_ms: int = 600_000
-    min_pause_ms: int = 0
-    concurrent_max: int = 1
-    tolerable_failures: int = 0  # The first counting failure beyond these fails the job.
-    alignment_timeout_ms: int | None = None  # None: always aligned. 0: unaligned from the start.
-    retained_max: int = 3
+    timeout_ms: DelayMs = 600_000
+    min_pause_ms: DelayMs = 0
+    concurrent_max: Count = 1
+    tolerable_failures: Count = 0  # The first counting failure beyond these fails the job.
+    # None: always aligned. 0: unaligned from the start.
+    alignment_timeout_ms: DelayMs | None = None
+    retained_max: Count = 3
     retention: Retention = Retention.RETAIN_ON_CANCELLATION  # Library mode outlives its driver.
-    inline_max_bytes: int = 20_000  # Smaller state travels inside the acknowledgement.
-    storage: str | None = None  # A directory or URI; None: memory of the job master.
+    inline_max_bytes: Count = 20_000  # Smaller state travels inside the acknowledgement.
+    storage: Word | None = None  # A directory or URI; None: memory of the job master.
     # How long abandoned checkpoints are kept, those that a rollback left behind, so that the job
     # can still be restored from them; they do not count among those retained.
-    abandoned_ttl_ms: int = 7 * 86_400_000
+    abandoned_ttl_ms: DelayMs = 7 * 86_400_000
 
     def __post_init__(self) -> None:
         if self.interval_ms is not None and self.interval_ms < 10:
@@ -93,15 +108,15 @@ class RestartConfig:
     """
 
     kind: RestartStrategyKind | None = None  # None: by whether checkpointing is on.
-    attempts_max: int = 1  # Fixed delay.
-    delay_ms: int = 1_000  # Fixed delay, failure rate.
-    failures_max: int = 1  # Failure rate: within the interval.
-    failure_interval_ms: int = 60_000
-    initial_backoff_ms: int = 1_000  # Exponential: after the immediate first restart.
-    max_backoff_ms: int = 60_000
-    backoff_multiplier: float = 1.5
-    reset_after_ms: int = 3_600_000
-    jitter: float = 0.1
+    attempts_max: Count = 1  # Fixed delay.
+    delay_ms: DelayMs = 1_000  # Fixed delay, failure rate.
+    failures_max: Count = 1  # Failure rate: within the interval.
+    failure_interval_ms: DelayMs = 60_000
+    initial_backoff_ms: DelayMs = 1_000  # Exponential: after the immediate first restart.
+    max_backoff_ms: DelayMs = 60_000
+    backoff_multiplier: Factor = 1.5
+    reset_after_ms: DelayMs = 3_600_000
+    jitter: Factor = 0.1
 
     def __post_init__(self) -> None:
         if self.backoff_multiplier < 1:
@@ -110,9 +125,17 @@ class RestartConfig:
             raise ConfigError("jitter is a share between 0 and 1")
 
 
+class NetworkSecurity(StrEnum):
+    """The protection of connections between slots, and between slots and the driver."""
+
+    AUTO = "auto"  # Encrypted, unless all slots are on the driver's own machine.
+    TLS = "tls"  # Encrypted everywhere.
+    PLAIN = "plain"  # Both ends prove a secret, and nothing is encrypted: for trusted networks.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelConfig:
-    """Bounds on batches and on the bytes under way between subtasks."""
+    """Settings of connections, and bounds on the bytes under way between subtasks."""
 
     # A slice is the work of a subtask between two checks for barriers and timers: about
     # slice_target_ms of measured processor time (weir.worker.slice_size), and at most
@@ -126,6 +149,16 @@ class ChannelConfig:
     # which about this many bytes of a large batch are aggregated. At most 64 tiny batches are under
     # way.
     batch_credit_bytes: int = 32 << 10
+    security: NetworkSecurity = NetworkSecurity.AUTO
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "security", NetworkSecurity(self.security))
+        except ValueError as error:
+            raise ConfigError(
+                f"the network's security is {self.security!r}; it is one of "
+                f"{', '.join(NetworkSecurity)}"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +176,8 @@ class JobConfig:
     slots_timeout_ms: int = 60_000  # How long to wait for all slots to register.
     spare_slots: int = 0
     allow_non_restored_state: bool = False
-    allow_pickled_state: bool = False  # Restore state that was declared as pickles, which run code.
+    # Pickles run code when they are read: state declared as such, and records that are no data.
+    allow_pickled_state: bool = False
     object_reuse: bool = False  # Operators pass on their own objects, without a copy.
     parameters: Mapping[str, str] = field(default_factory=dict)  # The pipeline's own arguments.
 

@@ -8,6 +8,8 @@ that a subtask snapshotted at one barrier is located by its *state handles*.
 from dataclasses import dataclass
 from typing import NewType
 
+from weir.bounds import Count, Index, Word
+
 JobId = NewType("JobId", str)
 AttemptNumber = NewType("AttemptNumber", int)  # 1 for the first deployment of a job.
 CheckpointId = NewType("CheckpointId", int)  # 1 for the first of a job; never used twice.
@@ -20,7 +22,7 @@ class SubtaskId:
     """One parallel instance of an operator; a chain is named by the subtask of its head."""
 
     operator: OperatorId
-    index: int
+    index: Index
 
     def __str__(self) -> str:
         return f"{self.operator}-{self.index}"
@@ -30,8 +32,8 @@ class SubtaskId:
 class KeyGroupRange:
     """Key groups ``first`` to ``last``, both included, as one keyed subtask owns them."""
 
-    first: int
-    last: int
+    first: Index
+    last: Index
 
     def __contains__(self, key_group: int) -> bool:
         return self.first <= key_group <= self.last
@@ -55,11 +57,11 @@ class StateHandle:
     Units: ``size`` in bytes; ``checksum`` is the hex XXH3-128 of the bytes.
     """
 
-    kind: str  # "keyed", "operator" or "channel".
-    name: str  # The state's name, unique per kind within an operator subtask.
-    size: int
-    checksum: str
-    path: str | None = None
+    kind: Word  # "keyed", "operator" or "channel".
+    name: Word  # The state's name, unique per kind within an operator subtask.
+    size: Count
+    checksum: Word
+    path: Word | None = None
     inline: bytes | None = None
     key_groups: KeyGroupRange | None = None  # Keyed state only.
-    mode: str | None = None  # Operator state only: "split", "union" or "broadcast".
+    mode: Word | None = None  # Operator state only: "split", "union" or "broadcast".

@@ -9,10 +9,14 @@ from typing import Final
 
 ROOMS: Final = (
     *("channels", "cli", "common", "datastream", "graph", "jobmaster", "local", "managed"),
-    *("operators", "output", "protocol", "spark", "state", "storage", "tools", "worker"),
+    *("operators", "output", "protocol", "secrets", "spark", "state", "storage", "tools", "wire"),
+    "worker",
     "runtime",  # Of drivers and slots before 0.2.
 )
-MODULES: Final = ("__init__", "__main__", "config", "errors", "fault_points", "ids", "own_frames")
+MODULES: Final = (
+    *("__init__", "__main__", "bounds", "config", "errors", "fault_points", "ids", "own_frames"),
+    "untrusted_files",
+)
 OWN_FRAME: Final = re.compile(
     rf"[/\\]weir[/\\](?:(?:{'|'.join(ROOMS)})[/\\]|(?:{'|'.join(MODULES)})\.py$)"
 )

@@ -1,9 +1,8 @@
 """Control connections: slots and worker processes to the job master.
 
-A connection starts with four bytes that name the secret to be proved, the job's (a slot) or an
-attempt's (its worker processes), then both ends authenticate (``weir.channels.auth``), then each
-side sends messages: a length and the message's JSON envelope. A side that ends its connection has
-left; there is no reconnecting.
+A connection starts with the handshake of its session (``weir.channels.session``), in which both
+ends prove who they are; then each side sends messages: a length and the message's JSON envelope. A
+side that ends its connection has left; there is no reconnecting.
 
 ``MessageDecoder`` and ``encode_frame`` use no socket. ``ControlConnection`` uses them over a
 non-blocking one, for a loop over selectors::
@@ -24,7 +23,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Self
 
-from weir.channels.auth import Handshake, Role
+from weir.channels.identity import JOB_MASTER, SlotIdentity, parse_identity
+from weir.channels.session import BytesLike, Role, Security, Session
 from weir.errors import ChannelError, ProtocolError
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import Address
@@ -35,12 +35,8 @@ QUEUED_BYTES_MAX = 4 * MESSAGE_BYTES_MAX  # A peer that lets this much wait has 
 RECEIVE_BYTES = 1 << 20
 UNANSWERED_MS_MAX = 30_000  # A machine that vanished sends no end of connection.
 CONNECT_TIMEOUT_S = 10.0
-JOB_MASTER = "job-master"  # The job master's identity in the handshake.
 
 _LENGTH = struct.Struct("!I")
-_ATTEMPT = struct.Struct("!I")  # 0: the job's own secret.
-
-SecretOf = Callable[[AttemptNumber | None], bytes | None]
 
 
 def encode_frame(message: WireMessage) -> bytes:
@@ -96,7 +92,11 @@ class ControlConnection:
     """One end of a control connection; use it from one thread."""
 
     def __init__(
-        self, sock: socket.socket, handshake: Handshake | None, secret_of: SecretOf | None
+        self,
+        sock: socket.socket,
+        role: Role,
+        security: Security,
+        is_running: Callable[[AttemptNumber], bool],
     ) -> None:
         """Use ``accept`` or ``connect``."""
         sock.setblocking(False)
@@ -104,34 +104,34 @@ class ControlConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS_MAX)
         self.socket = sock
         self.ended = False  # The peer has left; no more messages come.
-        self.attempt: AttemptNumber | None = None  # The attempt of the secret. None: the job's.
-        self._handshake = handshake
-        self._secret_of = secret_of
-        self._preamble = b""
+        self.peer: SlotIdentity | None = None  # None: not known yet, or the job master.
+        self._role = role
+        self._session: Session = security.session(role)
+        self._is_running = is_running
+        self._is_known = False
         self._decoder = MessageDecoder()
         self._outgoing: deque[memoryview] = deque()
         self._held: list[bytes] = []  # Messages sent before the peer was known.
         self._queued_bytes = 0
 
     @classmethod
-    def accept(cls, sock: socket.socket, secret_of: SecretOf) -> Self:
+    def accept(
+        cls,
+        sock: socket.socket,
+        security: Security,
+        is_running: Callable[[AttemptNumber], bool],
+    ) -> Self:
         """The job master's end of a connection that came in.
 
-        ``secret_of`` is asked for the secret of an attempt, or of the job (None); it answers None
-        for an attempt that is over, which ends the connection.
+        A worker process is refused if ``is_running`` says that its attempt is over.
         """
-        return cls(sock, None, secret_of)
+        return cls(sock, Role.ACCEPTOR, security, is_running)
 
     @classmethod
     def connect(
-        cls,
-        address: Address,
-        secret: bytes,
-        identity: str,
-        attempt: AttemptNumber | None = None,
-        timeout_s: float = CONNECT_TIMEOUT_S,
+        cls, address: Address, security: Security, timeout_s: float = CONNECT_TIMEOUT_S
     ) -> Self:
-        """Connect to the job master, blocking, and begin to prove the secret of ``attempt``.
+        """Connect to the job master, blocking, and begin to prove this end's identity.
 
         Raises:
             ChannelError: The job master cannot be reached.
@@ -143,27 +143,24 @@ class ControlConnection:
                 f"cannot reach the job master at {address.host}:{address.port}: {error}; "
                 "executors must be able to connect to the driver"
             ) from error
-        connection = cls(sock, Handshake(Role.CONNECTOR, secret, identity), None)
-        connection.attempt = attempt
-        connection._queue(_ATTEMPT.pack(attempt or 0))
+        connection = cls(sock, Role.CONNECTOR, security, lambda attempt: False)
         connection._continue_handshake()
         return connection
 
     @property
     def authenticated(self) -> bool:
-        """Whether the peer has proved that it knows the secret."""
-        return self._handshake is not None and self._handshake.done
+        """Whether the peer has proved who it is, and may connect."""
+        return self._is_known
 
     @property
-    def peer_identity(self) -> str:
-        """The identity that the peer proved.
+    def attempt(self) -> AttemptNumber | None:
+        """The attempt of the worker process at the other end; None for any other peer."""
+        return None if self.peer is None else self.peer.attempt
 
-        Raises:
-            ChannelError: The peer has not proved itself yet.
-        """
-        if self._handshake is None:
-            raise ChannelError("the peer has not proved who it is")
-        return self._handshake.peer_identity
+    @property
+    def slot_index(self) -> int | None:
+        """The slot that the peer proved to be, or to be in; None for any other peer."""
+        return None if self.peer is None else self.peer.slot_index
 
     def fileno(self) -> int:
         """For selectors."""
@@ -185,7 +182,7 @@ class ControlConnection:
         if not self.authenticated:
             self._held.append(frame)
         else:
-            self._queue(frame)
+            self._seal(frame)
 
     def pump_out(self) -> None:
         """Write as much as is possible without blocking; sets ``ended`` where the peer left."""
@@ -219,42 +216,61 @@ class ControlConnection:
             data = b""
         if not data:
             self.ended = True
-            if self._handshake is not None:
-                self._handshake.on_end()
+            if not self._is_known:
+                self._session.on_end()
             return []
-        if self._handshake is None:
-            data = self._take_preamble(data)
-        if self._handshake is not None and not self._handshake.done:
-            data = self._handshake.receive(data)
-            self._continue_handshake()
-        return self._decoder.feed(data)
+        return self._decoder.feed(self._unsealed(data))
 
     def close(self) -> None:
         """Close the socket; queued messages are lost. May be repeated."""
         self.ended = True
         self.socket.close()
 
-    def _take_preamble(self, data: bytes) -> bytes:
-        self._preamble += data
-        if len(self._preamble) < _ATTEMPT.size:
-            return b""
-        (number,) = _ATTEMPT.unpack_from(self._preamble)
-        self.attempt = AttemptNumber(number) if number else None
-        secret = self._secret_of(self.attempt) if self._secret_of else None
-        if secret is None:
-            raise ChannelError(f"attempt {number} is not running; its connection is refused")
-        self._handshake = Handshake(Role.ACCEPTOR, secret, JOB_MASTER)
-        return self._preamble[_ATTEMPT.size :]
+    def _unsealed(self, data: bytes) -> bytes:
+        session = self._session
+        try:
+            if self._is_known:
+                data = b"".join(bytes(piece) for piece in session.unseal(data))
+            else:
+                data = session.receive(data)
+        except ChannelError:
+            self._queue(session.outgoing())  # The peer learns why.
+            raise
+        if self._is_known:
+            self._queue(session.outgoing())
+        else:
+            self._continue_handshake()
+        return data
 
     def _continue_handshake(self) -> None:
-        assert self._handshake is not None
-        self._queue(self._handshake.outgoing())
-        if self._handshake.done:
+        if self._session.done:
+            self._admit(self._session.peer_identity)
+        self._queue(self._session.outgoing())
+        if self._is_known:
             for frame in self._held:
-                self._queue(frame)
+                self._seal(frame)
             self._held.clear()
 
-    def _queue(self, data: bytes) -> None:
+    def _admit(self, identity: str) -> None:
+        """Refuse a peer that proved its identity, where that is none to talk to."""
+        if self._role is Role.CONNECTOR:
+            if identity != JOB_MASTER:
+                raise ChannelError(f"{identity!r} answered in place of the job master")
+        else:
+            self.peer = parse_identity(identity)
+            if self.peer is None:
+                raise ChannelError(f"{identity!r} is no slot or worker process")
+            if self.attempt is not None and not self._is_running(self.attempt):
+                raise ChannelError(
+                    f"attempt {self.attempt} is not running; its connection is refused"
+                )
+        self._is_known = True
+
+    def _seal(self, frame: bytes) -> None:
+        for buffer in self._session.seal([frame]):
+            self._queue(buffer)
+
+    def _queue(self, data: BytesLike) -> None:
         if not data or self.ended:
             return
         if self._queued_bytes > QUEUED_BYTES_MAX:

@@ -14,8 +14,8 @@ and ``ElementDecoder`` to one channel in it. An element is encoded when it is th
 its frames have numbers then and cannot be overtaken any more.
 
 Records travel as the columns or rows that they are. Columns are an Arrow IPC message, without the
-schema, which is sent ahead in a frame of its own whenever it changes; rows are a pickled list. Both
-follow a small head and the event times::
+schema, which is sent ahead in a frame of its own whenever it changes; rows are data as well
+(``weir.common.row_codec``). Both follow a small head and the event times::
 
     count  flags  size   event times, if any   columns or rows
     4      4      8      8 x count             (starts at a multiple of 8, as Arrow needs)
@@ -23,25 +23,25 @@ follow a small head and the event times::
 A batch beyond the bound of a frame travels as several frames, all but the last flagged ``MORE``,
 and is decoded as one element again.
 
-Pickles run code when they are read. They are read from peers that proved to know the attempt's
-secret (``weir.channels.auth``), which got the user's functions in the same way.
+Checksums find damage, not forgery: that a frame comes from the peer that proved its identity is the
+session's to ensure (``weir.channels.session``). Pickles run code when they are read, so a frame
+carries some only if the job allows them.
 """
 
 import json
-import pickle
 import struct
 import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeAlias
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 
+from weir.channels.session import BytesLike
 from weir.common.batch import Batch, Timestamps, concat
+from weir.common.row_codec import ADVICE, decode_rows, encode_rows
 from weir.common.typeinfo import TypeInformation, type_from_wire
 from weir.errors import ChannelError, ConfigError, ProtocolError, SchemaError
 from weir.ids import AttemptNumber, ChannelId, CheckpointId
@@ -56,10 +56,8 @@ from weir.protocol.elements import (
 )
 from weir.protocol.wire import from_wire, to_wire
 
-BytesLike: TypeAlias = bytes | bytearray | memoryview
-
 MAGIC = b"WR"
-VERSION = 1
+VERSION = 2
 CONNECTION = ChannelId(2**32 - 1)  # The channel of frames that concern the connection itself.
 FRAME_OVERHEAD_MAX = 64 << 10  # Beyond ``frame_bytes_max``: Arrow's metadata of a wide batch.
 
@@ -235,9 +233,11 @@ class FrameDecoder:
 class ElementEncoder:
     """Encodes the elements of one channel as frames."""
 
-    def __init__(self, channel: ChannelId, frames: FrameEncoder) -> None:
+    def __init__(self, channel: ChannelId, frames: FrameEncoder, *, pickles: bool = False) -> None:
+        """Prepare; ``pickles``: whether the job allows records that are pickled."""
         self._channel = channel
         self._frames = frames
+        self._pickles = pickles
         self._schema: bytes | None = None  # The schema that was sent last.
         self._type: TypeInformation | None = None
         self._columns_schema: pa.Schema | None = None
@@ -247,7 +247,7 @@ class ElementEncoder:
 
         Raises:
             ConfigError: One record alone is too large for a frame.
-            SchemaError: A record cannot be pickled.
+            SchemaError: A record is no data, and the job allows no pickles.
         """
         match element:
             case Records():
@@ -270,6 +270,8 @@ class ElementEncoder:
         batch: Batch = records.payload
         kind, flags = FrameType.OBJECT, 0
         if batch.is_columnar:
+            if batch.type is not None and batch.type.has_pickles and not self._pickles:
+                raise SchemaError(f"records of type {batch.type} hold pickles; {ADVICE}")
             kind = FrameType.ARROW
             flags = _STREAM if _has_dictionaries(batch.columns.schema) else 0
         # Every part states the size of the whole: credit counts elements, not frames.
@@ -301,7 +303,7 @@ class ElementEncoder:
         waiting = deque(pieces)
         while waiting:
             piece = waiting.popleft()
-            payload = _records_to_bytes(piece, flags, size)
+            payload = _records_to_bytes(piece, flags, size, pickles=self._pickles)
             if (length := sum(map(len, payload))) <= payload_bytes_max(frame_bytes_max):
                 parts.append(payload)
             elif len(piece) > 1:
@@ -315,8 +317,10 @@ class ElementEncoder:
 class ElementDecoder:
     """Decodes the frames of one channel into elements."""
 
-    def __init__(self, channel: ChannelId) -> None:
+    def __init__(self, channel: ChannelId, *, pickles: bool = False) -> None:
+        """Prepare; ``pickles``: whether the job allows records that are pickled."""
         self._channel = channel
+        self._pickles = pickles
         self._type: TypeInformation | None = None
         self._schema: pa.Schema | None = None
         self._parts: list[Batch] = []  # Of a batch whose last frame is yet to come.
@@ -367,10 +371,12 @@ class ElementDecoder:
             timestamps = np.frombuffer(rest, "<i8", count)
             rest = rest[timestamps.nbytes :]
         if frame.type is FrameType.ARROW:
+            if self._type is not None and self._type.has_pickles and not self._pickles:
+                raise self._refused(f"columns of type {self._type} hold pickles, which run code")
             columns = self._read_columns(rest, frame.flags)
             batch = Batch.of_columns(columns, self._type, timestamps)
         else:
-            batch = Batch.of_rows(_unpickled(rest), self._type, timestamps)
+            batch = Batch.of_rows(decode_rows(rest, pickles=self._pickles), self._type, timestamps)
         if len(batch) != count:
             raise self._refused(f"a batch of {len(batch)} records announced {count}")
         self._parts.append(batch)
@@ -444,14 +450,14 @@ def _framed_bytes(batch: Batch) -> int:
     return int(size) + times + _RECORDS_HEAD.size
 
 
-def _records_to_bytes(batch: Batch, flags: int, size: int) -> list[BytesLike]:
+def _records_to_bytes(batch: Batch, flags: int, size: int, *, pickles: bool) -> list[BytesLike]:
     timestamps = batch.timestamps
     has_timestamps = 0 if timestamps is None else _HAS_TIMESTAMPS
     payload: list[BytesLike] = [_RECORDS_HEAD.pack(len(batch), has_timestamps, size)]
     if timestamps is not None:
         payload.append(np.ascontiguousarray(timestamps, "<i8").view(np.uint8).data)
     if not batch.is_columnar:
-        payload.append(_pickled(batch.rows))
+        payload.append(encode_rows(batch.rows, pickles=pickles))
     elif flags & _STREAM:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.columns.schema) as writer:
@@ -484,44 +490,6 @@ def _is_dictionary(type: pa.DataType) -> bool:
         type = type.storage_type
     inner = (type.field(index).type for index in range(type.num_fields))
     return pa.types.is_dictionary(type) or any(map(_is_dictionary, inner))
-
-
-def _pickled(rows: list[Any]) -> bytes:
-    try:
-        return pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError):
-        # A class of the user's script, which has no importable name in a worker process.
-        return _pickled_by_value(rows)
-    except TypeError as error:
-        raise _unpicklable(error) from error
-
-
-def _pickled_by_value(rows: list[Any]) -> bytes:
-    try:
-        data: bytes = cloudpickle.dumps(rows)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise _unpicklable(error) from error
-    return data
-
-
-def _unpicklable(error: Exception) -> SchemaError:
-    return SchemaError(
-        f"a record cannot be sent to another subtask: {error}; emit plain values, or declare "
-        "output_type on the operator that makes it"
-    )
-
-
-def _unpickled(data: memoryview) -> list[Any]:
-    try:
-        rows = pickle.loads(data)
-    except Exception as error:  # Of the user's classes; the bytes are as they were sent.
-        raise SchemaError(
-            f"a record that was sent to another subtask cannot be read there: {error!r}; emit "
-            "plain values, or declare output_type on the operator that makes it"
-        ) from error
-    if not isinstance(rows, list):
-        raise ValueError(f"rows are a {rows.__class__.__name__} and not a list")
-    return rows
 
 
 def _too_long(length: int, frame_bytes_max: int) -> ConfigError:

@@ -1,11 +1,11 @@
 """The TCP transport of channels: one connection between each two slots that share a channel.
 
-The slot with the lower index connects, the other one accepts. Both prove that they know the
-attempt's secret and name their attempt and slot (``auth``); from then on the frames of all channels
+The slot with the lower index connects, the other one accepts. Both prove that they are the worker
+processes of their slots in this attempt (``session``); from then on the frames of all channels
 between them share the connection, elements one way and credit the other.
 
 Elements are encoded by the thread that sends them, the loop: an element that cannot be encoded then
-fails the subtask that made it, and the I/O thread is left with system calls, checksums and the
+fails the subtask that made it, and the I/O thread is left with system calls, encryption and the
 decoding of received frames. Bytes that wait to be written are bounded by the credit of their
 channels, for which the sender waits before it calls ``send``; received bytes are always read, and
 bounded by the credit that this side has granted.
@@ -22,12 +22,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
-from weir.channels.auth import Handshake, Role
 from weir.channels.framing import (
     CONNECTION,
-    BytesLike,
     ElementDecoder,
     ElementEncoder,
     Frame,
@@ -36,7 +35,9 @@ from weir.channels.framing import (
     FrameType,
     granted_bytes,
 )
+from weir.channels.identity import SlotIdentity
 from weir.channels.io_thread import IoThread
+from weir.channels.session import BytesLike, Role, Security, Session
 from weir.errors import ChannelError
 from weir.graph.physical import Channel
 from weir.ids import AttemptNumber, ChannelId
@@ -47,6 +48,7 @@ AUTHENTICATION_TIMEOUT_S = 10.0
 STRANGERS_MAX = 64  # Connections under authentication, beyond one for each peer.
 RECEIVE_BYTES = 1 << 19
 BUFFERS_MAX = 64  # In one system call; Linux takes 1,024.
+SEALED_BYTES = 1 << 19  # Encrypted at once, before any of it is sent.
 
 _GOODBYE = b"goodbye"
 
@@ -68,17 +70,19 @@ class TcpTransport:
         *,
         attempt: AttemptNumber,
         slot_index: int,
-        secret: bytes,
+        security: Security,
         host: str,
         frame_bytes_max: int,
+        pickles: bool = False,
         on_element: Callable[[ChannelId, Element], None],
         on_credit: Callable[[ChannelId, int], None],
         on_broken: Callable[[str, str], None],
     ) -> None:
+        """Listen, to be connected to; ``pickles``: whether the job allows pickled records."""
         self._io = io
         self._attempt = attempt
         self._slot_index = slot_index
-        self._secret = secret
+        self._security = security
         self._on_element = on_element
         self._on_credit = on_credit
         self._on_broken = on_broken
@@ -93,11 +97,14 @@ class TcpTransport:
             if (link := self._links.get(peer)) is None:
                 link = self._links[peer] = _Link(self, peer, attempt, frame_bytes_max)
             if sender == slot_index:
-                self._outgoing[channel.id] = link, ElementEncoder(channel.id, link.encoder)
+                self._outgoing[channel.id] = (
+                    link,
+                    ElementEncoder(channel.id, link.encoder, pickles=pickles),
+                )
                 link.outgoing.add(channel.id)
             else:
                 self._incoming[channel.id] = link
-                link.decoders[channel.id] = ElementDecoder(channel.id)
+                link.decoders[channel.id] = ElementDecoder(channel.id, pickles=pickles)
         self.corked = False  # Whether the loop wakes the I/O thread itself, once a round.
         self._openings: set[_Opening] = set()
         self._flushed = threading.Event()
@@ -115,7 +122,7 @@ class TcpTransport:
 
         Raises:
             ConfigError: One record alone is too large for a frame.
-            SchemaError: A record cannot be pickled.
+            SchemaError: A record is no data, and the job allows no pickles.
         """
         route = self._outgoing.get(channel)
         if route is None:
@@ -201,8 +208,7 @@ class TcpTransport:
     def _open(self, sock: socket.socket, role: Role, link: "_Link | None") -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        identity = _identity(self._attempt, self._slot_index)
-        opening = _Opening(self, sock, Handshake(role, self._secret, identity), link)
+        opening = _Opening(self, sock, self._security.session(role), link)
         self._openings.add(opening)
         self._io.add(opening)
 
@@ -211,22 +217,21 @@ class TcpTransport:
         self._io.refresh(endpoint)
 
     def on_opened(self, opening: "_Opening", rest: bytes) -> None:
-        """The peer proved that it knows the secret; ``rest`` is the bytes that it sent since."""
-        link = opening.link or self._link_of(opening.handshake.peer_identity)
+        """The peer proved its identity; ``rest`` is the data that it sent since."""
+        who = opening.session.peer_identity
+        link = opening.link or self._link_of(who)
         if link is None or link.is_open or link.ended:
-            who = opening.handshake.peer_identity
             self.on_refused(opening, f"{who!r} is no peer that may connect")
             return
-        expected = _identity(self._attempt, link.peer)
-        if opening.handshake.peer_identity != expected:
-            who = opening.handshake.peer_identity
+        expected = self._identity_of(link.peer)
+        if who != expected:
             self.on_refused(opening, f"{who!r} answered in place of {expected!r}")
             return
         self._openings.remove(opening)
         self._io.remove(opening)
-        link.open(opening.socket, opening.unsent + opening.handshake.outgoing())
+        link.open(opening.socket, opening.session, opening.unsent + opening.session.outgoing())
         self._io.add(link)
-        link.receive(memoryview(rest))
+        link.take(rest)
         if link.is_open:
             link.flush()
 
@@ -234,9 +239,11 @@ class TcpTransport:
         """The link of a peer that has to connect to this slot; None for any other identity."""
         peers = [peer for peer in self._links if peer < self._slot_index]
         return next(
-            (self._links[peer] for peer in peers if _identity(self._attempt, peer) == identity),
-            None,
+            (self._links[peer] for peer in peers if self._identity_of(peer) == identity), None
         )
+
+    def _identity_of(self, slot_index: int) -> str:
+        return str(SlotIdentity(slot_index, self._attempt))
 
     def on_refused(self, opening: "_Opening", cause: str) -> None:
         """Authentication failed; the link ends only if this side had opened the connection."""
@@ -316,15 +323,15 @@ class _Opening:
         self,
         transport: TcpTransport,
         sock: socket.socket,
-        handshake: Handshake,
+        session: Session,
         link: "_Link | None",
     ) -> None:
         self._transport = transport
         self.socket = sock
-        self.handshake = handshake
+        self.session = session
         self.link = link  # None: the peer connected, and names itself.
         self.deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
-        self.unsent = handshake.outgoing()
+        self.unsent = session.outgoing()
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -339,18 +346,20 @@ class _Opening:
                 self.unsent = self.unsent[self.socket.send(self.unsent) :]
             data = self.socket.recv(4096) if readable else None
             if data == b"":
-                self.handshake.on_end()
-            rest = self.handshake.receive(data) if data else b""
+                self.session.on_end()
+            rest = self.session.receive(data) if data else b""
         except BlockingIOError:
             return
         except (OSError, ChannelError) as error:
+            with suppress(OSError):  # The peer learns why, if it still listens.
+                self.socket.send(self.session.outgoing())
             self._transport.on_refused(self, str(error))
             return
-        if self.handshake.done:
+        if self.session.done:
             # An acceptor's proof is still unsent: the peer gets it unless it is refused.
             self._transport.on_opened(self, rest)
             return
-        self.unsent += self.handshake.outgoing()
+        self.unsent += self.session.outgoing()
         self._transport.refresh(self)
 
 
@@ -371,7 +380,8 @@ class _Link:
         self.ended = False
         self._frames = FrameDecoder(attempt, frame_bytes_max)
         self._socket: socket.socket | None = None
-        self._writing: deque[memoryview] = deque()  # Taken from the queue, not yet written.
+        self._session: Session | None = None
+        self._writing: deque[memoryview] = deque()  # Sealed, and not yet written.
         self._write_error = ""
 
     @property
@@ -384,9 +394,9 @@ class _Link:
         """Whether bytes still wait for a connected peer."""
         return self.is_open and bool(self._writing or self.queue)
 
-    def open(self, sock: socket.socket, first: bytes) -> None:
+    def open(self, sock: socket.socket, session: Session, first: bytes) -> None:
         """Take over an authenticated socket; ``first`` is the handshake's unsent bytes."""
-        self._socket = sock
+        self._socket, self._session = sock, session
         if first:
             self._writing.append(memoryview(first))
 
@@ -436,8 +446,14 @@ class _Link:
             self._transport.on_flushed()
 
     def _fill(self) -> bool:
-        while self.queue and len(self._writing) < BUFFERS_MAX:
-            self._writing.append(memoryview(self.queue.popleft()).cast("B"))
+        assert self._session is not None
+        queued: list[BytesLike] = []
+        size = 0
+        while self.queue and size < SEALED_BYTES and len(self._writing) + len(queued) < BUFFERS_MAX:
+            queued.append(memoryview(self.queue.popleft()).cast("B"))
+            size += len(queued[-1])
+        if queued:
+            self._writing += map(memoryview, self._session.seal(queued))
         return bool(self._writing)
 
     def _written(self, count: int) -> None:
@@ -467,6 +483,20 @@ class _Link:
 
     def receive(self, data: memoryview) -> None:
         """Take in bytes from the peer."""
+        assert self._session is not None
+        try:
+            for piece in self._session.unseal(data):
+                self.take(piece)
+                if not self.is_open:
+                    return
+        except ChannelError as error:
+            self._end(str(error))
+        if self.is_open and (own := self._session.outgoing()):
+            self._writing.append(memoryview(own))
+            self.flush()
+
+    def take(self, data: BytesLike) -> None:
+        """Take in data of the session."""
         try:
             for frame in self._frames.feed(data):
                 self._transport.on_frame(self, frame)
@@ -475,10 +505,6 @@ class _Link:
 
     def _end(self, cause: str) -> None:
         self._transport.on_link_ended(self, "" if self.said_goodbye else cause)
-
-
-def _identity(attempt: AttemptNumber, slot_index: int) -> str:
-    return f"attempt-{attempt}/slot-{slot_index}"
 
 
 def _family(host: str) -> socket.AddressFamily:

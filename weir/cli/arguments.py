@@ -1,9 +1,13 @@
 """Arguments of the command line. Imports nothing heavy, so that --help is immediate."""
 
 import argparse
+import json
 import re
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from importlib.metadata import version
+from pathlib import Path
+
+from weir.errors import ConfigError
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|h)?")
 _UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
@@ -243,7 +247,8 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
     run.add_argument(
         "--allow-pickled-state",
         action="store_true",
-        help="let the pipeline declare pickled state; restoring it runs code from the checkpoint",
+        help="let the pipeline pickle state and records that are no data; reading them runs code "
+        "that is in them",
     )
     run.add_argument("--events", metavar="FILE", help="write every event to FILE as JSON lines")
     _add_arguments_of_pipeline(run)
@@ -259,6 +264,34 @@ def _add_arguments_of_pipeline(command: ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="an argument of the pipeline, read by env.get_job_parameter; may be repeated",
     )
+    command.add_argument(
+        "--args-file",
+        type=Path,
+        metavar="FILE",
+        help="further arguments of the pipeline, as a JSON object of texts: for values that other "
+        "users of this machine must not see, since they can read command lines",
+    )
+
+
+def pipeline_parameters(given: Namespace) -> dict[str, str]:
+    """The pipeline's arguments: those of ``--args-file``, and over them those of ``--arg``.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no JSON object of texts.
+    """
+    file: Path | None = vars(given).get("args_file")
+    parameters: dict[str, str] = {}
+    if file is not None:
+        try:
+            parameters = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--args-file {file} cannot be read: {error}") from error
+        if type(parameters) is not dict or any(type(one) is not str for one in parameters.values()):
+            raise ConfigError(
+                f"--args-file {file} is no JSON object of texts; write for example "
+                '{"rate": "100"}'
+            )
+    return {**parameters, **dict(given.args)}
 
 
 def _add_savepoint(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:

@@ -87,6 +87,7 @@ class Picture:
     uptime_ms: float
     completed_count: int
     failed_count: int
+    aborted_count: int  # By planned ends.
     recovery_count: int
     chains: tuple[ChainPicture, ...]
     last: CheckpointPicture | None  # The newest completed one.
@@ -135,6 +136,7 @@ class JobView:
             uptime_ms=0.0 if self.first_ms is None else now_ms - self.first_ms,
             completed_count=history.completed_count,
             failed_count=history.failed_count,
+            aborted_count=history.aborted_count,
             recovery_count=len(history.recoveries),
             chains=tuple(self._chain(chain, last, under_way) for chain in self.graph.chains),
             last=None if last is None else checkpoint_picture(last, now_ms),

@@ -126,11 +126,12 @@ def summary(view: JobView, now_ms: float) -> str:
     """The line about a job that is over: its end, its checkpoints and recoveries."""
     picture = view.picture(now_ms)
     history = view.history
-    aborted = f", {history.failed_count:,} aborted" if history.failed_count else ""
+    failed = f", {history.failed_count:,} failed" if history.failed_count else ""
+    aborted = f", {history.aborted_count:,} aborted" if history.aborted_count else ""
     return (
         f"{picture.name} ({picture.job_id}) {history.status} after "
         f"{formats.duration(picture.uptime_ms)}: "
-        f"{formats.counted(history.completed_count, 'checkpoint')} completed{aborted}, "
+        f"{formats.counted(history.completed_count, 'checkpoint')} completed{failed}{aborted}, "
         f"{formats.counted(len(history.recoveries), 'recovery', 'recoveries')}{_stop(view)}"
     )
 
@@ -182,7 +183,8 @@ def _settled(event: CheckpointSettled, record: CheckpointRecord | None) -> Line:
         cause = f": {gist(event.cause)}" if event.cause else ""
         counts = f"; {acked} acknowledged{_missing(record)}" if acked else ""
         return Line(
-            f"{noun} {event.checkpoint_id} aborted after {took}: {event.failure}{cause}{counts}"
+            f"{noun} {event.checkpoint_id} {event.status} after {took}: "
+            f"{event.failure}{cause}{counts}"
         )
     text = f"{noun} {event.checkpoint_id} completed in {took}"
     lasts = noun != "checkpoint"  # A savepoint was requested: its line stays.

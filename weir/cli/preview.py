@@ -16,12 +16,14 @@ from rich.console import Console
 from rich.text import Text
 
 from weir.cli import formats
+from weir.cli.arguments import pipeline_parameters
 from weir.cli.output import console, print_json, table
 from weir.cli.uri import absolute
 from weir.datastream.execution import CapturedJob, ExecutionOptions
 from weir.errors import CorruptStateError, RestoreError, UserError
 from weir.jobmaster.restore_choice import is_origin_over
 from weir.protocol.wire import to_wire
+from weir.secrets import job_secrets
 from weir.storage.catalog import RestoreRequest, find_state
 from weir.storage.manifest import verify
 from weir.tools.pipeline_scripts import explained, find_script
@@ -60,7 +62,7 @@ def run(arguments: Namespace) -> int:
     options = ExecutionOptions(
         parallelism=arguments.parallelism,
         storage=None if storage is None else absolute(storage),
-        parameters=dict(arguments.args),
+        parameters=pipeline_parameters(arguments),
         allow_non_restored_state=arguments.allow_non_restored_state or None,
         allow_pickled_state=given.get("allow_pickled_state") or None,
     )
@@ -77,7 +79,7 @@ def run(arguments: Namespace) -> int:
             return WRONG_USE
         outcome = preview(jobs, arguments.restore, origin_is_over=bool(given.get("origin_is_over")))
         if arguments.json:
-            print_json(to_wire(outcome), out)
+            print_json(job_secrets.masker().data(to_wire(outcome)), out)
         else:
             _print(console(out), outcome)
         out.flush()

@@ -9,6 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weir.cli.arguments import pipeline_parameters
 from weir.cli.event_log import EventLog
 from weir.cli.job_view import JobView
 from weir.cli.progress import Progress
@@ -140,7 +141,7 @@ def _options(arguments: Namespace) -> ExecutionOptions:
         as_new_job=arguments.as_new_job,
         rewinds_output=not arguments.keep_output,
         claims=arguments.claim,
-        parameters=dict(arguments.args),
+        parameters=pipeline_parameters(arguments),
         allow_non_restored_state=arguments.allow_non_restored_state or None,
         allow_pickled_state=arguments.allow_pickled_state or None,
     )

@@ -5,7 +5,6 @@ The job is another process, perhaps on another machine; the two meet in the chec
 progress goes to standard error.
 """
 
-import re
 import secrets
 import sys
 import time
@@ -23,6 +22,7 @@ from weir.errors import ConfigError, RestoreError, StorageError, WeirError
 from weir.ids import JobId
 from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
 from weir.protocol.elements import CheckpointKind
+from weir.storage import savepoint_names
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
 from weir.storage.manifest import Manifest, load
 from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
@@ -33,9 +33,6 @@ LOOK_S = 0.2
 UNTAKEN_WARNING_S = 10.0  # A driver looks every second or so; it may be starting Spark.
 END_WAIT_S = 60.0  # For the job's end after its savepoint, at least.
 _JOBS_NAMED_MAX = 10
-_NAME_MAX = 80
-_NAME = re.compile(rf"(?!\.)[A-Za-z0-9._-]{{1,{_NAME_MAX}}}")
-_CHECKPOINT_NAME = re.compile(r"chk-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +124,9 @@ def checked_name(name: str) -> str:
     Raises:
         ConfigError: The name is invalid.
     """
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"a savepoint cannot be named {name!r}: a name has 1 to {_NAME_MAX} letters, digits, "
-            "dots, dashes and underscores, and does not begin with a dot"
-        )
-    if _CHECKPOINT_NAME.fullmatch(name):
-        raise ConfigError(
-            f"a savepoint cannot be named {name!r}: chk-<number> is the name of a checkpoint"
-        )
+    if problem := savepoint_names.problem_with(name):
+        raise ConfigError(f"a savepoint cannot be named {name!r}: {problem}")
     return name
-
-
-def default_name(job: JobId) -> str:
-    """A unique name: the job's id, the time in UTC and a random suffix."""
-    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    own = f"-{when}-{secrets.token_hex(2)}"
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", job).strip("-") or "job"
-    return plain[: _NAME_MAX - len(own)] + own
 
 
 def _asked(arguments: Namespace, kind: CheckpointKind) -> Asked:
@@ -164,7 +146,10 @@ def _asked(arguments: Namespace, kind: CheckpointKind) -> Asked:
         raise RestoreError(f"{arguments.job} is not the directory of one job; {advice}")
     if place.store.exists(JobLayout(place.job).finished):
         raise RestoreError(f"job {place.job} has finished; there is nothing to take a savepoint of")
-    name = default_name(place.job) if arguments.name is None else checked_name(arguments.name)
+    if arguments.name is None:
+        name = savepoint_names.default_name(place.job, time.time())
+    else:
+        name = checked_name(arguments.name)
     if arguments.to is None:
         target = savepoint_location(place.storage, place.job, name)
     else:

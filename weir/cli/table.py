@@ -134,7 +134,8 @@ def _header(picture: Picture) -> Text:
 def _checkpoints(picture: Picture) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"checkpoints: {picture.completed_count:,} completed, ")
-    text.append(f"{picture.failed_count:,} aborted", "yellow" if picture.failed_count else "")
+    text.append(f"{picture.failed_count:,} failed", "yellow" if picture.failed_count else "")
+    text.append(f", {picture.aborted_count:,} aborted" if picture.aborted_count else "")
     if (last := picture.last) is not None:
         text.append(
             f"; last {last.checkpoint_id}, {formats.duration(last.age_ms)} ago, "

@@ -29,6 +29,7 @@ from weir.operators.sources import CollectionSource
 from weir.operators.sources.split_source import tells_event_time
 from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
+from weir.secrets import job_secrets
 
 DEFAULT_JOB_NAME = "Weir Streaming Job"
 
@@ -132,7 +133,8 @@ class StreamExecutionEnvironment:
                 does not fit.
         """
         read = read_options(configuration.to_dict())
-        self._job = replace(self._job, **read.get("job", {}))
+        channels = replace(self._job.channels, **read.get("channels", {}))
+        self._job = replace(self._job, channels=channels, **read.get("job", {}))
         self._restart = replace(self._restart, **read.get("restart", {}))
         self._checkpoints.change(**read.get("checkpoints", {}))
         unaligned = read.get("unaligned", {})
@@ -158,6 +160,17 @@ class StreamExecutionEnvironment:
         PyFlink has this method on ``RuntimeContext`` only.
         """
         return execution.current_options().parameters.get(key, default_value)
+
+    def get_secret(self, name: str) -> str:
+        """The value of one of the job's secrets, for building the pipeline; not in PyFlink.
+
+        A function obtains it with ``RuntimeContext.get_secret`` instead: a value that a function
+        holds when it is created travels to the slots with the pipeline's code.
+
+        Raises:
+            ConfigError: The job has no such secret; the message says how to set it.
+        """
+        return job_secrets.get_secret(name)
 
     # Sources ----------------------------------------------------------------------------------
 

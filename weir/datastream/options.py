@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weir.common.time import milliseconds_of
-from weir.config import CheckpointingMode, RestartStrategyKind, Retention
+from weir.config import CheckpointingMode, NetworkSecurity, RestartStrategyKind, Retention
 from weir.errors import ConfigError
 
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
@@ -29,7 +29,7 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
 class Option:
     """The setting behind a key, and the reader of its value."""
 
-    section: str  # "checkpoints", "restart", "unaligned", "job" or "options".
+    section: str  # "checkpoints", "restart", "channels", "unaligned", "job" or "options".
     field: str
     read: Callable[[Any], Any]
 
@@ -99,6 +99,10 @@ def _strategy(value: Any) -> RestartStrategyKind:
     return RestartStrategyKind("none" if name in ("off", "disable") else name)
 
 
+def _security(value: Any) -> NetworkSecurity:
+    return NetworkSecurity(_name(value))
+
+
 _CHECKPOINTING = "execution.checkpointing."
 _FIXED = "restart-strategy.fixed-delay."
 _RATE = "restart-strategy.failure-rate."
@@ -125,6 +129,7 @@ OPTIONS: Mapping[str, Option] = {
     "execution.state-recovery.ignore-unclaimed-state": Option(
         "job", "allow_non_restored_state", _boolean
     ),
+    "weir.network.security": Option("channels", "security", _security),
     "weir.state.allow-pickled": Option("job", "allow_pickled_state", _boolean),
     "restart-strategy.type": Option("restart", "kind", _strategy),
     _FIXED + "attempts": Option("restart", "attempts_max", int),

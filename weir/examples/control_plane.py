@@ -58,6 +58,18 @@ class Client:
             self._pool.request("POST", self._address(path), body=data, headers=headers)
         )
 
+    def put(self, path: str, body: dict[str, Any]) -> Any:
+        """Put ``body`` to a path below ``/api/v1/``, which creates or replaces what is there."""
+        headers = dict(self._pool.headers) | {"Content-Type": "application/json"}
+        data = json.dumps(body).encode()
+        return self._answer(
+            self._pool.request("PUT", self._address(path), body=data, headers=headers)
+        )
+
+    def delete(self, path: str) -> None:
+        """Delete what is at a path below ``/api/v1/``."""
+        self._answer(self._pool.request("DELETE", self._address(path)))
+
     def _address(self, path: str) -> str:
         return f"{self.url}/api/v1/{path}"
 

@@ -104,8 +104,8 @@ class Demonstration:
 
     def _tell(self, checkpoint: dict[str, Any]) -> None:
         number = checkpoint["number"]
-        if checkpoint["status"] == "aborted":
-            self._say(f"checkpoint {number} aborted: {checkpoint['reason']}")
+        if checkpoint["status"] in ("failed", "aborted"):
+            self._say(f"checkpoint {number} {checkpoint['status']}: {checkpoint['reason']}")
             return
         self.completed += 1
         self._say(

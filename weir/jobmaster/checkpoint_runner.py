@@ -85,6 +85,7 @@ from weir.protocol.pending import (
     CompletedCheckpoint,
     PendingCheckpoint,
 )
+from weir.secrets import job_secrets
 from weir.storage.layout import (
     SAVEPOINT_MANIFEST,
     JobLayout,
@@ -642,7 +643,7 @@ class CheckpointRunner:
                 checkpoint_id=checkpoint_id,
                 attempt=attempt,
                 given_up_ms=self._clock.now_ms(),
-                reason=cause,
+                reason=job_secrets.masker().text(cause),
             )
             self.check_fence()  # The key may be the successor's.
             path = self._layout.manifest(checkpoint_id)
@@ -684,7 +685,7 @@ class CheckpointRunner:
             operators=tuple(
                 OperatorSummary(
                     op.uid,
-                    op.name,
+                    job_secrets.masker().text(op.name),
                     op.parallelism,
                     self._max_parallelism[op.uid],
                     is_source=op.is_source,

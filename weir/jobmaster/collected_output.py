@@ -1,9 +1,10 @@
 """Committed output that reaches the driver: printed lines and collected rows."""
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
+from weir.common.row_codec import decode_rows
+from weir.errors import ProtocolError, SchemaError
 from weir.graph.logical import JobGraph
 from weir.ids import SubtaskId
 from weir.operators.sinks.collect_sink import is_print
@@ -12,8 +13,14 @@ from weir.operators.sinks.collect_sink import is_print
 class Deliveries:
     """The driver's end of print and collect sinks: prints lines, keeps collected rows."""
 
-    def __init__(self, graph: JobGraph, write: Callable[[str], None]) -> None:
-        """Prepare; ``write`` receives every printed line."""
+    def __init__(
+        self, graph: JobGraph, write: Callable[[str], None], *, pickles: bool = False
+    ) -> None:
+        """Prepare; ``write`` receives every printed line.
+
+        ``pickles``: whether the job allows records that are pickled, which run code in the driver.
+        """
+        self._pickles = pickles
         self._printing = {op.uid for op in graph.operators if is_print(op.factory)}
         self._write = write
         self.collected: list[Any] = []  # In the order of delivery.
@@ -21,11 +28,15 @@ class Deliveries:
     def collect(self, subtask: SubtaskId, payload: bytes) -> None:
         """Print or keep one delivery.
 
-        Unpickling is safe: a worker of this job made it, which proved to know the attempt's secret.
+        Raises:
+            ProtocolError: The payload is no delivery of this job.
         """
-        rows = pickle.loads(payload)
+        try:
+            rows = decode_rows(payload, pickles=self._pickles)
+        except (ValueError, SchemaError) as error:
+            raise ProtocolError(f"{subtask} delivered what cannot be read: {error}") from error
         if subtask.operator in self._printing:
             for line in rows:
-                self._write(line)
+                self._write(str(line))
         else:
             self.collected += rows

@@ -22,7 +22,7 @@ from weir.protocol.events import (
     SlotChanged,
     WorkerStarted,
 )
-from weir.protocol.lifecycle import JobStatus, SubtaskStatus
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
     AlignmentProgress,
@@ -72,6 +72,7 @@ class JobHistory:
     checkpoints: OrderedDict[CheckpointId, CheckpointRecord] = field(default_factory=OrderedDict)
     completed_count: int = 0
     failed_count: int = 0
+    aborted_count: int = 0  # By planned ends.
     recoveries: list[Recovered] = field(default_factory=list)
     caught_up: list[CaughtUp] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
@@ -115,10 +116,13 @@ class JobHistory:
     def _settle(self, event: CheckpointSettled) -> None:
         if record := self.checkpoints.get(event.checkpoint_id):
             record.settled = event
-        if event.failure is None:
-            self.completed_count += 1
-        else:
-            self.failed_count += 1
+        match event.status:
+            case CheckpointStatus.COMPLETED:
+                self.completed_count += 1
+            case CheckpointStatus.ABORTED:
+                self.aborted_count += 1
+            case _:
+                self.failed_count += 1
 
     @property
     def latest_completed(self) -> CheckpointRecord | None:

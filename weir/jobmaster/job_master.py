@@ -22,8 +22,7 @@ there; under a control plane requests are commands.
 
 import math
 import random
-import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,6 +48,7 @@ from weir.protocol.deployment import (
     Delivered,
     Deploy,
     ReleaseSlot,
+    Secrets,
     SlotAccepted,
     SlotCommand,
     SlotFailed,
@@ -157,7 +157,6 @@ class _Attempt:
     choosing: bool = False
     choice: RestoreChoice | None = None
     deployed: bool = False
-    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     statuses: dict[SubtaskId, SubtaskStatus] = field(default_factory=dict)
     restored_bytes: int = 0
     metrics: dict[SubtaskId, SubtaskMetrics] = field(default_factory=dict)
@@ -181,6 +180,7 @@ class JobMaster:
         emit: Callable[[JobEvent], None],
         collect: Callable[[SubtaskId, bytes], None],
         restore_from: RestoreRequest | None = None,
+        secrets: Mapping[str, str] | None = None,
         seed: int | None = None,
         control: ControlPlane | None = None,
         open_store: OpenStore = store_for,
@@ -193,6 +193,7 @@ class JobMaster:
             collect: Receives committed output meant for the driver, each piece once.
             restore_from: A checkpoint to begin with; None means the newest completed one of this
                 job id, if there is any.
+            secrets: The values that the functions of the pipeline may get, by name.
             control: The control plane that decides about checkpoints and starts another driver
                 where this one has to leave; None means library mode.
             open_store: Opens other storage, which savepoints are written to and restored from.
@@ -214,6 +215,7 @@ class JobMaster:
         self._emit = emit
         self._collect = collect
         self._restore_from = restore_from
+        self._secrets: Secrets = tuple((secrets or {}).items())
         self._open_store = open_store
         # Stops whose savepoint is complete and whose job has not ended: name, URI, callback.
         self._stopping: list[tuple[str, str, Callable[[Answer], None]]] = []
@@ -300,10 +302,9 @@ class JobMaster:
 
         self._cluster.io(work, done)
 
-    def secret_of(self, attempt: AttemptNumber) -> bytes | None:
-        """The secret of the current attempt; None for any other attempt, which is over."""
-        current = self._attempt
-        return current.secret if current.number == attempt else None
+    def is_running(self, attempt: AttemptNumber) -> bool:
+        """Whether this is the current attempt; any other is over, or has not begun."""
+        return self._attempt.number == attempt
 
     def slots_ended(self, cause: str) -> None:
         """The cluster gives no slots any more.
@@ -566,7 +567,9 @@ class JobMaster:
         now = self._clock.now_ms()
         self._slots[slot.slot_index] = _Slot(slot, now)
         self._emit(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))
-        self._cluster.to_slot(slot.slot_index, SlotAccepted(self._job_id, self._program))
+        self._cluster.to_slot(
+            slot.slot_index, SlotAccepted(self._job_id, self._program, self._secrets)
+        )
         self._ask_for_workers()
 
     # Bringing an attempt up.
@@ -621,7 +624,7 @@ class JobMaster:
         self._workers_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
         self._places = self._choose_places()
         for plan_slot, place in enumerate(self._places):
-            self._cluster.to_slot(place, StartWorker(attempt.number, plan_slot, attempt.secret))
+            self._cluster.to_slot(place, StartWorker(attempt.number, plan_slot))
 
     def on_worker(self, slot_index: int, report: Report | WorkerReport) -> None:
         """A worker process reports."""
@@ -693,6 +696,7 @@ class JobMaster:
                 adopts=choice.adopts,
                 completes_stop=choice.completes_stop,
                 sent_at_ms=self._clock.now_ms(),
+                secrets=self._secrets,
             )
             self._cluster.to_worker(index, deploy)
 

@@ -9,10 +9,9 @@ by hand, delays from a seed, and faults.
 """
 
 import heapq
-import pickle
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -20,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
 from weir.common.clock import Clock, SystemClock
+from weir.common.row_codec import decode_rows
 from weir.config import JobConfig
 from weir.errors import InternalError
 from weir.graph.logical import JobGraph
@@ -565,6 +565,7 @@ def run_in_process(
     collect: Callable[[SubtaskId, bytes], None] | None = None,
     is_enough: Callable[[], bool] = lambda: False,
     meanwhile: Callable[[JobMaster], None] | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> JobResult:
     """Run a job to its end in this process and this thread.
 
@@ -576,6 +577,7 @@ def run_in_process(
         collect: Receives the output that sinks deliver; None keeps it in the result.
         is_enough: Whether the delivered output suffices, so that the job may be cancelled.
         meanwhile: Called between any two actions; may request a savepoint.
+        secrets: The values that functions may get, by name.
     """
     job_id = job_id or JobId(f"in-process-{uuid4().hex[:8]}")
     happened: list[JobEvent] = []
@@ -587,7 +589,7 @@ def run_in_process(
             emit(event)
 
     def keep(subtask: SubtaskId, payload: bytes) -> None:
-        collected.extend(pickle.loads(payload))
+        collected.extend(decode_rows(payload, pickles=config.allow_pickled_state))
 
     clock = RealClock()
     events = EventQueue(clock)
@@ -604,6 +606,7 @@ def run_in_process(
         emit=note,
         collect=collect or keep,
         restore_from=restore_from,
+        secrets=secrets,
     )
     cluster.start(master)
     while not master.is_over:

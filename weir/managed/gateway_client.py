@@ -13,56 +13,53 @@ next measurement after it says that the stall is over.
 
 A batch that was sent once keeps its numbers until it is acknowledged, even if the answer was lost:
 the control plane may have applied it, and recognises it by them.
+
+The meaning of an answer is one table, ``gateway_line.VERDICTS``. A busy control plane is not away:
+the same request follows after the pause that it asks for. A request that it calls invalid would be
+so again, and the events of a batch cannot be skipped, so the driver ends with the control plane's
+words.
+
+A control plane that is away is waited for, for ever unless ``alone_max_s`` says how long: then it
+counts as gone for good, and the driver ends, since a job that commits nothing only costs money.
 """
 
 import gzip
-import ipaddress
 import json
 import logging
 import random
-import socket
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
-from http.client import HTTPException
 from itertools import islice
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit
-
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError
 
 from weir.common.clock import Clock, SystemClock
-from weir.errors import ConfigError, ProtocolError
-from weir.ids import JobId, SubtaskId
+from weir.errors import ProtocolError
+from weir.ids import SubtaskId
+from weir.managed.gateway_line import CONNECT_TIMEOUT_S, GatewayAddress, Line, Verdict, Version
 from weir.protocol.driver_messages import (
     BATCH_BYTES_MAX,
     BATCH_EVENTS_MAX,
-    BatchApplied,
-    CommandBatch,
     DriverCommand,
     DriverEvent,
 )
 from weir.protocol.messages import (
-    SCHEMA_VERSION,
     AlignmentProgress,
     Measurement,
     SubtaskMetrics,
     SubtaskStalled,
     TriggerCheckpoint,
 )
-from weir.protocol.wire import encode, from_wire
+from weir.wire import batches
 
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0  # At most this long between two batches.
 AWAY_S = 2.0  # Without an answer for this long the control plane counts as away.
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0
-CONNECT_TIMEOUT_S = 5.0
 POST_TIMEOUT_S = 15.0
+TRY_MAX_S = CONNECT_TIMEOUT_S + POST_TIMEOUT_S + RETRY_MAX_S  # From one try to the next.
 POLL_WAIT_S = 25  # The control plane allows 30.
 POLL_TIMEOUT_S = POLL_WAIT_S + 10.0
 # How long the control plane may answer 401, 403 or 404, as while a proxy in front is being set up
@@ -72,44 +69,7 @@ FLUSH_MAX_S = 600.0  # How long a driver whose job ended tries to post its last 
 MEASUREMENTS_GATHERED_S = 0.25
 MEASUREMENTS_AT_ONCE = 100  # Alignments of many channels are tens of kilobytes each.
 COMPRESSED_FROM_BYTES = 8 << 10
-ANSWER_BYTES_MAX = 64 << 20
 WAITING_WARN = 100_000  # Events, of about a kilobyte each.
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayAddress:
-    """The control plane's URL, the driver's job and the driver's token.
-
-    Raises:
-        ConfigError: The URL is invalid, or would send the token in the clear over a network.
-    """
-
-    url: str
-    job_id: JobId
-    token: str = field(repr=False)
-    allow_plain_http: bool = False
-
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"the gateway's URL {self.url!r} is no http or https URL")
-        if parts.username or parts.query or parts.fragment:
-            raise ConfigError("the gateway's URL has no user, query or fragment")
-        if (
-            parts.scheme == "http"
-            and not self.allow_plain_http
-            and not _is_loopback(parts.hostname)
-        ):
-            raise ConfigError(
-                f"the gateway's URL {self.url!r} would send the driver's token in the clear; use "
-                "https, or set allow_plain_http where the network is trusted"
-            )
-
-    @property
-    def path(self) -> str:
-        """The path below which the job's two resources lie."""
-        base = urlsplit(self.url).path.rstrip("/")
-        return f"{base}/gateway/v1/jobs/{quote(self.job_id, safe='')}"
 
 
 class GatewayListener(Protocol):
@@ -124,6 +84,9 @@ class GatewayListener(Protocol):
     def on_refused(self, cause: str) -> None:
         """The control plane refuses the driver's requests, and no retry repairs that."""
 
+    def on_alone(self, cause: str) -> None:
+        """No control plane has answered for so long that it counts as gone for good."""
+
 
 class Gateway:
     """Posts events and polls commands, from ``start`` to ``close``."""
@@ -137,6 +100,7 @@ class Gateway:
         heartbeat_s: float = HEARTBEAT_S,
         poll_wait_s: int = POLL_WAIT_S,
         unknown_max_s: float = UNKNOWN_MAX_S,
+        alone_max_s: float | None = None,
     ) -> None:
         self._address = address
         self._listener = listener
@@ -144,6 +108,7 @@ class Gateway:
         self._heartbeat_s = heartbeat_s
         self._poll_wait_s = poll_wait_s
         self._unknown_max_s = unknown_max_s
+        self._alone_max_s = alone_max_s
         self._changed = threading.Condition()  # Guards all fields up to the lines.
         self._waiting: dict[int, DriverEvent] = {}  # In order; not sent yet.
         self._behind: dict[int, Measurement] = {}  # Measurements, behind all of those.
@@ -151,14 +116,18 @@ class Gateway:
         self._keys = 0
         self._is_under_way = False  # Some events were taken and are not acknowledged.
         self._trying_since: float | None = None
+        self._answered_busy = 0.0  # When, by the monotonic clock.
+        self._alone_s = 0.0  # Without any answer, as far as this process was running.
+        self._tried = time.monotonic()
         self._is_closing = False
         self._has_ended = False
         self._warned = False
-        self._encoded: deque[str] = deque()  # The posting thread's: taken, for the next batch.
+        self._encoded: deque[bytes] = deque()  # The posting thread's: taken, for the next batch.
         self._acknowledged = 0
         self._taken = 0  # The polling thread's: the number of the last command.
-        self._post_line = _Line(address)
-        self._poll_line = _Line(address)
+        version = Version()
+        self._post_line = Line(address, version)
+        self._poll_line = Line(address, version)
         self._threads = [
             threading.Thread(target=self._post_batches, name="weir-gateway-post", daemon=True),
             threading.Thread(target=self._poll_commands, name="weir-gateway-poll", daemon=True),
@@ -173,7 +142,7 @@ class Gateway:
     def is_away(self) -> bool:
         """Whether the control plane has not answered for a while."""
         since = self._trying_since
-        return since is not None and time.monotonic() - since >= AWAY_S
+        return since is not None and time.monotonic() - max(since, self._answered_busy) >= AWAY_S
 
     def post(self, event: DriverEvent) -> None:
         """Queue an event for the control plane, behind all posted before; never blocks.
@@ -314,7 +283,7 @@ class Gateway:
             self._warned = self._warned and bool(self._waiting)
             self._is_under_way = bool(events or self._encoded)
         for event in events:
-            self._encoded.append(json.dumps(encode(event), separators=(",", ":"), allow_nan=False))
+            self._encoded.append(batches.encode_event(event))
         return bool(events)
 
     def _deliver(self, batch: "_Batch") -> None:
@@ -325,35 +294,55 @@ class Gateway:
         has_warned = False
         while not self._has_ended:
             verdict, answer = self._try(batch)
-            if verdict is _Verdict.DONE and not self._note_applied(batch, answer):
-                verdict = _Verdict.AGAIN
+            self._count_alone(verdict)
+            if verdict is Verdict.DONE and not self._note_applied(batch, answer):
+                verdict = Verdict.AGAIN
             match verdict:
-                case _Verdict.DONE if not batch.events:
+                case Verdict.DONE if not batch.events:
                     away_s = time.monotonic() - self._trying_since
-                    if away_s >= AWAY_S:
+                    if has_warned:
                         logger.warning("the control plane answers again, after %.1f s", away_s)
                     self._trying_since = None
                     return
-                case _Verdict.DONE:
+                case Verdict.DONE:
                     continue  # Send the rest of the batch.
-                case _Verdict.FENCED:
+                case Verdict.FENCED:
                     self._fence(answer)
-                case _Verdict.REFUSED:
+                case Verdict.REFUSED:
                     self._refuse(answer)
-                case _Verdict.UNKNOWN:
+                case Verdict.UNKNOWN:
                     unknown_since = unknown_since or time.monotonic()
                     if time.monotonic() - unknown_since >= self._unknown_max_s:
                         self._refuse(answer)
-                case _Verdict.AGAIN:
+                case Verdict.AGAIN:
                     unknown_since = None
+                case Verdict.BUSY:
+                    unknown_since = None
+                    self._answered_busy = time.monotonic()
+                    logger.debug("the control plane is busy: %s", answer)
             if self.is_away and not has_warned:
                 has_warned = True
                 logger.warning("the control plane is away, and the job goes on: %s", answer)
-            self._pause(retry.next_s())
+            if self._alone_max_s is not None and self._alone_s >= self._alone_max_s:
+                self._give_up(
+                    f"no control plane has answered for {self._alone_s:.0f} s, and this driver was "
+                    f"told to end after {self._alone_max_s:g} s; the last try: {answer}"
+                )
+            is_busy = verdict is Verdict.BUSY
+            self._pause(self._post_line.busy_s if is_busy else retry.next_s())
             if not batch.events:  # It used no number: add the events that came meanwhile.
                 batch = self._fill()
 
-    def _try(self, batch: "_Batch") -> "tuple[_Verdict, str]":
+    def _count_alone(self, verdict: Verdict) -> None:
+        """Add the time since the last try where this one had no answer."""
+        now = time.monotonic()
+        since_s, self._tried = now - self._tried, now
+        # A process that was stopped for an hour was not alone for that long: it did not ask.
+        self._alone_s += min(since_s, TRY_MAX_S)
+        if verdict is not Verdict.AGAIN:
+            self._alone_s = 0.0
+
+    def _try(self, batch: "_Batch") -> "tuple[Verdict, str]":
         assert self._trying_since is not None
         tried_s = time.monotonic() - self._trying_since
         body = batch.body(int(tried_s * 1000) if tried_s >= AWAY_S else 0)
@@ -367,8 +356,8 @@ class Gateway:
     def _note_applied(self, batch: "_Batch", answer: str) -> bool:
         """Remove acknowledged events from a batch; False: the answer acknowledges none."""
         try:
-            up_to = from_wire(BatchApplied, json.loads(answer)).up_to
-        except (ValueError, ProtocolError) as error:  # Perhaps a proxy's answer.
+            up_to = batches.decode_applied(answer.encode(), self._post_line.version).up_to
+        except ProtocolError as error:  # Perhaps a proxy's answer.
             logger.warning("the control plane's answer cannot be read: %s", error)
             return False
         if up_to >= batch.next_number:
@@ -406,31 +395,36 @@ class Gateway:
             path = f"{self._address.path}/commands?after={self._taken}&wait={self._poll_wait_s}"
             verdict, answer = self._poll_line.ask("GET", path, self._poll_wait_s + 10.0)
             match verdict:
-                case _Verdict.DONE:
+                case Verdict.DONE:
                     unknown_since = None
                     took = self._take(answer)
                     if took or time.monotonic() - asked > RETRY_MIN_S:
                         retry = _Retry()
                         continue
-                case _Verdict.FENCED:
+                case Verdict.FENCED:
                     self._fence(answer)
-                case _Verdict.REFUSED:
+                case Verdict.REFUSED:
                     self._refuse(answer)
-                case _Verdict.UNKNOWN:
+                case Verdict.UNKNOWN:
                     unknown_since = unknown_since or time.monotonic()
                     if time.monotonic() - unknown_since >= self._unknown_max_s:
                         self._refuse(answer)
-                case _Verdict.AGAIN:
+                case Verdict.AGAIN:
                     unknown_since = None
-            self._pause(retry.next_s())
+                case Verdict.BUSY:
+                    unknown_since = None
+            is_busy = verdict is Verdict.BUSY
+            self._pause(self._poll_line.busy_s if is_busy else retry.next_s())
 
     def _take(self, answer: str) -> bool:
         """Pass the new commands of an answer to the listener."""
         try:
-            batch = from_wire(CommandBatch, json.loads(answer))
-        except ValueError as error:
+            json.loads(answer)
+        except ValueError as error:  # Perhaps a proxy's answer.
             logger.warning("the control plane's answer cannot be read: %s", error)
             return False
+        try:
+            batch = batches.decode_commands(answer.encode(), self._poll_line.version)
         except ProtocolError as error:
             self._refuse(f"a command cannot be read: {error}")
             return False
@@ -464,6 +458,10 @@ class Gateway:
         if self._end_first():
             self._listener.on_refused(cause)
 
+    def _give_up(self, cause: str) -> None:
+        if self._end_first():
+            self._listener.on_alone(cause)
+
     def _end_first(self) -> bool:
         """End; False: the gateway had ended already, and its listener was told."""
         with self._changed:
@@ -475,7 +473,7 @@ class Gateway:
 @dataclass(slots=True)
 class _Batch:
     first_number: int
-    events: list[str] = field(default_factory=list)  # As JSON.
+    events: list[bytes] = field(default_factory=list)  # As JSON.
 
     @property
     def next_number(self) -> int:
@@ -484,18 +482,7 @@ class _Batch:
 
     def body(self, away_ms: int) -> bytes:
         """The wire form of the ``EventBatch``."""
-        head = f'{{"first_number":{self.first_number},"away_ms":{away_ms},"events":['
-        return f"{head}{','.join(self.events)}]}}".encode()
-
-
-class _Verdict(Enum):
-    """The meaning of an answer, or of its absence, for a request."""
-
-    DONE = auto()
-    AGAIN = auto()  # The control plane is away.
-    UNKNOWN = auto()  # Token or path unknown there; may be repaired meanwhile.
-    FENCED = auto()
-    REFUSED = auto()
+        return batches.encode_batch(self.first_number, self.events, away_ms)
 
 
 class _Retry:
@@ -508,107 +495,3 @@ class _Retry:
         """The pause before the next try, in seconds."""
         pause_s, self._next_s = self._next_s, min(2 * self._next_s, RETRY_MAX_S)
         return random.uniform(0.5, 1.0) * pause_s
-
-
-class _Line:
-    """One HTTP connection, reopened when needed; ``interrupt`` ends it from any thread."""
-
-    def __init__(self, address: GatewayAddress) -> None:
-        parts = urlsplit(address.url)
-        assert parts.hostname is not None
-        self._connection: HTTPConnection
-        if parts.scheme == "https":
-            self._connection = HTTPSConnection(
-                parts.hostname, parts.port, cert_reqs="CERT_REQUIRED"
-            )
-        else:
-            self._connection = HTTPConnection(parts.hostname, parts.port)
-        self._headers = {
-            "Authorization": f"Bearer {address.token}",
-            "Weir-Schema-Version": str(SCHEMA_VERSION),
-            "Accept": "application/json",
-            "User-Agent": "weir-driver",
-        }
-        self._is_interrupted = False
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        timeout_s: float,
-        body: bytes | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> tuple[_Verdict, str]:
-        """The verdict on the answer, and its text or a description of the failure."""
-        try:
-            status, text = self._exchange(method, path, timeout_s, body, headers or {})
-        except (OSError, HTTPError, HTTPException, ValueError) as error:
-            self._connection.close()
-            return _Verdict.AGAIN, f"{type(error).__name__}: {error}"
-        if status == 200:
-            return _Verdict.DONE, text
-        told = f"{status}: {_detail(text)}"
-        match status:
-            case 409:
-                return _Verdict.FENCED, _detail(text)
-            case 401 | 403 | 404:
-                return _Verdict.UNKNOWN, told
-            case 408 | 425 | 429:
-                return _Verdict.AGAIN, told
-            case _ if status >= 500:
-                return _Verdict.AGAIN, told
-            case _:  # Redirections too: the token is for this address and no other.
-                return _Verdict.REFUSED, told
-
-    def _exchange(
-        self, method: str, path: str, timeout_s: float, body: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, str]:
-        connection = self._connection
-        if connection.sock is not None and not connection.is_connected:
-            connection.close()  # The other side closed it while it was idle.
-        if connection.sock is None:
-            connection.timeout = CONNECT_TIMEOUT_S
-            connection.connect()
-        connection.timeout = timeout_s
-        connection.sock.settimeout(timeout_s)
-        if self._is_interrupted:
-            raise ConnectionAbortedError("interrupted")
-        connection.request(
-            method, path, body=body, headers={**self._headers, **headers}, preload_content=False
-        )
-        response = connection.getresponse()
-        data = response.read(ANSWER_BYTES_MAX + 1)
-        if len(data) > ANSWER_BYTES_MAX:
-            raise ConnectionError(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
-        return response.status, data.decode()
-
-    def close(self) -> None:
-        """Close the connection; for the thread that calls ``ask``."""
-        self._connection.close()
-
-    def interrupt(self) -> None:
-        """End the connection; a thread that waits for an answer gets none."""
-        self._is_interrupted = True
-        sock = self._connection.sock
-        if sock is not None:
-            with suppress(OSError):  # It is closed already.
-                # Not TLS's own shutdown, which would raise in the other thread.
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-
-def _detail(text: str) -> str:
-    """The detail of a problem document, or the beginning of any other text."""
-    try:
-        problem: Any = json.loads(text)
-        return str(problem.get("detail") or problem.get("title") or text[:300])
-    except (ValueError, AttributeError):
-        return text[:300]
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

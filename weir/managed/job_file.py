@@ -6,6 +6,7 @@ It is JSON, written with mode 0600 because the driver's token is in it::
         "version": 1,
         "gateway": "https://weir.example",
         "allow_plain_http": false,
+        "gateway_authority": "",
         "job_id": "…",
         "driver": 3,
         "token": "…",
@@ -13,7 +14,8 @@ It is JSON, written with mode 0600 because the driver's token is in it::
         "options": {"parallelism": 4, "storage": "/checkpoints", "parameters": {"rate": "100"}},
     }
 
-An option that is left out is the script's to set.
+An option that is left out is the script's to set. ``"alone_max_s": 3600`` beside ``driver`` ends a
+driver to which no control plane has answered for so long.
 """
 
 import json
@@ -63,6 +65,7 @@ class Options:
     parameters: dict[str, Any] = field(default_factory=dict)
     allow_non_restored_state: bool | None = None
     allow_pickled_state: bool | None = None
+    secrets: tuple[str, ...] = ()  # Names; the values come through a pipe.
 
     def __post_init__(self) -> None:
         for name, value in self.parameters.items():
@@ -98,6 +101,8 @@ class JobFile:
     pipeline: Pipeline
     options: Options = Options()
     allow_plain_http: bool = False
+    gateway_authority: str = ""  # PEM certificates; empty: those that the system trusts.
+    alone_max_s: float | None = None  # Without a control plane it ends then; None: never.
 
 
 def read_job_file(path: Path) -> JobFile:
@@ -107,7 +112,7 @@ def read_job_file(path: Path) -> JobFile:
         ConfigError: It cannot be read, others can read it, or its contents are invalid.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             data = file.read(BYTES_MAX + 1)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from weir.channels.authority import Protection
 from weir.common.clock import SystemClock
 from weir.config import JobConfig
 from weir.errors import ConfigError
@@ -21,9 +22,11 @@ from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import JobId
 from weir.jobmaster.job_master import JobMaster
-from weir.managed.gateway_client import FLUSH_MAX_S, Gateway, GatewayAddress
+from weir.managed.gateway_client import FLUSH_MAX_S, Gateway
+from weir.managed.gateway_line import GatewayAddress
 from weir.protocol.driver_messages import (
     DriverCommand,
+    DriverEvent,
     DriverLost,
     EdgeDescription,
     JobPlanned,
@@ -39,6 +42,8 @@ from weir.protocol.events import (
 )
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
 from weir.protocol.messages import Acknowledged, CoordinatorEvent, Declined
+from weir.protocol.wire import to_wire
+from weir.secrets import job_secrets
 from weir.worker.versions import installed_versions
 
 logger = logging.getLogger(__name__)
@@ -68,11 +73,13 @@ class Stopped(BaseException):
 class ManagedDriver:
     """The managed driver's connection to the control plane, from its start to its exit."""
 
-    def __init__(self, job_id: JobId, address: GatewayAddress) -> None:
+    def __init__(
+        self, job_id: JobId, address: GatewayAddress, alone_max_s: float | None = None
+    ) -> None:
         self.job_id = job_id
         self.clock = SystemClock()  # The job's as well, so that all events have one clock.
         self.is_planned = False  # ``JobPlanned`` was posted.
-        self._gateway = Gateway(address, self, clock=self.clock)
+        self._gateway = Gateway(address, self, clock=self.clock, alone_max_s=alone_max_s)
         # A signal may come while its own thread holds the lock.
         self._lock = threading.RLock()
         self._job: JobMaster | None = None
@@ -82,7 +89,7 @@ class ManagedDriver:
         self._exit_code: int | None = None
         self._is_over = False
         self._was_hurried = False
-        self._is_dismissed = False  # The control plane fenced or refused this driver.
+        self._is_dismissed = False  # The control plane fenced or refused this driver, or is gone.
         self._end: JobChanged | None = None  # Held back until no I/O is under way.
 
     # The driver's life.
@@ -106,14 +113,14 @@ class ManagedDriver:
         """The script failed before its job ran, and would fail again."""
         self._exit(EXIT_NOTHING_RAN)
         self._is_over = True
-        self._gateway.post(PipelineFailed(self.clock.now_ms(), cause))
+        self._post(PipelineFailed(self.clock.now_ms(), cause))
 
     def leave(self, cause: str) -> None:
         """Post that the driver ends without its job, unless the last event was posted already."""
         if not self._is_over:
             self._is_over = True
             self._exit(EXIT_LEFT)
-            self._gateway.post(DriverLost(self.clock.now_ms(), cause))
+            self._post(DriverLost(self.clock.now_ms(), cause))
 
     # Called by ``env.execute()``.
 
@@ -134,11 +141,19 @@ class ManagedDriver:
                 "submit it with one, or call set_checkpoint_storage(...)"
             )
 
-    def plan(self, graph: JobGraph, config: JobConfig, spark_application: str) -> None:
+    def plan(
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        spark_application: str,
+        protection: Protection,
+    ) -> None:
         """Post the plan of the job that is about to run."""
         self._take_signals()  # Spark has installed a handler of its own.
         now_ms = self.clock.now_ms()
-        self._gateway.post(planned(graph, config, spark_application, now_ms))
+        plan = planned(graph, config, spark_application, now_ms)
+        settings = {**plan.settings, "network": protection.value}
+        self._post(dataclasses.replace(plan, settings=settings))
         self.is_planned = True
 
     def on_event(self, event: JobEvent) -> None:
@@ -146,7 +161,10 @@ class ManagedDriver:
         if isinstance(event, JobChanged) and event.status not in JOB_TRANSITIONS:
             self._end = event
         elif not isinstance(event, _COORDINATORS):
-            self._gateway.post(event)
+            self._post(event)
+
+    def _post(self, event: DriverEvent) -> None:
+        self._gateway.post(job_secrets.masker().message(event))
 
     # The job master's control plane.
 
@@ -157,7 +175,7 @@ class ManagedDriver:
 
     def post(self, event: CoordinatorEvent) -> None:
         """Post an event for the control plane's coordinator."""
-        self._gateway.post(event)
+        self._post(event)
 
     def attached(self, job: JobMaster, call: Callable[[Callable[[], None]], None]) -> None:
         """Attach the job, which is about to run on the thread behind ``call``."""
@@ -175,7 +193,7 @@ class ManagedDriver:
         self._is_over = True
         self._exit(EXIT_FAILED if job.status is JobStatus.FAILED else EXIT_ENDED)
         assert self._end is not None
-        self._gateway.post(self._end)
+        self._post(self._end)
 
     def _with_job(self, action: Callable[[JobMaster], None]) -> None:
         """Run an action on the job's thread, now or as soon as the job is attached."""
@@ -209,6 +227,14 @@ class ManagedDriver:
         logger.error("the control plane refuses this driver's requests, so it ends: %s", cause)
         if not self._is_over:
             self._exit(EXIT_REFUSED)
+            self._stop(cause, lambda job: job.leave(cause))
+
+    def on_alone(self, cause: str) -> None:
+        """No control plane has answered for as long as this driver was to wait."""
+        self._is_dismissed = True
+        logger.error("this driver ends without its job: %s", cause)
+        if not self._is_over:
+            self._exit(EXIT_LEFT)
             self._stop(cause, lambda job: job.leave(cause))
 
     def _stop(self, cause: str, action: Callable[[JobMaster], None]) -> None:
@@ -254,13 +280,15 @@ def planned(graph: JobGraph, config: JobConfig, spark_application: str, now_ms: 
     # The first two have fields of their own; the parameters are the pipeline's, perhaps secrets.
     for name in ("checkpoints", "restart", "parameters"):
         del settings[name]
+    masker = job_secrets.masker()
+    settings["channels"] = to_wire(config.channels)
     return JobPlanned(
         at_ms=now_ms,
-        name=graph.name,
+        name=masker.text(graph.name),
         operators=tuple(
             OperatorDescription(
                 uid=op.uid,
-                name=op.name,
+                name=masker.text(op.name),
                 parallelism=op.parallelism,
                 max_parallelism=op.max_parallelism,
                 chain=plan.chain_of(op.uid).head,
@@ -286,5 +314,5 @@ def planned(graph: JobGraph, config: JobConfig, spark_application: str, now_ms: 
         slot_count=plan.slot_count,
         versions=installed_versions(),
         spark_application=spark_application,
-        settings=settings,
+        settings=masker.data(settings),
     )

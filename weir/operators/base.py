@@ -10,8 +10,8 @@ The order of calls: ``open``, then any of the ``on_*`` and ``advance``; at a bar
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -62,16 +62,18 @@ class OperatorContext:
     # False: no checkpoint will confirm output, so commit at once, or when all input ended at the
     # latest. Set to True before ``finish`` of a drain, whose savepoint confirms the rest.
     checkpointing: bool
-    # Hands committed output to the driver: (checkpoint id, payload). The payload of a checkpoint is
+    # Hands committed output to the driver: (checkpoint id, rows). The rows of a checkpoint are
     # delivered again, equal, after a restore from it; the driver drops repetitions.
-    deliver: Callable[[CheckpointId, Any], None]
+    deliver: Callable[[CheckpointId, list[Any]], None]
     # The lineage of the restored checkpoint: output committed off this line is produced again.
     lineage: Lineage = UNKNOWN  # Nothing was restored, or its lineage is not known.
     rewinds_output: bool = True  # Whether output off the line is withdrawn; else it stays.
     # Another job, whose output pending at the restored checkpoint this job commits in its stead.
     adopts: JobId | None = None
     late_records: int = 0  # Counted by operators that drop or divert late records.
+    allows_pickles: bool = False  # Whether records may be pickled, which run code when read.
     object_reuse: bool = False  # Whether operators may hand on the very objects they hold.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # The job's, by name.
     location: str = ""  # File and line of the call that made the operator.
 
     @property

@@ -15,6 +15,7 @@ import pyarrow as pa
 from weir.errors import UserError
 from weir.operators.base import OperatorContext
 from weir.operators.output_tag import OutputTag
+from weir.secrets.job_secrets import chosen
 
 if TYPE_CHECKING:
     from weir.operators.windows.window_assigners import TimeWindow
@@ -77,6 +78,14 @@ class RuntimeContext:
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """The pipeline's argument ``key``, as given with ``--arg key=value``, or the default."""
         return self._ctx.parameters.get(key, default_value)
+
+    def get_secret(self, name: str) -> str:
+        """The value of one of the job's secrets; not in PyFlink.
+
+        Raises:
+            ConfigError: The job has no such secret; the message says how to set it.
+        """
+        return chosen(name, self._ctx.secrets)
 
     def get_state(self, state_descriptor: "ValueStateDescriptor") -> Any:
         """The state of one value per key."""

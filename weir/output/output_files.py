@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote, unquote
 
+from weir import untrusted_files
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId
 from weir.protocol.lineage import ANY_ATTEMPT, NO_END, Lineage, lineage_of
 from weir.storage.attempt_bases import bases_of
@@ -150,7 +151,8 @@ def _delete(root: Path, job_id: JobId, files: Iterable[WithdrawnFile]) -> int:
     count = 0
     for file in files:
         try:
-            file.path.unlink()
+            with untrusted_files.directory(file.path.parent, below=root) as parent:
+                os.unlink(file.path.name, dir_fd=parent)
         except FileNotFoundError:
             continue  # Another process deleted it, or the job put it back.
         count += 1

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from weir import untrusted_files
 from weir.config import CheckpointConfig
 from weir.errors import RestoreError, WeirError
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId
@@ -456,14 +457,16 @@ def _measured(paths: Iterable[Path]) -> tuple[int, int]:
 def _is_of(path: Path, job_id: JobId) -> bool:
     """Whether the job wrote a file, by its footer; True for files of older versions, without it."""
     try:
-        with path.open("rb") as file:
+        with untrusted_files.open_regular(path, below=path.parent, may_have_links=True) as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - _TRAILER_BYTES))
             length = int.from_bytes(file.read(4), "little")
             file.seek(max(0, end - _TRAILER_BYTES - min(length, _FOOTER_BYTES_MAX)))
-            footer = file.read()
+            footer = untrusted_files.read(file, _FOOTER_BYTES_MAX + _TRAILER_BYTES)
     except FileNotFoundError:
         return False  # Moved since it was listed.
+    except untrusted_files.UntrustedFileError:
+        return False  # No sink makes links or FIFOs.
     # The footer is Thrift, which is not parsed here; it holds texts verbatim.
     return _JOB_KEY not in footer or job_id.encode() in footer
 

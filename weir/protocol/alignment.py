@@ -12,7 +12,7 @@ repeated, checkpoints cancelled or channels ended:
 - An element of a settled id changes nothing: it was sent before upstream learned the outcome.
 
 The aligned and the at-least-once handler are here; ``weir.protocol.unaligned`` holds the handlers
-whose barriers overtake records.
+whose barriers overtake records, and ``make_handler``, which chooses by the job's settings.
 
 Source: arXiv:1506.08603, section 4; Flink, SingleCheckpointBarrierHandler and
 CheckpointBarrierTracker.

@@ -26,17 +26,19 @@ after all.
 Source: Flink, CheckpointCoordinator and PendingCheckpoint; arXiv:1506.08603, section 4.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, TypeAlias, assert_never
 
+from weir.bounds import DUE_MS_MAX
 from weir.config import CheckpointConfig
 from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId, SubtaskId
-from weir.protocol import failures, retention, scheduling
+from weir.protocol import failures, frozen, retention, scheduling
 from weir.protocol.elements import CheckpointBarrier, CheckpointKind
 from weir.protocol.failures import DECLINE_REASONS, FailureCount
-from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
+from weir.protocol.lifecycle import ENDS_AS, CheckpointStatus, FailureReason, JobStatus
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import (
     Acknowledged,
@@ -91,8 +93,20 @@ STOP_REASONS = frozenset(
         FailureReason.JOB_FAILOVER,
         FailureReason.CHECKPOINT_COORDINATOR_SUSPEND,
         FailureReason.CONTROL_PLANE_AWAY,
+        FailureReason.JOB_CANCELED,
+        FailureReason.JOB_RESTARTED,
+        FailureReason.JOB_RESCALED,
+        FailureReason.JOB_ROLLED_BACK,
+        FailureReason.CONTROL_PLANE_STOPPED,
     }
 )
+
+# What the end of a job is to the checkpoints that were under way.
+END_REASONS: Mapping[JobStatus, FailureReason] = {
+    JobStatus.FINISHED: FailureReason.JOB_FINISHED,
+    JobStatus.CANCELED: FailureReason.JOB_CANCELED,
+    JobStatus.FAILED: FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN,
+}
 
 GIVE_UP_REASONS = frozenset({FailureReason.CONTROL_PLANE_AWAY})
 
@@ -115,6 +129,7 @@ class CoordinatorState:
     last_completion_ms: int | None = None
     base_id: CheckpointId | None = None  # The attempt's last completed or restored checkpoint.
     is_stopping: bool = False  # A stop completed: the subtasks of the attempt are ending.
+    halted_for: FailureReason | None = None  # Why the last attempt is over; None: one runs.
     ended: JobStatus | None = None
     failures: FailureCount = field(default_factory=FailureCount)
     aborted_ids: tuple[CheckpointId, ...] = ()  # The newest few.
@@ -131,12 +146,10 @@ class CoordinatorState:
 
     def with_pending(self, changed: PendingCheckpoint) -> "CoordinatorState":
         """The state with one pending checkpoint replaced."""
-        return replace(
-            self,
-            pending=tuple(
-                changed if p.checkpoint_id == changed.checkpoint_id else p for p in self.pending
-            ),
+        pending = tuple(
+            changed if p.checkpoint_id == changed.checkpoint_id else p for p in self.pending
         )
+        return frozen.replace(self, pending=pending)
 
     def without_pending(self, settled: PendingCheckpoint) -> "CoordinatorState":
         """The state with one checkpoint no longer pending."""
@@ -206,13 +219,60 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now_ms: int) -> Step:
             assert_never(event)
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The outcome of acknowledgements: one step for all, and for each its result or its error."""
+
+    step: Step
+    results: tuple[AckResult | ProtocolError, ...]
+
+
+def acknowledge(state: CoordinatorState, acks: Sequence[Acknowledged], now_ms: int) -> Tally:
+    """Fold acknowledgements of one attempt's checkpoint in, as ``step`` does one after another.
+
+    The subtasks that are missing are copied once: one by one, that is most of the time that a
+    checkpoint of thousands of subtasks takes. An error stands for its acknowledgement alone, which
+    changes nothing.
+    """
+    try:
+        pending, result = _reported(state, acks[0].attempt, acks[0].checkpoint_id)
+    except ProtocolError as error:
+        return Tally(Step(state), (error,) * len(acks))
+    if pending is None:
+        assert isinstance(result, AckResult)
+        commands: list[CoordinatorCommand] = []
+        if acks[0].checkpoint_id in state.aborted_ids:
+            for ack in acks:
+                if handles := tuple(handle for part in ack.operators for handle in part.handles):
+                    commands.append(DiscardHandles(handles))
+        return Tally(Step(state, tuple(commands), result), (result,) * len(acks))
+    plan, taken = _plan(state), set[SubtaskId]()
+    results: list[AckResult | ProtocolError] = []
+    for ack in acks:
+        try:
+            subtasks = _acknowledging(plan, ack)
+        except ProtocolError as error:
+            results.append(error)
+            continue
+        if subtasks <= pending.missing and subtasks.isdisjoint(taken):
+            taken |= subtasks
+            results.append(AckResult.ACCEPTED)
+        else:
+            results.append(AckResult.DUPLICATE)
+    if not taken:
+        return Tally(Step(state, result=AckResult.DUPLICATE), tuple(results))
+    recorded = _without_missing(state, pending, taken, now_ms, acknowledged=len(taken))
+    step = Step(recorded, result=AckResult.ACCEPTED).then(_write_next_manifest)
+    return Tally(step, tuple(results))
+
+
 def next_due_ms(state: CoordinatorState) -> int | None:
     """The time of the next ``Tick`` that the coordinator needs; None: not before another event."""
     due = [p.expires_at_ms for p in state.pending if not p.is_finalizing]
     if state.next_periodic_ms is not None:
         due.append(state.next_periodic_ms)
     if state.plan is not None:
-        expiries = (retention.expires_at_ms(c, state.config) for c in state.completed)
+        expiries = (retention.discard_due_ms(c, state.config) for c in state.completed)
         due += (at_ms for at_ms in expiries if at_ms is not None)
     return min(due, default=None)
 
@@ -222,24 +282,23 @@ def next_due_ms(state: CoordinatorState) -> int | None:
 
 def _acknowledge(state: CoordinatorState, ack: Acknowledged, now_ms: int) -> Step:
     """Record one chain's acknowledgement; command the manifest when it was the last."""
-    pending, result = _reported(state, ack.attempt, ack.checkpoint_id)
-    if pending is None:
-        handles = tuple(handle for part in ack.operators for handle in part.handles)
-        if handles and ack.checkpoint_id in state.aborted_ids:
-            return Step(state, (DiscardHandles(handles),), result)
-        return Step(state, result=result)
-    subtasks = _plan(state).operators_of(ack.chain)
+    tally = acknowledge(state, (ack,), now_ms)
+    (result,) = tally.results
+    if isinstance(result, ProtocolError):
+        raise result
+    return tally.step
+
+
+def _acknowledging(plan: CheckpointPlan, ack: Acknowledged) -> frozenset[SubtaskId]:
+    """The operator subtasks of an acknowledgement, which are all that its chain runs."""
+    subtasks = plan.operators_of(ack.chain)
     if len(ack.operators) != len(subtasks) or {part.subtask for part in ack.operators} != subtasks:
         raise ProtocolError(
             f"{ack.chain} acknowledged checkpoint {ack.checkpoint_id} for "
             f"{', '.join(str(part.subtask) for part in ack.operators) or 'nothing'}; "
             f"the chain runs {', '.join(map(str, sorted(subtasks)))}"
         )
-    if not subtasks <= pending.missing:
-        return Step(state, result=AckResult.DUPLICATE)
-    pending = replace(pending, acknowledged_count=pending.acknowledged_count + len(subtasks))
-    recorded = _without_missing(state, pending, subtasks, now_ms)
-    return Step(recorded, result=AckResult.ACCEPTED).then(_write_next_manifest)
+    return subtasks
 
 
 def _decline(state: CoordinatorState, declined: Declined, now_ms: int) -> Step:
@@ -339,13 +398,14 @@ def _abort_superfluous(
     state: CoordinatorState, completed: CompletedCheckpoint, now_ms: int
 ) -> Step:
     """Abort older checkpoints still under way, and refuse requests queued behind a stop."""
+    is_stop = completed.kind in STOP_KINDS
+    why = FailureReason.JOB_STOPPED if is_stop else FailureReason.CHECKPOINT_SUBSUMED
+    noun = "savepoint" if is_stop else "checkpoint"
     cleared = Step(state)
     for older in state.pending:
         if older.checkpoint_id < completed.checkpoint_id and older.kind not in SAVEPOINT_KINDS:
-            cause = f"checkpoint {completed.checkpoint_id} completed first"
-            cleared = cleared.then(
-                _abort, older, FailureReason.CHECKPOINT_SUBSUMED, cause, now_ms=now_ms
-            )
+            cause = f"{noun} {completed.checkpoint_id} completed first"
+            cleared = cleared.then(_abort, older, why, cause, now_ms=now_ms)
     if state.is_stopping:
         reason = FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
         cleared = cleared.then(_refuse_queued, state.queue, reason)
@@ -373,13 +433,28 @@ def _give_up_manifest(state: CoordinatorState, event: ManifestFailed, now_ms: in
     pending = _finalizing(state, event.checkpoint_id)
     if pending is None:
         return Step(state, result=_settled_result(state, event.checkpoint_id))
-    reason = FailureReason.FINALIZE_CHECKPOINT_FAILURE
     return (
         Step(state, result=AckResult.ACCEPTED)
-        .then(_abort, pending, reason, event.cause, now_ms=now_ms, keep_files=event.may_exist)
+        .then(
+            _abort,
+            pending,
+            _unwritten(state, pending),
+            event.cause,
+            now_ms=now_ms,
+            keep_files=event.may_exist,
+        )
         .then(_write_next_manifest)
         .then(_start_due, now_ms)
     )
+
+
+def _unwritten(state: CoordinatorState, pending: PendingCheckpoint) -> FailureReason:
+    """The reason of a checkpoint without manifest: its attempt's planned end came before it."""
+    halted_for = state.halted_for
+    is_halted = state.plan is None and pending.attempt == state.attempt
+    if is_halted and halted_for is not None and ENDS_AS[halted_for] is CheckpointStatus.ABORTED:
+        return halted_for
+    return FailureReason.FINALIZE_CHECKPOINT_FAILURE
 
 
 def _fail_trigger(state: CoordinatorState, event: TriggerFailed, now_ms: int) -> Step:
@@ -411,8 +486,11 @@ def _give_up(state: CoordinatorState, event: CheckpointGivenUp, now_ms: int) -> 
 
 def _extend(state: CoordinatorState, event: TimeLost) -> Step:
     """Extend the timeout of every checkpoint under way by the time that was lost."""
+    gained_ms = max(0, event.away_ms)
     extended = (
-        p if p.is_finalizing else replace(p, expires_at_ms=p.expires_at_ms + max(0, event.away_ms))
+        p
+        if p.is_finalizing
+        else replace(p, expires_at_ms=min(p.expires_at_ms + gained_ms, DUE_MS_MAX))
         for p in state.pending
     )
     return Step(replace(state, pending=tuple(extended)), result=AckResult.ACCEPTED)
@@ -479,7 +557,7 @@ def _let_abandoned_go(state: CoordinatorState, now_ms: int) -> Step:
     expired = tuple(
         completed
         for completed in state.completed
-        if (at_ms := retention.expires_at_ms(completed, state.config)) is not None
+        if (at_ms := retention.discard_due_ms(completed, state.config)) is not None
         and at_ms <= now_ms
     )
     kept = tuple(completed for completed in state.completed if completed not in expired)
@@ -616,6 +694,7 @@ def _start(state: CoordinatorState, event: CheckpointingStarted, now_ms: int) ->
         plan=event.plan,
         base_id=event.restored_from,
         is_stopping=False,
+        halted_for=None,
         next_periodic_ms=scheduling.first_due_ms(
             state.config, delay_ms=event.first_delay_ms, now_ms=now_ms
         ),
@@ -664,8 +743,9 @@ def _end(state: CoordinatorState, event: JobEnded, now_ms: int) -> Step:
     is_kept = retention.is_kept_on_end(state.config.retention, event.status)
     if state.ended:
         return Step(state, result=AckResult.DUPLICATE)
-    reason = FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
-    halted = _halt(replace(state, ended=event.status), reason, reason, now_ms)
+    refused = FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
+    ended = replace(state, ended=event.status)
+    halted = _halt(ended, END_REASONS[event.status], refused, now_ms)
     if is_kept:
         return replace(halted, result=AckResult.ACCEPTED)
     discards = tuple(DiscardCheckpoint(completed) for completed in state.completed)
@@ -675,11 +755,20 @@ def _end(state: CoordinatorState, event: JobEnded, now_ms: int) -> Step:
 def _halt(
     state: CoordinatorState, aborted: FailureReason, refused: FailureReason, now_ms: int
 ) -> Step:
+    """Abort the checkpoints under way; one whose manifest is being written awaits the outcome.
+
+    After a stop completed, its savepoint has all that they would have held, however the job ends.
+    """
+    if state.is_stopping:
+        aborted = FailureReason.JOB_STOPPED
+    elif state.plan is None and state.halted_for is not None:
+        aborted = state.halted_for  # The attempt was over before.
     halted = _refuse_queued(replace(state, next_periodic_ms=None), state.queue, refused)
     for pending in state.pending:
         if not pending.is_finalizing:
             halted = halted.then(_abort, pending, aborted, "", now_ms=now_ms)
-    return Step(replace(halted.state, plan=None, next_periodic_ms=None), halted.commands)
+    over = replace(halted.state, plan=None, next_periodic_ms=None, halted_for=aborted)
+    return Step(over, halted.commands)
 
 
 def _load(state: CoordinatorState, event: CheckpointsRestored) -> Step:
@@ -731,7 +820,7 @@ def _abort(
     is_live = state.plan is not None and pending.attempt == state.attempt
     if is_live:
         commands.append(CheckpointAborted(state.attempt, checkpoint_id, state.latest_completed_id))
-    commands.append(RecordAborted(pending.moved_to(CheckpointStatus.ABORTED), reason, cause))
+    commands.append(RecordAborted(pending.moved_to(ENDS_AS[reason]), reason, cause))
     state = state.without_pending(pending)
     if not keep_files:
         commands.append(DiscardPending(checkpoint_id))
@@ -768,14 +857,16 @@ def _write_next_manifest(state: CoordinatorState) -> Step:
 def _without_missing(
     state: CoordinatorState,
     pending: PendingCheckpoint,
-    subtasks: frozenset[SubtaskId],
+    subtasks: AbstractSet[SubtaskId],
     now_ms: int,
+    acknowledged: int = 0,
 ) -> CoordinatorState:
     missing = pending.missing - subtasks
     sinks = _plan(state).sinks
     if not sinks.isdisjoint(subtasks) and sinks.isdisjoint(missing):  # The last sinks.
         pending = replace(pending, sinks_acknowledged_at_ms=now_ms)
-    return state.with_pending(replace(pending, missing=missing))
+    count = pending.acknowledged_count + acknowledged
+    return state.with_pending(frozen.replace(pending, missing=missing, acknowledged_count=count))
 
 
 def _reported(

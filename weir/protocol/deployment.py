@@ -9,6 +9,7 @@ Losing the connection means losing the peer; there is no reconnecting within an 
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from weir.bounds import Word
 from weir.ids import (
     AttemptNumber,
     CheckpointId,
@@ -25,9 +26,9 @@ from weir.protocol.lineage import UNKNOWN, Lineage
 class Versions:
     """Versions that must be equal on the driver and in every slot."""
 
-    weir: str
-    python: str  # major.minor
-    pyarrow: str
+    weir: Word
+    python: Word  # major.minor
+    pyarrow: Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,30 @@ class Address:
 
     host: str
     port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The means by which one end of a connection proves its identity to its job's other ends.
+
+    On an encrypted network a certificate and its key, and the certificate of the job's authority,
+    from which those of all peers must come; all three PEM. On a plain network a secret alone.
+    """
+
+    job_id: JobId
+    identity: str  # ``weir.channels.identity``.
+    secret: bytes = field(default=b"", repr=False)
+    certificate: bytes = b""
+    key: bytes = field(default=b"", repr=False)
+    authority: bytes = b""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether they are those of an encrypted network."""
+        return bool(self.certificate)
+
+
+Secrets: TypeAlias = tuple[tuple[str, str], ...]  # Names and values of the job's secrets.
 
 
 # Slot to job master.
@@ -93,6 +118,7 @@ class SlotAccepted:
 
     job_id: JobId
     program: bytes
+    secrets: Secrets = field(default=(), repr=False)  # To mask them in what workers print.
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +130,8 @@ class StartWorker:
 
     attempt: AttemptNumber
     plan_slot: int
-    secret: bytes = field(repr=False)  # Authenticates all connections of the attempt.
+    # Those of the worker process. None: the slot derives the attempt's secret from the job's.
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +174,7 @@ class WorkerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Committed output for the driver; ``payload`` is a pickle that the worker made."""
+    """Committed output for the driver; ``payload`` is rows as data (``weir.common.row_codec``)."""
 
     attempt: AttemptNumber
     subtask: SubtaskId
@@ -199,6 +226,7 @@ class Deploy:
     completes_stop: bool = False
     # The driver's clock, which the worker process uses from then on. None: its own clock.
     sent_at_ms: int | None = None
+    secrets: Secrets = field(default=(), repr=False)  # Held in memory only.
 
 
 @dataclass(frozen=True, slots=True)

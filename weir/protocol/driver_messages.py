@@ -15,8 +15,21 @@ it with 409 and the reason, and the driver ends without committing anything more
 """
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
+from weir.bounds import (
+    COUNT_MAX,
+    Between,
+    Count,
+    DelayMs,
+    Index,
+    Length,
+    Number,
+    Parallelism,
+    PointMs,
+    Prose,
+    Word,
+)
 from weir.config import CheckpointConfig, RestartConfig
 from weir.ids import OperatorId
 from weir.protocol.deployment import Versions
@@ -34,14 +47,14 @@ class OperatorDescription:
     """One operator of the submitted graph, without its code."""
 
     uid: OperatorId
-    name: str
-    parallelism: int
-    max_parallelism: int | None
+    name: Word
+    parallelism: Parallelism
+    max_parallelism: Parallelism | None
     chain: OperatorId  # The head of the chain that runs it; its own uid where it is the head.
     is_source: bool
     is_sink: bool
     is_keyed: bool
-    files: str | None = None  # The directory that a file sink commits its output to.
+    files: Word | None = None  # The directory that a file sink commits its output to.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +63,24 @@ class EdgeDescription:
 
     source: OperatorId
     target: OperatorId
-    partitioning: str
-    input_index: int
-    side_tag: str | None
+    partitioning: Word
+    input_index: Index
+    side_tag: Word | None
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlanned:
     """The pipeline built its graph; sent once by each driver, before anything else of the job."""
 
-    at_ms: int
-    name: str
+    at_ms: PointMs
+    name: Word
     operators: tuple[OperatorDescription, ...]
     edges: tuple[EdgeDescription, ...]
     checkpoints: CheckpointConfig
     restart: RestartConfig
-    slot_count: int
+    slot_count: Number
     versions: Versions
-    spark_application: str  # Spark's own id of it.
+    spark_application: Word  # Spark's own id of it.
     settings: dict[str, Any] = field(default_factory=dict)  # The rest of the job's settings.
 
 
@@ -75,23 +88,23 @@ class JobPlanned:
 class PipelineFailed:
     """The script raised, or ended, without running its job; nothing ran and no retry helps."""
 
-    at_ms: int
-    cause: str  # The traceback, or advice on what to change.
+    at_ms: PointMs
+    cause: Prose  # The traceback, or advice on what to change.
 
 
 @dataclass(frozen=True, slots=True)
 class DriverLost:
     """The driver ends although its job is not over, because the cluster took its slots away."""
 
-    at_ms: int
-    cause: str
+    at_ms: PointMs
+    cause: Prose
 
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
     """End the job without a savepoint."""
 
-    reason: str
+    reason: Prose
 
 
 DriverEvent: TypeAlias = JobPlanned | PipelineFailed | DriverLost | JobEvent | CoordinatorEvent
@@ -102,23 +115,23 @@ DriverCommand: TypeAlias = CancelJob | CoordinatorCommand
 class EventBatch:
     """Consecutive events of one driver, the first of which has ``first_number``."""
 
-    first_number: int
-    events: tuple[DriverEvent, ...]
-    away_ms: int = 0  # How long the control plane was unreachable before this batch.
+    first_number: Annotated[int, Between(1, COUNT_MAX)]
+    events: Annotated[tuple[DriverEvent, ...], Length(BATCH_EVENTS_MAX)]
+    away_ms: DelayMs = 0  # How long the control plane was unreachable before this batch.
 
 
 @dataclass(frozen=True, slots=True)
 class BatchApplied:
     """Events up to ``up_to`` are applied; the driver drops them and continues with the next."""
 
-    up_to: int
+    up_to: Count
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedCommand:
     """A command and its number; numbers of a job grow, with gaps."""
 
-    number: int
+    number: Count
     command: DriverCommand
 
 
@@ -129,4 +142,4 @@ class CommandBatch:
     commands: tuple[NumberedCommand, ...]
     # The control plane's clock when this batch was sent, by which a trigger's age is computed: the
     # driver's clock may differ. None where there is no command.
-    sent_at_ms: int | None = None
+    sent_at_ms: PointMs | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from weir.bounds import DelayMs, PointMs, Word
 from weir.ids import CheckpointId
 
 
@@ -38,8 +39,8 @@ class BarrierOptions:
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
     alignment: Alignment = Alignment.ALIGNED
     # Aligned first, unaligned when not aligned this long after the trigger. None: stay aligned.
-    alignment_timeout_ms: int | None = None
-    target: str | None = None  # Savepoints: the directory that state is written to.
+    alignment_timeout_ms: DelayMs | None = None
+    target: Word | None = None  # Savepoints: the directory that state is written to.
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class CheckpointBarrier:
     """Cuts a channel: records before it belong to the checkpoint, records after it do not."""
 
     checkpoint_id: CheckpointId
-    triggered_at_ms: int  # Wall clock of the coordinator.
+    triggered_at_ms: PointMs  # Wall clock of the coordinator.
     options: BarrierOptions = BarrierOptions()
 
 

@@ -10,9 +10,10 @@ Units: ``at_ms`` wall clock of the driver, milliseconds; durations in millisecon
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from weir.bounds import Count, DelayMs, Index, MeasuredMs, Number, PointMs, Prose, Word
 from weir.ids import AttemptNumber, CheckpointId, SubtaskId
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import FailureReason, JobStatus
+from weir.protocol.lifecycle import ENDS_AS, CheckpointStatus, FailureReason, JobStatus
 from weir.protocol.messages import Acknowledged, Declined, Measurement, SubtaskChanged
 
 
@@ -20,19 +21,19 @@ from weir.protocol.messages import Acknowledged, Declined, Measurement, SubtaskC
 class JobChanged:
     """The job reached a status."""
 
-    at_ms: int
+    at_ms: PointMs
     status: JobStatus
-    cause: str = ""
+    cause: Prose = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotChanged:
     """A slot registered, or was lost."""
 
-    at_ms: int
-    slot_index: int
-    host: str
-    pid: int
+    at_ms: PointMs
+    slot_index: Index
+    host: Word
+    pid: Number
     registered: bool
 
 
@@ -40,27 +41,27 @@ class SlotChanged:
 class WorkerStarted:
     """A worker process of the current attempt runs; ``slot_index`` is the slot of the plan."""
 
-    at_ms: int
+    at_ms: PointMs
     attempt: AttemptNumber
-    slot_index: int
-    pid: int
+    slot_index: Index
+    pid: Number
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """The graph is being deployed; ``restored_checkpoint`` None means from the beginning."""
 
-    at_ms: int
+    at_ms: PointMs
     attempt: AttemptNumber
     restored_checkpoint: CheckpointId | None
-    note: str = ""  # Why this checkpoint was chosen, e.g. that a newer one is damaged.
+    note: Prose = ""  # Why this checkpoint was chosen, e.g. that a newer one is damaged.
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
     """A barrier is on its way; ``expected`` operator subtasks must acknowledge."""
 
-    at_ms: int
+    at_ms: PointMs
     checkpoint_id: CheckpointId
     kind: CheckpointKind
     expected: tuple[SubtaskId, ...] = field(repr=False)
@@ -68,22 +69,27 @@ class CheckpointTriggered:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettled:
-    """A checkpoint completed, or was aborted with the reason in ``failure``."""
+    """A checkpoint completed, or it never will, with the reason in ``failure``."""
 
-    at_ms: int
+    at_ms: PointMs
     checkpoint_id: CheckpointId
-    duration_ms: int
+    duration_ms: DelayMs
     failure: FailureReason | None = None
-    cause: str = ""
-    state_size: int = 0  # Bytes of the whole state.
-    written_size: int = 0  # Bytes this checkpoint wrote.
+    cause: Prose = ""
+    state_size: Count = 0  # Bytes of the whole state.
+    written_size: Count = 0  # Bytes this checkpoint wrote.
+
+    @property
+    def status(self) -> CheckpointStatus:
+        """The status that it reached."""
+        return CheckpointStatus.COMPLETED if self.failure is None else ENDS_AS[self.failure]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDiscarded:
     """The files of these checkpoints were deleted."""
 
-    at_ms: int
+    at_ms: PointMs
     checkpoint_ids: tuple[CheckpointId, ...]
 
 
@@ -95,32 +101,32 @@ class Recovered:
     as far as they had reported them; the successor emits them again.
     """
 
-    at_ms: int
+    at_ms: PointMs
     attempt: AttemptNumber
-    cause: str
+    cause: Prose
     restored_checkpoint: CheckpointId | None
-    backoff_ms: float  # The restart strategy's delay.
-    redeploy_ms: float  # Until all fresh workers listened.
-    restore_ms: float  # Until all subtasks ran with their state.
-    restored_bytes: int
-    replayed_records: int
+    backoff_ms: MeasuredMs  # The restart strategy's delay.
+    redeploy_ms: MeasuredMs  # Until all fresh workers listened.
+    restore_ms: MeasuredMs  # Until all subtasks ran with their state.
+    restored_bytes: Count
+    replayed_records: Count
 
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
     """The successor's sources have reached the positions of the failed attempt's."""
 
-    at_ms: int
+    at_ms: PointMs
     attempt: AttemptNumber
-    catch_up_ms: float
+    catch_up_ms: MeasuredMs
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A remark for the user, shown once."""
 
-    at_ms: int
-    text: str
+    at_ms: PointMs
+    text: Prose
 
 
 JobEvent: TypeAlias = (

@@ -30,7 +30,17 @@ DECLINE_REASONS: Set[FailureReason] = frozenset(
 
 # With these reasons the attempt is over, so it need not be failed any more.
 _ATTEMPT_OVER: Set[FailureReason] = frozenset(
-    {FailureReason.JOB_FAILOVER, FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN}
+    {
+        FailureReason.JOB_FAILOVER,
+        FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN,
+        FailureReason.JOB_FINISHED,
+        FailureReason.JOB_CANCELED,
+        FailureReason.JOB_STOPPED,
+        FailureReason.JOB_RESTARTED,
+        FailureReason.JOB_RESCALED,
+        FailureReason.JOB_ROLLED_BACK,
+        FailureReason.CONTROL_PLANE_STOPPED,
+    }
 )
 
 # Enough to recognise any checkpoint that can still be under way: with more than this many failures

@@ -14,17 +14,27 @@ class CheckpointStatus(StrEnum):
     PENDING = "pending"  # triggered, acknowledgements outstanding
     FINALIZING = "finalizing"  # all acknowledged, manifest being written
     COMPLETED = "completed"  # manifest durable, may be restored from
-    ABORTED = "aborted"  # a FailureReason says why
+    FAILED = "failed"  # it never will be completed, and a FailureReason says why
+    ABORTED = "aborted"  # the same, as planned: the effect of a request, and no failure
     SUBSUMED = "subsumed"  # released by retention after a newer one completed
     DISCARDED = "discarded"  # its files are deleted
 
 
 TRANSITIONS: Mapping[CheckpointStatus, Set[CheckpointStatus]] = {  # without a row: final
-    CheckpointStatus.PENDING: {CheckpointStatus.FINALIZING, CheckpointStatus.ABORTED},
-    CheckpointStatus.FINALIZING: {CheckpointStatus.COMPLETED, CheckpointStatus.ABORTED},
+    CheckpointStatus.PENDING: {
+        CheckpointStatus.FINALIZING,
+        CheckpointStatus.FAILED,
+        CheckpointStatus.ABORTED,
+    },
+    CheckpointStatus.FINALIZING: {
+        CheckpointStatus.COMPLETED,
+        CheckpointStatus.FAILED,
+        CheckpointStatus.ABORTED,
+    },
     CheckpointStatus.COMPLETED: {CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED},
     CheckpointStatus.SUBSUMED: {CheckpointStatus.DISCARDED},
 }
+UNCOMPLETED: Set[CheckpointStatus] = frozenset({CheckpointStatus.FAILED, CheckpointStatus.ABORTED})
 
 
 class JobStatus(StrEnum):
@@ -69,9 +79,10 @@ class SubtaskStatus(StrEnum):
 
 
 class FailureReason(StrEnum):
-    """The reason why a checkpoint was refused or aborted.
+    """The reason why a checkpoint was refused, failed or was aborted.
 
     Source: Flink's CheckpointFailureReason; the names are kept so that its users find their way.
+    The names of planned ends are Weir's: Flink calls most of them a suspended coordinator.
     """
 
     # Refused before it began: no id was consumed.
@@ -96,7 +107,42 @@ class FailureReason(StrEnum):
     JOB_FAILOVER = "job_failover"
     TASK_FAILURE = "task_failure"
     CONTROL_PLANE_AWAY = "control_plane_away"
+    # Planned: the end of the job or of its driver was asked for, or its input ended.
+    JOB_FINISHED = "job_finished"
+    JOB_CANCELED = "job_canceled"
+    JOB_STOPPED = "job_stopped"  # With a savepoint, which has completed.
+    JOB_RESTARTED = "job_restarted"
+    JOB_RESCALED = "job_rescaled"
+    JOB_ROLLED_BACK = "job_rolled_back"
+    CONTROL_PLANE_STOPPED = "control_plane_stopped"  # In order, and the drivers with it.
 
+
+ENDS_AS: Mapping[FailureReason, CheckpointStatus] = {  # without an entry: refused, so no status
+    FailureReason.IO_EXCEPTION: CheckpointStatus.FAILED,
+    FailureReason.CHECKPOINT_ASYNC_EXCEPTION: CheckpointStatus.FAILED,
+    FailureReason.CHECKPOINT_EXPIRED: CheckpointStatus.FAILED,
+    FailureReason.CHECKPOINT_DECLINED: CheckpointStatus.FAILED,
+    FailureReason.FINALIZE_CHECKPOINT_FAILURE: CheckpointStatus.FAILED,
+    FailureReason.CHECKPOINT_DECLINED_TASK_NOT_READY: CheckpointStatus.FAILED,
+    FailureReason.CHECKPOINT_DECLINED_SUBSUMED: CheckpointStatus.FAILED,
+    FailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: CheckpointStatus.FAILED,
+    FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN: CheckpointStatus.FAILED,  # The job failed.
+    FailureReason.JOB_FAILOVER: CheckpointStatus.FAILED,
+    FailureReason.TASK_FAILURE: CheckpointStatus.FAILED,
+    # A newer one is complete, so nothing is missing.
+    FailureReason.CHECKPOINT_SUBSUMED: CheckpointStatus.ABORTED,
+    FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING: CheckpointStatus.ABORTED,
+    FailureReason.CHECKPOINT_COORDINATOR_SUSPEND: CheckpointStatus.ABORTED,
+    # The job runs on. Its driver cannot tell a control plane that is upgraded from one that died.
+    FailureReason.CONTROL_PLANE_AWAY: CheckpointStatus.ABORTED,
+    FailureReason.JOB_FINISHED: CheckpointStatus.ABORTED,
+    FailureReason.JOB_CANCELED: CheckpointStatus.ABORTED,
+    FailureReason.JOB_STOPPED: CheckpointStatus.ABORTED,
+    FailureReason.JOB_RESTARTED: CheckpointStatus.ABORTED,
+    FailureReason.JOB_RESCALED: CheckpointStatus.ABORTED,
+    FailureReason.JOB_ROLLED_BACK: CheckpointStatus.ABORTED,
+    FailureReason.CONTROL_PLANE_STOPPED: CheckpointStatus.ABORTED,
+}
 
 COUNTING_REASONS: Set[FailureReason] = frozenset(
     {

@@ -13,6 +13,7 @@ floats where they are measured, sizes in bytes.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from weir.bounds import Count, DelayMs, EventTimeMs, Index, MeasuredMs, PointMs, Prose, Word
 from weir.ids import AttemptNumber, CheckpointId, StateHandle, SubtaskId
 from weir.protocol.elements import CheckpointBarrier, CheckpointKind
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
@@ -34,28 +35,30 @@ class GateAlignment:
     Shape: all arrays have one entry per channel of the gate.
     """
 
-    gate_index: int
-    upstream: tuple[str, ...]  # The sending subtask of each channel, as text.
-    arrived_ms: tuple[float | None, ...]  # After the first barrier of the subtask; None: ended.
-    blocked_ms: tuple[float, ...]
-    bytes_during: tuple[int, ...]  # Bytes that came in between first and last barrier.
+    gate_index: Index
+    upstream: tuple[Word, ...]  # The sending subtask of each channel, as text.
+    # After the first barrier of the subtask; None: ended.
+    arrived_ms: tuple[MeasuredMs | None, ...]
+    blocked_ms: tuple[MeasuredMs, ...]
+    bytes_during: tuple[Count, ...]  # Bytes that came in between first and last barrier.
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMetrics:
     """Durations and sizes of one operator subtask's snapshot."""
 
-    start_delay_ms: float = 0.0  # Trigger to first barrier.
-    alignment_ms: float = 0.0  # First to last barrier; 0 with a single channel.
-    sync_ms: float = 0.0
-    async_ms: float = 0.0
-    bytes_processed_during_alignment: int = 0
-    bytes_persisted_in_flight: int = 0
-    state_size: int = 0  # Full size of the operator's state.
-    written_size: int = 0  # The bytes of it that this checkpoint wrote.
+    start_delay_ms: MeasuredMs = 0.0  # Trigger to first barrier.
+    alignment_ms: MeasuredMs = 0.0  # First to last barrier; 0 with a single channel.
+    sync_ms: MeasuredMs = 0.0
+    async_ms: MeasuredMs = 0.0
+    bytes_processed_during_alignment: Count = 0
+    bytes_persisted_in_flight: Count = 0
+    state_size: Count = 0  # Full size of the operator's state.
+    written_size: Count = 0  # The bytes of it that this checkpoint wrote.
     unaligned: bool = False
-    records: int = 0  # Taken in (by a source: emitted) since the attempt began; head only.
-    watermark_ms: int | None = None  # Event time at the barrier; head only. None: none yet.
+    records: Count = 0  # Taken in (by a source: emitted) since the attempt began; head only.
+    # Event time at the barrier; head only. None: none yet.
+    watermark_ms: EventTimeMs | None = None
     gates: tuple[GateAlignment, ...] = ()  # Head of a chain only.
 
 
@@ -86,7 +89,7 @@ class Declined:
     checkpoint_id: CheckpointId
     chain: SubtaskId
     reason: FailureReason
-    cause: str = ""
+    cause: Prose = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class SubtaskChanged:
     attempt: AttemptNumber
     chain: SubtaskId
     status: SubtaskStatus
-    cause: str = ""  # FAILED only: the traceback.
+    cause: Prose = ""  # FAILED only: the traceback.
     details: dict[str, Any] = field(default_factory=dict)  # E.g. restored bytes and time.
 
 
@@ -111,15 +114,15 @@ class SubtaskMetrics:
 
     attempt: AttemptNumber
     chain: SubtaskId
-    records_in: int
-    records_out: int
-    bytes_in: int
-    bytes_out: int
-    busy_ms: float
-    idle_ms: float
-    back_pressured_ms: float
-    watermark_ms: int | None
-    late_records: int = 0
+    records_in: Count
+    records_out: Count
+    bytes_in: Count
+    bytes_out: Count
+    busy_ms: MeasuredMs
+    idle_ms: MeasuredMs
+    back_pressured_ms: MeasuredMs
+    watermark_ms: EventTimeMs | None
+    late_records: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +133,11 @@ class GateProgress:
     that has not ended, while its barrier is awaited.
     """
 
-    gate_index: int
-    upstream: tuple[str, ...]  # The sending subtask of each channel, as text.
-    arrived_ms: tuple[float | None, ...]  # After the first barrier of the subtask.
-    blocked_ms: tuple[float, ...]  # So far.
-    bytes_during: tuple[int, ...]  # Bytes that came in since the first barrier.
+    gate_index: Index
+    upstream: tuple[Word, ...]  # The sending subtask of each channel, as text.
+    arrived_ms: tuple[MeasuredMs | None, ...]  # After the first barrier of the subtask.
+    blocked_ms: tuple[MeasuredMs, ...]  # So far.
+    bytes_during: tuple[Count, ...]  # Bytes that came in since the first barrier.
     ended: tuple[bool, ...]  # The channel is complete and brings no barrier any more.
 
 
@@ -148,8 +151,8 @@ class AlignmentProgress:
     attempt: AttemptNumber
     checkpoint_id: CheckpointId
     chain: SubtaskId
-    since_ms: int  # Wall clock of the first barrier.
-    waited_ms: float
+    since_ms: PointMs  # Wall clock of the first barrier.
+    waited_ms: MeasuredMs
     gates: tuple[GateProgress, ...]
 
 
@@ -163,9 +166,9 @@ class SubtaskStalled:
 
     attempt: AttemptNumber
     chain: SubtaskId
-    since_ms: int  # Wall clock.
-    stalled_ms: float
-    stack: str  # The user's frames as in a traceback, innermost last; without any, all frames.
+    since_ms: PointMs  # Wall clock.
+    stalled_ms: MeasuredMs
+    stack: Prose  # The user's frames as in a traceback, innermost last; without any, all frames.
 
 
 # Reports that a subtask repeats: the newest of each class and chain supersedes those before it.
@@ -216,7 +219,7 @@ class CheckpointingStarted:
 
     attempt: AttemptNumber
     plan: CheckpointPlan
-    first_delay_ms: int = 0  # Ignored where periodic checkpointing is off.
+    first_delay_ms: DelayMs = 0  # Ignored where periodic checkpointing is off.
     restored_from: CheckpointId | None = None
     # The lineage of the restored checkpoint. Completed checkpoints beside it are abandoned from
     # here on, those on it are not (any more). Empty: none is abandoned.
@@ -242,9 +245,9 @@ class JobEnded:
 class CheckpointRequested:
     """A user or an operation requests a checkpoint or savepoint now."""
 
-    request_id: str  # Chosen by the requester; identifies a repeated request.
+    request_id: Word  # Chosen by the requester; identifies a repeated request.
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
-    target: str | None = None  # Savepoints: the directory to write to. None: the job's own.
+    target: Word | None = None  # Savepoints: the directory to write to. None: the job's own.
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +255,7 @@ class TriggerFailed:
     """A triggered checkpoint could not be prepared or sent to the sources."""
 
     checkpoint_id: CheckpointId
-    cause: str
+    cause: Prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,14 +268,14 @@ class CheckpointGivenUp:
     attempt: AttemptNumber
     checkpoint_id: CheckpointId
     reason: FailureReason
-    cause: str = ""
+    cause: Prose = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLost:
     """Coordinator and job could not reach each other; that time counts against no checkpoint."""
 
-    away_ms: int
+    away_ms: DelayMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +290,7 @@ class ManifestFailed:
     """The manifest was given up: a tombstone holds its key, or the outcome is unknown."""
 
     checkpoint_id: CheckpointId
-    cause: str
+    cause: Prose
     may_exist: bool = False  # Unknown whether it was written after all: no file may be deleted.
 
 
@@ -351,7 +354,7 @@ class RecordAborted:
 
     checkpoint: PendingCheckpoint
     reason: FailureReason
-    cause: str = ""
+    cause: Prose = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +405,7 @@ class FailJob:
     """Too many checkpoints failed: end the attempt as if a subtask had failed."""
 
     attempt: AttemptNumber
-    cause: str
+    cause: Prose
 
 
 CoordinatorCommand: TypeAlias = (

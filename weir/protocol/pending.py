@@ -5,11 +5,13 @@ coordinator keeps the acknowledgements themselves, with their state handles, by 
 the manifest is written from them.
 """
 
-from collections.abc import Set
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
+from weir.bounds import Count, DueMs, Index, PointMs, Word
 from weir.errors import ProtocolError
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, SubtaskId
@@ -46,10 +48,10 @@ class TriggerResult(StrEnum):
 class TriggerRequest:
     """A request for a checkpoint, by a user or by the clock."""
 
-    requested_at_ms: int
+    requested_at_ms: PointMs
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
-    request_id: str | None = None  # None: periodic, without a requester to answer.
-    target: str | None = None  # Savepoints: the directory to write to. None: the job's own.
+    request_id: Word | None = None  # None: periodic, without a requester to answer.
+    target: Word | None = None  # Savepoints: the directory to write to. None: the job's own.
 
     @property
     def is_periodic(self) -> bool:
@@ -62,8 +64,8 @@ class SubtaskRange:
     """The subtasks ``first`` to ``last`` of one operator, both included."""
 
     operator: OperatorId
-    first: int
-    last: int
+    first: Index
+    last: Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +137,17 @@ class CheckpointPlan:
         At first these are the sources. Once all inputs of a subtask have ended, no barrier can
         reach it through them any more, and it becomes an entry itself.
         """
+        ended: dict[OperatorId, list[int]] = {}
+        for chain in self.finished:
+            ended.setdefault(chain.operator, []).append(chain.index)
+        for indexes in ended.values():
+            indexes.sort()
         return tuple(
             subtask
             for planned in self.chains
             for index, upstream in enumerate(planned.upstream)
             if (subtask := SubtaskId(planned.head, index)) not in self.finished
-            and all(self._ended(feeding) for feeding in upstream)
+            and all(_has_all(ended.get(feeding.operator, []), feeding) for feeding in upstream)
         )
 
     def to_acknowledge(self) -> frozenset[SubtaskId]:
@@ -157,11 +164,11 @@ class CheckpointPlan:
         """The plan after one chain subtask ended."""
         return replace(self, finished=self.finished | {chain})
 
-    def _ended(self, subtasks: SubtaskRange) -> bool:
-        return all(
-            SubtaskId(subtasks.operator, index) in self.finished
-            for index in range(subtasks.first, subtasks.last + 1)
-        )
+
+def _has_all(indexes: Sequence[int], subtasks: SubtaskRange) -> bool:
+    """Whether the sorted indexes hold a whole range."""
+    count = bisect_right(indexes, subtasks.last) - bisect_left(indexes, subtasks.first)
+    return count >= subtasks.last - subtasks.first + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +178,11 @@ class PendingCheckpoint:
     barrier: CheckpointBarrier
     attempt: AttemptNumber
     request: TriggerRequest
-    expires_at_ms: int
+    expires_at_ms: DueMs
     missing: frozenset[SubtaskId]  # Operator subtasks that have not acknowledged.
-    acknowledged_count: int = 0
+    acknowledged_count: Count = 0
     finished: frozenset[SubtaskId] = frozenset()  # Chains that ended instead of acknowledging.
-    sinks_acknowledged_at_ms: int | None = None
+    sinks_acknowledged_at_ms: PointMs | None = None
     parent_id: CheckpointId | None = None  # Known once it is finalizing.
     status: CheckpointStatus = CheckpointStatus.PENDING
 
@@ -214,9 +221,9 @@ class CompletedCheckpoint:
     checkpoint_id: CheckpointId
     attempt: AttemptNumber
     kind: CheckpointKind
-    triggered_at_ms: int
-    completed_at_ms: int
+    triggered_at_ms: PointMs
+    completed_at_ms: PointMs
     parent_id: CheckpointId | None = None  # The attempt's last completed or restored checkpoint.
-    sinks_acknowledged_at_ms: int | None = None
-    target: str | None = None  # Savepoints: the directory that it lies in.
-    abandoned_at_ms: int | None = None  # When a restore left it off the job's lineage.
+    sinks_acknowledged_at_ms: PointMs | None = None
+    target: Word | None = None  # Savepoints: the directory that it lies in.
+    abandoned_at_ms: PointMs | None = None  # When a restore left it off the job's lineage.

@@ -35,7 +35,7 @@ def subsume(
     return tuple(c for c in completed if c not in let_go), tuple(let_go)
 
 
-def expires_at_ms(checkpoint: CompletedCheckpoint, config: CheckpointConfig) -> int | None:
+def discard_due_ms(checkpoint: CompletedCheckpoint, config: CheckpointConfig) -> int | None:
     """The time at which an abandoned checkpoint is discarded; None: it is not abandoned."""
     if checkpoint.abandoned_at_ms is None:
         return None

@@ -9,23 +9,24 @@ import logging
 import selectors
 import socket
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from secrets import token_bytes
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
+from weir.channels.authority import Network
 from weir.channels.control_connection import ControlConnection
 from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.errors import ChannelError, ProtocolError, SlotError
 from weir.graph.logical import JobGraph
-from weir.ids import AttemptNumber, JobId, SubtaskId
+from weir.ids import JobId, SubtaskId
 from weir.jobmaster.coordination import ControlPlane
 from weir.jobmaster.job_master import JobMaster
 from weir.protocol.deployment import (
@@ -34,6 +35,7 @@ from weir.protocol.deployment import (
     SlotFailed,
     SlotHeartbeat,
     SlotRegistered,
+    StartWorker,
     Versions,
     WorkerCommand,
     WorkerExited,
@@ -51,6 +53,8 @@ IO_THREADS = 4
 IO_THREAD_NAME = "weir-io"
 BACKLOG = 128
 RELEASE_TIMEOUT_S = 15.0
+AUTHENTICATION_TIMEOUT_S = 10.0
+STRANGERS_MAX = 64  # Connections under authentication, beyond two for each slot.
 LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
 
 
@@ -74,15 +78,22 @@ class _Peer:
     connection: ControlConnection
     slot_index: int | None = None
     spark_attempt: int = 0  # Slots only.
+    deadline: float = field(default_factory=lambda: time.monotonic() + AUTHENTICATION_TIMEOUT_S)
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has not proved its identity yet."""
+        return not self.connection.authenticated
 
 
 class SparkCluster:
     """The job master's ``Cluster``: Spark tasks as slots, reached through control connections."""
 
-    def __init__(self, spark: SparkContext, host: str, slot_count: int) -> None:
+    def __init__(self, spark: SparkContext, host: str, slot_count: int, network: Network) -> None:
         self._spark = spark
         self._slot_count = slot_count
-        self._secret = token_bytes(32)
+        self._network = network
+        self._security = network.job_master()
         self._listener = socket.create_server((host, 0), backlog=BACKLOG)
         self._listener.setblocking(False)
         port = self._listener.getsockname()[1]
@@ -107,6 +118,9 @@ class SparkCluster:
 
     def to_slot(self, slot_index: int, command: SlotCommand) -> None:
         """Send a command to a registered slot."""
+        if isinstance(command, StartWorker):
+            credentials = self._network.worker(command.attempt, command.plan_slot)
+            command = replace(command, credentials=credentials)
         self._send(self._slots.get(slot_index), command)
 
     def to_worker(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
@@ -202,6 +216,13 @@ class SparkCluster:
             job.tick()
 
     def _turn(self, timeout: float | None) -> None:
+        strangers = [peer for peer in self._peers.values() if peer.is_stranger]
+        if strangers:
+            timeout = 1.0 if timeout is None else min(timeout, 1.0)
+            for silent in strangers:
+                if time.monotonic() > silent.deadline:
+                    logger.warning("a connection is closed: its peer does not prove who it is")
+                    self._drop(silent)
         for key, mask in self._selector.select(timeout):
             if key.fileobj is self._listener:
                 self._accept()
@@ -257,10 +278,11 @@ class SparkCluster:
 
     def _run_stage(self) -> None:
         count = self._slot_count
-        task: Any = slot_task(self._address.host, self._address.port, self._secret)
+        task: Any = slot_task(self._address.host, self._address.port)
         try:
+            credentials = list(map(self._network.slot, range(count)))
             self._spark.setJobGroup(self._group, "Weir slots", interruptOnCancel=True)
-            self._spark.parallelize(range(count), count).mapPartitionsWithIndex(task).count()
+            self._spark.parallelize(credentials, count).mapPartitionsWithIndex(task).count()
         except (OSError, Py4JNetworkError) as error:
             self._stage_error = SlotError(
                 f"Spark's JVM has ended ({error}); the cause, such as a lack of memory, may be in "
@@ -279,15 +301,17 @@ class SparkCluster:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionAbortedError):
             return
-        connection = ControlConnection.accept(sock, self._secret_of)
+        strangers = sum(peer.is_stranger for peer in self._peers.values())
+        if strangers >= STRANGERS_MAX + 2 * self._slot_count:
+            logger.warning("a connection is refused: %d others are not authenticated", strangers)
+            sock.close()
+            return
+        assert self._job is not None
+        connection = ControlConnection.accept(sock, self._security, self._job.is_running)
         self._peers[connection.fileno()] = _Peer(connection)
         self._selector.register(connection.fileno(), selectors.EVENT_READ)
-
-    def _secret_of(self, attempt: AttemptNumber | None) -> bytes | None:
-        assert self._job is not None
-        return self._secret if attempt is None else self._job.secret_of(attempt)
 
     def _serve(self, peer: _Peer, mask: int) -> None:
         connection = peer.connection
@@ -315,7 +339,13 @@ class SparkCluster:
     def _receive(self, peer: _Peer, message: Any) -> None:
         assert self._job is not None
         if peer.connection.attempt is not None:
+            if getattr(message, "attempt", None) != peer.connection.attempt:
+                raise ProtocolError(f"{peer.connection.peer} sent {message}")
             if isinstance(message, WorkerReady):
+                if message.slot_index != peer.connection.slot_index:
+                    raise ProtocolError(
+                        f"{peer.connection.peer} reported as slot {message.slot_index}"
+                    )
                 peer.slot_index = message.slot_index
                 known = self._workers.get(message.slot_index)
                 if known is None or (known.connection.attempt or 0) < message.attempt:
@@ -326,6 +356,8 @@ class SparkCluster:
             return
         match message:
             case SlotRegistered(slot_index, spark_attempt):
+                if slot_index != peer.connection.slot_index:
+                    raise ProtocolError(f"{peer.connection.peer} registered as slot {slot_index}")
                 older = self._slots.get(slot_index)
                 if older is not None and older.spark_attempt >= spark_attempt:
                     self._drop(peer)
@@ -380,14 +412,16 @@ def run_job(
     restore_from: RestoreRequest | None,
     slot_count: int,
     host: str,
+    network: Network,
     manager: DriverOwner | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> JobMaster:
     """Run a job on a Spark cluster to its end, or until this driver has to leave it.
 
     Returns:
         The job master, for its status and cause, and why the driver left it, if it did.
     """
-    cluster = SparkCluster(spark, host, slot_count)
+    cluster = SparkCluster(spark, host, slot_count, network)
     try:
         job = JobMaster(
             graph,
@@ -401,6 +435,7 @@ def run_job(
             emit=emit,
             collect=collect,
             restore_from=restore_from,
+            secrets=secrets,
             control=manager,
         )
         cluster.run(job, clock, is_enough, manager)

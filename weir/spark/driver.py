@@ -22,7 +22,7 @@ from weir.datastream.execution import overriding
 from weir.errors import ConfigError, DriverEndedError, JobFailedError, UserError, WeirError
 from weir.ids import JobId
 from weir.managed.driver_log import log_driver
-from weir.managed.gateway_client import GatewayAddress
+from weir.managed.gateway_line import GatewayAddress
 from weir.managed.job_file import JobFile, Pipeline, PipelineKind, read_job_file
 from weir.managed.managed_driver import EXIT_NOTHING_RAN, ManagedDriver, Stopped
 from weir.protocol.events import (
@@ -35,6 +35,8 @@ from weir.protocol.events import (
     SlotChanged,
     WorkerStarted,
 )
+from weir.secrets import job_secrets
+from weir.secrets.masked_output import masked_output
 from weir.spark import submit
 from weir.tools.pipeline_scripts import explained, find_script, no_job_ran, run_pipeline
 from weir.worker.lifeline import when_parent_ends
@@ -54,15 +56,25 @@ def main(arguments: Sequence[str]) -> int:
     try:
         file = read_job_file(Path(arguments[0]))
         address = GatewayAddress(
-            file.gateway, JobId(file.job_id), file.token, file.allow_plain_http
+            file.gateway,
+            JobId(file.job_id),
+            file.token,
+            file.allow_plain_http,
+            file.gateway_authority,
         )
+        job_secrets.receive(file.options.secrets)
     except ConfigError as error:
         print(f"weir: {error}", file=sys.stderr)
         return EXIT_NOTHING_RAN
+    with masked_output(job_secrets.masker()):
+        return _drive(file, address)
+
+
+def _drive(file: JobFile, address: GatewayAddress) -> int:
     log_driver(file.job_id, file.driver)
     if STARTED_BY_JVM in os.environ:
         when_parent_ends(_end_without_jvm)
-    managed = ManagedDriver(address.job_id, address)
+    managed = ManagedDriver(address.job_id, address, file.alone_max_s)
     try:
         managed.start()
         _run(file, managed)

@@ -16,18 +16,20 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, Any
 
 from weir.channels.control_connection import ControlConnection
+from weir.channels.security import derive_worker_credentials, open_credentials
 from weir.errors import ProtocolError, SlotError
 from weir.ids import AttemptNumber, JobId
 from weir.protocol.deployment import (
     Address,
+    Credentials,
     ReleaseSlot,
+    Secrets,
     SlotAccepted,
     SlotFailed,
     SlotHeartbeat,
@@ -36,6 +38,8 @@ from weir.protocol.deployment import (
     StopWorker,
     WorkerExited,
 )
+from weir.secrets.masked_output import MaskedPipe
+from weir.secrets.masking import Masker
 from weir.worker.template import (
     SINGLE_THREADED,
     WORKER,
@@ -58,16 +62,20 @@ _STDERR = 2
 
 
 def slot_task(
-    master_host: str, master_port: int, secret: bytes
-) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
-    """The function for ``RDD.mapPartitionsWithIndex``: partition *i* is slot *i*."""
+    master_host: str, master_port: int
+) -> Callable[[int, Iterator[Credentials]], Iterator[Any]]:
+    """The function for ``RDD.mapPartitionsWithIndex``: partition *i* is slot *i*.
 
-    def serve(slot_index: int, partition: Iterator[Any]) -> Iterator[Any]:
+    The partition holds one element, the credentials of that slot, so that no slot gets another's.
+    """
+
+    def serve(slot_index: int, partition: Iterator[Credentials]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         spark_attempt = 0 if context is None else context.taskAttemptId()
-        run_slot(slot_index, master_host, master_port, secret, spark_attempt)
+        (credentials,) = partition
+        run_slot(slot_index, master_host, master_port, credentials, spark_attempt)
         return iter(())
 
     return serve
@@ -77,7 +85,7 @@ def run_slot(
     slot_index: int,
     master_host: str,
     master_port: int,
-    secret: bytes,
+    credentials: Credentials,
     spark_attempt: int,
     *,
     worker: str = WORKER,
@@ -87,21 +95,27 @@ def run_slot(
     ``worker`` names the class whose instances the worker processes run, as ``module:name``.
 
     Raises:
-        ChannelError: The job master cannot be reached, or does not know the job's secret.
+        ChannelError: The job master cannot be reached, or the slot and it refuse each other.
         SlotError: The job master does not answer.
     """
     connection = ControlConnection.connect(
-        Address(master_host, master_port), secret, f"slot-{slot_index}"
+        Address(master_host, master_port), open_credentials(credentials)
     )
-    _Supervisor(connection, slot_index, spark_attempt, worker).run()
+    _Supervisor(connection, slot_index, spark_attempt, credentials, worker).run()
 
 
 class _Supervisor:
     def __init__(
-        self, connection: ControlConnection, slot_index: int, spark_attempt: int, worker: str
+        self,
+        connection: ControlConnection,
+        slot_index: int,
+        spark_attempt: int,
+        credentials: Credentials,
+        worker: str,
     ) -> None:
         self._connection = connection
         self._slot_index = slot_index
+        self._credentials = credentials
         self._worker_class = worker
         # Other slots can reach this one at the address from which it reaches the driver.
         self._host: str = connection.socket.getsockname()[0]
@@ -114,6 +128,8 @@ class _Supervisor:
         self._workers: list[_Worker] = []  # The last one serves, all before it are being killed.
         self._wanted: StartWorker | None = None  # Waits for the template.
         self._failure = ""  # Why this slot cannot serve.
+        self._masker = Masker()  # Of the job's secrets.
+        self._masked_stdout: MaskedPipe | None = None
         self._released = False
         self._connect_deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
         self._heartbeat_due = 0.0
@@ -162,8 +178,8 @@ class _Supervisor:
         self._connection.pump_out()
         for message in self._connection.pump_in():
             match message:
-                case SlotAccepted(job_id, program):
-                    self._accept(job_id, program)
+                case SlotAccepted(job_id, program, secrets):
+                    self._accept(job_id, program, secrets)
                 case StartWorker():
                     self._start_worker(message)
                 case StopWorker(attempt, grace_ms):
@@ -175,11 +191,15 @@ class _Supervisor:
         if self._connection.ended:
             self._released = True
 
-    def _accept(self, job_id: JobId, program: bytes) -> None:
+    def _accept(self, job_id: JobId, program: bytes, secrets: Secrets) -> None:
         if self._program is not None:
             raise ProtocolError("the slot was accepted twice")
         self._job_id = job_id
-        self._program = tempfile.TemporaryFile()  # noqa: SIM115  # Without a name, ends with this process.
+        self._masker = Masker(value for _, value in secrets)
+        if self._masker:
+            self._masked_stdout = MaskedPipe(self._masker, _STDERR)
+        # In memory: the pipeline's code may hold the value of a secret.
+        self._program = os.fdopen(os.memfd_create("weir-program"), "w+b")
         self._program.write(program)
         self._program.flush()
         self._start_template()
@@ -203,14 +223,18 @@ class _Supervisor:
         """Report that this slot cannot serve; the job master then fails the job."""
         self._failure = cause
         self._wanted = None
-        self._connection.send(SlotFailed(self._slot_index, cause))
+        self._connection.send(SlotFailed(self._slot_index, self._masker.text(cause)))
 
     # The template.
 
     def _start_template(self) -> None:
         assert self._program is not None
         try:
-            self._template = template = _Template(self._program, self._worker_class)
+            # Standard output of a Spark task belongs to Spark.
+            stdout = _STDERR if self._masked_stdout is None else self._masked_stdout.fileno()
+            self._template = template = _Template(
+                self._program, self._worker_class, self._masker, stdout
+            )
         except OSError as error:
             self._fail(f"cannot start a process on {self._host}: {error}")
             return
@@ -284,13 +308,14 @@ class _Supervisor:
         assert self._job_id is not None
         run = RunWorker(
             command.attempt,
-            command.secret,
+            command.credentials
+            or derive_worker_credentials(self._credentials, command.attempt, command.plan_slot),
             self._job_id,
             command.plan_slot,
             self._host,
             self._master,
         )
-        worker = _Worker(command.attempt)
+        worker = _Worker(command.attempt, self._masker)
         try:
             worker.hand_over(template.link, run)
         except OSError:  # The template has ended; the next one gets the command.
@@ -361,6 +386,8 @@ class _Supervisor:
             template.end()
         if self._program is not None:
             self._program.close()
+        if self._masked_stdout is not None:
+            self._masked_stdout.close(RELEASE_TIMEOUT_S)
         self._selector.close()
         if not self._connection.ended:
             self._connection.pump_out()
@@ -370,9 +397,9 @@ class _Supervisor:
 class _Template:
     """A template process, with the supervisor's ends of its connections."""
 
-    def __init__(self, program: IO[bytes], worker: str) -> None:
+    def __init__(self, program: IO[bytes], worker: str, masker: Masker, stdout: int) -> None:
         self.ready = False
-        self.stderr = _Stderr()
+        self.stderr = _Stderr(masker)
         ours, theirs = socket.socketpair()
         self.lifeline, their_lifeline = socket.socketpair()
         self.link = TemplateLink(ours)
@@ -384,7 +411,7 @@ class _Template:
             self.process = subprocess.Popen(
                 command,
                 stdin=program,
-                stdout=_STDERR,  # Standard output of a Spark task belongs to Spark.
+                stdout=stdout,
                 stderr=self.stderr.write_fd,
                 pass_fds=fds,
                 env={**SINGLE_THREADED, **os.environ, "PYTHONPATH": path},
@@ -415,13 +442,13 @@ class _Template:
 class _Worker:
     """A worker process, from the request for it on."""
 
-    def __init__(self, attempt: AttemptNumber) -> None:
+    def __init__(self, attempt: AttemptNumber, masker: Masker) -> None:
         self.attempt = attempt
         self.pid: int | None = None
         self.template: _Template | None = None  # The template that became this worker.
         self.kill_at: float | None = None
         self.lifeline, self._their_lifeline = socket.socketpair()
-        self.stderr = _Stderr()
+        self.stderr = _Stderr(masker)
         self._pidfd: int | None = None
 
     def hand_over(self, link: TemplateLink, run: RunWorker) -> None:
@@ -470,11 +497,12 @@ class _Worker:
 
 
 class _Stderr:
-    """A pipe for the standard error of a process: passed on, and its tail kept."""
+    """A pipe for the standard error of a process: passed on masked, and its tail kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, masker: Masker) -> None:
         self._read_fd, self.write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
+        self._masking = masker.stream()
         self._kept = b""
 
     def fileno(self) -> int:
@@ -483,6 +511,7 @@ class _Stderr:
     @property
     def tail(self) -> str:
         """The last text that the process wrote."""
+        self._pass_on(self._masking.flush())
         return self._kept.decode(errors="replace")
 
     def pump(self) -> bool:
@@ -491,10 +520,13 @@ class _Stderr:
             data = os.read(self._read_fd, 1 << 16)  # A pipe holds no more.
         except BlockingIOError:
             return True
+        self._pass_on(self._masking.feed(data) if data else self._masking.flush())
+        return bool(data)
+
+    def _pass_on(self, data: bytes) -> None:
         if data:
             os.write(_STDERR, data)
             self._kept = (self._kept + data)[-STDERR_TAIL_BYTES:]
-        return bool(data)
 
     def close_write(self) -> None:
         """Close the process's end here. May be repeated."""

@@ -11,16 +11,17 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 
+from weir.channels.authority import open_network
 from weir.common.clock import SystemClock
 from weir.config import JobConfig
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
@@ -32,9 +33,15 @@ from weir.jobmaster.collected_output import Deliveries
 from weir.jobmaster.history import JobHistory
 from weir.local.cluster import run_in_process
 from weir.managed.managed_driver import ManagedDriver
-from weir.protocol.events import JobEvent
+from weir.protocol.events import JobEvent, Notice
 from weir.protocol.lifecycle import JobStatus
+from weir.secrets import job_secrets
 from weir.spark.cluster import run_job
+from weir.spark.encryption import (
+    SECRET,
+    encryption_settings,
+    network_warnings,
+)
 from weir.spark.program import dump_program
 from weir.storage.catalog import RestoreRequest, find_state, latest_job
 from weir.storage.layout import JobLayout
@@ -125,12 +132,16 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         hearer(JobStarting(job_id, graph, config, options))
     started = time.monotonic()
     history = JobHistory()
-    deliveries = Deliveries(graph, print)
+    deliveries = Deliveries(graph, print, pickles=config.allow_pickled_state)
     listeners: Sequence[Listener] = (history.on_event, *_listeners)
     if managed is not None:
         listeners = (*listeners, managed.on_event)
 
+    given = job_secrets.job_secrets()
+    masker = job_secrets.masker()
+
     def emit(event: JobEvent) -> None:
+        event = masker.message(event)
         for listener in listeners:
             listener(event)
 
@@ -144,10 +155,11 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         collect=deliveries.collect,
         is_enough=lambda: limit is not None and len(deliveries.collected) >= limit,
         managed=managed,
+        secrets=given,
     )
     status, cause = run.here() if options.master == IN_PROCESS else run.on_spark(options.master)
     if status is JobStatus.FAILED:
-        raise JobFailedError(f"job {job_id} failed: {cause}")
+        raise JobFailedError(f"job {job_id} failed: {masker.text(cause)}")
     return JobExecutionResult(
         job_id=job_id,
         name=graph.name,
@@ -189,6 +201,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
             ),
             "spark.executor.extraJavaOptions": JVM_OPTIONS,
         }
+    settings |= encryption_settings(master, has_secret=conf.contains(SECRET))
     for key, value in settings.items():
         conf.setIfMissing(key, value)
     return SparkContext(conf=conf), True
@@ -206,6 +219,7 @@ class _Run:
     collect: Callable[[SubtaskId, bytes], None]
     is_enough: Callable[[], bool]
     managed: ManagedDriver | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def here(self) -> tuple[JobStatus, str]:
         """Run it without Spark, in this process and thread: to try or debug a pipeline."""
@@ -217,6 +231,7 @@ class _Run:
             emit=self.emit,
             collect=self.collect,
             is_enough=self.is_enough,
+            secrets=self.secrets,
         )
         return result.status, result.cause
 
@@ -226,8 +241,13 @@ class _Run:
         slots = ExecutionGraph(self.graph).slot_count + self.config.spare_slots
         spark, owned = self._session(master, slots)
         try:
+            host = _reachable_host(spark)
+            network = open_network(self.job_id, self.config.channels.security, host)
             if self.managed is not None:
-                self.managed.plan(self.graph, self.config, spark.applicationId)
+                self.managed.plan(self.graph, self.config, spark.applicationId, network.protection)
+            clock = SystemClock() if self.managed is None else self.managed.clock
+            for warning in network_warnings(network.protection, spark):
+                self.emit(Notice(clock.now_ms(), warning))
             job = run_job(
                 spark,
                 self.graph,
@@ -236,14 +256,16 @@ class _Run:
                 program=program,
                 store=store_for(self.config.checkpoints.storage),
                 versions=installed_versions(),
-                clock=SystemClock() if self.managed is None else self.managed.clock,
+                clock=clock,
                 emit=self.emit,
                 collect=self.collect,
                 is_enough=self.is_enough,
                 restore_from=self.restore_from,
                 slot_count=slots,
-                host=_reachable_host(spark),
+                host=host,
+                network=network,
                 manager=self.managed,
+                secrets=self.secrets,
             )
         finally:
             if owned:

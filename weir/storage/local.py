@@ -15,10 +15,11 @@ import stat
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from weir import untrusted_files
 from weir.errors import StorageError
 from weir.storage.store import (
     PathNotFoundError,
@@ -40,6 +41,8 @@ _LASTING = {  # Errors that a retry does not repair; a full disk may have room a
 }
 
 
+READ_BYTES_MAX = 256 << 20  # Of a file that is read whole; state is read in ranges.
+_READ_S = 600.0  # The deadline of one read: it ends what never ends, not a slow disk.
 _GONE = (errno.ENOENT, errno.ESTALE)  # Deleted by another process; over NFS the second.
 
 
@@ -69,13 +72,21 @@ class LocalStore:
     def read(self, path: str) -> bytes:
         file = self._file(path)
         with self.explained("read", file):
-            return file.read_bytes()
+            return untrusted_files.read_whole(
+                file,
+                below=self.root,
+                bytes_max=READ_BYTES_MAX,
+                deadline_s=_READ_S,
+                may_have_links=True,
+            )
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         file = self._file(path)
-        with self.explained("read", file), file.open("rb") as opened:
-            opened.seek(start)
-            return opened.read(length)
+        with (
+            self.explained("read", file),
+            untrusted_files.open_regular(file, below=self.root, may_have_links=True) as opened,
+        ):
+            return untrusted_files.read(opened, length, offset=start, deadline_s=_READ_S)
 
     def exists(self, path: str) -> bool:
         file = self._file(path)
@@ -100,12 +111,12 @@ class LocalStore:
     def delete(self, path: str) -> None:
         file = self._file(path)
         with self.explained("delete", file):
-            file.unlink(missing_ok=True)
+            untrusted_files.delete(file, below=self.root)
 
     def delete_prefix(self, directory: str) -> None:
         top = self.root / checked_directory(directory)
         with self.explained("delete", top):
-            _remove_tree(top)
+            _remove_tree(top, self.root)
 
     def delete_if_empty(self) -> None:
         with self.explained("delete", self.root):
@@ -123,6 +134,10 @@ class LocalStore:
             yield
         except FileNotFoundError as cause:
             raise PathNotFoundError(f"the checkpoint storage has no file {file}") from cause
+        except untrusted_files.UntrustedFileError as cause:
+            raise WriteRefusedError(
+                f"{file} in the checkpoint storage was not touched, because {cause.problem}"
+            ) from cause
         except OSError as cause:
             kind = WriteRefusedError if cause.errno in _LASTING else StorageError
             raise kind(
@@ -155,13 +170,21 @@ class LocalWriter:
         self._final = final
         self._size = 0
         self._checksum = new_checksum()
-        with store.explained("write", final):
-            _make_directories(final.parent)
+        self._held = ExitStack()
+        with store.explained("write", final), ExitStack() as held:
+            _make_directories(store.root)
+            # User code writes here too: a link in the place of a directory is not followed.
+            self._directory = held.enter_context(
+                untrusted_files.directory(final.parent, below=store.root, makes=True)
+            )
             # Not tempfile, whose files only their owner may read: the driver and the slots may run
             # as different users of one group.
-            temporary = final.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
-            self._file = temporary.open("xb", buffering=0)
-        self._temporary: Path | None = temporary
+            temporary = f"{_TEMPORARY}{uuid.uuid4().hex}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(temporary, flags, 0o666, dir_fd=self._directory)
+            self._file = os.fdopen(handle, "wb", buffering=0)
+            self._held = held.pop_all()
+        self._temporary: str | None = temporary
 
     def write(self, data: bytes | memoryview) -> int:
         whole = left = memoryview(data).cast("B")
@@ -174,35 +197,40 @@ class LocalWriter:
         return len(whole)
 
     def close(self) -> Written:
-        temporary = self._synced()
+        temporary, inside = self._synced(), self._directory
         with self._store.explained("write", self._final):
-            os.replace(temporary, self._final)
+            os.replace(temporary, self._final.name, src_dir_fd=inside, dst_dir_fd=inside)
             self._temporary = None
-            _sync_directory(self._final.parent)
+            os.fsync(inside)
+        self.abort()
         return Written(self._size, self._checksum.hexdigest())
 
     def close_if_absent(self) -> bool:
         """Like ``close``, unless the file exists; returns whether this call created it."""
-        temporary = self._synced()
+        temporary, inside = self._synced(), self._directory
         with self._store.explained("create", self._final):
             try:
-                os.link(temporary, self._final)
+                os.link(temporary, self._final.name, src_dir_fd=inside, dst_dir_fd=inside)
+                created = True
             except OSError as error:
                 # Over NFS a request whose answer was lost is repeated, and meets its own link.
-                if not _is_link_to(self._final, temporary):
-                    if isinstance(error, FileExistsError):
-                        return False
+                created = _is_link_to(self._final.name, temporary, inside)
+                if not created and not isinstance(error, FileExistsError):
                     raise
-            finally:
-                self.abort()
-            _sync_directory(self._final.parent)
-        return True
+            if created:
+                os.unlink(temporary, dir_fd=inside)
+                self._temporary = None
+                os.fsync(inside)
+        self.abort()
+        return created
 
     def abort(self) -> None:
         self._file.close()
         if self._temporary is not None:
-            self._temporary.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(self._temporary, dir_fd=self._directory)
             self._temporary = None
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self
@@ -210,7 +238,7 @@ class LocalWriter:
     def __exit__(self, *raised: object) -> None:
         self.abort()
 
-    def _synced(self) -> Path:
+    def _synced(self) -> str:
         if self._temporary is None:
             raise StorageError(f"{self._final} is closed")
         with self._store.explained("write", self._final):
@@ -219,30 +247,39 @@ class LocalWriter:
         return self._temporary
 
 
-def _remove_tree(top: Path) -> None:
-    """Delete a directory; files that others delete at the same time are no error."""
+def _remove_tree(top: Path, root: Path) -> None:
+    """Delete a directory, through no link; files that others delete meanwhile are no error."""
 
     def failed(function: object, path: str, raised: Any) -> None:
         error = raised[1] if isinstance(raised, tuple) else raised
         if error.errno not in _GONE:
             raise error
 
-    if sys.version_info >= (3, 12):
-        shutil.rmtree(top, onexc=failed)
+    if top == root:
+        parent, below = root.parent, root.parent
     else:
-        shutil.rmtree(top, onerror=failed)
+        parent, below = top.parent, root
+    try:
+        with untrusted_files.directory(parent, below=below) as inside:
+            if sys.version_info >= (3, 12):
+                shutil.rmtree(top.name, onexc=failed, dir_fd=inside)
+            else:
+                shutil.rmtree(top.name, onerror=failed, dir_fd=inside)
+    except OSError as error:
+        if error.errno not in _GONE:  # Its parent is gone, or was never made.
+            raise
 
 
-def _is_link_to(final: Path, temporary: Path) -> bool:
+def _is_link_to(final: str, temporary: str, inside: int) -> bool:
     """Whether the link exists, for a file that no other process links to.
 
     Source: open(2) on O_EXCL over NFS: the link count tells, not what link(2) returned.
     """
-    own = temporary.stat()
+    own = os.stat(temporary, dir_fd=inside, follow_symlinks=False)
     if own.st_nlink > 1:
         return True
     with suppress(FileNotFoundError):
-        return os.path.samestat(own, final.stat())
+        return os.path.samestat(own, os.stat(final, dir_fd=inside, follow_symlinks=False))
     return False
 
 

@@ -14,6 +14,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from weir.errors import CorruptStateError, ProtocolError, RestoreError, WeirError
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle
 from weir.protocol.deployment import Versions
@@ -114,7 +116,7 @@ def dump(manifest: Manifest | Tombstone) -> bytes:
         "checksum": checksum_of(_canonical(body)),
         form: body,
     }
-    return json.dumps(whole, indent=1).encode()
+    return msgspec.json.format(json.dumps(whole).encode(), indent=1)  # As json does, but quickly.
 
 
 def load(data: bytes, path: str = "manifest") -> Manifest | Tombstone:

@@ -4,11 +4,11 @@ Operators of a chain are opened from the tail to the head, so that an operator m
 all operators behind it are ready.
 """
 
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from weir.common.clock import Clock
+from weir.common.row_codec import encode_rows
 from weir.config import CheckpointingMode, JobConfig
 from weir.fault_points import reach
 from weir.graph.key_groups import key_group_range
@@ -146,12 +146,14 @@ def _build(
             clock=clock,
             parameters=dict(config.parameters),
             checkpointing=config.checkpoints.interval_ms is not None,
-            deliver=_delivery(deploy, subtask, reporter),
+            deliver=_delivery(deploy, subtask, reporter, pickles=config.allow_pickled_state),
             lineage=deploy.lineage,
             rewinds_output=deploy.rewinds_output,
             object_reuse=config.object_reuse,
+            secrets=dict(deploy.secrets),
             location=node.location,
             adopts=deploy.adopts,
+            allows_pickles=config.allow_pickled_state,
         )
         operators[uid].open(context)
         chained.append(ChainedOperator(subtask, operators[uid], state))
@@ -203,10 +205,10 @@ def _output(
 
 
 def _delivery(
-    deploy: Deploy, subtask: SubtaskId, reporter: Reporter
-) -> Callable[[CheckpointId, Any], None]:
-    def deliver(checkpoint_id: CheckpointId, payload: Any) -> None:
-        data = pickle.dumps(payload, protocol=pickle.HIGHEST_PROTOCOL)
+    deploy: Deploy, subtask: SubtaskId, reporter: Reporter, *, pickles: bool
+) -> Callable[[CheckpointId, list[Any]], None]:
+    def deliver(checkpoint_id: CheckpointId, rows: list[Any]) -> None:
+        data = encode_rows(rows, pickles=pickles)
         reporter.report(Delivered(deploy.attempt, subtask, checkpoint_id, data))
 
     return deliver

@@ -32,6 +32,7 @@ import numpy as np
 
 from weir.channels.control_connection import ControlConnection
 from weir.channels.io_thread import IoThread
+from weir.channels.security import open_credentials
 from weir.channels.tcp import TcpTransport
 from weir.common.clock import Clock, SystemClock
 from weir.config import JobConfig
@@ -49,10 +50,14 @@ from weir.protocol.deployment import (
 from weir.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
+    Declined,
     Report,
+    SubtaskChanged,
+    SubtaskStalled,
     TriggerCheckpoint,
 )
 from weir.protocol.wire import WireMessage
+from weir.secrets import job_secrets
 from weir.worker.inbox import ThreadInbox
 from weir.worker.ports import (
     Call,
@@ -158,7 +163,9 @@ class MasterLink:
         io.call(lambda: io.add(self))
 
     def report(self, report: Report | WorkerReport) -> None:
-        """Queue a report. From any thread."""
+        """Queue a report, secrets masked in its texts. From any thread."""
+        if isinstance(report, SubtaskChanged | SubtaskStalled | Declined):
+            report = job_secrets.masker().message(report)
         self._io.call(partial(self._send, report))
 
     def flush(self, timeout_s: float) -> None:
@@ -232,17 +239,17 @@ class WorkerProcess:
         self._inbox = inbox = ThreadInbox()
         self._io = IoThread("weir-io", on_crash=_die_of)
         self._io.add(StackDumps())
-        connection = ControlConnection.connect(
-            run.master, run.secret, f"worker-{run.slot_index}", run.attempt
-        )
+        security = open_credentials(run.credentials)
+        connection = ControlConnection.connect(run.master, security)
         self._transport = TcpTransport(
             self._io,
             ExecutionGraph(graph).channels,
             attempt=run.attempt,
             slot_index=run.slot_index,
-            secret=run.secret,
+            security=security,
             host=run.host,
             frame_bytes_max=config.channels.frame_bytes_max,
+            pickles=config.allow_pickled_state,
             on_element=lambda channel, element: inbox.put(ElementArrived(channel, element)),
             on_credit=lambda channel, size: inbox.put(CreditGranted(channel, size)),
             on_broken=lambda peer, cause: inbox.put(ConnectionBroken(peer, cause)),
@@ -308,6 +315,7 @@ class WorkerProcess:
 
     def _on_command(self, item: CommandArrived) -> None:
         if isinstance(item.command, Deploy):
+            job_secrets.hold(dict(item.command.secrets))
             if item.command.sent_at_ms is not None:
                 self._clock.follow(item.command.sent_at_ms)
             self._transport.connect(item.command.slot_addresses)

@@ -16,7 +16,7 @@ none; where user code has started a thread on import, the template becomes the w
 the connection after ``WorkerStarted``, and the supervisor starts another template.
 
 Every process has a lifeline to the supervisor (``lifeline``). Workers lead process groups of their
-own, so that processes that user code starts can be killed with them. The secret comes over the
+own, so that processes that user code starts can be killed with them. The credentials come over the
 socket.
 """
 
@@ -32,11 +32,11 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
 from weir.ids import AttemptNumber, JobId
-from weir.protocol.deployment import Address
+from weir.protocol.deployment import Address, Credentials
 from weir.protocol.wire import from_wire, to_wire
 from weir.worker.lifeline import die_with
 
@@ -59,7 +59,7 @@ class RunWorker:
     """
 
     attempt: AttemptNumber
-    secret: bytes = field(repr=False)
+    credentials: Credentials
     job_id: JobId
     slot_index: int  # In the plan; a spare slot's own index differs.
     host: str  # To listen on for data connections.

@@ -16,6 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weir.common.batch import Batch
+from weir.common.row_codec import decode_rows, encode_rows
+from weir.errors import CorruptStateError, RestoreError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.sinks.pending_commits import PendingCommits, Sink
@@ -37,10 +39,10 @@ class PrintSink(Sink):
 
 
 class CollectSink(Sink):
-    """Delivers every record to the driver as a Python object.
+    """Delivers every record to the driver, as a Python value equal to it.
 
-    Waiting rows are pickled into snapshots, since only pickles hold any object: a user who can
-    write to the checkpoint storage of a job that collects can run code in that job.
+    Records travel, and wait in checkpoints, as data: reading them runs no code. A record that is
+    none, such as an object of a class of the pipeline's, needs a job that allows pickles.
     """
 
     def create_operator_factory(self) -> Callable[[], Operator]:
@@ -140,11 +142,30 @@ class CollectOperator(DeliverOperator):
     """Delivers the records themselves."""
 
     def convert(self, batch: Batch) -> list[Any]:
+        if self.ctx.checkpointing:  # A record that is no data fails here, and no later checkpoint.
+            encode_rows(batch.rows, pickles=self.ctx.allows_pickles)
         return batch.rows
 
     def freeze(self, rows: list[Any]) -> Any:
-        return base64.b64encode(pickle.dumps(rows)).decode("ascii")
+        data = encode_rows(rows, pickles=self.ctx.allows_pickles)
+        return {"encoded": base64.b64encode(data).decode("ascii")}
 
     def thaw(self, frozen: Any) -> list[Any]:
+        if isinstance(frozen, str):
+            return self._unpickled(frozen)
+        try:
+            data = base64.b64decode(frozen["encoded"], validate=True)
+            return decode_rows(data, pickles=self.ctx.allows_pickles)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptStateError(f"{self.ctx.label}: waiting rows: {error}") from error
+
+    def _unpickled(self, frozen: str) -> list[Any]:
+        """Rows of a checkpoint that an earlier version of Weir wrote."""
+        if not self.ctx.allows_pickles:
+            raise RestoreError(
+                f"{self.ctx.label}: the checkpoint holds collected rows as pickles, as an earlier "
+                "version of Weir wrote them; reading them runs code from the checkpoint, which "
+                "--allow-pickled-state permits"
+            )
         rows: list[Any] = pickle.loads(base64.b64decode(frozen))
         return rows

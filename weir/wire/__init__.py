@@ -1,0 +1,21 @@
+"""Messages between driver and control plane on the network: checked, bounded, in three versions.
+
+``weir.protocol`` says what the messages are, with the standard library alone, and its fields carry
+their bounds (``weir.bounds``). Here msgspec reads and writes them: ``mirrors`` makes a struct for
+each message class, which decodes JSON and checks types, bounds and names of fields in one pass;
+``batches`` reads and writes what the two resources of the gateway carry.
+
+Versions: the driver's first requests and each answer name the highest that their side speaks, and
+both write the lower one (``batches.agreed``). A control plane that does not speak the version of a
+request refuses it and names its own; the driver repeats the request in that. Within a version a
+field that the reader does not know is refused, so a new field needs a new version.
+
+======= ==========================================================================================
+version difference from the one before
+======= ==========================================================================================
+1       Texts for people have any length. The reader cuts them.
+2       Texts for people have at most ``TEXT_LENGTH_MAX`` characters. The writer cuts them.
+3       A checkpoint that ended without a manifest is failed, or aborted by a planned end, each with
+        reasons of its own. Before, all are aborted, and planned ends are named for what they do.
+======= ==========================================================================================
+"""
