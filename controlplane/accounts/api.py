@@ -77,8 +77,14 @@ class TokenRequest(RequestSerializer):
     """A token to create for the caller's account."""
 
     name = serializers.CharField(max_length=100, help_text="The purpose of the token.")
-    role = serializers.ChoiceField(Role.choices, default=Role.VIEWER)
-    expires_at = serializers.DateTimeField(allow_null=True, default=None)
+    role = serializers.ChoiceField(Role.choices, default=services.TOKEN_ROLE)
+    expires_at = serializers.DateTimeField(
+        allow_null=True,
+        required=False,
+        help_text=(
+            f"Its end; null: it has none; left out: after {services.TOKEN_LIFETIME.days} days."
+        ),
+    )
 
 
 class UserSerializer(serializers.ModelSerializer):
@@ -221,7 +227,7 @@ class TokensView(ListAPIView):
             request.user,
             given["name"],
             Role(given["role"]),
-            expires_at=given["expires_at"],
+            expires_at=given.get("expires_at", "default"),
             role_max=role_of(request),
         )
         made = NewTokenSerializer(token, context={"secret": secret})
@@ -232,6 +238,7 @@ class TokenView(GenericAPIView):
     """A view of one token."""
 
     roles = {"GET": Role.OPERATOR, "DELETE": Role.OPERATOR}
+    login_only = {"DELETE"}
     queryset = Token.objects.select_related("user")
     serializer_class = TokenSerializer
     pagination_class = None
@@ -249,7 +256,10 @@ class TokenView(GenericAPIView):
         responses={204: OpenApiResponse(description="The token is revoked.")},
     )
     def delete(self, request: Request, id: int) -> Response:
-        """Revoke a token: requests with it are refused from now on. Idempotent."""
+        """Revoke a token: requests with it are refused from now on. Idempotent.
+
+        Needs a login: a leaked token must not end those of others.
+        """
         services.revoke(request.user, _token(request, id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -65,6 +65,11 @@ class Token(models.Model):
     def __str__(self) -> str:
         return f"{self.name} ({self.hint}…)"
 
+    @property
+    def effective_role(self) -> Role:
+        """The token's role, or its user's where that is lower."""
+        return min(Role(self.role), self.user.effective_role, key=lambda one: one.rank)
+
     def is_valid(self, now: datetime) -> bool:
         """Whether the token is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

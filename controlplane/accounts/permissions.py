@@ -7,17 +7,23 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from controlplane.accounts.models import Role, Token
+from controlplane.accounts.models import Role, Token, User
 
 if TYPE_CHECKING:  # REST framework reads its settings, which name this module, on import.
     from rest_framework.views import APIView
 
 
+def account(request: Request) -> User:
+    """The user of a request that ``RolePermission`` has let through."""
+    assert isinstance(request.user, User)
+    return request.user
+
+
 def role_of(request: Request) -> Role:
     """The role of a request: the user's, or the token's where that is lower."""
-    role: Role = request.user.effective_role
     if isinstance(request.auth, Token):
-        role = min(role, Role(request.auth.role), key=lambda one: one.rank)
+        return request.auth.effective_role
+    role: Role = request.user.effective_role
     return role
 
 

@@ -4,7 +4,8 @@ A token's role is at most that of the account that creates it. There is always a
 """
 
 import secrets
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Literal
 
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -15,6 +16,9 @@ from controlplane.accounts.models import Role, Token, User, digest_of, new_secre
 from controlplane.audit.models import record
 from controlplane.base import clock
 from controlplane.base.errors import Forbidden, Invalid, NotFound, WrongState
+
+TOKEN_LIFETIME = timedelta(days=90)  # Unless another end, or none, is asked for.
+TOKEN_ROLE = Role.VIEWER  # Unless another role is asked for.
 
 _HINT_LENGTH = 9  # "weir_" and four characters: tells tokens apart, and leaves enough to guess.
 
@@ -133,14 +137,15 @@ def create_token(
     actor: User | None,
     user: User,
     name: str,
-    role: Role,
+    role: Role = TOKEN_ROLE,
     *,
-    expires_at: datetime | None = None,
+    expires_at: datetime | Literal["default"] | None = "default",
     role_max: Role | None = None,
 ) -> tuple[Token, str]:
     """A new token of a user, and its secret, which is not shown again.
 
     Args:
+        expires_at: Its end; None: it has none; by default after ``TOKEN_LIFETIME``.
         role_max: The creator's role; None: no bound but the user's role.
 
     Raises:
@@ -151,6 +156,8 @@ def create_token(
     if role.rank > limit.rank:
         raise Forbidden(f"The token can have the role {limit.value} at most, not {role.value}.")
     now = clock.now()
+    if expires_at == "default":
+        expires_at = now + TOKEN_LIFETIME
     if expires_at is not None and expires_at <= now:
         said = "This time is in the past; give a later one."
         raise Invalid(said, errors={"expires_at": [said]})

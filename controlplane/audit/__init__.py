@@ -1,1 +1,1 @@
-"""The audit log: one entry for every change, never changed itself."""
+"""The audit log: one entry for every change, never changed itself, and chained by digests."""

@@ -20,6 +20,8 @@ class AuditEntrySerializer(serializers.ModelSerializer):
         fields = [
             "id",
             "at",
+            "count",
+            "last_at",
             "actor",
             "action",
             "target",
@@ -28,10 +30,17 @@ class AuditEntrySerializer(serializers.ModelSerializer):
             "address",
             "request_id",
         ]
+        extra_kwargs = {
+            "count": {
+                "help_text": "1 for a change; for a refusal the number of its kind within an hour."
+            },
+            "last_at": {"help_text": "The time of the last of several refusals."},
+        }
         read_only_fields = fields
 
     actor = serializers.CharField(
-        source="actor_name", help_text="The account's name at that time, or `control plane`."
+        source="actor_name",
+        help_text="The account's name at that time, `control plane` or `unknown client`.",
     )
     before = serializers.DictField(allow_null=True)
     after = serializers.DictField(allow_null=True)

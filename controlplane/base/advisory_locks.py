@@ -13,3 +13,11 @@ def lock(names: Iterable[str]) -> None:
     with connection.cursor() as cursor:
         for name in sorted(set(names)):  # In one order, so that no two wait for each other.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+
+
+def try_lock(name: str) -> bool:
+    """Take the lock of a name until the transaction ends, unless another transaction has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+        (is_taken,) = cursor.fetchone()
+    return bool(is_taken)

@@ -34,7 +34,7 @@ async def read_into(file: IO[bytes], scope: Scope, receive: Receive, bytes_max: 
     """
     declared = Headers(scope=scope).get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max:
-        await _drain(receive)
+        await discard(receive)
         raise too_large(bytes_max)
     size, is_complete = 0, False
     while not is_complete:
@@ -42,14 +42,18 @@ async def read_into(file: IO[bytes], scope: Scope, receive: Receive, bytes_max: 
         size += len(part)
         if size > bytes_max:
             if not is_complete:
-                await _drain(receive)
+                await discard(receive)
             raise too_large(bytes_max)
         file.write(part)
     file.seek(0)
     return size
 
 
-async def _drain(receive: Receive) -> None:
+async def discard(receive: Receive) -> None:
+    """Read the rest of a refused body and keep nothing of it, for a bounded while.
+
+    A client that is still sending when its connection closes may lose the response.
+    """
     size, is_complete = 0, False
     try:
         async with asyncio.timeout(DRAIN_TIMEOUT_S):

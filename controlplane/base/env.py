@@ -4,13 +4,20 @@
 environment; one of the two may be set, not both.
 """
 
+import base64
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
+T = TypeVar("T")
+
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})
+_KEY_BYTES = 32
+_URL_SAFE = str.maketrans("+/", "-_")
 
 
 def text(name: str, default: str | None = None) -> str:
@@ -36,8 +43,33 @@ def text(name: str, default: str | None = None) -> str:
     return value
 
 
-def integer(name: str, default: int, *, least: int = 0) -> int:
-    """A whole number of at least ``least``."""
+def keys(name: str) -> list[bytes]:
+    """Keys of 32 bytes, in hexadecimal or base64, separated by commas, as Fernet takes them.
+
+    Raises:
+        ImproperlyConfigured: One of them is malformed; the message does not show it.
+    """
+    decoded = []
+    for number, word in enumerate(words(name), start=1):
+        try:
+            if len(word) == 2 * _KEY_BYTES:
+                key = bytes.fromhex(word)
+            else:
+                padded = word.rstrip("=").translate(_URL_SAFE) + "="
+                key = base64.b64decode(padded, altchars=b"-_", validate=True)
+        except ValueError:
+            key = b""
+        if len(key) != _KEY_BYTES:
+            raise ImproperlyConfigured(
+                f"key {number} of {name} does not have {_KEY_BYTES} bytes, in hexadecimal or "
+                f"base64; generate one with openssl rand -hex {_KEY_BYTES}"
+            )
+        decoded.append(base64.urlsafe_b64encode(key))
+    return decoded
+
+
+def integer(name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+    """A whole number of at least ``least`` and at most ``most``."""
     given = text(name, str(default))
     try:
         value = int(given)
@@ -45,6 +77,8 @@ def integer(name: str, default: int, *, least: int = 0) -> int:
         raise ImproperlyConfigured(f"{name}={given!r} is not a whole number") from error
     if value < least:
         raise ImproperlyConfigured(f"{name}={value} is too small; give at least {least}")
+    if most is not None and value > most:
+        raise ImproperlyConfigured(f"{name}={value} is too large; give at most {most}")
     return value
 
 
@@ -58,6 +92,23 @@ def flag(name: str, default: bool) -> bool:
     raise ImproperlyConfigured(f"{name}={given!r} is neither yes nor no; give one of them")
 
 
+def choice(name: str, default: str, allowed: Sequence[str]) -> str:
+    """One of some words."""
+    given = text(name, default)
+    if given not in allowed:
+        raise ImproperlyConfigured(f"{name}={given!r} is none of {', '.join(allowed)}")
+    return given
+
+
 def words(name: str, default: str = "") -> list[str]:
     """A list, separated by commas."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def parsed(name: str, default: str, parse: Callable[[str], T]) -> T:
+    """The value of a variable as ``parse`` reads it; its ``ValueError`` says what is wrong."""
+    given = text(name, default)
+    try:
+        return parse(given)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}={given!r}: {error}") from error

@@ -3,6 +3,7 @@
 Services raise these; ``controlplane.base.problems`` renders them for the API (RFC 9457).
 """
 
+import errno
 from typing import Any, ClassVar
 
 
@@ -104,9 +105,38 @@ class KeyReused(Refusal):
     title = "Idempotency key reused"
 
 
+class TooBusy(Refusal):
+    """Too many requests of the kind are in hand; the same request can succeed a moment later."""
+
+    code = "too_busy"
+    status = 503
+    title = "Too busy"
+
+
+class TooSlow(Refusal):
+    """The body did not come in time."""
+
+    code = "too_slow"
+    status = 408
+    title = "Too slow"
+
+
 class TooLarge(Refusal):
     """The body is larger than the limit."""
 
     code = "too_large"
     status = 413
     title = "Too large"
+
+
+class DiskFull(Refusal):
+    """A disk or a server's memory is full; nothing was changed."""
+
+    code = "disk_full"
+    status = 507
+    title = "No space left"
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that a file system, or the account's quota on it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

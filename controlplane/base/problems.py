@@ -15,16 +15,22 @@ from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
+from redis.exceptions import OutOfMemoryError, RedisError
 from rest_framework import exceptions
 
 from controlplane.base import logs
-from controlplane.base.errors import Refusal, TooLarge
-from controlplane.base.throttling import AnonymousThrottle
+from controlplane.base.errors import DiskFull, Refusal, TooLarge, is_disk_full
+from controlplane.base.limits.throttling import AnonymousThrottle
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:weir:problem:"  # A name, not an address; the code follows.
 DATABASE_RETRY_AFTER_S = 2
 _API_PREFIX = "/api/"
+# By SQLSTATE, PostgreSQL's class 53.
+_DATABASE_FULL = {
+    "53100": "the disk of PostgreSQL",
+    "53200": "the memory of PostgreSQL",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +89,8 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> HttpRespo
 
 def of_exception(request: HttpRequest, error: BaseException) -> JsonResponse:
     """Any exception as a response; an unexpected one is logged with its traceback."""
+    if (full := disk_full(error)) is not None:
+        return of_refusal(request, full)
     match error:
         case Refusal():
             return of_refusal(request, error)
@@ -131,6 +139,36 @@ def of_exception(request: HttpRequest, error: BaseException) -> JsonResponse:
                 "Internal error",
                 "The control plane failed; its log has the traceback under this request_id.",
             )
+
+
+def disk_full(error: BaseException) -> DiskFull | None:
+    """The refusal for an error that says that a disk or a server's memory is full, logged.
+
+    That is of this machine, of PostgreSQL (disk_full, out_of_memory) or of Redis (OOM, MISCONF).
+    """
+    if is_disk_full(error):
+        where = "a disk of the control plane"
+    elif isinstance(error, OperationalError) and _sqlstate(error) in _DATABASE_FULL:
+        where = _DATABASE_FULL[_sqlstate(error)]
+    elif isinstance(error, RedisError) and (said := redis_full(error)) is not None:
+        where = said
+    else:
+        return None
+    logger.error("%s is full: %s", where, str(error).strip())
+    return DiskFull(f"{where} is full, and nothing was changed; free some space and try again")
+
+
+def redis_full(error: RedisError) -> str | None:
+    """The part of Redis that an error says is full: its memory, or the disk under it."""
+    if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM "):
+        return "the memory of Redis"
+    if str(error).startswith("MISCONF "):  # It cannot write its append-only file.
+        return "the disk of Redis"
+    return None
+
+
+def _sqlstate(error: OperationalError) -> str:
+    return getattr(error.__cause__, "pgcode", None) or ""
 
 
 # For the URL conf -------------------------------------------------------------------------------

@@ -23,14 +23,26 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controlplane.base import logs, problems
 from controlplane.base.bodies import too_large
-from controlplane.base.errors import Refusal, TooLarge, Unauthorized
+from controlplane.base.errors import (
+    DiskFull,
+    Refusal,
+    TooBusy,
+    TooLarge,
+    TooSlow,
+    Unauthorized,
+)
+from controlplane.base.limits.admission import TooManyOpen
 from controlplane.base.threads import DATABASE_AWAY, Unavailable
 
 logger = logging.getLogger("controlplane.access")
 
 RETRY_AFTER_S = 1
+API_PREFIX = "/api/"
 UPLOADS_PATH = "/api/v1/uploads"
 SUBMIT_PATH = "/jobs/new"  # The page's form takes a script as well.
+# The beginnings of the paths whose POST requests hash a password.
+PASSWORD_PATHS = ("/login/", "/admin/", "/api/v1/users")
+STRANGERS_BYTES_MAX = 64 << 10  # A larger body is read only with a valid token or login.
 MULTIPART_BYTES_MAX = 64 << 10  # The parts of an upload's form beside the file.
 # Requested so often that their lines would be most of the log; failures are logged all the same.
 QUIET_PATHS = ("/gateway/", "/healthz", "/metrics", "/readyz", "/static/")
@@ -49,9 +61,27 @@ def request_id(given: str | None) -> str:
 
 def body_bytes_max(path: str) -> int:
     """The limit on the body of a request to one of Django's paths."""
-    if path.startswith(UPLOADS_PATH) or path == SUBMIT_PATH:
+    if is_upload(path):
         return int(settings.WEIR_UPLOAD_BYTES_MAX) + MULTIPART_BYTES_MAX
     return int(settings.WEIR_BODY_BYTES_MAX)
+
+
+def hashes_password(method: str, path: str) -> bool:
+    """Whether a request may hash a password, which takes a core for half a second."""
+    return method == "POST" and path.startswith(PASSWORD_PATHS)
+
+
+def is_upload(path: str) -> bool:
+    """Whether requests to a path may have a script in their body."""
+    return path.startswith(UPLOADS_PATH) or path == SUBMIT_PATH
+
+
+def may_be_large(headers: Headers) -> bool:
+    """Whether a request declares more than ``STRANGERS_BYTES_MAX`` bytes, or not how many."""
+    length = headers.get("content-length", "")
+    if length.isdecimal():
+        return int(length) > STRANGERS_BYTES_MAX
+    return bool(length) or "transfer-encoding" in headers
 
 
 class RequestMiddleware:
@@ -68,11 +98,18 @@ class RequestMiddleware:
         with logs.about(request_id=given, address=address, user=partial(_user_name, request)):
             response = self._refused(request) or self._get_response(request)
             response.headers["X-Request-ID"] = given
+            if request.path.startswith(API_PREFIX):
+                response.headers["Cache-Control"] = "no-store"
             log_access(request.method or "", request.path, response.status_code, started)
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer 503 for a page whose database is unavailable; the API does so by itself."""
+        """Answer 503 for a page whose database is unavailable, 507 for a full disk.
+
+        The API does so by itself.
+        """
+        if (full := problems.disk_full(exception)) is not None:
+            return refusal(full, request)
         if not isinstance(exception, DATABASE_AWAY):
             return None
         logger.warning("the database did not answer: %s", str(exception).strip())
@@ -86,7 +123,11 @@ class RequestMiddleware:
         length = request.META.get("CONTENT_LENGTH") or "0"
         is_too_large = length.isdecimal() and int(length) > bytes_max
         refused = too_large(bytes_max) if is_too_large else getattr(request, "refused", None)
-        return None if refused is None else refusal(refused, request)
+        if refused is None:
+            return None
+        response = refusal(refused, request)
+        response.headers["Connection"] = "close"  # The rest of the body is not read.
+        return response
 
 
 def refusal(refused: Refusal, request: HttpRequest | None = None) -> HttpResponse:
@@ -110,11 +151,11 @@ def http_problem(error: HTTPException) -> HttpResponse:
 
 def _headers_of(refused: Refusal) -> dict[str, str]:
     match refused:
-        case Unavailable():
+        case Unavailable() | TooBusy() | TooManyOpen():
             return {"Retry-After": str(RETRY_AFTER_S)}
         case Unauthorized():
             return {"WWW-Authenticate": "Bearer"}
-        case TooLarge():
+        case TooLarge() | TooSlow() | DiskFull():
             return {"Connection": "close"}  # The rest of the body is not read.
         case _:
             return {}
@@ -147,6 +188,7 @@ class PlainRequests:
                 headers = MutableHeaders(raw=list(message["headers"]))
                 headers["X-Request-ID"] = given
                 headers["X-Content-Type-Options"] = "nosniff"
+                headers.setdefault("Cache-Control", "no-store")
                 message = {**message, "headers": headers.raw}
             await send(message)
 

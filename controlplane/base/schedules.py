@@ -1,4 +1,4 @@
-"""The schedule of beat's ticks, by a clock that is never set.
+"""The schedule of beat's ticks, by a clock that is never set, and beat's scheduler.
 
 Celery's own schedule uses the wall clock: set back an hour, beat would send nothing for an hour,
 and the work of every tick would wait. Beat also keeps on disk when it last sent each task; a time
@@ -7,8 +7,12 @@ in the future is from before the clock was set back, so the task is due.
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from celery.beat import PersistentScheduler
 from celery.schedules import schedstate, schedule
+
+from controlplane.base import watchdog
 
 _BASE = datetime.now(UTC) - timedelta(seconds=time.monotonic())
 
@@ -29,3 +33,17 @@ class SteadySchedule(schedule):
         if self.maybe_make_aware(last_run_at) > self.maybe_make_aware(self.now()):
             return schedstate(is_due=True, next=self.seconds)
         return super().is_due(last_run_at)
+
+
+class WatchedScheduler(PersistentScheduler):
+    """Beat's scheduler, whose loop the watchdog watches, unless it waits for the broker."""
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Send what is due; return the seconds until the next tick."""
+        watchdog.came_round()
+        interval_s: float = super().tick(*args, **kwargs)
+        return interval_s
+
+    def _ensure_connected(self) -> Any:
+        with watchdog.paused():
+            return super()._ensure_connected()

@@ -24,3 +24,32 @@ class RequestSerializer(serializers.Serializer):
 
 class EmptyRequest(RequestSerializer):
     """A body without fields; the body may be missing altogether."""
+
+
+_JSON_TYPES: tuple[tuple[type[serializers.Field], type, str], ...] = (
+    (serializers.BooleanField, bool, "true or false"),
+    (serializers.IntegerField, int, "a whole number"),
+    (serializers.CharField, str, "a text"),
+    (serializers.UUIDField, str, "a text"),
+)
+
+
+class TypedRequest(RequestSerializer):
+    """A request body whose values have their JSON types: no number stands for a text, say."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """The validated values.
+
+        Raises:
+            ValidationError: A field is unknown, missing, wrong or of another type.
+        """
+        if isinstance(data, dict):
+            wrong = {
+                name: [f"Give {words}."]
+                for name, field in self.fields.items()
+                for kind, expected, words in _JSON_TYPES
+                if name in data and isinstance(field, kind) and type(data[name]) is not expected
+            }
+            if wrong:
+                raise serializers.ValidationError(wrong)
+        return super().to_internal_value(data)

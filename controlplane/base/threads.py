@@ -1,7 +1,8 @@
 """The web process's threads for database work, each with one connection that it keeps.
 
 All database work of the web process runs on these threads, Django's own requests too, so that
-threads and connections stay as many as configured, however many browsers and drivers wait.
+threads and connections stay as many as configured, however many browsers and drivers wait. Requests
+that hash a password have a small pool of their own.
 """
 
 import asyncio
@@ -15,10 +16,13 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from controlplane.base import watchdog
 from controlplane.base.errors import Refusal
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+ROUND = "database threads"  # Of the watchdog: one of them is idle, or a call was done.
 
 # Raised while the database is away or restarts, or when it ends a wait for a lock: retry later.
 DATABASE_AWAY = (OperationalError, InterfaceError)
@@ -35,14 +39,14 @@ class Unavailable(Refusal):
 class DatabaseThreads:
     """A pool of ``size`` threads; at most ``waiting_max`` calls wait for one of them."""
 
-    def __init__(self, size: int, waiting_max: int) -> None:
+    def __init__(self, size: int, waiting_max: int, name: str = "weir-database") -> None:
         self.size = size
         self.waiting_max = waiting_max
         self.pending = 0  # Running and waiting calls.
         self._lock = threading.Lock()  # Guards ``pending``.
         self._connections: list[BaseDatabaseWrapper] = []
         self._executor = ThreadPoolExecutor(
-            size, thread_name_prefix="weir-database", initializer=self._note_connections
+            size, thread_name_prefix=name, initializer=self._note_connections
         )
 
     async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -79,9 +83,16 @@ class DatabaseThreads:
         """The number of calls that wait for a thread."""
         return self.pending - self.busy
 
-    def _done(self, _: Future[Any]) -> None:
+    def came_round(self) -> None:
+        """Tell the watchdog if a thread is idle; while all are busy, ends of calls tell it."""
+        if self.pending < self.size:
+            watchdog.came_round(ROUND)
+
+    def _done(self, call: Future[Any]) -> None:
         with self._lock:
             self.pending -= 1
+        if not call.cancelled():
+            watchdog.came_round(ROUND)
 
     def _note_connections(self) -> None:
         for connection in connections.all():
@@ -100,9 +111,10 @@ def _call(function: Callable[..., R], args: Any, kwargs: Any) -> R:
 
 
 class _Shared:
-    """The holder of this process's pool, which is made when first needed."""
+    """The holder of this process's pools, which are made when first needed."""
 
     pool: ClassVar[DatabaseThreads | None] = None
+    passwords: ClassVar[DatabaseThreads | None] = None
 
 
 def shared() -> DatabaseThreads:
@@ -114,11 +126,26 @@ def shared() -> DatabaseThreads:
     return _Shared.pool
 
 
+def passwords() -> DatabaseThreads:
+    """The pool of this process for requests that hash a password, made by the first call.
+
+    A hash takes a core for as long as thirty pages do: on the shared pool a few logins at once
+    would hold up all other requests.
+    """
+    if _Shared.passwords is None:
+        _Shared.passwords = DatabaseThreads(
+            settings.WEIR_PASSWORD_THREADS, settings.WEIR_PASSWORD_WAITING_MAX, "weir-password"
+        )
+    return _Shared.passwords
+
+
 def close() -> None:
-    """End this process's pool; the next call makes a new one."""
-    pool, _Shared.pool = _Shared.pool, None
-    if pool is not None:
-        pool.close()
+    """End this process's pools; the next call makes a new one."""
+    for name in ("pool", "passwords"):
+        pool: DatabaseThreads | None = getattr(_Shared, name)
+        setattr(_Shared, name, None)
+        if pool is not None:
+            pool.close()
 
 
 async def in_database(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,6 +1,9 @@
-"""The last run of each of beat's ticks, by Redis's own clock, for monitoring of the workers."""
+"""Ticks: their parts, their time, and the last run of each by Redis's own clock, for monitoring."""
 
 import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import redis
 from django.conf import settings
@@ -16,6 +19,42 @@ TASKS = (
     "checkpoints.tasks.storage_tick",
 )
 _KEPT_MS = 24 * 3_600_000  # A key's remaining life tells its age.
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The time that a piece of work in small batches may take: no batch begins after it."""
+
+    seconds: float
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further batch may begin."""
+        return self.left_s <= 0
+
+    @property
+    def left_s(self) -> float:
+        """The rest of it."""
+        return self.seconds - (time.monotonic() - self._began)
+
+
+def run_all(*parts: Callable[[], object]) -> None:
+    """Run all parts of a tick, those after one that raises as well.
+
+    Raises:
+        Exception: That of the first part that raised; those of others are logged.
+    """
+    first: Exception | None = None
+    for part in parts:
+        try:
+            part()
+        except Exception as error:
+            if first is not None:
+                logger.exception("%s failed", part.__name__)
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def note(task: str) -> None:

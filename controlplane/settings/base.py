@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
 from pythonjsonlogger.core import RESERVED_ATTRS
 
 from controlplane.base import env, plotly_js
+from controlplane.base.limits.addresses import networks
+from controlplane.base.limits.rates import Rate
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
@@ -16,6 +19,7 @@ WEIR_HOME = Path(env.text("WEIR_HOME", str(BASE_DIR / ".weir"))).resolve()
 WEIR_URL = env.text("WEIR_URL", "http://127.0.0.1:8000").rstrip("/")  # As people reach it.
 WEIR_GATEWAY_URL = env.text("WEIR_GATEWAY_URL", WEIR_URL).rstrip("/")  # As drivers reach it.
 WEIR_GATEWAY_ALLOW_PLAIN_HTTP = env.flag("WEIR_GATEWAY_ALLOW_PLAIN_HTTP", False)
+WEIR_GATEWAY_CA = env.text("WEIR_GATEWAY_CA", "")  # PEM; empty: what the drivers' system trusts.
 WEIR_CHECKPOINT_ROOT = env.text("WEIR_CHECKPOINT_ROOT", str(WEIR_HOME / "checkpoints"))
 WEIR_UPLOADS = Path(env.text("WEIR_UPLOADS", str(WEIR_HOME / "uploads")))
 WEIR_DRIVERS = Path(env.text("WEIR_DRIVERS", str(WEIR_HOME / "drivers")))  # Job files and logs.
@@ -27,9 +31,15 @@ WEIR_SPARK_SUBMIT = env.text("WEIR_SPARK_SUBMIT", "")  # Empty: pyspark's, in th
 WEIR_SPARK_PYTHON = env.text("WEIR_SPARK_PYTHON", "")  # For drivers and executors; empty: this one.
 WEIR_SPARK_CONF = dict(word.partition("=")[::2] for word in env.words("WEIR_SPARK_CONF"))
 
+# The user that runs drivers, previews and comparisons, where the launcher is root; empty: its own.
+WEIR_DRIVER_USER = env.text("WEIR_DRIVER_USER", "")
+WEIR_DRIVER_GROUP = env.text("WEIR_DRIVER_GROUP", "")  # Empty: that user's primary group.
+WEIR_DRIVER_ENVIRONMENT = env.words("WEIR_DRIVER_ENVIRONMENT")  # Further variables for user code.
+
 WEIR_UPLOAD_BYTES_MAX = env.integer("WEIR_UPLOAD_BYTES_MAX", 10 << 20, least=1)
 WEIR_BODY_BYTES_MAX = env.integer("WEIR_BODY_BYTES_MAX", 1 << 20, least=1)  # API, uploads aside.
-WEIR_GATEWAY_BODY_BYTES_MAX = env.integer("WEIR_GATEWAY_BODY_BYTES_MAX", 64 << 20, least=1 << 20)
+# A driver's batch, packed and unpacked; drivers send at most 4 MiB, and single larger events.
+WEIR_GATEWAY_BODY_BYTES_MAX = env.integer("WEIR_GATEWAY_BODY_BYTES_MAX", 8 << 20, least=1 << 20)
 
 WEIR_DRIVER_TIMEOUT_MS = env.integer("WEIR_DRIVER_TIMEOUT_MS", 30_000, least=1_000)
 WEIR_DRIVER_START_TIMEOUT_MS = env.integer("WEIR_DRIVER_START_TIMEOUT_MS", 180_000, least=1_000)
@@ -41,15 +51,90 @@ WEIR_CANCEL_GRACE_MS = env.integer("WEIR_CANCEL_GRACE_MS", 20_000, least=1_000)
 # The web process: threads for database work, each with a connection, and calls that may wait for a
 # thread.
 WEIR_DATABASE_THREADS = env.integer("WEIR_DATABASE_THREADS", 8, least=1)
+# Drivers' batches that are unpacked and applied at the same time; fewer than threads, so that pages
+# are answered however much drivers send.
+WEIR_GATEWAY_BATCHES_MAX = env.integer("WEIR_GATEWAY_BATCHES_MAX", 4, least=1)
 WEIR_DATABASE_WAITING_MAX = env.integer("WEIR_DATABASE_WAITING_MAX", 1_000, least=1)
+# Requests that hash a password have threads of their own: hashing takes half a second of a core.
+WEIR_PASSWORD_THREADS = env.integer("WEIR_PASSWORD_THREADS", 1, least=1)
+WEIR_PASSWORD_WAITING_MAX = env.integer("WEIR_PASSWORD_WAITING_MAX", 16, least=1)
+# Failed logins of an address, and for an account.
+WEIR_THROTTLE_LOGIN_ADDRESS = env.parsed("WEIR_THROTTLE_LOGIN_ADDRESS", "20/min", Rate.parse)
+WEIR_THROTTLE_LOGIN_ACCOUNT = env.parsed("WEIR_THROTTLE_LOGIN_ACCOUNT", "50/hour", Rate.parse)
+# The proxies whose word on a client's address counts, and how many of them a request passes.
+WEIR_TRUSTED_PROXIES = env.parsed(
+    "WEIR_TRUSTED_PROXIES", "", lambda text: networks(word for word in text.split(",") if word)
+)
+WEIR_NUM_PROXIES = env.integer("WEIR_NUM_PROXIES", 1, least=1)
+# Event streams and waiting polls of a web process: in all, of an address, of an account.
+WEIR_STREAMS_MAX = env.integer("WEIR_STREAMS_MAX", 1_000, least=1)
+WEIR_STREAMS_PER_ADDRESS_MAX = env.integer("WEIR_STREAMS_PER_ADDRESS_MAX", 300, least=1)
+WEIR_STREAMS_PER_USER_MAX = env.integer("WEIR_STREAMS_PER_USER_MAX", 30, least=1)
+WEIR_POLLS_MAX = env.integer("WEIR_POLLS_MAX", 4_000, least=1)
+# One is a driver's; others are those of drivers that were cut off or replaced.
+WEIR_POLLS_PER_JOB_MAX = env.integer("WEIR_POLLS_PER_JOB_MAX", 8, least=1)
+WEIR_POLLS_PER_ADDRESS_MAX = env.integer("WEIR_POLLS_PER_ADDRESS_MAX", 2_000, least=1)
 WEIR_METRICS_PUBLIC = env.flag("WEIR_METRICS_PUBLIC", False)  # No: /metrics needs a viewer.
+# A process whose loop or threads have not come round for so long ends itself; 0: it does not.
+WEIR_STUCK_AFTER_S = env.integer("WEIR_STUCK_AFTER_S", 30)
 WEIR_TICK_AGE_MAX_S = env.integer("WEIR_TICK_AGE_MAX_S", 15, least=2)  # Older: /readyz gives 503.
 # The functions that make a job's snapshot for its event stream, and its part that counts as news.
 WEIR_JOB_SNAPSHOT = "frontend.job.snapshot.snapshot"
 WEIR_JOB_SNAPSHOT_CHANGES = "frontend.job.snapshot.changes"
 
+# Keys of secrets, those of endpoints too: the first one writes, all read. Web, launcher and the
+# worker of deliveries need them.
+WEIR_ENCRYPTION_KEYS = env.keys("WEIR_ENCRYPTION_KEYS")
+
 WEIR_RETAINED_CHECKPOINTS = env.integer("WEIR_RETAINED_CHECKPOINTS", 10, least=1)
 WEIR_DETAILED_CHECKPOINTS = env.integer("WEIR_DETAILED_CHECKPOINTS", 200, least=1)
+
+# Deliveries to endpoints: the time of an attempt, the bound of the first retry's wait, which
+# doubles, and for how long a delivery and a failing endpoint are tried.
+WEIR_DELIVERY_TIMEOUT_S = env.integer("WEIR_DELIVERY_TIMEOUT_S", 15, least=1)
+WEIR_DELIVERY_RETRY_FIRST_MS = env.integer("WEIR_DELIVERY_RETRY_FIRST_MS", 5_000, least=10)
+WEIR_DELIVERY_GIVE_UP_AFTER_S = env.integer("WEIR_DELIVERY_GIVE_UP_AFTER_S", 86_400, least=1)
+WEIR_ENDPOINT_DISABLE_AFTER_S = env.integer("WEIR_ENDPOINT_DISABLE_AFTER_S", 259_200, least=1)
+WEIR_ENDPOINTS_CA = env.text("WEIR_ENDPOINTS_CA", "")  # PEM, trusted beside the system's.
+
+# E-mail: endpoints of that kind, and notices to admins; without a host there is none.
+EMAIL_HOST = env.text("EMAIL_HOST", "")
+EMAIL_PORT = env.integer("EMAIL_PORT", 587, least=1)
+EMAIL_HOST_USER = env.text("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = env.text("EMAIL_HOST_PASSWORD", "")
+_email_security = env.choice("EMAIL_SECURITY", "starttls", ("starttls", "tls", "none"))
+EMAIL_USE_TLS, EMAIL_USE_SSL = _email_security == "starttls", _email_security == "tls"
+EMAIL_TIMEOUT = WEIR_DELIVERY_TIMEOUT_S
+DEFAULT_FROM_EMAIL = env.text("EMAIL_FROM", "weir@localhost")
+# Retention of rows (controlplane.retention): by age in days, 0 for no limit, and by number.
+_DAYS_MAX = 36_500
+WEIR_KEEP_CHECKPOINTS_DAYS = env.integer("WEIR_KEEP_CHECKPOINTS_DAYS", 30, most=_DAYS_MAX)
+WEIR_KEEP_CHECKPOINTS_MAX = env.integer("WEIR_KEEP_CHECKPOINTS_MAX", 100_000, least=1_000)
+WEIR_KEEP_SAVEPOINTS_DAYS = env.integer("WEIR_KEEP_SAVEPOINTS_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_OPERATIONS_DAYS = env.integer("WEIR_KEEP_OPERATIONS_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_OPERATIONS_MAX = env.integer("WEIR_KEEP_OPERATIONS_MAX", 10_000, least=100)
+WEIR_KEEP_ATTEMPTS_DAYS = env.integer("WEIR_KEEP_ATTEMPTS_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_ATTEMPTS_MAX = env.integer("WEIR_KEEP_ATTEMPTS_MAX", 2_000, least=100)
+WEIR_KEEP_DRIVERS_DAYS = env.integer("WEIR_KEEP_DRIVERS_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_DRIVERS_MAX = env.integer("WEIR_KEEP_DRIVERS_MAX", 500, least=10)
+WEIR_KEEP_EXCEPTIONS_DAYS = env.integer("WEIR_KEEP_EXCEPTIONS_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_EXCEPTIONS_MAX = env.integer("WEIR_KEEP_EXCEPTIONS_MAX", 2_000, least=100)
+WEIR_KEEP_EVENTS_DAYS = env.integer("WEIR_KEEP_EVENTS_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_EVENTS_MAX = env.integer("WEIR_KEEP_EVENTS_MAX", 100_000, least=1_000)
+WEIR_KEEP_DELIVERIES_DAYS = env.integer("WEIR_KEEP_DELIVERIES_DAYS", 30, most=_DAYS_MAX)
+WEIR_KEEP_ALERTS_DAYS = env.integer("WEIR_KEEP_ALERTS_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_SILENCES_DAYS = env.integer("WEIR_KEEP_SILENCES_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_JOBS_DAYS = env.integer("WEIR_KEEP_JOBS_DAYS", 365, most=_DAYS_MAX)
+WEIR_KEEP_AUDIT_DAYS = env.integer("WEIR_KEEP_AUDIT_DAYS", 730, most=_DAYS_MAX)
+WEIR_KEEP_ADMIN_LOG_DAYS = env.integer("WEIR_KEEP_ADMIN_LOG_DAYS", 365, most=_DAYS_MAX)
+WEIR_KEEP_SESSIONS_DAYS = env.integer("WEIR_KEEP_SESSIONS_DAYS", 1, most=_DAYS_MAX)
+WEIR_KEEP_TOKENS_DAYS = env.integer("WEIR_KEEP_TOKENS_DAYS", 90, most=_DAYS_MAX)
+WEIR_KEEP_UPLOADS_DAYS = env.integer("WEIR_KEEP_UPLOADS_DAYS", 30, most=_DAYS_MAX)
+# A driver's log on disk; its oldest part goes. 0: no limit.
+WEIR_DRIVER_LOG_BYTES_MAX = env.integer("WEIR_DRIVER_LOG_BYTES_MAX", 256 << 20)
+
+# A driver to which no control plane has answered for so long ends itself; 0: it never does.
+WEIR_DRIVER_ALONE_MAX_S = env.integer("WEIR_DRIVER_ALONE_MAX_S", 0)
 
 # Django -------------------------------------------------------------------------------------------
 
@@ -68,8 +153,12 @@ INSTALLED_APPS = [
     "controlplane",
     "controlplane.accounts",
     "controlplane.audit",
+    "controlplane.secrets",
+    "controlplane.deliveries",
+    "controlplane.retention",
     "jobs",
     "checkpoints",
+    "controlplane.alerts",
     "frontend",
 ]
 
@@ -81,6 +170,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "controlplane.accounts.refusals.RefusalMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "controlplane.base.requests.ContentSecurityPolicyMiddleware",
@@ -132,6 +222,12 @@ DATABASES: dict[str, dict[str, Any]] = {
     }
 }
 
+# The launcher's own role, which ``weir_prepare`` creates; empty: it shares that of the others.
+WEIR_LAUNCHER_ROLE = env.text("WEIR_LAUNCHER_ROLE", "")
+WEIR_LAUNCHER_PASSWORD = env.text("WEIR_LAUNCHER_PASSWORD", "")
+if WEIR_LAUNCHER_ROLE and not WEIR_LAUNCHER_PASSWORD:
+    raise ImproperlyConfigured("WEIR_LAUNCHER_ROLE is set without WEIR_LAUNCHER_PASSWORD")
+
 REDIS_URL = env.text("REDIS_URL", "redis://127.0.0.1:6379/0")
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
@@ -177,11 +273,12 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PAGINATION_CLASS": "controlplane.base.pagination.CursorPagination",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     # Anonymous requests are throttled where they are refused: in controlplane.base.problems.
-    "DEFAULT_THROTTLE_CLASSES": ["controlplane.base.throttling.UserThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.base.limits.throttling.UserThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.text("WEIR_THROTTLE_ANONYMOUS", "60/min"),
         "user": env.text("WEIR_THROTTLE_USER", "1200/min"),
     },
+    "NUM_PROXIES": 0,  # REMOTE_ADDR is the client's own: controlplane.base.limits.addresses.
     "EXCEPTION_HANDLER": "controlplane.base.problems.exception_handler",
     "DEFAULT_METADATA_CLASS": None,  # No OPTIONS: the OpenAPI document takes its place.
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
@@ -206,17 +303,28 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "CheckpointKind": "controlplane.schema.CHECKPOINT_KINDS",
         "CheckpointStatus": "controlplane.schema.CHECKPOINT_STATUSES",
         "CheckpointingMode": "controlplane.schema.CHECKPOINTING_MODES",
+        "AlertState": "controlplane.alerts.models.ALERT_STATES",
+        "DeliveryOutcome": "controlplane.deliveries.models.OUTCOMES",
+        "DeliveryStatus": "controlplane.deliveries.models.DELIVERY_STATUSES",
         "DesiredState": "jobs.models.DesiredState",
         "DriverStatus": "jobs.models.DriverStatus",
+        "EndpointKind": "controlplane.deliveries.models.ENDPOINT_KINDS",
+        "EndpointState": "controlplane.deliveries.api.serializers.ENDPOINT_STATES",
         "FailureReason": "controlplane.schema.FAILURE_REASONS",
+        "JobEventKind": "jobs.models.JobEventKind",
         "JobStatus": "controlplane.schema.JOB_STATUSES",
+        "NoticeStatus": "controlplane.deliveries.models.NOTICE_STATUSES",
         "OperationKind": "jobs.models.OperationKind",
         "OperationStatus": "jobs.models.OperationStatus",
         "Phase": "controlplane.schema.PHASES",
         "PipelineKind": "jobs.models.PipelineKind",
         "PreviewKind": "controlplane.schema.PREVIEW_KINDS",
         "Role": "controlplane.accounts.models.Role",
+        "RuleKind": "controlplane.alerts.models.RULE_KINDS",
+        "RuleState": "controlplane.alerts.api.serializers.RULE_STATES",
         "SavepointKind": "controlplane.schema.SAVEPOINT_KINDS",
+        "SettledDeliveryStatus": "controlplane.deliveries.api.serializers.SETTLED_STATUSES",
+        "Severity": "controlplane.deliveries.models.NOTICE_SEVERITIES",
         "SubtaskStatus": "controlplane.schema.SUBTASK_STATUSES",
     },
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
@@ -236,6 +344,11 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
             "description": "Checkpoints that are taken on request and kept until they are deleted.",
         },
         {"name": "uploads", "description": "Uploaded pipelines."},
+        {"name": "secrets", "description": "Secrets of pipelines: write-only."},
+        {
+            "name": "alerting",
+            "description": "Rules, alerts and silences; endpoints and deliveries to them.",
+        },
         {"name": "accounts", "description": "Accounts, roles and tokens."},
         {"name": "audit", "description": "The audit log."},
     ],
@@ -263,6 +376,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_TASK_DEFAULT_QUEUE = "coordination"
+CELERY_BEAT_SCHEDULER = "controlplane.base.schedules:WatchedScheduler"
 
 # Logs ---------------------------------------------------------------------------------------------
 

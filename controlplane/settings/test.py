@@ -1,10 +1,13 @@
 """Settings of the tests, whose fixtures start PostgreSQL and Redis and set their URLs."""
 
+from controlplane.base import env
 from controlplane.settings.base import *  # noqa: F403
 from controlplane.settings.base import REST_FRAMEWORK
 
 SECRET_KEY = "for-tests-only"
+WEIR_ENCRYPTION_KEYS = [b"Zm9yLXRlc3RzLW9ubHktZm9yLXRlc3RzLW9ubHktMTI="]
 DEBUG = False
+WEIR_STUCK_AFTER_S = env.integer("WEIR_STUCK_AFTER_S", 0)  # A busy machine ends no test.
 ALLOWED_HOSTS = ["testserver", "127.0.0.1", "localhost"]
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.MD5PasswordHasher"

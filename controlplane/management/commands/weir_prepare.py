@@ -1,4 +1,4 @@
-"""The command ``manage.py weir_prepare``: migrations, static files, account and demo job."""
+"""The command ``manage.py weir_prepare``: migrations, roles, static files, account and demo job."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 from controlplane.accounts.services import ensure_operator
 from controlplane.embedded.demo import ensure_demo
 from controlplane.embedded.server import kept_secret
+from controlplane.launcher_role import ensure_launcher_role
 
 OPERATOR = "operator"
 
@@ -19,10 +20,10 @@ class Command(BaseCommand):
     """Bring the database and the static files up to date, before services start. Idempotent."""
 
     help = (
-        "Migrate the database and collect the static files; with --operator and --demo also create "
-        "an account and submit the demonstration job."
+        "Migrate the database, give the launcher's role its rights if WEIR_LAUNCHER_ROLE names "
+        "one, and collect the static files; with --operator and --demo also create an account and "
+        "submit the demonstration job."
     )
-    requires_system_checks = ()  # The services check themselves when they start.
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The command line."""
@@ -38,9 +39,19 @@ class Command(BaseCommand):
             help="submit the demonstration job as that account, and print its id",
         )
 
+        parser.add_argument(
+            "--no-static",
+            action="store_true",
+            help="only the database: an image has its static files",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare; print the id of the demonstration job and nothing else."""
         call_command("migrate", interactive=False, verbosity=0)
+        if settings.WEIR_LAUNCHER_ROLE:
+            ensure_launcher_role(settings.WEIR_LAUNCHER_ROLE, settings.WEIR_LAUNCHER_PASSWORD)
+        if options["no_static"]:
+            return
         settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
         call_command("collectstatic", interactive=False, verbosity=0)
         if options["operator"]:

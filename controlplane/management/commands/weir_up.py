@@ -13,6 +13,7 @@ from django.urls import reverse
 from rich.console import Console
 from rich.markup import escape
 
+from controlplane.base.hardening import make_undumpable
 from controlplane.embedded.process import ServiceError
 from controlplane.embedded.server import is_free
 from controlplane.embedded.stack import Stack
@@ -26,7 +27,7 @@ class Command(BaseCommand):
     """Start all services, print the URL and a login, and end all services on Ctrl-C."""
 
     help = (
-        "Start PostgreSQL, Redis, web, Celery worker, launcher and beat on this machine and print "
+        "Start PostgreSQL, Redis, web, Celery workers, launcher and beat on this machine and print "
         "the URL and a login. Ctrl-C ends all of them."
     )
     requires_system_checks = ()  # Each service checks itself when it starts.
@@ -63,6 +64,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until SIGINT, SIGTERM or SIGHUP."""
+        make_undumpable()  # It has the passwords of all servers.
         console = Console(highlight=False, soft_wrap=True)
         home = options["home"].resolve()
         stack = Stack(
@@ -88,8 +90,8 @@ class Command(BaseCommand):
                 rows |= {"job": stack.url + reverse("job-page", args=[job_id])}
             if options["access"]:
                 stack.run_once(
-                    *("weir_token", OPERATOR, "--name", "weir_up", "--days", "1"),
-                    *("--file", str(options["access"].resolve())),
+                    *("weir_token", OPERATOR, "--name", "weir_up", "--role", "operator"),
+                    *("--days", "1", "--file", str(options["access"].resolve())),
                 )
             console.print(f"Weir is up after {time.monotonic() - began:.1f} s.\n")
             for name, value in rows.items():

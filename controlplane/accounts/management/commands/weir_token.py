@@ -21,17 +21,26 @@ class Command(BaseCommand):
     """Create a token and print its secret."""
 
     help = "Create a token that acts for a user, and print its secret, which is not shown again."
+    requires_system_checks = ()  # As ``weir_prepare`` runs them.
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The command line."""
         parser.add_argument("user", help="the name of an open account")
         parser.add_argument("--name", required=True, help="the purpose of the token")
         parser.add_argument(
-            "--role", choices=Role.values, help="at most the user's role; default: the user's role"
+            "--role",
+            choices=Role.values,
+            default=services.TOKEN_ROLE.value,
+            help="at most the user's role; default: %(default)s",
         )
-        parser.add_argument(
-            "--days", type=int, help="days until the token expires, 1 to 36500; default: never"
+        end = parser.add_mutually_exclusive_group()
+        end.add_argument(
+            "--days",
+            type=int,
+            default=services.TOKEN_LIFETIME.days,
+            help="days until the token expires, 1 to 36500; default: %(default)s",
         )
+        end.add_argument("--no-end", action="store_true", help="the token never expires")
         parser.add_argument(
             "--file",
             type=Path,
@@ -47,15 +56,15 @@ class Command(BaseCommand):
                 f"There is no open account {options['user']}; create it with weir_user."
             )
         days = options["days"]
-        if days is not None and not 1 <= days <= 36_500:
+        if not 1 <= days <= 36_500:
             raise CommandError(f"--days={days} is out of range; give 1 to 36500")
         try:
             _, secret = services.create_token(
                 None,
                 user,
                 options["name"],
-                Role(options["role"] or user.effective_role),
-                expires_at=None if days is None else clock.now() + timedelta(days=days),
+                Role(options["role"]),
+                expires_at=None if options["no_end"] else clock.now() + timedelta(days=days),
             )
         except Refusal as refusal:
             raise CommandError(refusal.detail) from refusal

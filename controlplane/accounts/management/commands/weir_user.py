@@ -15,6 +15,7 @@ class Command(BaseCommand):
     """Create an account, or change an existing one."""
 
     help = "Create an account with a generated password, or change an existing one."
+    requires_system_checks = ()  # As ``weir_prepare`` runs them.
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The command line."""

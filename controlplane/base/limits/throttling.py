@@ -1,7 +1,8 @@
 """Throttles that let requests pass while their counters cannot be reached.
 
 They protect the service from a single caller; refusing requests while Redis is away would close the
-API to all callers.
+API to all callers. Their keys in Redis are hashed, so that no client decides over their length, and
+no reader of the cache learns addresses from them.
 """
 
 import logging
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING
 from django.http import HttpRequest
 from redis.exceptions import RedisError
 from rest_framework import throttling
+
+from controlplane.base.limits import addresses
+from controlplane.base.limits.counters import hashed
 
 if TYPE_CHECKING:  # REST framework reads its settings, which name this module, on import.
     from rest_framework.views import APIView
@@ -22,8 +26,15 @@ class _PassingWithoutCounters(throttling.SimpleRateThrottle):
         try:
             return bool(super().allow_request(request, view))
         except RedisError as error:
-            logger.warning("requests are not throttled while Redis is away: %s", error)
+            logger.warning("requests are not throttled while Redis is away or full: %s", error)
             return True
+
+    def get_ident(self, request: HttpRequest) -> str:
+        return addresses.source(request.META.get("REMOTE_ADDR"))
+
+    def get_cache_key(self, request: HttpRequest, view: "APIView") -> str | None:
+        key = super().get_cache_key(request, view)
+        return None if key is None else hashed("throttle", key)
 
 
 class UserThrottle(_PassingWithoutCounters, throttling.UserRateThrottle):
