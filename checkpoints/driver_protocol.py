@@ -3,14 +3,12 @@
 The HTTP side is ``controlplane.driver_http``.
 """
 
-import json
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, get_args
 
-from django.db import DataError, connection, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 
 from checkpoints.coordinator.shell import pump
 from checkpoints.models import CoordinatorRow
@@ -20,7 +18,7 @@ from controlplane.base.errors import Invalid, NotFound, Unauthorized
 from jobs import services
 from jobs.drivers import drivers
 from jobs.events import driver_events
-from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job, OutboxCommand
+from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job, Operator, OutboxCommand
 from weir.errors import ProtocolError
 from weir.protocol import wire
 from weir.protocol.driver_messages import (
@@ -30,34 +28,45 @@ from weir.protocol.driver_messages import (
     DriverCommand,
     DriverEvent,
     EventBatch,
+    JobPlanned,
     NumberedCommand,
 )
-from weir.protocol.messages import CoordinatorEvent, TimeLost
+from weir.protocol.messages import CheckpointingStarted, CoordinatorEvent, TimeLost
+from weir.wire import batches
 
 logger = logging.getLogger(__name__)
 
 _COORDINATORS: tuple[type, ...] = get_args(CoordinatorEvent)
-# Escapes of characters that the database cannot store: NUL, and halves of surrogate pairs.
-_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
-def receive(job_id: str, token: str, body: bytes) -> bytes:
+def authenticate(job_id: str, token: str) -> int:
+    """The key of the driver with this token, which may speak for the job.
+
+    It costs one query, by the token's index.
+
+    Raises:
+        NotFound, Unauthorized, DriverFenced: The caller may not speak for the job.
+    """
+    return _authenticated(job_id, token).pk
+
+
+def receive(job_id: str, token: str, body: bytes, version: int = batches.VERSION_MAX) -> bytes:
     """Apply a driver's batch of events; the answer gives the number up to which they count.
 
     Raises:
         Invalid: The batch cannot be read, or does not follow the events applied before.
         NotFound, Unauthorized, DriverFenced: The sender may not speak for the job.
     """
-    batch = _decoded(body)
+    batch = _decoded(body, version)
     with logs.about(job=job_id):
         try:
             with transaction.atomic():
                 up_to = _apply(job_id, token, batch)
-        except DataError as error:
+        except (DataError, IntegrityError, ProtocolError) as error:
             # No retry repairs the batch, so the driver must not send it for ever.
-            logger.exception("the driver's batch of events does not fit into the database")
+            logger.exception("the driver's batch of events cannot be stored")
             raise Invalid(f"an event of the batch cannot be stored: {error}") from error
-    return json.dumps(wire.to_wire(BatchApplied(up_to))).encode()
+    return batches.encode_applied(BatchApplied(up_to))
 
 
 def take_commands(job_id: str, token: str, after: int) -> CommandBatch:
@@ -120,6 +129,7 @@ def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> 
             logger.warning("driver %d is lost; %d of its events are dropped", driver.number, left)
             return
         if is_coordinators:
+            _check_plans(job, run)
             pump(job, run, now_ms=now_ms)
             # After a completed checkpoint an operation may have replaced this driver.
             driver.refresh_from_db(fields=["status", "stop_requested_at"])
@@ -127,6 +137,30 @@ def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> 
             driver_events.apply(job, driver, run)
             evidence.note_stalls(job, run, now_ms)
         left -= len(run)
+
+
+def _check_plans(job: Job, run: Sequence[CoordinatorEvent]) -> None:
+    """Refuse a coordinator's plan with operators or subtasks that the job's plan does not have.
+
+    Raises:
+        Invalid: The message names the operator.
+    """
+    for event in run:
+        if not isinstance(event, CheckpointingStarted):
+            continue
+        left = dict(Operator.objects.filter(job=job).values_list("uid", "parallelism"))
+        for chain in event.plan.chains:
+            if chain.head not in chain.operators:
+                raise Invalid(f"plan.chains: the chain of {chain.head} does not list it")
+            for uid in chain.operators:
+                parallelism = left.pop(uid, None)
+                if parallelism is None:
+                    raise Invalid(f"plan.chains: {uid} is not in the job's plan, or in two chains")
+                if chain.parallelism > parallelism:
+                    raise Invalid(
+                        f"plan.chains: {uid} has {chain.parallelism} subtasks, and {parallelism} "
+                        "in the job's plan"
+                    )
 
 
 def _runs(new: Sequence[DriverEvent]) -> Iterator[tuple[bool, list[Any]]]:
@@ -145,33 +179,14 @@ def _note_time_lost(job: Job, away_ms: int, now_ms: int) -> None:
         pump(job, [TimeLost(away_ms)], now_ms=now_ms)
 
 
-def _decoded(body: bytes) -> EventBatch:
+def _decoded(body: bytes, version: int) -> EventBatch:
     try:
-        data = json.loads(body.decode())  # UTF-8 alone: json would read other encodings too.
-        if _UNSTORABLE.search(body):
-            data = _storable(data)
-        batch = wire.from_wire(EventBatch, data)
-    except (ValueError, RecursionError, ProtocolError) as error:
+        batch = batches.decode_batch(body, version)
+    except ProtocolError as error:
         raise Invalid(f"the body cannot be read as a batch of events: {error}") from error
-    if batch.first_number < 1 or batch.away_ms < 0:
-        raise Invalid(
-            "a batch begins with event 1 or later, and its time away is not negative: "
-            f"first_number {batch.first_number}, away_ms {batch.away_ms}"
-        )
+    if sum(isinstance(event, JobPlanned) for event in batch.events) > 1:
+        raise Invalid("events: a driver plans its job once")
     return batch
-
-
-def _storable(value: Any) -> Any:
-    """The JSON value with characters that PostgreSQL cannot store replaced."""
-    match value:
-        case str():
-            return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-        case list():
-            return [_storable(item) for item in value]
-        case dict():
-            return {_storable(key): _storable(item) for key, item in value.items()}
-        case _:
-            return value
 
 
 # Commands -----------------------------------------------------------------------------------------

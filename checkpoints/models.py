@@ -72,7 +72,7 @@ class Checkpoint(models.Model):
     )
     request_id = models.CharField(max_length=100, blank=True)  # Empty: the interval triggered it.
     triggered_at = models.DateTimeField()
-    settled_at = models.DateTimeField(null=True, blank=True)  # Completed or aborted.
+    settled_at = models.DateTimeField(null=True, blank=True)  # Completed, failed or aborted.
     sinks_acknowledged_at = models.DateTimeField(null=True, blank=True)
     duration_ms = models.IntegerField(null=True, blank=True)
     reason = models.CharField(max_length=64, choices=_choices(FailureReason), blank=True)
@@ -106,7 +106,7 @@ class Checkpoint(models.Model):
             models.Index(fields=["job", "attempt", "number"], name="checkpoint_attempts"),
             models.Index(  # Counts of recent failures.
                 fields=["job", "triggered_at"],
-                condition=Q(status="aborted"),
+                condition=Q(status="failed"),
                 name="checkpoint_failures",
             ),
             models.Index(fields=["triggered_at", "id"]),
@@ -130,6 +130,11 @@ class Checkpoint(models.Model):
                 ),
                 name="checkpoint_details",
             ),
+            models.Index(  # The same, of those that failed.
+                fields=["job", "number"],
+                condition=Q(has_details=True, status__in=["aborted", "failed"]),
+                name="checkpoint_failed_details",
+            ),
         ]
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="checkpoint_number"),
@@ -151,6 +156,22 @@ class Checkpoint(models.Model):
 
     def __str__(self) -> str:
         return f"checkpoint {self.number} of {self.job_id}"
+
+
+class RemovedCheckpoints(models.Model):
+    """Totals over the checkpoints of a job whose rows retention has removed.
+
+    Without them the counters of ``/metrics`` would go back.
+    """
+
+    job = models.OneToOneField(
+        Job, primary_key=True, on_delete=models.CASCADE, related_name="removed_checkpoints"
+    )
+    up_to = models.BigIntegerField(default=0)  # The highest number among them.
+    totals = models.JSONField(default=dict)  # By the names of checkpoints.retention.totals.
+
+    def __str__(self) -> str:
+        return f"removed checkpoints of {self.job_id}"
 
 
 class Savepoint(models.Model):

@@ -22,10 +22,10 @@ from weir.protocol.messages import CheckpointingStopped, JobEnded
 
 
 @receiver(signals.driver_lost)
-def stop_checkpointing(job: Job, **_: Any) -> None:
+def stop_checkpointing(job: Job, reason: FailureReason, **_: Any) -> None:
     """Abort the checkpoints of the lost driver; a manifest it may be writing is settled later."""
     if _has_coordinator(job):
-        stopped = CheckpointingStopped(state_of(job).attempt, FailureReason.JOB_FAILOVER)
+        stopped = CheckpointingStopped(state_of(job).attempt, reason)
         pump(job, [stopped], now_ms=clock.now_ms())
 
 

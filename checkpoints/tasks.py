@@ -7,6 +7,7 @@ from checkpoints.operations import previews, savepoints
 from checkpoints.retention import discards, finalization
 from checkpoints.retention import sweep as retention_sweep
 from controlplane.base import clock
+from controlplane.base.ticks import run_all
 
 
 @shared_task
@@ -25,16 +26,20 @@ def tick_job(job_id: str, is_repeated: bool = False) -> None:
 @shared_task
 def storage_tick() -> None:
     """Settle checkpoints of lost drivers, answer previews, delete files that are due, clean up."""
-    finalization.settle_driverless()
-    previews.answer_due()
-    discards.discard_due()
-    retention_sweep.clean_next()
+    run_all(
+        finalization.settle_driverless,
+        previews.answer_due,
+        discards.discard_due,
+        retention_sweep.clean_next,
+    )
 
 
 @shared_task
 def sweep() -> None:
     """Tell unreported ends of jobs, drop commands, trim details, let claimed savepoints go."""
-    retention_sweep.end_driverless()
-    retention_sweep.drop_commands()
-    retention_sweep.trim_details()
-    savepoints.let_claimed_go()
+    run_all(
+        retention_sweep.end_driverless,
+        retention_sweep.drop_commands,
+        retention_sweep.trim_details,
+        savepoints.let_claimed_go,
+    )

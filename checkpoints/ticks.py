@@ -17,6 +17,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from checkpoints.coordinator import countdowns, shell
 from controlplane.base import clock, logs
 from jobs.models import Driver, DriverStatus, Job
+from jobs.set_aside import Step, is_set_aside, setting_aside
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +34,13 @@ def tick_due() -> int:
     now = clock.now()
     soon = now + clock.milliseconds(countdowns.HORIZON_MS)
     due = _heard(now).filter(coordinator__due_at__lte=soon).order_by("coordinator__due_at")
+    due = due.exclude(is_set_aside(Step.CHECKPOINT, now))
     count = 0
     for job_id, due_at in due.values_list("pk", "coordinator__due_at")[:CLAIMED_MAX]:
         if due_at > now:
             countdowns.tick_at(job_id, clock.to_ms(due_at), clock.to_ms(now))
             continue
-        problem = "the job could not be ticked; the next look tries again"
-        with logs.guarding(logger, problem, job=job_id):
+        with setting_aside(Step.CHECKPOINT, job_id):
             count += _tick(job_id, skip_locked=True)
     return count
 
@@ -53,10 +54,14 @@ def tick_one(job_id: str, *, is_repeated: bool = False) -> bool:
     ones.
     """
     with logs.about(job=job_id):
-        if _tick(job_id, skip_locked=False):
-            return True
-        if is_repeated:
+        now = clock.now()
+        if Job.objects.filter(is_set_aside(Step.CHECKPOINT, now), pk=job_id).exists():
             return False
+        is_ticked = False
+        with setting_aside(Step.CHECKPOINT, job_id):
+            is_ticked = _tick(job_id, skip_locked=False)
+        if is_ticked or is_repeated:
+            return is_ticked
         now = clock.now()
         soon = now + clock.milliseconds(EARLY_MS)
         due = _heard(now).filter(pk=job_id, coordinator__due_at__lte=soon)

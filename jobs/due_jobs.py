@@ -1,7 +1,8 @@
 """Due work on jobs: relaunches, silent drivers, cancellations that were not obeyed.
 
 Due times are rows. A tick takes one job after another with SKIP LOCKED, each in a transaction of
-its own, so that two ticks at once share the work and one job that raises holds up no other.
+its own, so that two ticks at once share the work. A job whose step raises is set aside
+(``jobs.set_aside``) and holds up no other.
 """
 
 import logging
@@ -15,18 +16,21 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from controlplane.audit.models import record
-from controlplane.base import clock, logs
+from controlplane.base import clock
+from controlplane.base.ticks import run_all
 from jobs.drivers import drivers
 from jobs.models import (
     FINAL_JOB_STATUSES,
     LIVE_DRIVERS,
+    AttemptEnd,
     ControlPlanePulse,
     DesiredState,
     Driver,
     DriverStatus,
     Job,
 )
-from weir.protocol.lifecycle import JobStatus
+from jobs.set_aside import Step, is_set_aside, setting_aside
+from weir.protocol.lifecycle import FailureReason, JobStatus
 
 logger = logging.getLogger(__name__)
 
@@ -42,17 +46,14 @@ _SPEAKING = (DriverStatus.STARTING, DriverStatus.RUNNING)
 def tick() -> None:
     """Relaunch, cancel and give up each job or driver that is due now."""
     clock.look()
-    relaunch_due()
-    cancel_due()
-    lose_silent()
+    run_all(relaunch_due, cancel_due, lose_silent)
 
 
 def relaunch_due() -> int:
     """Request the next driver of each job whose restart is due; return their number."""
     now = clock.now()
     due = Q(restart_at__lte=now) & ~Q(status__in=FINAL_JOB_STATUSES)
-    ids = Job.objects.filter(due).order_by("restart_at").values_list("pk", flat=True)
-    return _each(ids[:CLAIMED_MAX], due, _relaunch)
+    return _each(Step.RELAUNCH, due, "restart_at", _relaunch)
 
 
 def _relaunch(job: Job) -> bool:
@@ -74,8 +75,7 @@ def resume_stranded() -> int:
     """
     has_driver = Exists(Driver.objects.filter(job=OuterRef("pk"), status__in=LIVE_DRIVERS))
     stranded = Q(restart_at=None) & ~Q(status__in=FINAL_JOB_STATUSES) & ~has_driver
-    ids = Job.objects.filter(stranded).order_by("created_at").values_list("pk", flat=True)
-    return _each(ids[:CLAIMED_MAX], stranded, _resume)
+    return _each(Step.RESUME, stranded, "created_at", _resume)
 
 
 def _resume(job: Job) -> bool:
@@ -89,8 +89,7 @@ def cancel_due() -> int:
     """End each job whose driver did not obey its cancellation in time; return their number."""
     now = clock.now()
     due = Q(cancel_due_at__lte=now) & ~Q(status__in=FINAL_JOB_STATUSES)
-    ids = Job.objects.filter(due).order_by("cancel_due_at").values_list("pk", flat=True)
-    return _each(ids[:CLAIMED_MAX], due, _cancel)
+    return _each(Step.CANCEL, due, "cancel_due_at", _cancel)
 
 
 def _cancel(job: Job) -> bool:
@@ -99,7 +98,7 @@ def _cancel(job: Job) -> bool:
     if driver is not None:
         cause = f"the driver did not cancel its job within {settings.WEIR_CANCEL_GRACE_MS} ms"
         drivers.end(driver, cause)
-        drivers.replaced(job, driver, cause, end="canceled")
+        drivers.replaced(job, driver, cause, AttemptEnd.CANCELED, FailureReason.JOB_CANCELED)
     drivers.conclude(job, JobStatus.CANCELED)
     record(
         None,
@@ -112,29 +111,36 @@ def _cancel(job: Job) -> bool:
 
 
 def lose_silent() -> int:
-    """Give up drivers that were silent for too long at an open gateway; return their number."""
+    """Give up drivers that were silent for too long at an open gateway; return their number.
+
+    The gateway is looked at from half the timeout on. One that has just come back would answer too,
+    before the drivers could: silence counts only where it was open all the while.
+    """
     pulse = _beat()
     if pulse is None:
         return 0
     now = clock.now()
     timeout = clock.milliseconds(settings.WEIR_DRIVER_TIMEOUT_MS)
-    if now < pulse.resumed_at + timeout:
-        return 0
-    silent = Driver.objects.filter(status__in=_SPEAKING, heartbeat_due_at__lte=now)
-    ids = list(silent.order_by("heartbeat_due_at").values_list("job_id", flat=True)[:CLAIMED_MAX])
-    if not ids:
+    quiet = Driver.objects.filter(
+        status__in=_SPEAKING, heartbeat_due_at__lte=now + timeout / 2
+    ).exclude(is_set_aside(Step.LOSE, now, "job_id"))
+    if not quiet.exists():
         return 0
     if not _gateway_answers():  # Outside of any lock: it may take its whole timeout.
         ControlPlanePulse.objects.update(resumed_at=clock.now())
-        logger.warning(
-            "%d drivers are silent, but the gateway %s does not answer either: they get %d ms more "
-            "once it does",
-            len(ids),
-            settings.WEIR_GATEWAY_URL,
-            settings.WEIR_DRIVER_TIMEOUT_MS,
-        )
+        if pulse.resumed_at + timeout / 2 <= now:
+            logger.warning(
+                "drivers are silent, but the gateway %s does not answer either: they get %d ms "
+                "more once it does",
+                settings.WEIR_GATEWAY_URL,
+                settings.WEIR_DRIVER_TIMEOUT_MS,
+            )
         return 0
-    return _each(ids, Q(), _lose_if_silent)
+    if now < pulse.resumed_at + timeout:
+        return 0
+    silent = quiet.filter(heartbeat_due_at__lte=now).order_by("heartbeat_due_at")
+    ids = list(silent.values_list("job_id", flat=True)[:CLAIMED_MAX])
+    return _act_on(Step.LOSE, ids, Q(), _lose_if_silent)
 
 
 def _lose_if_silent(job: Job) -> bool:
@@ -197,12 +203,17 @@ def _gateway_answers() -> bool:
         return False
 
 
-def _each(ids: Iterable[str], due: Q, act: Callable[[Job], bool]) -> int:
+def _each(step: Step, due: Q, order: str, act: Callable[[Job], bool]) -> int:
+    """Act on the jobs that are due and not set aside, in order; return the number of successes."""
+    jobs = Job.objects.filter(due).exclude(is_set_aside(step, clock.now())).order_by(order)
+    return _act_on(step, list(jobs.values_list("pk", flat=True)[:CLAIMED_MAX]), due, act)
+
+
+def _act_on(step: Step, ids: Iterable[str], due: Q, act: Callable[[Job], bool]) -> int:
     """Take one job after another and act on it if that is still due."""
     count = 0
-    for job_id in list(ids):
-        problem = f"job {job_id}: the due step failed; the next tick tries again"
-        with logs.guarding(logger, problem, job=job_id), transaction.atomic():
+    for job_id in ids:
+        with setting_aside(step, job_id), transaction.atomic():
             claim = Job.objects.filter(due, pk=job_id)
             job = claim.select_for_update(skip_locked=True, of=("self",)).first()
             count += job is not None and act(job)

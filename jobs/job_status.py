@@ -10,8 +10,8 @@ move leaves a final status.
 from datetime import datetime
 
 from controlplane.base import clock, wakeups
-from jobs import operations
-from jobs.models import Job
+from jobs import job_events, operations
+from jobs.models import Job, JobEventKind
 from jobs.storable_text import storable
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
 
@@ -20,6 +20,8 @@ BEGINNINGS = frozenset(
     {JobStatus.CREATED, JobStatus.INITIALIZING, JobStatus.FAILING, JobStatus.RESTARTING}
 )
 _CAUSED = frozenset({JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED})
+_FAILURES = frozenset({JobStatus.FAILING, JobStatus.FAILED})
+_REQUESTED = frozenset({JobStatus.CANCELLING, JobStatus.CANCELED, JobStatus.FINISHED})
 
 
 def may_follow(current: JobStatus, following: JobStatus) -> bool:
@@ -29,10 +31,26 @@ def may_follow(current: JobStatus, following: JobStatus) -> bool:
     return following in JOB_TRANSITIONS.get(current, frozenset())
 
 
-def change(job: Job, status: JobStatus, cause: str = "", *, at: datetime | None = None) -> None:
-    """Set a job's status and settle its operations; the caller holds the job's lock."""
+def change(
+    job: Job,
+    status: JobStatus,
+    cause: str = "",
+    *,
+    at: datetime | None = None,
+    is_planned: bool = False,
+) -> None:
+    """Set a job's status and settle its operations; the caller holds the job's lock.
+
+    Args:
+        is_planned: Whether a restart was asked for; of other statuses it is known.
+    """
     at = at or clock.now()
+    before = job.status
     job.status, job.status_changed_at = status.value, at
+    if status in _FAILURES | _REQUESTED:
+        job.is_planned = status in _REQUESTED
+    elif status is JobStatus.RESTARTING:
+        job.is_planned = is_planned
     if status in _CAUSED:
         job.cause = storable(cause) or job.cause
     elif status is not JobStatus.INITIALIZING:
@@ -48,6 +66,7 @@ def change(job: Job, status: JobStatus, cause: str = "", *, at: datetime | None 
         update_fields=[
             "status",
             "status_changed_at",
+            "is_planned",
             "cause",
             "started_at",
             "ended_at",
@@ -55,5 +74,15 @@ def change(job: Job, status: JobStatus, cause: str = "", *, at: datetime | None 
             "cancel_due_at",
         ]
     )
+    if job.status != before:
+        job_events.record(
+            job,
+            JobEventKind.JOB_CHANGED,
+            at,
+            planned=job.is_planned,
+            reason=job.status,
+            before=before,
+            cause=job.cause if status in _CAUSED else "",
+        )
     operations.settle(job)
     wakeups.on_commit(wakeups.job(job.pk))

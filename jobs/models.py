@@ -6,11 +6,14 @@
                   ├──< Operator, Edge         the submitted graph, once its pipeline built it
                   ├──< Subtask                the newest attempt's
                   ├──< JobException
+                  ├──< JobEvent               facts, in their order
                   ├──< Operation
+                  ├──< SetAsideStep           due steps that failed
                   └──< OutboxCommand          to the newest driver
     ControlPlanePulse                         one row
 
-Only the services (``jobs.services``, ``jobs.operations``, ``jobs.drivers``, ``jobs.events``) write.
+Only the services (``jobs.services``, ``jobs.operations``, ``jobs.drivers``, ``jobs.events``) write;
+``jobs.job_events`` alone writes job events.
 """
 
 import uuid
@@ -89,6 +92,29 @@ class OperationStatus(models.TextChoices):
 OPEN_OPERATIONS = (OperationStatus.PENDING, OperationStatus.RUNNING)
 
 
+class AttemptEnd(models.TextChoices):
+    """The ends of an attempt; all but the first are planned."""
+
+    FAILED = "failed"
+    FINISHED = "finished"
+    CANCELED = "canceled"  # A user asked for it: a cancellation, restart, rescale or rollback.
+    SUSPENDED = "suspended"  # The control plane stopped; the job goes on when it is back.
+
+
+class JobEventKind(models.TextChoices):
+    """The kinds of facts that are recorded about a job."""
+
+    CHECKPOINT_COMPLETED = "checkpoint.completed"
+    CHECKPOINT_FAILED = "checkpoint.failed"
+    CHECKPOINT_EXPIRED = "checkpoint.expired"  # It failed by its timeout.
+    CHECKPOINT_ABORTED = "checkpoint.aborted"  # By a planned end.
+    ATTEMPT_BEGAN = "attempt.began"
+    ATTEMPT_ENDED = "attempt.ended"
+    JOB_CHANGED = "job.changed"  # Its status.
+    OPERATION_ENDED = "operation.ended"
+    DRIVER_LOST = "driver.lost"
+
+
 class Artifact(models.Model):
     """An uploaded pipeline, stored once per content."""
 
@@ -136,9 +162,13 @@ class Job(models.Model):
     origin_uri = models.CharField(max_length=1_000, blank=True)
 
     desired = models.CharField(max_length=16, choices=DesiredState, default=DesiredState.RUNNING)
+    # Attempts that failed and whose rows retention has removed: counters never go back.
+    failed_attempts_removed = models.PositiveIntegerField(default=0)
     status = models.CharField(
         max_length=16, choices=_choices(JobStatus), default=JobStatus.CREATED.value
     )
+    # The status was asked for, or follows from a request; false: it follows from a failure.
+    is_planned = models.BooleanField(default=True)
     cause = models.TextField(blank=True)  # Why it fails or failed; empty once it runs again.
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="jobs"
@@ -236,6 +266,7 @@ class Driver(models.Model):
                 condition=Q(stopped_at__isnull=True),
                 name="driver_stops",
             ),
+            models.Index(fields=["ended_at", "id"], name="driver_age"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="driver_number"),
@@ -261,7 +292,7 @@ class Attempt(models.Model):
     started_at = models.DateTimeField()
     running_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    end = models.CharField(max_length=16, blank=True)  # failed, finished, canceled; empty: runs.
+    end = models.CharField(max_length=16, blank=True)  # An AttemptEnd; empty: it runs.
     cause = models.TextField(blank=True)
     # The recovery that led to it; empty for the first attempt.
     recovery_cause = models.TextField(blank=True)
@@ -274,6 +305,7 @@ class Attempt(models.Model):
 
     class Meta:
         ordering = ["job", "-number"]
+        indexes = [models.Index(fields=["ended_at", "id"], name="attempt_age")]
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="attempt_number"),
         ]
@@ -386,7 +418,56 @@ class JobException(models.Model):
 
     class Meta:
         ordering = ["-at", "-id"]
-        indexes = [models.Index(fields=["job", "-at"])]
+        indexes = [
+            models.Index(fields=["job", "-at"]),
+            models.Index(fields=["at", "id"], name="exception_age"),
+        ]
+
+
+class JobEvent(models.Model):
+    """A fact about a job, written in the transaction that makes it one; see ``jobs.job_events``.
+
+    ======================  =================================  =====================================
+    kind                    ``reason``                         ``facts``
+    ======================  =================================  =====================================
+    ``checkpoint.*``        ``FailureReason``; empty:          ``checkpoint``, ``kind``,
+                            completed                          ``attempt``, ``duration_ms``,
+                                                               ``alignment_ms``, ``state_bytes``,
+                                                               ``cause``
+    ``attempt.began``                                          ``attempt``, ``driver``
+    ``attempt.ended``       ``AttemptEnd``                     ``attempt``, ``driver``, ``cause``
+    ``job.changed``         ``JobStatus``                      ``before``, ``cause``
+    ``operation.ended``     ``OperationStatus``                ``operation``, ``kind``, ``error``
+    ``driver.lost``                                            ``driver``, ``cause``
+    ======================  =================================  =====================================
+
+    Causes and errors are headlines. A fact that a request, or the end of the input, led to
+    is planned: no alert is due.
+    """
+
+    id = models.BigAutoField(primary_key=True)  # Grows with the job's facts.
+    # Without an index of its own: ``job_event_order`` begins with it.
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events", db_index=False)
+    kind = models.CharField(max_length=24, choices=JobEventKind)
+    at = models.DateTimeField()
+    planned = models.BooleanField()
+    reason = models.CharField(max_length=64, blank=True)
+    facts = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [
+            models.Index(fields=["job", "id"], name="job_event_order"),
+            models.Index(fields=["at"], name="job_event_age"),  # For retention.
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(kind__in=JobEventKind.values), name="job_event_kind"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.job_id}"
 
 
 class Operation(models.Model):
@@ -460,6 +541,26 @@ class OutboxCommand(models.Model):
     class Meta:
         ordering = ["id"]
         indexes = [models.Index(fields=["job", "id"])]
+
+
+class SetAsideStep(models.Model):
+    """A due step of a job that failed, and when it is tried again; see ``jobs.set_aside``."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="set_aside")
+    step = models.CharField(max_length=16)  # jobs.set_aside.Step.
+    cause = models.TextField(blank=True)
+    failures = models.IntegerField(default=0)
+    since = models.DateTimeField()
+    retry_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        ordering = ["job", "step"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "step"], name="set_aside_step"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.step} of {self.job_id}"
 
 
 class ControlPlanePulse(models.Model):

@@ -20,7 +20,16 @@ from django.db import IntegrityError, transaction
 from controlplane.accounts.models import User
 from controlplane.base import clock, logs, wakeups
 from controlplane.base.errors import Busy, KeyReused
-from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind, OperationStatus
+from jobs import job_events
+from jobs.models import (
+    OPEN_OPERATIONS,
+    Job,
+    JobEventKind,
+    Operation,
+    OperationKind,
+    OperationStatus,
+)
+from jobs.set_aside import Step, is_set_aside, setting_aside
 from jobs.signals import operation_given_up
 from weir.protocol import operations as steps
 from weir.protocol.lifecycle import JobStatus
@@ -74,6 +83,7 @@ _OVERTAKES: Mapping[OperationKind, frozenset[OperationKind]] = {
     OperationKind.RESCALE: frozenset({OperationKind.CHECKPOINT}),
 }
 _STARTS = (OperationKind.SUBMIT, OperationKind.RESTART)
+_PLANNED_ENDS = (OperationStatus.SUCCEEDED, OperationStatus.CANCELLED)
 
 
 def fingerprint(
@@ -267,9 +277,20 @@ def _end(
     now = clock.now()
     # The condition, not the lock alone, keeps an end final: the caller's row may be stale.
     still_open = Operation.objects.filter(pk=operation.pk, status__in=OPEN_OPERATIONS)
-    if not still_open.update(status=status, result=result, error=error, ended_at=now):
-        operation.refresh_from_db()
-        return False
+    with transaction.atomic():
+        if not still_open.update(status=status, result=result, error=error, ended_at=now):
+            operation.refresh_from_db()
+            return False
+        job_events.record(
+            operation.job_id,
+            JobEventKind.OPERATION_ENDED,
+            now,
+            planned=status in _PLANNED_ENDS,
+            reason=status.value,
+            operation=str(operation.pk),
+            kind=operation.kind,
+            error=error,
+        )
     operation.status, operation.result, operation.error = status, result, error
     operation.ended_at = now
     wakeups.on_commit(wakeups.job(operation.job_id))
@@ -316,13 +337,13 @@ def expire_due() -> int:
     now = clock.now()
     due = (
         Operation.objects.filter(status__in=OPEN_OPERATIONS, deadline_at__lte=now)
+        .exclude(is_set_aside(Step.EXPIRE, now, "job_id"))
         .order_by("deadline_at")
         .values_list("pk", "job_id")[:EXPIRED_MAX]
     )
     count = 0
     for pk, job_id in list(due):
-        problem = f"operation {pk} could not be expired; the next sweep tries again"
-        with logs.guarding(logger, problem, job=job_id, operation=str(pk)):
+        with logs.about(operation=str(pk)), setting_aside(Step.EXPIRE, job_id):
             count += _expire(pk, job_id, now)
     return count
 

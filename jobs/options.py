@@ -7,11 +7,18 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from weir.config import CheckpointConfig, CheckpointingMode, JobConfig
+from weir.config import (
+    SECRET_NAME_RULE,
+    CheckpointConfig,
+    CheckpointingMode,
+    JobConfig,
+    is_secret_name,
+)
 from weir.errors import WeirError
 
 PARAMETERS_BYTES_MAX = 64 << 10
 RESTORE_LENGTH_MAX = 1_000
+SECRETS_MAX = 32
 
 
 def check_options(
@@ -114,6 +121,17 @@ def _parameters(value: Any) -> dict[str, str]:
     return dict(value)
 
 
+def _secrets(value: Any) -> list[str]:
+    if not isinstance(value, list | tuple) or any(type(name) is not str for name in value):
+        raise ValueError("Give a list of the names of secrets.")
+    if wrong := [name for name in value if not is_secret_name(name)]:
+        raise ValueError(f"{wrong[0][:100]!r} is no name of a secret: {SECRET_NAME_RULE}.")
+    names = sorted(set(value))
+    if len(names) > SECRETS_MAX:
+        raise ValueError(f"A job can have at most {SECRETS_MAX} secrets.")
+    return names
+
+
 _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "parallelism": _parallelism,
     "interval_ms": _interval,
@@ -121,6 +139,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "restore": _restore,
     "claims": _flag,
     "parameters": _parameters,
+    "secrets": _secrets,
     "allow_non_restored_state": _flag,
     "allow_pickled_state": _flag,
 }

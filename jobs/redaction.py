@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "••••••"
+NAMES_OF_SECRETS = "secrets"  # An option of submissions: a list of names, without values.
 HIDDEN_HELP = "Hidden: its name says that it is a secret."
 
 _SECRET = re.compile(r"secret|password|passwd|token|credential|access[._-]?key|api[._-]?key", re.I)
@@ -26,6 +27,8 @@ def shown(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: shown(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
+        if name.rpartition(".")[2] == NAMES_OF_SECRETS:
+            return list(value)
         return [shown(name, inner) for inner in value]
     # Flags and numbers are no secrets, also under the name of one.
     if value is None or isinstance(value, bool | int | float):

@@ -22,7 +22,9 @@ from jobs import operations
 from jobs.drivers import drivers, outbox
 from jobs.models import (
     FINAL_JOB_STATUSES,
+    Artifact,
     Attempt,
+    AttemptEnd,
     DesiredState,
     Driver,
     DriverStatus,
@@ -33,7 +35,7 @@ from jobs.models import (
 from jobs.signals import job_created, job_reopened, restore_asked
 from jobs.submissions import Checked, Submission, check
 from weir.protocol.driver_messages import CancelJob
-from weir.protocol.lifecycle import JobStatus
+from weir.protocol.lifecycle import FailureReason, JobStatus
 
 __all__ = [
     "Asked",
@@ -50,6 +52,7 @@ __all__ = [
     "restart",
     "submit",
     "submit_fork",
+    "suspend_all",
 ]
 
 logger = logging.getLogger(__name__)
@@ -199,6 +202,8 @@ def _created(
     *,
     origin: Job | None = None,
 ) -> Job:
+    if checked.artifact is not None:
+        _hold(checked.artifact)
     now = clock.now()
     job = Job(
         id=_new_id(checked.name),
@@ -220,6 +225,20 @@ def _created(
     job.save(force_insert=True)
     job_created.send(sender=Job, job=job)
     return job
+
+
+def _hold(artifact: Artifact) -> None:
+    """Lock an upload until the transaction ends, so that retention does not remove it meanwhile.
+
+    Raises:
+        Invalid: It was removed since the submission was checked.
+    """
+    rows = Artifact.objects.select_for_update(no_key=True)
+    if rows.filter(pk=artifact.pk).first() is None:
+        raise Invalid(
+            f"the upload {artifact.pk} has just been removed; upload the script again",
+            errors={"artifact_digest": ["It has just been removed; upload the script again."]},
+        )
 
 
 def _beginning(checked: Checked) -> Beginning | None:
@@ -287,7 +306,7 @@ def cancel(actor: User | None, job_id: str, *, key: str | None = None) -> Operat
         if is_asked:
             outbox.enqueue(job, [CancelJob(f"cancelled by {name_of(actor)}")], clock.now())
         else:
-            _end_driver(job, driver, "the job was cancelled")
+            _end_driver(job, driver, "the job was cancelled", FailureReason.JOB_CANCELED)
             drivers.conclude(job, JobStatus.CANCELED)
             operation.refresh_from_db()
         record(
@@ -326,7 +345,7 @@ def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Opera
             )
         operation = operations.begin(job, OperationKind.RESTART, actor, {}, key=key)
         before = {"desired": job.desired, "status": job.status}
-        relaunch(job, f"restarted by {name_of(actor)}")
+        relaunch(job, f"restarted by {name_of(actor)}", FailureReason.JOB_RESTARTED)
         record(
             actor,
             "job.restart",
@@ -338,10 +357,13 @@ def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Opera
     return operation
 
 
-def relaunch(job: Job, why: str) -> None:
+def relaunch(job: Job, why: str, reason: FailureReason) -> None:
     """End the job's driver, if it has one, and request the next; the caller holds the job's lock.
 
     A job that is over is reopened.
+
+    Args:
+        reason: That of the checkpoints that are under way.
 
     Raises:
         WrongState: The job's end is still being settled.
@@ -352,17 +374,61 @@ def relaunch(job: Job, why: str) -> None:
     job.desired = DesiredState.RUNNING
     job.restart_at = clock.now()
     job.save(update_fields=["desired", "restart_at", "restart_state"])
-    _end_driver(job, drivers.live(job), why)
-    drivers.await_driver(job, why)
+    _end_driver(job, drivers.live(job), why, reason)
+    drivers.await_driver(job, why, is_planned=True)
     drivers.relaunch(job, why)  # Where refused, the next tick tries again.
 
 
-def _end_driver(job: Job, driver: Driver | None, cause: str) -> None:
+def _end_driver(
+    job: Job,
+    driver: Driver | None,
+    cause: str,
+    reason: FailureReason,
+    attempt_end: AttemptEnd = AttemptEnd.CANCELED,
+) -> None:
     """Fence the job's driver, if there is one; a launcher ends its process."""
     if driver is None:
         return
     drivers.end(driver, cause)
-    drivers.replaced(job, driver, cause, end="canceled")
+    drivers.replaced(job, driver, cause, attempt_end, reason)
+
+
+def suspend_all(why: str) -> int:
+    """End the driver of each job as planned; the jobs go on once a launcher runs again.
+
+    For a control plane that stops and ends the drivers' processes itself: no tick and no launcher
+    runs any more. Drivers that no launcher has taken yet keep waiting for one.
+
+    Returns:
+        The number of drivers that were ended.
+    """
+    launched = Driver.objects.filter(status__in=(DriverStatus.STARTING, DriverStatus.RUNNING))
+    ids = list(launched.order_by("job").values_list("job", flat=True))
+    return sum(_suspend(job_id, why) for job_id in ids)
+
+
+def _suspend(job_id: str, why: str) -> bool:
+    with transaction.atomic(), logs.about(job=job_id):
+        job = locked(job_id)
+        driver = drivers.live(job)
+        if driver is None or driver.status == DriverStatus.REQUESTED:
+            return False
+        if job.desired == DesiredState.CANCELED:
+            _end_driver(job, driver, why, FailureReason.JOB_CANCELED)
+            drivers.conclude(job, JobStatus.CANCELED)
+        else:
+            reason = FailureReason.CONTROL_PLANE_STOPPED
+            _end_driver(job, driver, why, reason, AttemptEnd.SUSPENDED)
+            job.restart_at = clock.now()
+            job.save(update_fields=["restart_at"])
+            drivers.await_driver(job, why, is_planned=True)
+        record(
+            None,
+            "driver.suspend",
+            f"job/{job.pk}",
+            after={"job": job.status, "number": driver.number, "cause": why},
+        )
+    return True
 
 
 def parameters_of(submission: Submission) -> dict[str, Any]:

@@ -5,7 +5,8 @@ Receivers run at once and raise to roll everything back.
 
 from django.dispatch import Signal
 
-# The job's driver was lost or ended; it may be replaced. kwargs: job, driver, cause.
+# The job's driver was lost or ended; it may be replaced. kwargs: job, driver, cause, and reason,
+# the weir.protocol.lifecycle.FailureReason of the checkpoints under way.
 driver_lost = Signal()
 # The control plane, not the driver, moved the job to a final status. kwargs: job.
 job_ended = Signal()

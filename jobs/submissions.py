@@ -1,7 +1,7 @@
 """Submissions of jobs, checked before anything is stored."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from controlplane.base.errors import Problems
+from controlplane.secrets import services as secrets
 from jobs.models import Artifact, PipelineKind
 from jobs.options import check_options
 from weir.errors import WeirError
@@ -91,6 +92,7 @@ def check(submission: Submission) -> Checked:
         )
     conf = _conf(submission.spark_conf, errors)
     storage = _storage(submission.storage or str(settings.WEIR_CHECKPOINT_ROOT), errors)
+    _check_secrets(options.get("secrets", ()), master, errors)
     errors.refuse("the job cannot be submitted")
     assert kind is not None, "an unknown kind was refused"
     return Checked(
@@ -176,6 +178,28 @@ def _conf(given: Mapping[str, str], errors: Problems) -> dict[str, str]:
         elif type(value) is not str or not value.isprintable() or len(value) > 10_000:
             errors.add("spark_conf", f"The value of {key} has to be a printable text.")
     return dict(given)
+
+
+def _check_secrets(names: Sequence[str], master: str, errors: Problems) -> None:
+    if gone := secrets.missing(names) if names else []:
+        errors.add(
+            "options.secrets",
+            f"There is no secret {', '.join(gone)}; store it first, with PUT /api/v1/secrets/NAME "
+            "or on the page Secrets.",
+        )
+    if names and runs_in_cluster(master):
+        errors.add(
+            "options.secrets",
+            "Drivers that run in the cluster cannot be handed secrets; use "
+            "WEIR_SPARK_DEPLOY_MODE=client.",
+        )
+
+
+def runs_in_cluster(master: str) -> bool:
+    """Whether drivers on this master run in the cluster, not on the launcher's machine."""
+    return settings.WEIR_SPARK_DEPLOY_MODE == "cluster" and (
+        master == "yarn" or master.startswith("k8s://")
+    )
 
 
 def _storage(storage: str, errors: Problems) -> str:

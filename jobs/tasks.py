@@ -2,26 +2,24 @@
 
 from celery import shared_task
 
-from jobs import due_jobs, operations, preview_processes
+from controlplane.base.ticks import run_all
+from jobs import due_jobs, operations, preview_processes, set_aside
 from jobs.drivers import launcher
 
 
 @shared_task
 def tick() -> None:
     """Do the due work on jobs, and expire operations."""
-    due_jobs.tick()
-    operations.expire_due()
+    run_all(due_jobs.tick, operations.expire_due)
 
 
 @shared_task
 def launch_tick() -> None:
     """Start and watch this machine's drivers, previews and comparisons."""
-    launcher.tick()
-    preview_processes.tick()
+    run_all(launcher.tick, preview_processes.tick)
 
 
 @shared_task
 def sweep() -> None:
     """Resume stranded jobs, and previews and comparisons of machines that are away."""
-    due_jobs.resume_stranded()
-    preview_processes.forget_lost()
+    run_all(due_jobs.resume_stranded, preview_processes.forget_lost, set_aside.forget_old)

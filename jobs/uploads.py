@@ -1,25 +1,35 @@
 """Uploaded pipelines: files named by their content, so that equal content is stored once.
 
 The name of the uploaded file is kept for people to read and is part of no path.
+
+An upload that no job uses is removed some time after it was last uploaded. Storing and removing
+equal content exclude each other by an advisory lock; a submission locks the upload's row.
 """
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
 
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.base import clock
+from controlplane.base import advisory_locks, clock
 from controlplane.base.errors import Invalid, TooLarge
-from jobs.models import Artifact
+from controlplane.base.ticks import Budget
+from jobs.models import OPEN_OPERATIONS, Artifact, Job, Operation
 
 NAME_LENGTH_MAX = 200
+REMOVED_MAX = 200  # In one look.
+
+UNUSED = ~Q(Exists(Job.objects.filter(artifact=OuterRef("pk"))))
 
 
 def path_of(artifact: Artifact) -> Path:
@@ -38,6 +48,7 @@ def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifa
     directory = Path(settings.WEIR_UPLOADS)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _received(directory, chunks) as (received, digest, size), transaction.atomic():
+        advisory_locks.lock([_lock_name(digest)])
         artifact, is_new = Artifact.objects.get_or_create(
             digest=digest,
             defaults={
@@ -47,6 +58,9 @@ def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifa
                 "uploaded_at": clock.now(),
             },
         )
+        if not is_new:
+            artifact.uploaded_at = clock.now()  # Its age begins anew.
+            artifact.save(update_fields=["uploaded_at"])
         # Also for a known artifact, whose row may have outlived its file; and before the commit, so
         # that a row never names a missing file.
         os.replace(received, path_of(artifact))
@@ -60,9 +74,63 @@ def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifa
     return artifact
 
 
+def remove_unused(older: datetime | None, most: int | None, budget: Budget) -> int:
+    """Remove the uploads from before ``older`` that no job uses, and their files; return how many.
+
+    Raises:
+        FileNotFoundError: Their directory is not on this machine; the message says what to do.
+    """
+    if older is None:
+        return 0
+    unused = Artifact.objects.filter(UNUSED, uploaded_at__lt=older).order_by("uploaded_at", "pk")
+    digests = list(unused.values_list("pk", flat=True)[:REMOVED_MAX])
+    directory = Path(settings.WEIR_UPLOADS)
+    if digests and not directory.is_dir():
+        raise FileNotFoundError(
+            f"old uploads cannot be removed, because {directory} is not on this machine; mount the "
+            "web service's WEIR_UPLOADS for the worker, too"
+        )
+    count = 0
+    for digest in digests:
+        if budget.is_spent:
+            break
+        count += _remove(digest, older)
+    return count
+
+
+def _remove(digest: str, older: datetime) -> bool:
+    with transaction.atomic():
+        advisory_locks.lock([_lock_name(digest)])
+        rows = Artifact.objects.select_for_update(skip_locked=True, of=("self",))
+        artifact = rows.filter(UNUSED, pk=digest, uploaded_at__lt=older).first()
+        if artifact is None or _is_asked_for(digest):
+            return False
+        path = path_of(artifact)
+        artifact.delete()
+        # Before the commit, for after it an equal file may be uploaded. Should the commit fail, the
+        # row is left without a file, and the next look removes it.
+        path.unlink(missing_ok=True)
+    return True
+
+
+def _is_asked_for(digest: str) -> bool:
+    """Whether an operation that has not ended names the upload, as a fork does before its job."""
+    asked = Operation.objects.filter(status__in=OPEN_OPERATIONS).values_list(
+        "parameters", flat=True
+    )
+    return any(digest in json.dumps(parameters) for parameters in asked)
+
+
+def _lock_name(digest: str) -> str:
+    return f"upload {digest}"
+
+
 @contextlib.contextmanager
 def _received(directory: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, str, int]]:
-    """The chunks in a file of mode 0600, which is deleted afterwards unless it was moved away."""
+    """The chunks in a file of mode 0640, which is deleted afterwards unless it was moved away.
+
+    Its group, the directory's where that is setgid, is the one by which drivers read it.
+    """
     size, digest = 0, hashlib.sha256()
     handle, name = tempfile.mkstemp(prefix=".upload-", dir=directory)
     path = Path(name)
@@ -78,6 +146,7 @@ def _received(directory: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, 
                 digest.update(chunk)
                 file.write(chunk)
             file.flush()
+            os.fchmod(file.fileno(), 0o640)
             os.fsync(file.fileno())
         if size == 0:
             raise Invalid("the file is empty", errors={"file": ["The file is empty."]})

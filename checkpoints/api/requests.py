@@ -4,11 +4,11 @@ from typing import Any
 
 from rest_framework import serializers
 
+from checkpoints.catalog.savepoint_names import NOTE_LENGTH_MAX
 from controlplane.base.serializers import RequestSerializer
-from jobs.api.serializers import PipelineRequest, TextsField
+from jobs.api.serializers import PipelineRequest, SecretsField, TextsField
+from weir.storage.savepoint_names import LENGTH_MAX
 
-NAME_LENGTH_MAX = 80
-NOTE_LENGTH_MAX = 10_000
 PREVIEW_KINDS = ("restore", "rollback")
 NUMBER_MAX = 2**63 - 1
 _ALLOWS = (
@@ -19,7 +19,7 @@ _ALLOWS = (
 def _name() -> serializers.CharField:
     return serializers.CharField(
         required=False,
-        max_length=NAME_LENGTH_MAX,
+        max_length=LENGTH_MAX,
         help_text="Unique among the job's savepoints. Without it, a name is generated.",
     )
 
@@ -126,6 +126,9 @@ class ForkRequest(_TargetRequest):
         required=False,
         help_text="For the pipeline, laid over those of the origin: its output, say.",
     )
+    secrets = SecretsField(
+        required=False, help_text="Names of all its secrets, instead of those of the origin."
+    )
     parallelism = _parallelism(required=False)
     pipeline = PipelineRequest(required=False, help_text="Instead of the origin's.")
     allow_non_restored_state = serializers.BooleanField(required=False, help_text=_ALLOWS)
@@ -137,6 +140,7 @@ _OF_RESTORE = {
     "uri",
     "pipeline",
     "parameters",
+    "secrets",
     "parallelism",
     "allow_non_restored_state",
 }
@@ -152,6 +156,9 @@ class PreviewRequest(_TargetRequest):
     )
     pipeline = PipelineRequest(required=False, help_text="Restore: without it, the job's own.")
     parameters = TextsField(required=False, help_text="Restore: laid over those of the job.")
+    secrets = SecretsField(
+        required=False, help_text="Restore: names of all secrets, instead of those of the job."
+    )
     parallelism = _parallelism(required=False, help_text="Restore: without it, the job's own.")
     allow_non_restored_state = serializers.BooleanField(required=False, help_text=_ALLOWS)
     rewind_output = serializers.BooleanField(

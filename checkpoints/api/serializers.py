@@ -66,7 +66,7 @@ class CheckpointSerializer(serializers.ModelSerializer):
             "request_id": {
                 "help_text": "The operation that requested it; empty: the checkpoint interval."
             },
-            "settled_at": {"help_text": "When it completed or was aborted."},
+            "settled_at": {"help_text": "When it completed, failed or was aborted."},
             "subtask_count": {"help_text": "Operator subtasks that have to acknowledge."},
             "start_delay_ms": {"help_text": "The largest among the subtasks, as the next three."},
             "state_bytes": {"help_text": "Of all subtasks, as the next two."},
@@ -90,11 +90,11 @@ class CheckpointSerializer(serializers.ModelSerializer):
         serializers.ChoiceField(
             [(reason.value, reason.value) for reason in FailureReason],
             allow_null=True,
-            help_text="Why it was aborted.",
+            help_text="Why it failed or was aborted.",
         )
     )
     def get_reason(self, checkpoint: Checkpoint) -> str | None:
-        """The reason of an aborted checkpoint; null for others."""
+        """The reason of a failed or aborted checkpoint; null for others."""
         return checkpoint.reason or None
 
 
@@ -127,7 +127,7 @@ class SavepointSerializer(serializers.ModelSerializer):
         help_text="It can be restored while it is `completed`.",
     )
     cause = serializers.CharField(
-        source="checkpoint.cause", default="", help_text="Why it was aborted."
+        source="checkpoint.cause", default="", help_text="Why it failed or was aborted."
     )
     completed_at = serializers.DateTimeField(
         source="checkpoint.settled_at", allow_null=True, default=None
@@ -242,8 +242,8 @@ class VerdictSerializer(serializers.Serializer):
     """The verdict: why a checkpoint took as long as it did, failed, or is late; as on the pages."""
 
     tone = serializers.CharField(
-        help_text="`good`: nothing to do; `warn`: slow or late; `bad`: it failed; `busy`: it is "
-        "under way and not late."
+        help_text="`good`: nothing to do; `warn`: slow or late; `bad`: it failed; `idle`: a "
+        "planned end aborted it; `busy`: it is under way and not late."
     )
     headline = serializers.CharField(help_text="One sentence, which names the culprit.")
     because = serializers.ListField(
@@ -279,7 +279,7 @@ class CheckpointSummarySerializer(serializers.Serializer):
     last = LastCheckpointSerializer(source="last_checkpoint", allow_null=True)
     age_ms = serializers.SerializerMethodField()
     failures_since_last = serializers.IntegerField(
-        help_text="Checkpoints aborted since the last completed one."
+        help_text="Checkpoints that failed since the last completed one."
     )
     next_at = serializers.DateTimeField(source="next_checkpoint_at", allow_null=True)
 

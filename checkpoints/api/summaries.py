@@ -21,7 +21,7 @@ def with_checkpoints(jobs: QuerySet[Job]) -> QuerySet[Job]:
     newest = own.filter(status=CheckpointStatus.COMPLETED)
     failed = Checkpoint.objects.filter(
         job=OuterRef("pk"),
-        status=CheckpointStatus.ABORTED,
+        status=CheckpointStatus.FAILED,
         number__gt=Coalesce(OuterRef("last_checkpoint_number"), 0),
     ).order_by()
     return jobs.annotate(

@@ -1,7 +1,5 @@
 """Names, notes, labels and directories of savepoints: checked, and kept unique."""
 
-import re
-import secrets
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -19,27 +17,21 @@ from jobs.options import check_uri
 from weir.errors import WeirError
 from weir.ids import JobId
 from weir.protocol.lifecycle import CheckpointStatus
+from weir.storage import savepoint_names
 from weir.storage.layout import savepoint_location
 from weir.storage.store import store_for
 
-NAME_LENGTH_MAX = 80
 NOTE_LENGTH_MAX = 10_000
 LABELS_MAX = 32
 LABEL_LENGTH_MAX = 200
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # It becomes a directory's name.
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def check_description(
     name: str | None, note: str | None, labels: Mapping[str, str] | None, problems: Problems
 ) -> None:
     """Check a savepoint's name, note and labels; None: the request does not give it."""
-    if name is not None and (len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name)):
-        problems.add(
-            "name",
-            f"A name has 1 to {NAME_LENGTH_MAX} letters, digits, dots, dashes and underscores, and "
-            "begins with a letter or digit.",
-        )
+    if name is not None and (problem := savepoint_names.problem_with(name)):
+        problems.add("name", problem)
     if note is not None and (len(note) > NOTE_LENGTH_MAX or "\0" in note):
         problems.add("note", f"A note has at most {NOTE_LENGTH_MAX} characters.")
     if labels is not None and not _are_labels(labels):
@@ -115,11 +107,9 @@ def check_place(job: Job, location: str) -> None:
         )
 
 
-def default_name(job: Job, prefix: str = "savepoint") -> str:
+def default_name(prefix: str = "savepoint") -> str:
     """A name for a savepoint that was given none."""
-    at = clock.now().strftime("%Y%m%d-%H%M%S")
-    prefix = _NOT_IN_NAMES.sub("-", prefix)[: NAME_LENGTH_MAX - 30].strip("-._") or "savepoint"
-    return f"{prefix}-{at}-{secrets.token_hex(3)}"
+    return savepoint_names.default_name(prefix, clock.now().timestamp())
 
 
 def create(
@@ -159,10 +149,9 @@ def create(
 
 def of_unnamed(job: Job, checkpoint: Checkpoint, at: datetime) -> Savepoint:
     """A row, not saved yet, for a savepoint that was requested at the job's driver."""
-    last = PurePosixPath(checkpoint.location).name
-    name = last if _NAME.fullmatch(last) and len(last) <= NAME_LENGTH_MAX else ""
-    if not name or not is_free(job, name):
-        name = default_name(job, f"chk-{checkpoint.number}")
+    name = PurePosixPath(checkpoint.location).name
+    if savepoint_names.problem_with(name) or not is_free(job, name):
+        name = default_name(f"chk-{checkpoint.number}")
     return Savepoint(
         job=job, name=name, location=checkpoint.location, created_at=checkpoint.triggered_at or at
     )

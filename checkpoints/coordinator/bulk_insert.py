@@ -6,7 +6,6 @@ Their uniqueness is the coordinator's: it accepts each acknowledgement once, und
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from weir.errors import ProtocolError
 from weir.ids import SubtaskId
 from weir.protocol import messages
 from weir.protocol.messages import OperatorAck
-from weir.protocol.wire import to_wire
+from weir.wire.values import to_json
 
 _ACK_COLUMNS = (
     "checkpoint_id",
@@ -109,9 +108,7 @@ def _ack(key: int, part: Part) -> Sequence[Any]:
         metrics.unaligned,
         metrics.records,
         # State that travelled inside the acknowledgement is in the manifest.
-        json.dumps([to_wire(h) for h in ack.handles if h.path is not None])
-        if ack.handles
-        else "[]",
+        to_json([h for h in ack.handles if h.path is not None]) if ack.handles else "[]",
     )
 
 

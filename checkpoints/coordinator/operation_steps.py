@@ -15,6 +15,7 @@ from controlplane.base.errors import Refusal
 from jobs import operations, services
 from jobs.models import Job, Operation, OperationKind
 from jobs.submissions import Submission
+from weir.protocol.lifecycle import FailureReason
 from weir.protocol.operations import (
     Fail,
     OperationCommand,
@@ -42,7 +43,7 @@ def carry_out(job: Job, operation: Operation, commands: Iterable[OperationComman
     for command in commands:
         match command:
             case Save():
-                # See ``operations.begin``.
+                # See ``checkpoints.operations.begin.start``.
                 raise AssertionError("only a first step asks for a savepoint")
             case Relaunch(restore):
                 _relaunch(job, operation, restore)
@@ -68,12 +69,18 @@ def _relaunch(job: Job, operation: Operation, restore: str | None) -> None:
         allowed = given["allow_non_restored_state"]
         job.options = {**job.options, "allow_non_restored_state": allowed}
     job.save(update_fields=["options", *services.BEGINNING_FIELDS])
-    what = {
-        OperationKind.RESCALE: f"rescaled to {given.get('parallelism')}",
-        OperationKind.ROLLBACK: f"rolled back to checkpoint {given.get('checkpoint')}",
+    what, reason = {
+        OperationKind.RESCALE: (
+            f"rescaled to {given.get('parallelism')}",
+            FailureReason.JOB_RESCALED,
+        ),
+        OperationKind.ROLLBACK: (
+            f"rolled back to checkpoint {given.get('checkpoint')}",
+            FailureReason.JOB_ROLLED_BACK,
+        ),
     }[kind]
     logger.info("%s is %s", job.pk, what)
-    services.relaunch(job, f"{what} by {services.name_of(operation.requested_by)}")
+    services.relaunch(job, f"{what} by {services.name_of(operation.requested_by)}", reason)
 
 
 def _submit_fork(job: Job, operation: Operation, restore: str) -> bool:

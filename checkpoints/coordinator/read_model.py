@@ -5,7 +5,7 @@ acknowledgements came; those are inserted in bulk.
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,14 +16,14 @@ from checkpoints.coordinator import bulk_insert
 from checkpoints.models import Checkpoint, Savepoint
 from checkpoints.verdict import evidence
 from controlplane.base import clock
-from jobs import operations, services
+from jobs import job_events, operations, services
 from jobs.drivers import drivers
-from jobs.models import Attempt, Job, Operation, OperationKind
+from jobs.models import Attempt, Job, JobEvent, JobEventKind, Operation, OperationKind
 from weir.errors import ProtocolError
 from weir.ids import CheckpointId, SubtaskId
 from weir.protocol.coordinator import CoordinatorState, Step
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import TRANSITIONS, CheckpointStatus, FailureReason
+from weir.protocol.lifecycle import TRANSITIONS, UNCOMPLETED, CheckpointStatus, FailureReason
 from weir.protocol.messages import (
     Acknowledged,
     CheckpointRefused,
@@ -83,6 +83,11 @@ _FITS_NO_OTHER = (
     "they were written with; the job runs on as it was. Stop it with a savepoint and roll back to "
     "that, or turn the alignment timeout off"
 )
+_SETTLED_AS: Mapping[CheckpointStatus, JobEventKind] = {
+    CheckpointStatus.COMPLETED: JobEventKind.CHECKPOINT_COMPLETED,
+    CheckpointStatus.FAILED: JobEventKind.CHECKPOINT_FAILED,
+    CheckpointStatus.ABORTED: JobEventKind.CHECKPOINT_ABORTED,
+}
 _WAS_FOUND = "Its manifest was found in the storage later: a driver had written it after all."
 
 
@@ -105,13 +110,14 @@ class ReadModel:
         self._completed: list[tuple[CompletedCheckpoint, TriggerRequest]] = []
         self._failed: list[tuple[TriggerRequest, str]] = []  # Why a request failed.
         self._settled: dict[int, Collection[SubtaskId]] = {}  # With those that never acknowledged.
+        self._events: list[JobEvent] = []
 
     # Restored checkpoints.
 
     def restored(self, event: CheckpointsRestored) -> CheckpointsRestored:
         """The checkpoints that the storage holds, without those that are being deleted.
 
-        One that was unknown, or known as aborted, has a row afterwards that says so.
+        One that was unknown, or known as failed or aborted, has a row afterwards that says so.
         """
         self._read(c.checkpoint_id for c in event.completed)
         kept = tuple(c for c in event.completed if self._is_ours(c))
@@ -122,7 +128,7 @@ class ReadModel:
         if row is None:
             self._adopt(stored)
             return True
-        if row.status == CheckpointStatus.ABORTED and self._is_of_live_driver(stored):
+        if row.status in UNCOMPLETED and self._is_of_live_driver(stored):
             # The live driver's next attempt restores it, so the restore that the job was to begin
             # with is used up. A later driver, which was told that restore, passes this checkpoint
             # over, so the restore is still needed.
@@ -133,7 +139,7 @@ class ReadModel:
                 if row.discard_due_at is not None:
                     self._touch(row).discard_due_at = None
                 return True
-            case CheckpointStatus.ABORTED:
+            case CheckpointStatus.FAILED | CheckpointStatus.ABORTED:
                 self._touch(row).discard_due_at = None
                 if _WAS_FOUND not in row.cause:
                     row.cause = f"{row.cause}\n{_WAS_FOUND}".strip()
@@ -175,15 +181,19 @@ class ReadModel:
     # Steps of the coordinator.
 
     def note(self, event: CoordinatorEvent, step: Step) -> None:
-        """Take over one step: the event and the commands that it led to."""
-        match event:
-            case Acknowledged() if step.result is AckResult.ACCEPTED:
-                self._acknowledged(event, step.state.plan)
-            case SubtaskFinished() if step.result is AckResult.ACCEPTED:
-                for pending in step.state.pending:
-                    self._touch_number(pending.checkpoint_id)
-            case _:
-                pass
+        """Take over one step: the event, no acknowledgement, and the commands that it led to."""
+        if isinstance(event, SubtaskFinished) and step.result is AckResult.ACCEPTED:
+            for pending in step.state.pending:
+                self._touch_number(pending.checkpoint_id)
+        self._note_step(step)
+
+    def note_acknowledgements(self, accepted: Sequence[Acknowledged], step: Step) -> None:
+        """Take over accepted acknowledgements of one checkpoint, and what they led to."""
+        if accepted:
+            self._acknowledged(accepted, step.state.plan)
+        self._note_step(step)
+
+    def _note_step(self, step: Step) -> None:
         self._has_ended = step.state.ended is not None
         for command in step.commands:
             if isinstance(command, TriggerCheckpoint):
@@ -191,30 +201,34 @@ class ReadModel:
             else:
                 self._follow(command)
 
-    def _acknowledged(self, event: Acknowledged, plan: CheckpointPlan | None) -> None:
-        row = self._touch_number(event.checkpoint_id)
-        at = self._now
+    def _acknowledged(self, acks: Sequence[Acknowledged], plan: CheckpointPlan | None) -> None:
+        number, at = acks[0].checkpoint_id, self._now
+        row = self._touch_number(number)
+        parts = [(ack.chain, part) for ack in acks for part in ack.operators]
+        self._acks += [(number, bulk_insert.Part(chain, part, at)) for chain, part in parts]
+        self._gates += [
+            (number, bulk_insert.Gate(part.subtask, gate))
+            for _, part in parts
+            for gate in part.metrics.gates
+        ]
+        if row is None:
+            return
+        measured = [part.metrics for _, part in parts]
+        row.start_delay_ms = max([row.start_delay_ms, *(m.start_delay_ms for m in measured)])
+        row.alignment_ms = max([row.alignment_ms, *(m.alignment_ms for m in measured)])
+        row.sync_ms = max([row.sync_ms, *(m.sync_ms for m in measured)])
+        row.async_ms = max([row.async_ms, *(m.async_ms for m in measured)])
+        row.state_bytes += sum(m.state_size for m in measured)
+        row.written_bytes += sum(m.written_size for m in measured)
+        row.in_flight_bytes += sum(m.bytes_persisted_in_flight for m in measured)
         if self._sources is None and plan is not None:
             self._sources = {chain.head for chain in plan.chains if not any(chain.upstream)}
-        is_source = event.chain.operator in (self._sources or ())
-        for part in event.operators:
-            metrics = part.metrics
-            self._acks.append((event.checkpoint_id, bulk_insert.Part(event.chain, part, at)))
-            self._gates += [
-                (event.checkpoint_id, bulk_insert.Gate(part.subtask, gate))
-                for gate in metrics.gates
-            ]
-            if row is not None:
-                row.start_delay_ms = max(row.start_delay_ms, metrics.start_delay_ms)
-                row.alignment_ms = max(row.alignment_ms, metrics.alignment_ms)
-                row.sync_ms = max(row.sync_ms, metrics.sync_ms)
-                row.async_ms = max(row.async_ms, metrics.async_ms)
-                row.state_bytes += metrics.state_size
-                row.written_bytes += metrics.written_size
-                row.in_flight_bytes += metrics.bytes_persisted_in_flight
-                if is_source and (reached := metrics.watermark_ms) is not None:
-                    known = row.watermark_ms
-                    row.watermark_ms = reached if known is None else min(known, reached)
+        reached = {row.watermark_ms} | {
+            part.metrics.watermark_ms
+            for chain, part in parts
+            if chain.operator in (self._sources or ())
+        }
+        row.watermark_ms = min((at_ms for at_ms in reached if at_ms is not None), default=None)
 
     def _follow(self, command: CoordinatorCommand) -> None:
         match command:
@@ -232,18 +246,19 @@ class ReadModel:
                     row.settled_at = clock.from_ms(completed.completed_at_ms)
                     row.duration_ms = _duration_ms(completed)
                     row.cause = ""  # It may hold the error that delayed the settling.
-                    self._settled[row.number] = ()
+                    self._settle(row, ())
                 if completed.kind is not CheckpointKind.SAVEPOINT:
                     services.has_begun(self._job, completed.attempt)
                 self._completed.append((completed, request))
             case RecordAborted(pending, reason, cause):
-                row = self._moved(pending.checkpoint_id, CheckpointStatus.ABORTED)
+                row = self._moved(pending.checkpoint_id, pending.status)
                 if row is not None:
                     self._count(row, pending)
                     row.settled_at, row.reason, row.cause = self._now, reason.value, cause
-                    self._settled[row.number] = pending.missing
+                    self._settle(row, pending.missing)
                 what = "savepoint" if pending.kind in SAVEPOINT_KINDS else "checkpoint"
-                said = f"{what} {pending.checkpoint_id} was aborted: {_words(reason, cause)}"
+                how = "failed" if pending.status is CheckpointStatus.FAILED else "was aborted"
+                said = f"{what} {pending.checkpoint_id} {how}: {_words(reason, cause)}"
                 self._failed.append((pending.request, said))
             case CheckpointRefused(request, reason):
                 what = "savepoint" if request.kind in SAVEPOINT_KINDS else "checkpoint"
@@ -257,12 +272,36 @@ class ReadModel:
             case DiscardHandles(handles):
                 for number in locations.numbers_of(handles):
                     row = self._row(number)
-                    if row is not None and row.status == CheckpointStatus.ABORTED:
+                    if row is not None and row.status in UNCOMPLETED:
                         self._discard(row)
             case DiscardCheckpoint(completed):
                 self._let_go(self._row(completed.checkpoint_id))
             case _:
                 pass
+
+    def _settle(self, row: Checkpoint, missing: Collection[SubtaskId]) -> None:
+        """Note that a checkpoint has settled, for its evidence and as an event."""
+        assert row.settled_at is not None
+        self._settled[row.number] = missing
+        kind = _SETTLED_AS[CheckpointStatus(row.status)]
+        if row.reason == FailureReason.CHECKPOINT_EXPIRED:
+            kind = JobEventKind.CHECKPOINT_EXPIRED
+        self._events.append(
+            job_events.event(
+                self._job,
+                kind,
+                row.settled_at,
+                planned=row.status == CheckpointStatus.ABORTED,
+                reason=row.reason,
+                checkpoint=row.number,
+                kind=row.kind,
+                attempt=row.attempt,
+                duration_ms=row.duration_ms,
+                alignment_ms=round(row.alignment_ms),
+                state_bytes=row.state_bytes,
+                cause=row.cause,
+            )
+        )
 
     def _triggered(self, command: TriggerCheckpoint, state: CoordinatorState) -> None:
         barrier = command.barrier
@@ -393,7 +432,8 @@ class ReadModel:
         for row in changed:
             kept = ("evidence",) if row.number in self._settled else ()
             row.save(update_fields=_CHANGING + kept)
-        self._save_details()
+        self._insert_acks_and_gates()
+        job_events.record_all(self._events)
 
     def _keep_evidence(self) -> None:
         """Keep what the subtasks were doing as checkpoints settled, for the verdict."""
@@ -419,7 +459,7 @@ class ReadModel:
                 logger.exception("no evidence is kept of checkpoint %d", number)
                 row.evidence = noted.get(number)
 
-    def _save_details(self) -> None:
+    def _insert_acks_and_gates(self) -> None:
         keys = {number: row.pk for number, row in self._touched.items()}
         bulk_insert.insert_acks(
             (keys[number], part) for number, part in self._acks if number in keys

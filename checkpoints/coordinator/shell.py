@@ -8,6 +8,7 @@ commands leave by the outbox when the transaction commits.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from django.conf import settings
 
@@ -17,11 +18,15 @@ from checkpoints.models import CoordinatorRow
 from controlplane.base import clock, logs, wakeups
 from jobs.drivers import drivers, outbox
 from jobs.models import Job, JobException, Operation
+from jobs.storable_text import storable
+from weir.bounds import TEXT_LENGTH_MAX
 from weir.config import CheckpointConfig
 from weir.errors import ProtocolError
+from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol import coordinator
 from weir.protocol.coordinator import CoordinatorState
 from weir.protocol.messages import (
+    Acknowledged,
     CheckpointAborted,
     CheckpointCompleted,
     CheckpointRefused,
@@ -36,7 +41,9 @@ from weir.protocol.messages import (
     WriteManifest,
 )
 from weir.protocol.operations import OperationEvent
-from weir.protocol.wire import from_wire, to_wire
+from weir.protocol.pending import AckResult
+from weir.protocol.wire import from_wire
+from weir.wire.values import Rows
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +58,10 @@ _FOR_DRIVERS = (
     CheckpointRefused,
     FailJob,
 )
+
+_STATES = Rows(CoordinatorState)
+
+FAULTS_NOTED_MAX = 20  # Of a batch; the log has all.
 
 # The sweep alone writes swept_at.
 _SAVED = ("state", "due_at", "next_trigger_at", "expires_at", "has_ended")
@@ -99,11 +110,20 @@ def _fold(
     job: Job, row: CoordinatorRow | None, events: Sequence[CoordinatorEvent], now_ms: int
 ) -> None:
     batch = _Batch(job, _load(job, row), now_ms)
-    for event in events:
-        batch.take(event)
+    for checkpoint, run in groupby(events, _acknowledged):
+        if checkpoint is None:
+            for event in run:
+                batch.take(event)
+        else:
+            batch.take_acknowledgements([ack for ack in run if isinstance(ack, Acknowledged)])
     batch.save(row or CoordinatorRow(job=job))
     # Only now: an operation's next step may send the coordinator events.
     operation_steps.carry_on(job, batch.answers())
+
+
+def _acknowledged(event: CoordinatorEvent) -> tuple[AttemptNumber, CheckpointId] | None:
+    """The attempt and the checkpoint that an event acknowledges."""
+    return (event.attempt, event.checkpoint_id) if isinstance(event, Acknowledged) else None
 
 
 def reopen(job: Job) -> None:
@@ -120,7 +140,7 @@ def reopen(job: Job) -> None:
 def _load(job: Job, row: CoordinatorRow | None) -> CoordinatorState:
     if row is None:
         return CoordinatorState(config=config_of(job))
-    return from_wire(CoordinatorState, row.state)
+    return _STATES.from_row(row.state)
 
 
 def _save(row: CoordinatorRow, state: CoordinatorState) -> int | None:
@@ -128,7 +148,7 @@ def _save(row: CoordinatorRow, state: CoordinatorState) -> int | None:
     before = row.due_at
     due_ms, trigger_ms = coordinator.next_due_ms(state), state.next_periodic_ms
     expiries = [p.expires_at_ms for p in state.pending if not p.is_finalizing]
-    row.state = to_wire(state)
+    row.state = _STATES.to_row(state)
     row.due_at = None if due_ms is None else clock.from_ms(due_ms)
     row.next_trigger_at = None if trigger_ms is None else clock.from_ms(trigger_ms)
     row.expires_at = clock.from_ms(min(expiries)) if expiries else None
@@ -164,13 +184,33 @@ class _Batch:
             self._read_model.check(event)
             step = coordinator.step(self._state, event, self._now_ms)
         except ProtocolError as error:
-            with logs.about(job=self._job.pk, checkpoint=getattr(event, "checkpoint_id", None)):
-                logger.error("%s was passed over: %s", type(event).__name__, error)
-            self._faults.append(_Fault(event, error))
+            self._pass_over(event, error)
             return
         self._state = step.state
         self._read_model.note(event, step)
         self._commands += step.commands
+
+    def take_acknowledgements(self, acks: Sequence[Acknowledged]) -> None:
+        """Fold acknowledgements of one attempt's checkpoint in."""
+        fitting, accepted = [], []
+        for ack in acks:
+            try:
+                self._read_model.check(ack)
+            except ProtocolError as error:
+                self._pass_over(ack, error)
+            else:
+                fitting.append(ack)
+        if not fitting:
+            return
+        tally = coordinator.acknowledge(self._state, fitting, self._now_ms)
+        for ack, result in zip(fitting, tally.results, strict=True):
+            if isinstance(result, ProtocolError):
+                self._pass_over(ack, result)
+            elif result is AckResult.ACCEPTED:
+                accepted.append(ack)
+        self._state = tally.step.state
+        self._read_model.note_acknowledgements(accepted, tally.step)
+        self._commands += tally.step.commands
 
     def save(self, row: CoordinatorRow) -> None:
         """Write the rows, the commands and the state that follow from the batch."""
@@ -202,14 +242,22 @@ class _Batch:
             return self._read_model.restored(event)
         return event  # Refused by the coordinator.
 
+    def _pass_over(self, event: CoordinatorEvent, error: ProtocolError) -> None:
+        with logs.about(job=self._job.pk, checkpoint=getattr(event, "checkpoint_id", None)):
+            logger.error("%s was passed over: %s", type(event).__name__, error)
+        self._faults.append(_Fault(event, error))
+
     def _note_faults(self) -> None:
+        faults = self._faults[:FAULTS_NOTED_MAX]
         JobException.objects.bulk_create(
             JobException(
                 job=self._job,
                 at=clock.from_ms(self._now_ms),
                 kind="internal",
                 attempt_number=self._state.attempt or None,
-                text=f"{type(fault.event).__name__} was passed over: {fault.error}",
+                text=storable(
+                    f"{type(fault.event).__name__} was passed over: {fault.error}", TEXT_LENGTH_MAX
+                ),
             )
-            for fault in self._faults
+            for fault in faults
         )

@@ -52,6 +52,7 @@ def restore(
     pipeline: Pipeline | None = None,
     parallelism: int | None = None,
     parameters: Mapping[str, str] | None = None,
+    secrets: Sequence[str] | None = None,
     allow_non_restored_state: bool | None = None,
     key: str | None = None,
 ) -> Operation:
@@ -60,6 +61,7 @@ def restore(
     Args:
         restore: The number of a checkpoint of the job, a savepoint's id, or a URI.
         pipeline: None: the job's own, with its options.
+        secrets: Names of all secrets that it gets; None: those of the job.
 
     Raises:
         NotFound: There is no such job, checkpoint or savepoint.
@@ -72,6 +74,7 @@ def restore(
         "pipeline": None if pipeline is None else _named(pipeline),
         "parallelism": parallelism,
         "parameters": dict(parameters or {}),
+        **({} if secrets is None else {"secrets": sorted(set(secrets))}),
         "allow_non_restored_state": allow_non_restored_state,
     }
     with services.asking(actor, job_id, OperationKind.PREVIEW, given, key) as asked:
@@ -84,6 +87,7 @@ def restore(
             pipeline=pipeline,
             parallelism=parallelism,
             parameters=parameters,
+            secrets=secrets,
             allow_non_restored_state=allow_non_restored_state,
         )
         checked = check(changed)

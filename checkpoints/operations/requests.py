@@ -1,7 +1,7 @@
 """Stop, rollback, rescale and fork: operations of several steps."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -135,6 +135,7 @@ def fork(
     checkpoint: int | None = None,
     savepoint: UUID | None = None,
     parameters: Mapping[str, str] | None = None,
+    secrets: Sequence[str] | None = None,
     parallelism: int | None = None,
     pipeline: Pipeline | None = None,
     allow_non_restored_state: bool | None = None,
@@ -147,6 +148,7 @@ def fork(
 
     Args:
         parameters: Laid over the origin's.
+        secrets: Names of all secrets of the fork; None: those of the origin.
         pipeline: What the fork runs; None: what the origin runs.
 
     Raises:
@@ -157,6 +159,7 @@ def fork(
         "checkpoint": checkpoint,
         "savepoint": None if savepoint is None else str(savepoint),
         "parameters": dict(parameters or {}),
+        **({} if secrets is None else {"secrets": sorted(set(secrets))}),
         "parallelism": parallelism,
         "pipeline": None if pipeline is None else [pipeline.kind, pipeline.target],
         "artifact_digest": None if pipeline is None else pipeline.artifact_digest,
@@ -172,6 +175,7 @@ def fork(
             pipeline=pipeline,
             parallelism=parallelism,
             parameters=parameters,
+            secrets=secrets,
             allow_non_restored_state=allow_non_restored_state,
         )
         check(submission)
@@ -194,7 +198,7 @@ def fork(
         )
         if target is None:
             savepoint_names.create(
-                job, operation, actor, name=savepoint_names.default_name(job, f"fork-{name}")
+                job, operation, actor, name=savepoint_names.default_name(f"fork-{name}")
             )
         return begin.start(actor, job, operation)
 
@@ -206,12 +210,14 @@ def derived_submission(
     pipeline: Pipeline | None,
     parallelism: int | None,
     parameters: Mapping[str, str] | None,
+    secrets: Sequence[str] | None = None,
     allow_non_restored_state: bool | None,
 ) -> Submission:
     """The job's submission, changed by the arguments given; parameters are laid over the job's."""
     options = {
         "parallelism": parallelism,
         "allow_non_restored_state": allow_non_restored_state,
+        "secrets": None if secrets is None else list(secrets),
         "parameters": {**job.options.get("parameters", {}), **(parameters or {})},
     }
     if pipeline is None:

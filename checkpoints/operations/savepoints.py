@@ -118,7 +118,7 @@ def save(
         job = asked.job
         problems.refuse("the description of the savepoint is not valid")
         begin.check_runs(job, "savepoints are taken while it runs")
-        name = words["name"] or savepoint_names.default_name(job)
+        name = words["name"] or savepoint_names.default_name()
         operation = operations.begin(
             job,
             kind,

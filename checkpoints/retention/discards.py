@@ -4,9 +4,9 @@ Checkpoints that are due are taken under the job's lock, with a lease; their fil
 outside of any transaction, and then the rows say so. The checkpoints that a killed worker had taken
 come due again when its lease ends; deleting twice does no harm.
 
-Of a completed checkpoint the manifest goes first: without it no driver can restore the rest. Of an
-aborted one only the files of its attempt go; the tombstone in the manifest's place stays, since a
-driver that was frozen may still try to write there.
+Of a completed checkpoint the manifest goes first: without it no driver can restore the rest. Of a
+failed or aborted one only the files of its attempt go; the tombstone in the manifest's place stays,
+since a driver that was frozen may still try to write there.
 
 A savepoint's own directory is the user's choice and may hold anything: only files that bear the
 savepoint's number go, and the manifest only if it is the savepoint's.
@@ -26,9 +26,10 @@ from checkpoints.retention import references, withdrawn_output
 from controlplane.base import clock, logs, wakeups
 from jobs import operations, services
 from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Driver, Job, Operation, OperationKind
+from jobs.set_aside import Step, is_set_aside, setting_aside
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
 from weir.ids import AttemptNumber, CheckpointId
-from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus, JobStatus
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state
 from weir.storage.manifest import load
 from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
@@ -45,9 +46,10 @@ BACKOFF_MIN_S, BACKOFF_MAX_S = 2.0, 600.0
 def discard_due() -> int:
     """Delete the files of all checkpoints that are due; return of how many."""
     count = 0
-    for job_id in list(_due(clock.now()).values_list("job", flat=True).distinct()[:JOBS_MAX]):
-        problem = "files of the job's checkpoints could not be deleted; a later look tries again"
-        with logs.guarding(logger, problem, job=job_id):
+    now = clock.now()
+    due = _due(now).exclude(is_set_aside(Step.DISCARD, now, "job_id"))
+    for job_id in list(due.values_list("job", flat=True).distinct()[:JOBS_MAX]):
+        with setting_aside(Step.DISCARD, job_id):
             count += _discard_of(job_id)
     return count
 
@@ -56,8 +58,10 @@ def _due(now: datetime) -> QuerySet[Checkpoint]:
     """Checkpoints due for deletion: no completed one while a driver may choose it for a restore."""
     drivers = Driver.objects.filter(job=OuterRef("job"), status__in=LIVE_DRIVERS)
     is_undisturbed = Q(job__status=JobStatus.RUNNING) | ~Q(Exists(drivers))
-    aborted = Q(status=CheckpointStatus.ABORTED)
-    return Checkpoint.objects.filter(aborted | is_undisturbed, discard_due_at__lte=now).order_by()
+    uncompleted = Q(status__in=UNCOMPLETED)
+    return Checkpoint.objects.filter(
+        uncompleted | is_undisturbed, discard_due_at__lte=now
+    ).order_by()
 
 
 def _discard_of(job_id: str) -> int:
@@ -92,13 +96,13 @@ def delete_files(store: CheckpointStore, layout: JobLayout, row: Checkpoint) -> 
         ConfigError: This process cannot work with the storage of a savepoint.
     """
     number = CheckpointId(row.number)
-    is_aborted = row.status == CheckpointStatus.ABORTED
-    if not is_aborted:
+    is_uncompleted = row.status in UNCOMPLETED
+    if not is_uncompleted:
         store.delete(layout.manifest(number))
     if row.location:
         _delete_savepoint(row)
     attempt = layout.attempt_state(number, AttemptNumber(row.attempt))
-    store.delete_prefix(attempt if is_aborted else layout.checkpoint(number))
+    store.delete_prefix(attempt if is_uncompleted else layout.checkpoint(number))
 
 
 def _delete_savepoint(row: Checkpoint) -> None:
@@ -121,7 +125,7 @@ def _is_manifest_of(store: CheckpointStore, row: Checkpoint) -> bool:
         return False  # A newer Weir's.
     except CorruptStateError:
         # No driver can restore it, nor can a savepoint use its directory.
-        return row.status != CheckpointStatus.ABORTED
+        return row.status not in UNCOMPLETED
     return (manifest.job_id, manifest.checkpoint_id) == (row.job_id, row.number)
 
 
@@ -164,7 +168,7 @@ def _conclude(
                     row.discard_due_at = now + clock.milliseconds(_backoff_s(row) * 1_000)
                     row.discard_error = Truncator(error).chars(2_000)
                 continue
-            if row.status != CheckpointStatus.ABORTED:
+            if row.status not in UNCOMPLETED:
                 row.status = CheckpointStatus.DISCARDED.value
             row.discarded_at = now
             if is_ours:  # Else it has come due again meanwhile.

@@ -19,6 +19,7 @@ from checkpoints.models import Checkpoint
 from controlplane.base import clock, logs
 from jobs import services
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job
+from jobs.set_aside import Step, is_set_aside, setting_aside
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.lifecycle import CheckpointStatus
@@ -50,11 +51,10 @@ def settle_driverless() -> int:
     """
     finalizing = Checkpoint.objects.filter(
         is_driverless("job", clock.now()), status=CheckpointStatus.FINALIZING
-    )
+    ).exclude(is_set_aside(Step.SETTLE, clock.now(), "job_id"))
     count = 0
     for row in finalizing.select_related("job").order_by("pk")[:SETTLED_MAX]:
-        problem = "the checkpoint could not be settled; the next look tries again"
-        with logs.guarding(logger, problem, job=row.job_id, checkpoint=row.number):
+        with logs.about(checkpoint=row.number), setting_aside(Step.SETTLE, row.job_id):
             try:
                 outcome = outcome_of(row.job, row)
             except (StorageError, ConfigError) as error:

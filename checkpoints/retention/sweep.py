@@ -11,20 +11,21 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, Q, QuerySet
 
 from checkpoints.catalog import locations
 from checkpoints.coordinator.shell import pump, state_of
-from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, SubtaskAck
-from checkpoints.retention import withdrawn_output
+from checkpoints.models import Checkpoint, CoordinatorRow
+from checkpoints.retention import rows, withdrawn_output
 from checkpoints.retention.finalization import is_driverless
 from controlplane.base import clock, logs
 from jobs import services
-from jobs.models import FINAL_JOB_STATUSES, Job, OutboxCommand
+from jobs.models import FINAL_JOB_STATUSES, Attempt, Job, OutboxCommand
+from jobs.set_aside import Step, is_set_aside, setting_aside
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus, JobStatus
 from weir.protocol.messages import JobEnded
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 
@@ -36,9 +37,10 @@ TRIMMED_JOBS_MAX = 50
 TRIMMED_MAX = 500  # Checkpoints of one job.
 
 GIVEN_UP_MAX = 100  # Savepoints of one job.
+MANIFESTS_READ_MAX = 200  # Of one job's checkpoints without a row.
 
 CLEANED_EVERY_S = 600.0
-# Late writers of a checkpoint that was aborted are done by then: uploads time out long before.
+# Late writers of an uncompleted checkpoint are done by then: uploads time out long before.
 LATE_S = 600.0
 # A job's storage is cleaned up until this long after its end.
 CLEANED_AFTER_END_S = 3_600.0
@@ -57,11 +59,10 @@ def end_driverless() -> int:
     """Tell coordinators the end of their jobs, where the driver could not; return how many."""
     over = CoordinatorRow.objects.filter(
         is_driverless("job", clock.now()), has_ended=False, job__status__in=FINAL_JOB_STATUSES
-    )
+    ).exclude(is_set_aside(Step.END, clock.now(), "job_id"))
     count = 0
     for job_id in list(over.values_list("job", flat=True)[:ENDED_MAX]):
-        problem = "the coordinator could not be told the job's end; the next sweep tries again"
-        with logs.guarding(logger, problem, job=job_id), transaction.atomic():
+        with setting_aside(Step.END, job_id), transaction.atomic():
             job = services.locked(job_id)
             if job.is_over:
                 pump(job, [JobEnded(JobStatus(job.status))], now_ms=clock.now_ms())
@@ -81,22 +82,26 @@ def drop_commands() -> int:
 def trim_details() -> int:
     """Delete acknowledgements and alignments of old checkpoints; return of how many.
 
-    They are kept for the newest few of each job, for those that failed and for savepoints.
+    They are kept for the newest few of each job that completed, for as many that failed and for
+    savepoints. The evidence of their verdicts goes with them.
     """
+    detailed = Checkpoint.objects.filter(has_details=True)
+    completed = detailed.filter(kind=CheckpointKind.CHECKPOINT.value, status__in=_COMPLETED_ONCE)
+    return _trim(completed) + _trim(detailed.filter(status__in=UNCOMPLETED))
+
+
+def _trim(detailed: QuerySet[Checkpoint]) -> int:
     kept: int = settings.WEIR_DETAILED_CHECKPOINTS
-    detailed = Checkpoint.objects.filter(
-        has_details=True, kind=CheckpointKind.CHECKPOINT.value, status__in=_COMPLETED_ONCE
-    )
     crowded = detailed.order_by().values("job").annotate(count=Count("pk")).filter(count__gt=kept)
     count = 0
     for job_id in list(crowded.values_list("job", flat=True)[:TRIMMED_JOBS_MAX]):
-        own = detailed.filter(job=job_id).order_by("-number").values_list("pk", flat=True)
-        old = list(own[kept : kept + TRIMMED_MAX])
-        with transaction.atomic():
-            SubtaskAck.objects.filter(checkpoint__in=old).delete()
-            GateAlignment.objects.filter(checkpoint__in=old).delete()
-            Checkpoint.objects.filter(pk__in=old).update(has_details=False)
-        count += len(old)
+        own = detailed.filter(job=job_id).order_by("-number")
+        old = own.values_list("pk", "acknowledged_count")[kept : kept + TRIMMED_MAX]
+        for keys in rows.by_volume(old):
+            with transaction.atomic():
+                rows.delete_details(keys)
+                Checkpoint.objects.filter(pk__in=keys).update(has_details=False, evidence=None)
+            count += len(keys)
     return count
 
 
@@ -150,10 +155,10 @@ def _clean(job: Job, now: datetime) -> None:
 
 
 def _give_savepoints_up(job: Job, late: datetime, now: datetime) -> None:
-    """Discard the rest of aborted savepoints whose manifests were in doubt."""
+    """Discard the rest of uncompleted savepoints whose manifests were in doubt."""
     unknown = Checkpoint.objects.filter(
         job=job,
-        status=CheckpointStatus.ABORTED,
+        status__in=UNCOMPLETED,
         settled_at__lt=late,
         discard_due_at=None,
         discarded_at=None,
@@ -166,21 +171,44 @@ def _give_savepoints_up(job: Job, late: datetime, now: datetime) -> None:
 def _clean_stored(
     job: Job, stored: dict[CheckpointId, _Stored], late: datetime, now: datetime
 ) -> None:
-    rows = {row.number: row for row in Checkpoint.objects.filter(job=job, number__in=stored)}
+    known = {row.number: row for row in Checkpoint.objects.filter(job=job, number__in=stored)}
     next_id = state_of(job).next_id
+    read = 0
     for number, directory in sorted(stored.items()):
-        row = rows.get(number)
+        row = known.get(number)
         if row is None:
-            # Without a row this control plane did not trigger it; without a manifest it never
-            # completed.
+            # This control plane did not trigger it, or retention removed its row since; without a
+            # manifest it never completed.
             if number < next_id and not directory.has_manifest:
                 _delete_attempts(job, number, directory)
+            elif number < next_id and read < MANIFESTS_READ_MAX:
+                read += 1
+                _clean_rowless(job, number, directory)
         elif row.discard_due_at is None and row.settled_at is not None and row.settled_at < late:
-            if row.status == CheckpointStatus.ABORTED and directory.attempts:
+            if row.status in UNCOMPLETED and directory.attempts:
                 if row.discarded_at is not None or _is_given_up(job, row):
                     _arm(job.pk, row.pk, now)
             elif row.status == CheckpointStatus.DISCARDED:
                 _arm(job.pk, row.pk, now)
+
+
+def _clean_rowless(job: Job, number: CheckpointId, directory: _Stored) -> None:
+    """Delete a tombstone, and files beside it, whose row and whose driver are gone.
+
+    The tombstone keeps a frozen driver of its attempt from writing a manifest; once the process has
+    ended, none is left to be kept.
+    """
+    store, path = locations.store_of(job), locations.layout_of(job).manifest(number)
+    try:
+        stored = load(store.read(path), path)
+    except (CorruptStateError, RestoreError):
+        return  # Perhaps a newer Weir's.
+    if not isinstance(stored, Tombstone):
+        return
+    _delete_attempts(job, number, directory)
+    attempt = Attempt.objects.filter(job=job, number=stored.attempt).select_related("driver")
+    if all(row.driver.stopped_at is not None for row in attempt):
+        store.delete(path)
 
 
 def _stored(job: Job) -> dict[CheckpointId, _Stored]:
@@ -199,7 +227,7 @@ def _stored(job: Job) -> dict[CheckpointId, _Stored]:
 
 
 def _is_given_up(job: Job, row: Checkpoint) -> bool:
-    """Whether an aborted checkpoint has no manifest and never will: a tombstone takes its key."""
+    """Whether the checkpoint has no manifest and never will: a tombstone takes its key."""
     number = CheckpointId(row.number)
     store, path = locations.store_of(job), locations.layout_of(job).manifest(number)
     tombstone = Tombstone(

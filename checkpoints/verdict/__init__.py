@@ -7,7 +7,7 @@ reported.
 
 - ``judge``: the entry; it chooses one of ``completed``, ``failed`` and ``pending``;
 - ``completed``: the longest part of the time, and its cause;
-- ``failed``, ``pending``: why it was aborted, or what it still waits for;
+- ``failed``, ``pending``: why it failed or was aborted, or what it still waits for;
 - ``waiting``: the subtasks upstream of those that have not acknowledged;
 - ``upstream_walk``: from a late barrier, channel by channel, to the slow subtask;
 - ``causes``: skewed keys, slow storage; ``stacks``: the line of user code in a stack;

@@ -1,4 +1,4 @@
-"""The verdict on an aborted checkpoint: why it failed, in the words of its cause. Pure."""
+"""The verdict on a checkpoint that failed or was aborted, in the words of its cause. Pure."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ from checkpoints.verdict.waiting import names, waiting
 from checkpoints.verdict.wording import Tense, hop
 from controlplane.base.formatting import duration, number, plural
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import FailureReason
+from weir.protocol.lifecycle import CheckpointStatus, FailureReason
 
 MISSING_NAMED = 5
 
@@ -26,6 +26,7 @@ class _Reason:
 
 
 _NOTHING_LOST = "Nothing is lost: the next checkpoint covers the same records."
+_READ_AGAIN = "Nothing is lost: the sources read on from what the job restored."
 _REASONS: Mapping[FailureReason, _Reason] = {
     FailureReason.IO_EXCEPTION: _Reason(
         "reading or writing failed",
@@ -68,8 +69,8 @@ _REASONS: Mapping[FailureReason, _Reason] = {
         "checkpoints were suspended", f"Nothing to do. {_NOTHING_LOST}"
     ),
     FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN: _Reason(
-        "the job ended while the {noun} was under way",
-        "Nothing to do: what had completed before is kept as the job's retention says.",
+        "the job failed while the {noun} was under way",
+        "Look at the exceptions of the job: the {noun} is their victim, not their cause.",
     ),
     FailureReason.PERIODIC_SCHEDULER_SHUTDOWN: _Reason(
         "periodic checkpoints were switched off", "Nothing to do."
@@ -86,8 +87,33 @@ _REASONS: Mapping[FailureReason, _Reason] = {
         "the driver could not reach the control plane before the {noun} timed out",
         "Look at the control plane and at the driver's connection to it; the job itself goes on.",
     ),
+    FailureReason.JOB_FINISHED: _Reason(
+        "the job finished while the {noun} was under way",
+        "Nothing to do: all input is processed, and its output is committed.",
+    ),
+    FailureReason.JOB_CANCELED: _Reason(
+        "the job was cancelled while the {noun} was under way",
+        "Nothing to do: what had completed before is kept as the job's retention says.",
+    ),
+    FailureReason.JOB_STOPPED: _Reason(
+        "the job was stopped while the {noun} was under way",
+        "Nothing to do: the savepoint that the job was stopped with covers the same records.",
+    ),
+    FailureReason.JOB_RESTARTED: _Reason(
+        "the job was restarted while the {noun} was under way", f"Nothing to do. {_READ_AGAIN}"
+    ),
+    FailureReason.JOB_RESCALED: _Reason(
+        "the job was rescaled while the {noun} was under way", f"Nothing to do. {_READ_AGAIN}"
+    ),
+    FailureReason.JOB_ROLLED_BACK: _Reason(
+        "the job was rolled back while the {noun} was under way", f"Nothing to do. {_READ_AGAIN}"
+    ),
+    FailureReason.CONTROL_PLANE_STOPPED: _Reason(
+        "the control plane was stopped while the {noun} was under way",
+        f"Nothing to do. {_READ_AGAIN}",
+    ),
 }
-_OTHER = _Reason("the {noun} was aborted", _NOTHING_LOST)
+_OTHER = _Reason("the {noun} ended before it completed", _NOTHING_LOST)
 _OF_ATTEMPT = (FailureReason.JOB_FAILOVER, FailureReason.TASK_FAILURE)
 
 # How the driver's words for the end of an attempt begin, where it was not a subtask's function.
@@ -110,7 +136,7 @@ _SIGNALS: Mapping[int, str] = {
 
 
 def judge(facts: Facts) -> Verdict:
-    """The verdict on an aborted checkpoint."""
+    """The verdict on a failed or aborted checkpoint."""
     times = facts.times
     if times.reason is FailureReason.CHECKPOINT_EXPIRED:
         return _expired(facts)
@@ -129,7 +155,8 @@ def judge(facts: Facts) -> Verdict:
     if times.reason is FailureReason.CONTROL_PLANE_AWAY:
         late = waiting(facts, Tense.PAST)
         finding.because += late.because if late else []
-    return finding.verdict("bad", _stopped(headline), because)
+    tone = "idle" if times.status is CheckpointStatus.ABORTED else "bad"
+    return finding.verdict(tone, _stopped(headline), because)
 
 
 def _capital(text: str) -> str:
@@ -207,7 +234,7 @@ def _progress(facts: Facts) -> str:
     times = facts.times
     return (
         f"{number(times.acknowledged_count)} of {plural(times.subtask_count, 'operator subtask')} "
-        f"had acknowledged when the {times.noun} was aborted after {duration(times.elapsed_ms)}."
+        f"had acknowledged when the {times.noun} ended after {duration(times.elapsed_ms)}."
     )
 
 

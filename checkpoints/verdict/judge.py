@@ -13,7 +13,7 @@ def judge_checkpoint(facts: Facts) -> Verdict:
     match facts.times.status:
         case CheckpointStatus.PENDING | CheckpointStatus.FINALIZING:
             return pending.judge(facts)
-        case CheckpointStatus.ABORTED:
+        case CheckpointStatus.FAILED | CheckpointStatus.ABORTED:
             return failed.judge(facts)
         case _:
             return completed.judge(facts)

@@ -26,8 +26,8 @@ class LateChannel:
 class Verdict:
     """The verdict on a checkpoint: its culprit, the numbers behind it, and what to do.
 
-    ``tone``: ``good`` (nothing to do), ``warn`` (slow or late), ``bad`` (it failed), ``busy``
-    (under way, and not late).
+    ``tone``: ``good`` (nothing to do), ``warn`` (slow or late), ``bad`` (it failed), ``idle``
+    (a planned end), ``busy`` (under way, and not late).
     """
 
     tone: str

@@ -1,4 +1,4 @@
-"""The subtask that a checkpoint waits for, or waited for when it was aborted. Pure.
+"""The subtask that a checkpoint waits for, or waited for when it ended. Pure.
 
 Most subtasks that have not acknowledged only wait for others: an alignment waits for the senders of
 the barriers that are missing, a subtask without a barrier for all subtasks upstream that have sent
@@ -10,7 +10,7 @@ The worst root is the culprit.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from checkpoints.verdict.facts import Facts, Key, key_of, name_of, share
+from checkpoints.verdict.facts import Aligning, Facts, Key, key_of, name_of, share
 from checkpoints.verdict.result import Finding, LateChannel
 from checkpoints.verdict.upstream_walk import WALK_MAX, Blame, Why, blame
 from checkpoints.verdict.wording import Tense, hop, of_blame
@@ -232,18 +232,22 @@ def doing(facts: Facts, key: Key, tense: Tense) -> str:
         return "its barrier is sent on; it writes its snapshot"
     parts = []
     if (aligning := seen.aligning) is not None:
-        shown = list(aligning.missing[:SENDERS_NAMED])
-        shown += [""] * max(0, aligning.missing_count - len(shown))
-        parts.append(
-            f"aligning for {duration(aligning.waited_ms)}, without the barriers of "
-            f"{listed(shown, SENDERS_NAMED)}"
-            if aligning.missing_count > 1
-            else f"aligning for {duration(aligning.waited_ms)}, without the barrier of {shown[0]}"
-        )
+        parts.append(f"aligning for {duration(aligning.waited_ms)}{_without(aligning)}")
     elif facts.upstream.get(key[0]):
         parts.append("no alignment reported")
     parts.append(seen.rates.known if seen.rates else "its busy share was not reported")
     return ", ".join(parts)
+
+
+def _without(aligning: Aligning) -> str:
+    """The senders whose barriers are missing, in words; none, once the last one has come."""
+    shown = list(aligning.missing[:SENDERS_NAMED])
+    shown += [""] * max(0, aligning.missing_count - len(shown))
+    if not shown:
+        return ""
+    if len(shown) == 1:
+        return f", without the barrier of {shown[0]}"
+    return f", without the barriers of {listed(shown, SENDERS_NAMED)}"
 
 
 def names(keys: Iterable[Key], count: int, at_most: int) -> str:

@@ -2,12 +2,20 @@
 
 import django_filters
 
-from controlplane.base.filters import ChoicesFilter, WholeNumberFilter, after, before
+from controlplane.base.filters import (
+    ChoicesFilter,
+    TrueOrFalseFilter,
+    WholeNumberFilter,
+    after,
+    before,
+)
 from jobs.models import (
     Attempt,
     Driver,
     DriverStatus,
     Job,
+    JobEvent,
+    JobEventKind,
     JobException,
     Operation,
     OperationKind,
@@ -95,6 +103,19 @@ class SubtaskFilter(django_filters.FilterSet):
 
     class Meta:
         model = Subtask
+        fields: list[str] = []
+
+
+class EventFilter(django_filters.FilterSet):
+    """The filters of events."""
+
+    kind = ChoicesFilter(JobEventKind.choices)
+    planned = TrueOrFalseFilter(help_text="Whether a request, or the end of the input, led to it.")
+    after = after("at")
+    before = before("at")
+
+    class Meta:
+        model = JobEvent
         fields: list[str] = []
 
 

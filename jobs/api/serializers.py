@@ -14,6 +14,7 @@ from jobs.models import (
     Driver,
     Edge,
     Job,
+    JobEvent,
     JobException,
     Operation,
     Operator,
@@ -21,7 +22,8 @@ from jobs.models import (
     Subtask,
     Worker,
 )
-from weir.config import CheckpointingMode
+from jobs.options import SECRETS_MAX
+from weir.config import SECRET_NAME_LENGTH_MAX, CheckpointingMode
 from weir.protocol.operations import Phase
 
 
@@ -156,7 +158,8 @@ class AttemptSerializer(serializers.ModelSerializer):
                 "help_text": "The restored checkpoint's number; null: started from the beginning."
             },
             "end": {
-                "help_text": "`failed`, `finished` or `canceled`; empty while the attempt runs."
+                "help_text": "`failed`, `finished`, `canceled` or `suspended`; empty while the "
+                "attempt runs."
             },
             "recovery_cause": {"help_text": "The failure from which the job recovered."},
         }
@@ -395,6 +398,31 @@ class JobExceptionSerializer(serializers.ModelSerializer):
         read_only_fields = fields
 
 
+class JobEventSerializer(serializers.ModelSerializer):
+    """A fact about the job, as it happened."""
+
+    facts = serializers.DictField(
+        help_text="Numbers and ids by name: of checkpoints `checkpoint`, `kind`, `attempt`, "
+        "`duration_ms`, `alignment_ms`, `state_bytes`, `cause`; of attempts `attempt`, `driver`, "
+        "`cause`; of the job's status `before`, `cause`; of operations `operation`, `kind`, "
+        "`error`; of a lost driver `driver`, `cause`."
+    )
+
+    class Meta:
+        model = JobEvent
+        fields = ["id", "at", "kind", "planned", "reason", "facts"]
+        extra_kwargs = {
+            "planned": {
+                "help_text": "Whether a request, or the end of the input, led to it: no failure."
+            },
+            "reason": {
+                "help_text": "Why a checkpoint failed or was aborted, how an attempt or operation "
+                "ended, or the job's status."
+            },
+        }
+        read_only_fields = fields
+
+
 class OperationSerializer(serializers.ModelSerializer):
     """A request about a job that takes time. An operation always reaches an end."""
 
@@ -522,6 +550,17 @@ class TextsField(serializers.DictField):
         return data
 
 
+class SecretsField(serializers.ListField):
+    """The names of secrets."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            child=serializers.CharField(max_length=SECRET_NAME_LENGTH_MAX),
+            max_length=SECRETS_MAX,
+            **options,
+        )
+
+
 class SubmissionRequest(RequestSerializer):
     """A job to run. The pipeline or the server decides the fields that are left out."""
 
@@ -534,6 +573,10 @@ class SubmissionRequest(RequestSerializer):
     mode = serializers.ChoiceField([mode.value for mode in CheckpointingMode], required=False)
     parameters = TextsField(
         required=False, help_text="Parameters for the pipeline; viewers can see them."
+    )
+    secrets = SecretsField(
+        required=False,
+        help_text="Names of secrets, whose values the pipeline gets; store them first.",
     )
     restore = serializers.CharField(
         required=False,

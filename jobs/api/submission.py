@@ -35,6 +35,7 @@ _OPTIONS = {  # Name in the body -> name in weir's ExecutionOptions.
     "checkpoint_interval_ms": "interval_ms",
     "mode": "mode",
     "parameters": "parameters",
+    "secrets": "secrets",
     "restore": "restore",
     "claims": "claims",
     "allow_non_restored_state": "allow_non_restored_state",

@@ -16,6 +16,7 @@ urlpatterns = [
         views.DriverLogView.as_view(),
         name="driver-log",
     ),
+    path("jobs/<job:job_id>/events", views.EventsView.as_view(), name="job-events"),
     path("jobs/<job:job_id>/exceptions", views.ExceptionsView.as_view(), name="job-exceptions"),
     path(
         "jobs/<job:job_id>/operations",

@@ -40,12 +40,14 @@ from jobs.models import (
     Driver,
     Edge,
     Job,
+    JobEvent,
     JobException,
     Operation,
     Operator,
     Subtask,
     Worker,
 )
+from weir.untrusted_files import UntrustedFileError
 
 LOG_BYTES = 64 << 10  # Default length of a part.
 
@@ -228,6 +230,21 @@ class ExceptionsView(OfJob, ListAPIView):
         return JobException.objects.filter(job_id=self.kwargs["job_id"])
 
 
+@list_schema("list_job_events", "The job's events")
+class EventsView(OfJob, ListAPIView):
+    """Facts about the job: ends of checkpoints, attempts and operations, statuses, lost drivers."""
+
+    queryset = JobEvent.objects.all()
+    serializer_class = shapes.JobEventSerializer
+    filterset_class = filters.EventFilter
+    orderings = {"id": ("id",)}
+    default_ordering = "-id"
+
+    def get_queryset(self) -> QuerySet[JobEvent]:
+        """The job's events."""
+        return JobEvent.objects.filter(job_id=self.kwargs["job_id"])
+
+
 class PlainTextRenderer(renderers.BaseRenderer):
     """A renderer that allows ``Accept: text/plain``; the view makes the response."""
 
@@ -295,11 +312,9 @@ class DriverLogView(OfJob, ShowView):
             raise NotFound(f"Job {job_id} has no driver {number}.")
         limit = given["limit"]
         try:
-            if "offset" in given:
-                part = driver_files.read(driver, given["offset"], limit)
-            else:
-                end = driver_files.log_path(driver).stat().st_size
-                part = driver_files.read(driver, max(0, end - limit), limit)
+            part = driver_files.read(driver, given.get("offset"), limit)
+        except UntrustedFileError as error:
+            raise NotFound(f"The log of driver {number} is not read: {error.problem}.") from error
         except OSError as error:
             on = f"; its launcher ran on {driver.launched_by}" if driver.launched_by else ""
             raise NotFound(f"Driver {number} has no log on this machine{on}.") from error

@@ -1,23 +1,43 @@
-"""A driver's directory: its job file and its log.
+"""A driver's directory: what it is given, where it works, and its log.
 
-``<WEIR_DRIVERS>/<job>/<number>/`` holds ``job.json`` (mode 0600: the token is in it) and
-``driver.log``. Where launcher and web run on different machines, the directory is shared.
+``<WEIR_DRIVERS>/<job>/<number>/`` belongs to the launcher and holds
+
+- ``job.json`` and ``spark.properties``: for the driver alone (mode 0600), with its token, its
+  pipeline's parameters and its Spark settings;
+- ``driver.log``: the launcher's; the driver has a descriptor of it and no more. The oldest part of
+  a large one is given back to the disk (``controlplane.retention.files``): offsets stay the same;
+- ``process.json``: the note of its process (``user_processes``);
+- ``work/`` and ``scratch/``: the driver's own. It works in the first; the second holds temporary
+  files of Spark and its JVM and is deleted with its end.
+
+Where launcher and web run on different machines, the directory is shared. Where the driver runs as
+the launcher's user, it can put anything in the place of these files, so readers open the log as
+``weir.untrusted_files`` says in either case.
 """
 
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from django.conf import settings
 
 from jobs import uploads
+from jobs.drivers import user_processes
+from jobs.drivers.driver_account import (
+    Account,
+    launchers_directory,
+    private_directory,
+    write_private,
+)
 from jobs.models import Driver, Job, PipelineKind
+from weir import untrusted_files
 
 JOB_FILE_VERSION = 1
 JOB_FILE_NAME = "job.json"
+PROPERTIES_NAME = "spark.properties"
+NOTE_NAME = "process.json"
 LOG_NAME = "driver.log"
 TAIL_BYTES_MAX = 8 << 10  # Becomes part of a cause, which people read.
 READ_BYTES_MAX = 1 << 20
@@ -71,15 +91,19 @@ def job_file(job: Job, driver: Driver, token: str, *, shipped: bool) -> dict[str
         pipeline = {"kind": "module", "target": job.pipeline_target}
     else:
         pipeline = {"kind": "script", "target": script.name if shipped else str(script)}
+    alone_max_s = settings.WEIR_DRIVER_ALONE_MAX_S
     return {
         "version": JOB_FILE_VERSION,
         "gateway": settings.WEIR_GATEWAY_URL,
         "allow_plain_http": settings.WEIR_GATEWAY_ALLOW_PLAIN_HTTP,
+        "gateway_authority": settings.WEIR_GATEWAY_CA,
         "job_id": job.pk,
         "driver": driver.number,
         "token": token,
         "pipeline": pipeline,
         "options": _options(job),
+        # Left out where it says nothing: a driver of an earlier version does not know it.
+        **({"alone_max_s": alone_max_s} if alone_max_s else {}),
     }
 
 
@@ -101,19 +125,28 @@ def _options(job: Job) -> dict[str, Any]:
     return options
 
 
-def prepare(job: Job, driver: Driver, token: str, *, shipped: bool) -> Path:
-    """Make the driver's directory with its job file, and return the directory."""
+def prepare(
+    job: Job, driver: Driver, token: str, account: Account | None, *, shipped: bool
+) -> Path:
+    """Make the driver's directory with its job file, and return the directory.
+
+    Raises:
+        OSError: Something else lies in its place.
+    """
     directory = directory_of(job.pk, driver.number)
-    for path in (directory, scratch_of(directory)):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root().mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in (root(), directory.parent, directory):
+        launchers_directory(path, account)
+    for path in (scratch_of(directory), work_of(directory)):
+        private_directory(path, account)
     content = json.dumps(job_file(job, driver, token, shipped=shipped), indent=2)
-    path = directory / JOB_FILE_NAME
-    path.unlink(missing_ok=True)
-    # Created with its mode: at no time can another user open it.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(content)
+    write_private(directory / JOB_FILE_NAME, content, account)
     return directory
+
+
+def work_of(directory: Path) -> Path:
+    """The driver's working directory."""
+    return directory / "work"
 
 
 def scratch_of(directory: Path) -> Path:
@@ -122,32 +155,45 @@ def scratch_of(directory: Path) -> Path:
 
 
 def remove_scratch(driver: Driver) -> None:
-    """Delete a driver's temporary files: a killed JVM leaves them. Idempotent."""
-    scratch = scratch_of(directory_of(driver.job_id, driver.number))
-    shutil.rmtree(scratch, ignore_errors=True)
+    """Begin to delete a driver's temporary files: a killed JVM leaves them. Idempotent."""
+    user_processes.remove(scratch_of(directory_of(driver.job_id, driver.number)))
+
+
+def open_log(driver: Driver) -> BinaryIO:
+    """The driver's log, opened for reading.
+
+    Raises:
+        UntrustedFileError: Something else than a log lies in its place.
+        OSError: There is no log on this machine.
+    """
+    return untrusted_files.open_regular(log_path(driver), below=root())
 
 
 def tail(driver: Driver, length: int = TAIL_BYTES_MAX) -> str:
     """The last lines of the driver's log; empty without a log on this machine."""
-    path = log_path(driver)
     try:
-        size = path.stat().st_size
-    except OSError:
+        part = read(driver, None, length)
+    except FileNotFoundError:
         return ""
-    part = read(driver, max(0, size - length), length)
+    except OSError as error:
+        return f"(the driver's log is {error.strerror or error})"
     return part.text if part.offset == 0 else part.text.partition("\n")[2] or part.text
 
 
-def read(driver: Driver, offset: int = 0, length: int = READ_BYTES_MAX) -> LogPart:
+def read(driver: Driver, offset: int | None = 0, length: int = READ_BYTES_MAX) -> LogPart:
     """At most ``length`` bytes of the driver's log from ``offset``; invalid UTF-8 is replaced.
 
+    Args:
+        offset: None: as far from the log's end as ``length`` reaches.
+
     Raises:
-        OSError: There is no log on this machine.
+        UntrustedFileError: Something else than a log lies in its place.
+        OSError: There is no log on this machine, or its disk is too slow.
     """
     length = min(length, READ_BYTES_MAX)
-    with log_path(driver).open("rb") as file:
+    with open_log(driver) as file:
         size = os.fstat(file.fileno()).st_size
-        file.seek(min(offset, size))
-        offset = file.tell()
-        data = file.read(length)
+        offset = max(0, size - length) if offset is None else min(offset, size)
+        offset = max(offset, untrusted_files.first_kept(file))
+        data = untrusted_files.read(file, length, offset=offset)
     return LogPart(data.decode(errors="replace"), offset, offset + len(data), size)

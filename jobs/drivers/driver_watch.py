@@ -2,9 +2,10 @@
 
 import logging
 import signal
+from functools import partial
 
 from controlplane.base import clock
-from jobs.drivers import driver_files, drivers, processes
+from jobs.drivers import driver_files, drivers, processes, user_processes
 from jobs.drivers.child_processes import exit_code, forget
 from jobs.drivers.driver_claims import (
     CLAIM_MS,
@@ -15,6 +16,7 @@ from jobs.drivers.driver_claims import (
     note_stopped,
     runs,
 )
+from jobs.drivers.processes import Process
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ STOP_GRACE_MS = 5_000  # From SIGTERM to SIGKILL.
 WIND_UP_MS = 60_000
 
 _told: set[tuple[int, float]] = set()  # Sessions to which this process has sent SIGTERM.
+_over: list[Driver] = []  # Their temporary files are to be deleted, outside of any transaction.
 
 
 def watch() -> int:
@@ -34,20 +37,21 @@ def watch() -> int:
     count = 0
     for driver in watched:
         if driver.pid is None:
-            count += claimed(driver, _adopt) is True
+            process = noted_process(driver)
+            count += claimed(driver, partial(_adopt, process=process)) is True
         elif not runs(driver):
-            count += claimed(driver, _lose) is True
+            log = driver_files.tail(driver).strip()
+            count += claimed(driver, partial(_lose, log=log)) is True
     return count
 
 
-def _adopt(job: Job, driver: Driver) -> bool:
-    """Find the process of a claimed driver, or give the driver up once the claim has expired."""
+def _adopt(job: Job, driver: Driver, process: Process | None) -> bool:
+    """Note the process of a claimed driver, or give the driver up once the claim has expired."""
     now = clock.now()
     if driver.pid is not None or driver.status not in LIVE_DRIVERS:
         return False
     if driver.launch_expires_at is not None and driver.launch_expires_at > now:
         return False  # Its launcher may be starting it right now.
-    process = processes.marked(f"{job.pk}/{driver.number}")
     if process is not None:
         logger.warning(
             "adopted process %d of driver %d, not noted at its launch", process.pid, driver.number
@@ -60,18 +64,18 @@ def _adopt(job: Job, driver: Driver) -> bool:
     return True
 
 
-def _lose(job: Job, driver: Driver) -> bool:
+def _lose(job: Job, driver: Driver, log: str) -> bool:
     if driver.status not in LIVE_DRIVERS or driver.pid is None or runs(driver):
         return False
     assert driver.process_started_at is not None
     # The JVM may have been killed without its Python driver, which would then be a second driver.
     processes.end_session(driver.pid, driver.process_started_at, signal.SIGKILL)
     code = exit_code(driver.pid, driver.process_started_at)
-    drivers.lost(job, driver, _how_it_ended(driver, code))
+    drivers.lost(job, driver, _how_it_ended(driver, code, log))
     return True
 
 
-def _how_it_ended(driver: Driver, code: int | None) -> str:
+def _how_it_ended(driver: Driver, code: int | None, log: str) -> str:
     if code is None:
         how = ""
     elif code < 0:
@@ -81,7 +85,7 @@ def _how_it_ended(driver: Driver, code: int | None) -> str:
     else:
         how = f" with exit code {code}"
     # A killed driver writes no last error; its earlier output is in the log.
-    said = "" if code is not None and code < 0 else driver_files.tail(driver).strip()
+    said = "" if code is not None and code < 0 else log
     return f"the driver's process {driver.pid} ended{how}" + (f"\n{said}" if said else "")
 
 
@@ -89,16 +93,33 @@ def stop() -> None:
     """End the processes of drivers that were told to stop, or whose job is long over."""
     over = Driver.objects.filter(here(), stopped_at=None).exclude(status__in=LIVE_DRIVERS)
     for driver in over:
-        claimed(driver, has_stopped)
+        claimed(driver, partial(has_stopped, process=noted_process(driver)))
 
 
-def has_stopped(job: Job, driver: Driver) -> bool:
-    """Whether no process of the driver runs any more; one that runs is sent SIGTERM or SIGKILL."""
+def noted_process(driver: Driver) -> Process | None:
+    """The process of a driver whose row names none, as its note says; None: there is none."""
+    if driver.pid is not None:
+        return None
+    directory = driver_files.directory_of(driver.job_id, driver.number)
+    return user_processes.noted(directory / driver_files.NOTE_NAME, driver_files.root())
+
+
+def clean_up() -> None:
+    """Begin to delete the temporary files of drivers that have stopped."""
+    while _over:
+        driver_files.remove_scratch(_over.pop())
+
+
+def has_stopped(job: Job, driver: Driver, process: Process | None) -> bool:
+    """Whether no process of the driver runs any more; one that runs is sent SIGTERM or SIGKILL.
+
+    Args:
+        process: The result of ``noted_process``, which reads a file, from before the transaction.
+    """
     if driver.stopped_at is not None:
         return True
     now = clock.now()
     if driver.pid is None:
-        process = processes.marked(f"{job.pk}/{driver.number}")
         if process is not None:
             note(driver, process.pid, process.started_at, now)
         elif driver.ended_at is not None and now - driver.ended_at > clock.milliseconds(CLAIM_MS):
@@ -111,7 +132,7 @@ def has_stopped(job: Job, driver: Driver) -> bool:
         exit_code(*session)
         forget(*session)
         _told.discard(session)
-        driver_files.remove_scratch(driver)
+        _over.append(driver)
         note_stopped(driver, now)
         return True
     asked_at = driver.stop_requested_at

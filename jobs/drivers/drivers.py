@@ -15,21 +15,22 @@ from controlplane.accounts.models import digest_of
 from controlplane.audit.models import record
 from controlplane.base import clock, wakeups
 from controlplane.base.errors import DriverFenced, Unauthorized
-from jobs import job_status
+from jobs import attempt_ends, job_events, job_status
 from jobs.drivers import outbox, restart_policy
 from jobs.models import (
     LIVE_DRIVERS,
-    Attempt,
+    AttemptEnd,
     DesiredState,
     Driver,
     DriverStatus,
     Job,
+    JobEventKind,
     JobException,
     Subtask,
 )
 from jobs.signals import driver_lost, job_ended, launch_asked
 from jobs.storable_text import storable
-from weir.protocol.lifecycle import JobStatus, SubtaskStatus
+from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 
 logger = logging.getLogger(__name__)
 
@@ -164,10 +165,20 @@ def lost(job: Job, driver: Driver, cause: str) -> None:
     JobException.objects.create(
         job=job, at=now, kind="driver", driver_number=driver.number, text=cause
     )
-    replaced(job, driver, cause)
-    if job.desired == DesiredState.CANCELED:
+    is_canceled = job.desired == DesiredState.CANCELED
+    job_events.record(
+        job,
+        JobEventKind.DRIVER_LOST,
+        now,
+        planned=is_canceled,
+        driver=driver.number,
+        cause=cause,
+    )
+    if is_canceled:
+        replaced(job, driver, cause, AttemptEnd.CANCELED, FailureReason.JOB_CANCELED)
         conclude(job, JobStatus.CANCELED)
     else:
+        replaced(job, driver, cause, AttemptEnd.FAILED, FailureReason.JOB_FAILOVER)
         _wait_or_fail(job, cause, now)
     record(
         None,
@@ -184,18 +195,18 @@ def lost(job: Job, driver: Driver, cause: str) -> None:
     )
 
 
-def replaced(job: Job, driver: Driver, cause: str, *, end: str = "failed") -> None:
+def replaced(
+    job: Job, driver: Driver, cause: str, attempt_end: AttemptEnd, reason: FailureReason
+) -> None:
     """Settle the driver's attempt, subtasks, commands and checkpoints.
 
     Args:
-        end: The end of the attempt; "canceled" where a user asked for it.
+        reason: That of the checkpoints that were under way.
     """
-    Attempt.objects.filter(job=job, ended_at=None).update(
-        ended_at=clock.now(), end=end, cause=cause
-    )
+    attempt_ends.end(job, attempt_end, clock.now(), cause)
     end_subtasks(job)
     outbox.forget(job)
-    driver_lost.send(sender=Driver, job=job, driver=driver, cause=cause)
+    driver_lost.send(sender=Driver, job=job, driver=driver, cause=cause, reason=reason)
 
 
 def end_subtasks(job: Job) -> None:
@@ -218,18 +229,16 @@ def _wait_or_fail(job: Job, cause: str, now: datetime) -> None:
         relaunch(job, cause)  # Where refused, the next tick tries again.
 
 
-def await_driver(job: Job, cause: str = "") -> None:
+def await_driver(job: Job, cause: str = "", *, is_planned: bool = False) -> None:
     """Have the job wait for its next driver; a job that was never planned stays CREATED."""
     if job.status != JobStatus.CREATED:
-        job_status.change(job, JobStatus.RESTARTING, cause)
+        job_status.change(job, JobStatus.RESTARTING, cause, is_planned=is_planned)
 
 
 def conclude(job: Job, status: JobStatus, cause: str = "") -> None:
     """End the job by the control plane's decision."""
     cause = storable(cause)
-    Attempt.objects.filter(job=job, ended_at=None).update(
-        ended_at=clock.now(), end=status.value, cause=cause
-    )
+    attempt_ends.end(job, AttemptEnd(status.value), clock.now(), cause)
     end_subtasks(job)
     outbox.forget(job)
     job.save(update_fields=["restart_state"])

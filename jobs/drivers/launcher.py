@@ -9,14 +9,19 @@ A launch is claimed, carried out and noted, each step durable before the next::
 
     REQUESTED ── claimed, token ──> STARTING ── process started ──> pid noted ── heard ──> RUNNING
 
-A launcher that dies between start and note leaves a process without a note. The process carries a
-mark in its environment, by which the next tick adopts it; without such a process the claim expires
-and the driver is lost.
+A launcher that dies between start and note leaves a process without a row. The process has written
+its pid into a file before it became the driver (``starter``), by which the next tick adopts it;
+without such a process the claim expires and the driver is lost.
+
+Nothing inside a transaction can block: files are read and written, and processes started, before or
+after it. What user code can write is opened as ``weir.untrusted_files`` says.
 """
 
 import logging
+import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_urlsafe
@@ -24,11 +29,14 @@ from secrets import token_urlsafe
 from django.conf import settings
 
 from controlplane.accounts.models import digest_of
-from controlplane.base import clock, logs
+from controlplane.base import clock, logs, watchdog
 from jobs import operations
-from jobs.drivers import driver_files, driver_watch, processes
+from jobs.drivers import driver_files, driver_watch, processes, user_processes
 from jobs.drivers.child_processes import adopt, forget
+from jobs.drivers.driver_account import create_log, driver_account, write_private
 from jobs.drivers.driver_claims import CLAIM_MS, claimed, here, never_started, note
+from jobs.drivers.handed_secrets import handed_secrets
+from jobs.drivers.processes import Process
 from jobs.drivers.spark_command import is_shipped, spark_command
 from jobs.models import Driver, DriverStatus, Job
 
@@ -52,6 +60,8 @@ def tick() -> None:
     driver_watch.watch()
     driver_watch.stop()
     launch()
+    driver_watch.clean_up()
+    user_processes.reap()
 
 
 def launch() -> int:
@@ -59,10 +69,15 @@ def launch() -> int:
     wanted = Driver.objects.filter(status=DriverStatus.REQUESTED).order_by("created_at")
     count = 0
     for driver in wanted[:LAUNCHED_MAX]:
-        mine = claimed(driver, _claim)
+        earlier = Driver.objects.filter(
+            here(), job=driver.job_id, number__lt=driver.number, stopped_at=None
+        )
+        noted = {one.pk: driver_watch.noted_process(one) for one in earlier}
+        mine = claimed(driver, partial(_claim, noted=noted))
         if mine is None:
             continue
         with logs.about(job=driver.job_id, driver=driver.number):
+            watchdog.came_round()
             try:
                 _start(mine)
                 count += 1
@@ -73,8 +88,14 @@ def launch() -> int:
     return count
 
 
-def _claim(job: Job, driver: Driver) -> _Launch | None:
-    """Claim the driver for this launcher, once its predecessor's process has ended."""
+def _claim(
+    job: Job, driver: Driver, noted: Mapping[int, Process | None] | None = None
+) -> _Launch | None:
+    """Claim the driver for this launcher, once its predecessor's process has ended.
+
+    Args:
+        noted: Processes of predecessors whose rows name none, by the drivers' keys.
+    """
     if driver.status != DriverStatus.REQUESTED:
         return None
     earlier = Driver.objects.filter(here(), job=job, number__lt=driver.number, stopped_at=None)
@@ -85,7 +106,8 @@ def _claim(job: Job, driver: Driver) -> _Launch | None:
             predecessor.stop_requested_at = now
             predecessor.save(update_fields=["stop_requested_at"])
     # Each predecessor is stopped, also after the first that still runs.
-    gone = [driver_watch.has_stopped(job, predecessor) for predecessor in left]
+    processes_by_key = noted or {}
+    gone = [driver_watch.has_stopped(job, one, processes_by_key.get(one.pk)) for one in left]
     if not all(gone):
         return None  # The next tick tries again.
     token = token_urlsafe(32)
@@ -104,9 +126,12 @@ def _claim(job: Job, driver: Driver) -> _Launch | None:
 def _start(launch: _Launch) -> None:
     """Start the driver process, without a lock, and note its pid and start time."""
     job, driver = launch.job, launch.driver
-    directory = driver_files.prepare(job, driver, launch.token, shipped=is_shipped(job))
+    account = driver_account()
+    directory = driver_files.prepare(job, driver, launch.token, account, shipped=is_shipped(job))
     spark = spark_command(job, driver, directory)
-    with (directory / driver_files.LOG_NAME).open("ab") as log:
+    write_private(directory / driver_files.PROPERTIES_NAME, spark.properties, account)
+    log = create_log(directory / driver_files.LOG_NAME, account)
+    try:
         for command in spark.before:
             subprocess.run(
                 command,
@@ -117,15 +142,20 @@ def _start(launch: _Launch) -> None:
                 timeout=BEFORE_TIMEOUT_S,
                 check=True,
             )
-        child = subprocess.Popen(
-            spark.command,
-            env=dict(spark.environment),
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        owner = None if account is None else (account.uid, account.groups[0])
+        with handed_secrets(job.options.get("secrets", ()), owner) as handed:
+            child = user_processes.start(
+                spark.command,
+                note=directory / driver_files.NOTE_NAME,
+                cwd=driver_files.work_of(directory),
+                output=log,
+                errors=log,
+                environment={**spark.environment, **handed.environment},
+                account=account,
+                descriptors=handed.descriptors,
+            )
+    finally:
+        os.close(log)
     process = processes.find(child.pid)
     assert process is not None  # At worst a zombie: only this process reaps it.
     adopt(child, process.started_at)

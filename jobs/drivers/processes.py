@@ -96,21 +96,6 @@ def end_session(leader: int, started_at: float, signal_number: signal.Signals) -
     return len(members)
 
 
-def marked(mark: str) -> Process | None:
-    """The session leader that carries this mark in its environment, if one runs."""
-    wanted = f"{MARK}={mark}".encode()
-    for process in _all():
-        if process.pid != process.session or process.is_gone:
-            continue
-        try:
-            environment = (_PROC / str(process.pid) / "environ").read_bytes()
-        except OSError:  # The process has ended, or is another user's.
-            continue
-        if wanted in environment.split(b"\0"):
-            return process
-    return None
-
-
 def _all() -> Iterator[Process]:
     for entry in os.listdir(_PROC):
         if entry.isdecimal() and (process := find(int(entry))) is not None:

@@ -8,6 +8,11 @@
   read. On Kubernetes the job file becomes a secret that is mounted into the driver's pod; the image
   has Weir, and the script, where the launcher has them.
 
+Settings reach spark-submit by a properties file that only the driver's user can read, since all
+users of a machine can read command lines. (Spark itself puts ``spark.driver.extraJavaOptions`` on
+the command line of the driver's JVM.) spark-submit reads one such file only, so the file begins
+with the ``spark-defaults.conf`` that it would have read.
+
 Library mode's defaults for Spark are in ``weir.spark.submit``; those here are the same.
 """
 
@@ -24,6 +29,7 @@ from django.conf import settings
 from jobs.drivers import driver_files
 from jobs.drivers.processes import MARK
 from jobs.models import Driver, Job
+from jobs.submissions import runs_in_cluster
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"  # Spark's JVMs move no data: optimising never pays.
 TASK_FAILURES_MAX = 1_000  # Spark restarts a lost slot; the restart strategy decides on the job.
@@ -32,24 +38,60 @@ TASK_FAILURES_MAX = 1_000  # Spark restarts a lost slot; the restart strategy de
 LOCAL_THREADS_MIN = 32
 SECRETS_DIRECTORY = "/var/run/weir"
 LOOPBACK = "127.0.0.1"
+# Slots get their keys over Spark's own connections; ``weir.spark.encryption`` has the reasons.
+AUTHENTICATED = {"spark.authenticate": "true"}
+ENCRYPTED = {
+    **AUTHENTICATED,
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": "false",
+}
 _LOCAL = re.compile(r"local(?:\[(?P<threads>\d+|\*)(?:,\d+)?\])?")
-_NOT_FOR_DRIVERS = re.compile(r"DATABASE_|PGPASS|REDIS_|SECRET_|DJANGO_|CELERY_|WEIR_")
+# The variables of the launcher that user code gets. Secrets come in new names each year, so the
+# list is of what is needed; WEIR_DRIVER_ENVIRONMENT adds to it.
+ENVIRONMENT = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "TMPDIR"),
+        *("VIRTUAL_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+        *("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KRB5CCNAME"),
+        *("KRB5_CONFIG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    }
+)
+ENVIRONMENT_PREFIXES = (
+    *(
+        "LC_",
+        "JAVA_",
+        "JDK_",
+        "PYTHON",
+        "PYSPARK_",
+        "SPARK_",
+        "HADOOP_",
+        "YARN_",
+        "ARROW_",
+        "MALLOC_",
+    ),
+)
+_SECRET_NAME = re.compile(r"SECRET|PASSWORD|TOKEN|CREDENTIAL", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkCommand:
-    """The commands that start a driver: those of ``before`` in order, then ``command``."""
+    """The commands that start a driver: those of ``before`` in order, then ``command``.
+
+    ``properties`` is the text of the file that the command names.
+    """
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
+    properties: str = field(repr=False)
     before: tuple[tuple[str, ...], ...] = ()
 
 
 def is_in_cluster(job: Job) -> bool:
     """Whether the job's drivers run in the cluster, not on the launcher's machine."""
-    return settings.WEIR_SPARK_DEPLOY_MODE == "cluster" and (
-        job.spark_master == "yarn" or job.spark_master.startswith("k8s://")
-    )
+    return runs_in_cluster(job.spark_master)
 
 
 def is_shipped(job: Job) -> bool:
@@ -84,14 +126,52 @@ def spark_command(job: Job, driver: Driver, directory: Path) -> SparkCommand:
         mode,
         "--name",
         job.pk,
+        "--properties-file",
+        str(directory / driver_files.PROPERTIES_NAME),
         *flags,
     ]
-    for key, value in sorted(conf.items()):
-        command += ["--conf", f"{key}={value}"]
     environment = _environment(job, driver)
     if _is_local(job):
         environment["SPARK_LOCAL_DIRS"] = str(driver_files.scratch_of(directory))
-    return SparkCommand((*command, entry, target), environment, before)
+    properties = _spark_defaults(environment) + properties_text(conf)
+    return SparkCommand((*command, entry, target), environment, properties, before)
+
+
+def properties_text(conf: Mapping[str, str]) -> str:
+    """Settings in the format of a Java properties file, which ``java.util.Properties`` reads."""
+    return "".join(f"{_escaped(k)}={_escaped(v)}\n" for k, v in sorted(conf.items()))
+
+
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+
+
+def _escaped(text: str) -> str:
+    """A key or a value; letters beyond ASCII as their UTF-16 units."""
+    parts = []
+    for character in text:
+        if character in _ESCAPES:
+            parts.append(_ESCAPES[character])
+        elif character in " =:#!":
+            parts.append(f"\\{character}")
+        elif character.isascii() and character.isprintable():
+            parts.append(character)
+        else:
+            units = character.encode("utf-16-be", "surrogatepass")
+            parts += [f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)]
+    return "".join(parts)
+
+
+def _spark_defaults(environment: Mapping[str, str]) -> str:
+    """The text of ``spark-defaults.conf``, which a properties file replaces; our settings win."""
+    if "SPARK_CONF_DIR" in environment:
+        directory = Path(environment["SPARK_CONF_DIR"])
+    else:
+        home = environment.get("SPARK_HOME") or Path(_spark_submit()).resolve().parent.parent
+        directory = Path(home) / "conf"
+    try:
+        return (directory / "spark-defaults.conf").read_text(encoding="utf-8").rstrip("\n") + "\n"
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
 
 
 def _master(job: Job) -> str:
@@ -133,19 +213,28 @@ def _defaults(job: Job, directory: Path) -> dict[str, str]:
             "spark.executor.extraJavaOptions": JVM_OPTIONS,
             "spark.default.parallelism": str(os.cpu_count() or 1),  # Of cores, not of threads.
         }
-    if is_in_cluster(job):
+    if _LOCAL.fullmatch(job.spark_master):
+        conf |= AUTHENTICATED
+    if is_in_cluster(job):  # A standalone cluster's nodes have theirs in spark-defaults.conf.
+        conf |= ENCRYPTED
         python = settings.WEIR_SPARK_PYTHON or "python3"
         conf |= {"spark.pyspark.python": python, "spark.pyspark.driver.python": python}
     return conf
 
 
 def environment_of(mark: str) -> dict[str, str]:
-    """The launcher's environment without its secrets: a pipeline is code of its author.
+    """The part that user code gets of the launcher's environment: the variables of the allow-list.
 
     Args:
-        mark: The text by which ``processes.marked`` finds the processes.
+        mark: The text by which the embedded stack finds the processes.
     """
-    environment = {k: v for k, v in os.environ.items() if not _NOT_FOR_DRIVERS.match(k)}
+    named = ENVIRONMENT | set(settings.WEIR_DRIVER_ENVIRONMENT)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in named
+        or (name.startswith(ENVIRONMENT_PREFIXES) and not _SECRET_NAME.search(name))
+    }
     python = settings.WEIR_SPARK_PYTHON or sys.executable
     return environment | {
         "PYSPARK_PYTHON": python,

@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from jobs.models import Attempt, Driver, Job, Worker
+from jobs import attempt_ends
+from jobs.models import Attempt, AttemptEnd, Driver, Job, Worker
 from jobs.storable_text import storable
 from weir.protocol.events import AttemptStarted, CaughtUp, Recovered, WorkerStarted
 
@@ -63,11 +64,9 @@ class Attempts:
         attempt.catch_up_ms = event.catch_up_ms
         attempt.save(update_fields=["catch_up_ms"])
 
-    def ended(self, end: str, cause: str = "") -> None:
+    def ended(self, end: AttemptEnd, cause: str = "") -> None:
         """End the attempt under way, if there is one."""
-        Attempt.objects.filter(job=self._job, ended_at=None).update(
-            ended_at=self._now, end=end, cause=cause
-        )
+        attempt_ends.end(self._job, end, self._now, cause)
 
     def _newest(self) -> Attempt | None:
         return Attempt.objects.filter(driver=self._driver).order_by("-number").first()
@@ -84,7 +83,6 @@ class Attempts:
             attempt.delete()
             return self._of(number)
         if is_new:
-            Attempt.objects.filter(job=self._job, ended_at=None, number__lt=number).update(
-                ended_at=self._now, end="failed"
-            )
+            attempt_ends.end(self._job, AttemptEnd.FAILED, self._now, before=number)
+            attempt_ends.note_begin(self._job, attempt)
         return attempt

@@ -13,7 +13,7 @@ from jobs.drivers import drivers
 from jobs.events import plans
 from jobs.events.attempts import Attempts
 from jobs.events.subtasks import Subtasks
-from jobs.models import DesiredState, Driver, DriverStatus, Job, JobException
+from jobs.models import AttemptEnd, DesiredState, Driver, DriverStatus, Job, JobException
 from jobs.storable_text import storable
 from weir.ids import SubtaskId
 from weir.protocol.driver_messages import DriverEvent, DriverLost, JobPlanned, PipelineFailed
@@ -140,10 +140,10 @@ class _Fold:
             case JobStatus.RUNNING:
                 self._attempts.running()
             case JobStatus.FAILING | JobStatus.FAILED:
-                self._attempts.ended("failed", cause)
+                self._attempts.ended(AttemptEnd.FAILED, cause)
                 self._subtasks.end(job_ended=event.status is JobStatus.FAILED)
             case JobStatus.FINISHED | JobStatus.CANCELED:
-                self._attempts.ended(event.status.value)
+                self._attempts.ended(AttemptEnd(event.status.value))
                 self._subtasks.end(job_ended=True)
         job_status.change(job, event.status, cause, at=self._now)
         if event.status not in JOB_TRANSITIONS:
@@ -174,7 +174,8 @@ class _Fold:
             return
         cause = storable(cause)
         self._note("pipeline", cause)
-        self._attempts.ended("failed", cause)
+        is_canceled = self._job.desired == DesiredState.CANCELED
+        self._attempts.ended(AttemptEnd.CANCELED if is_canceled else AttemptEnd.FAILED, cause)
         self._subtasks.end(job_ended=True)
         if self._driver.status != DriverStatus.ENDED:
             drivers.retire(self._driver)

@@ -7,11 +7,17 @@ from controlplane.base import advisory_locks, clock
 from controlplane.base.errors import Invalid
 from jobs.models import FINAL_JOB_STATUSES, Driver, Edge, Job, Operator, Subtask
 from jobs.storable_text import storable, storable_json
+from weir.graph.logical import Partitioning
 from weir.protocol.driver_messages import JobPlanned
 from weir.protocol.wire import to_wire
 
 NAME_LENGTH_MAX = 300  # As wide as the columns.
 FILES_LENGTH_MAX = 1_000
+# Operator subtasks of a job, each of which acknowledges each checkpoint.
+SUBTASKS_MAX = 200_000
+
+
+_PARTITIONINGS = frozenset(partitioning.value for partitioning in Partitioning)
 
 
 class OutputTaken(Exception):
@@ -22,16 +28,11 @@ def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
     """Store a plan in place of an earlier driver's; the caller holds the job's lock.
 
     Raises:
-        Invalid: An operator's uid cannot be stored; the pipeline has to choose another.
+        Invalid: The plan contradicts itself, or has an operator's uid that cannot be stored.
         OutputTaken: Another job uses the output directory. The rows are stored all the same, and
             the driver has to end.
     """
-    for operator in plan.operators:
-        if len(operator.uid) > NAME_LENGTH_MAX or operator.uid != storable(operator.uid):
-            raise Invalid(
-                f"operator uid {operator.uid[:40]!r} has more than {NAME_LENGTH_MAX} characters, "
-                "or one that cannot be stored; choose another uid"
-            )
+    _check(plan)
     driver.spark_application = storable(plan.spark_application, 200)
     driver.save(update_fields=["spark_application"])
     job.planned_name = storable(plan.name, 200)
@@ -50,6 +51,44 @@ def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
     )
     _store_graph(job, plan)
     _check_output(job, plan)
+
+
+def _check(plan: JobPlanned) -> None:
+    """Refuse a plan that no correct driver sends, since it would be the same the next time.
+
+    Raises:
+        Invalid: The message names the field by its path in the plan.
+    """
+    uids: set[str] = set()
+    for index, operator in enumerate(plan.operators):
+        at = f"operators[{index}]"
+        if len(operator.uid) > NAME_LENGTH_MAX or operator.uid != storable(operator.uid):
+            raise Invalid(
+                f"{at}.uid: operator uid {operator.uid[:40]!r} has more than {NAME_LENGTH_MAX} "
+                "characters, or one that cannot be stored; choose another uid"
+            )
+        if operator.uid in uids:
+            raise Invalid(
+                f"{at}.uid: operator uid {operator.uid!r} is used twice; give one of the operators "
+                "another uid"
+            )
+        uids.add(operator.uid)
+    heads = {operator.uid for operator in plan.operators if operator.chain == operator.uid}
+    for index, operator in enumerate(plan.operators):
+        if operator.chain not in heads:
+            raise Invalid(f"operators[{index}].chain: {operator.chain!r} is the head of no chain")
+    for index, edge in enumerate(plan.edges):
+        for name, uid in (("source", edge.source), ("target", edge.target)):
+            if uid not in uids:
+                raise Invalid(f"edges[{index}].{name}: the plan has no operator {uid!r}")
+        if edge.partitioning not in _PARTITIONINGS:
+            raise Invalid(f"edges[{index}].partitioning: {edge.partitioning[:40]!r} is unknown")
+    count = sum(operator.parallelism for operator in plan.operators)
+    if count > SUBTASKS_MAX:
+        raise Invalid(
+            f"operators: the job has {count:,} operator subtasks, and {SUBTASKS_MAX:,} are the "
+            "most that the control plane takes; lower the parallelism"
+        )
 
 
 def _check_output(job: Job, plan: JobPlanned) -> None:

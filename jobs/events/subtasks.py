@@ -9,6 +9,7 @@ from operator import or_
 from django.db.models import Q
 
 from controlplane.base import clock
+from controlplane.base.errors import Invalid
 from jobs.drivers.drivers import SUBTASK_ENDS
 from jobs.events import rates
 from jobs.models import Job, Subtask
@@ -170,11 +171,16 @@ class Subtasks:
         return self._row(event.chain, event.attempt)
 
     def _row(self, chain: SubtaskId, attempt: int) -> Subtask:
+        """The row of a subtask; the job's plan made it.
+
+        Raises:
+            Invalid: The plan has no such subtask.
+        """
         key = (str(chain.operator), chain.index)
         known = self._known()
         row = known.get(key)
         if row is None:
-            row = known[key] = Subtask(job=self._job, chain=key[0], index=key[1], attempt=attempt)
+            raise Invalid(f"chain: {chain} is no chain subtask of the job's plan")
         row.attempt = attempt
         self._touched[key] = row
         return row

@@ -1,0 +1,13 @@
+"""The one line that tells a cause: of a traceback its last, of other texts their first."""
+
+LENGTH_MAX = 300
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def headline(text: str) -> str:
+    """The line with the error, cut to ``LENGTH_MAX`` characters; empty for an empty text."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    if not lines:
+        return ""
+    line = lines[-1] if lines[0].startswith(_TRACEBACK) else lines[0]
+    return line if len(line) <= LENGTH_MAX else line[: LENGTH_MAX - 1] + "…"
