@@ -14,6 +14,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("jobs.api.urls")),
     path("", include("controlplane.accounts.api")),
     path("", include("controlplane.audit.api")),
+    path("", include("controlplane.secrets.api")),
+    path("", include("controlplane.deliveries.api.urls")),
+    path("", include("controlplane.alerts.api.urls")),
     path("schema", SchemaView.as_view(), name="schema"),
     path("docs", DocsView.as_view(), name="docs"),
 ]

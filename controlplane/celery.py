@@ -9,26 +9,35 @@ from contextlib import ExitStack
 from logging.config import dictConfig
 from typing import Any
 
-from celery import Celery, Task, signals
+from celery import Celery, Task, bootsteps, signals
+from celery.worker import state as worker_state
 from django.conf import settings
 from kombu import Queue
 
-from controlplane.base import logs
+from controlplane.base import logs, watchdog
+from controlplane.base.hardening import make_undumpable
 from controlplane.base.schedules import SteadySchedule
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.dev")
+# Django's checks load every page, which takes a worker as long as all the rest of its start;
+# ``weir_prepare`` runs them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-COORDINATION, STORAGE, WEBHOOKS, LAUNCH = "coordination", "storage", "webhooks", "launch"
+COORDINATION, STORAGE, DELIVERIES, LAUNCH = "coordination", "storage", "deliveries", "launch"
 TICK_S = 1.0
 SWEEP_S = 30.0
+ALERTS_S = 5.0
 
 app = Celery("weir")
 app.set_default()  # For every thread: else only this one knows ``celery.current_app``.
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.conf.task_queues = [Queue(name) for name in (COORDINATION, STORAGE, WEBHOOKS, LAUNCH)]
+app.conf.task_queues = [Queue(name) for name in (COORDINATION, STORAGE, DELIVERIES, LAUNCH)]
 app.conf.task_routes = {
     "jobs.tasks.launch_*": {"queue": LAUNCH},
     "checkpoints.tasks.storage_*": {"queue": STORAGE},
+    "controlplane.deliveries.tasks.*": {"queue": DELIVERIES},
+    "controlplane.retention.tasks.storage_*": {"queue": STORAGE},
+    "controlplane.retention.tasks.launch_*": {"queue": LAUNCH},
 }
 # A tick that no worker took in time is dropped: the next one does its work.
 _expires = {"expires": 5 * TICK_S}
@@ -55,8 +64,89 @@ app.conf.beat_schedule = {
         "schedule": SteadySchedule(SWEEP_S),
         "options": _expires,
     },
+    "deliveries": {
+        "task": "controlplane.deliveries.tasks.deliver",
+        "schedule": SteadySchedule(TICK_S),
+        "options": _expires,
+    },
+    "delivery-sweep": {
+        "task": "controlplane.deliveries.tasks.sweep",
+        "schedule": SteadySchedule(SWEEP_S),
+        "options": _expires,
+    },
+    "alerts": {
+        "task": "controlplane.alerts.tasks.evaluate",
+        "schedule": SteadySchedule(ALERTS_S),
+        "options": _expires,
+    },
+    "retention": {
+        "task": "controlplane.retention.tasks.storage_retention",
+        "schedule": SteadySchedule(SWEEP_S),
+        "options": _expires,
+    },
+    "driver-files": {
+        "task": "controlplane.retention.tasks.launch_retention",
+        "schedule": SteadySchedule(SWEEP_S),
+        "options": _expires,
+    },
 }
 app.autodiscover_tasks()
+
+# Processes ---------------------------------------------------------------------------------------
+
+POOL_ROUND = "pool of worker processes"
+POOL_PATIENCE = 10  # Times that of a loop: a task that deletes checkpoints takes minutes.
+
+
+@signals.celeryd_init.connect
+@signals.beat_init.connect
+def _protect(**_: Any) -> None:
+    """Keep environment and memory of workers and beat from other processes of their user."""
+    make_undumpable()
+
+
+@signals.beat_init.connect
+def _watch_beat(**_: Any) -> None:
+    watchdog.start(settings.WEIR_STUCK_AFTER_S)
+
+
+class WatchedLoop(bootsteps.StartStopStep):
+    """The part of a worker that tells the watchdog that its event loop runs.
+
+    Stopped while the worker connects to the broker again, which takes as long as it takes.
+    """
+
+    requires = {"celery.worker.consumer.tasks:Tasks"}
+
+    def __init__(self, c: Any, **options: Any) -> None:
+        super().__init__(c, **options)
+        self._entry: Any = None
+        self._held: frozenset[str] = frozenset()
+
+    def start(self, c: Any) -> None:
+        """Begin to watch: the loop runs from now on."""
+        watchdog.start(settings.WEIR_STUCK_AFTER_S)
+        self._come_round(c)
+        self._entry = c.timer.call_repeatedly(watchdog.LOOK_S, self._come_round, (c,))
+
+    def stop(self, c: Any) -> None:
+        """Watch no more. Idempotent."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            entry.cancel()
+        watchdog.forget(watchdog.LOOP)
+        watchdog.forget(POOL_ROUND)
+
+    def _come_round(self, c: Any) -> None:
+        watchdog.came_round()
+        held = frozenset(request.id for request in worker_state.active_requests)
+        # Every process is held by the task that held it at the last look: none has come round.
+        if len(held) < (c.pool.num_processes or 1) or held != self._held:
+            watchdog.came_round(POOL_ROUND, times=POOL_PATIENCE)
+        self._held = held
+
+
+app.steps["consumer"].add(WatchedLoop)
 
 # Logs --------------------------------------------------------------------------------------------
 

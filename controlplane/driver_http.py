@@ -2,16 +2,19 @@
 
 Waiting takes neither a thread nor a connection. ``checkpoints.driver_protocol`` carries out the
 requests.
+
+A batch is read only once its sender is known, unpacked piece by piece up to a bound, and applied
+beside few others (``BatchesInHand``): a driver with a valid token takes a bounded share of this
+process and no more.
 """
 
 import asyncio
-import json
 import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from tempfile import SpooledTemporaryFile
 from typing import NoReturn
 
@@ -20,26 +23,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from checkpoints import driver_protocol
-from controlplane.accounts.models import digest_of
 from controlplane.base import problems, wakeups
-from controlplane.base.bodies import ClientGoneError, gunzip, read_into
-from controlplane.base.errors import Invalid, NotFound, Refusal, Unauthorized
+from controlplane.base.bodies import ClientGoneError, discard, gunzip, read_into
+from controlplane.base.errors import Invalid, Refusal, TooBusy, TooSlow, Unauthorized
 from controlplane.base.hub import Bell, Hub
+from controlplane.base.limits import addresses
+from controlplane.base.limits.admission import Admission
 from controlplane.base.requests import plain, refusal
 from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
-from controlplane.process_metrics import command_polls
-from jobs.models import Driver, Job, OutboxCommand
-from weir.protocol import wire
+from controlplane.process_metrics import command_polls, driver_refusals
+from jobs.models import OutboxCommand
 from weir.protocol.driver_messages import CommandBatch
-from weir.protocol.messages import SCHEMA_VERSION
+from weir.wire import batches
+from weir.wire.batches import VERSION_HEADER, VERSION_MAX, VERSION_MIN
 
-VERSION_HEADER = "Weir-Schema-Version"
 WAIT_S_MAX = 30.0
 LOOK_S = 1.0  # Without wake-ups: between queries for the commands of all waiting drivers.
 ASK_AGAIN_S = 10.0  # Between checks of a poll without wake-up: its driver may have been replaced.
 AFTER_MAX = 2**63 - 1
-STRANGERS_BYTES_MAX = 256 << 10  # A larger body is read only with a token of the job.
-MEMORY_BYTES_MAX = 1 << 20  # A larger body waits on disk until it is complete.
+MEMORY_BYTES_MAX = 256 << 10  # A larger body waits on disk until it is its turn.
+BODY_TIMEOUT_S = 15.0  # As long as a driver waits for its answer.
+TURN_TIMEOUT_S = 5.0  # Until a batch that waits for others is refused.
+BODIES_MAX = 500  # Of different drivers, that come in or wait for their turn.
 
 logger = logging.getLogger(__name__)
 
@@ -53,53 +58,152 @@ def guarded(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except Refusal as error:
-            return plain(refusal(error))
+            return _refused(error)
         except DATABASE_AWAY as error:
             return plain(problems.of_exception(None, error))
         except ClientGoneError:
             return Response(status_code=400)  # The client has gone.
+        except OSError as error:
+            if (full := problems.disk_full(error)) is None:
+                raise
+            return _refused(full)  # The driver keeps its events and sends them again.
 
     return answer
 
 
-@guarded
+def _refused(error: Refusal) -> Response:
+    driver_refusals.labels(error.code).inc()
+    return plain(refusal(error))
+
+
+def versioned(endpoint: Endpoint) -> Endpoint:
+    """An endpoint whose every answer names the highest version that the control plane speaks."""
+
+    async def answer(request: Request) -> Response:
+        response = await guarded(endpoint)(request)
+        response.headers[VERSION_HEADER] = str(VERSION_MAX)
+        return response
+
+    return answer
+
+
+class BatchesInHand:
+    """Drivers' batches that this process reads, holds and applies, each bounded in number.
+
+    A driver sends one batch after another, so a second one at the same time repeats the first, or
+    is an attack.
+    """
+
+    def __init__(self) -> None:
+        self._drivers: set[int] = set()
+        # At least one thread is left for pages, however few there are.
+        others: int = settings.WEIR_DATABASE_THREADS - 1
+        self._turns = asyncio.Semaphore(max(1, min(settings.WEIR_GATEWAY_BATCHES_MAX, others)))
+
+    @contextmanager
+    def hold(self, driver_id: int) -> Iterator[None]:
+        """Hold a driver's batch, from before its body is read until it is answered.
+
+        Raises:
+            TooBusy: There is one of this driver already, or there are too many.
+        """
+        if driver_id in self._drivers:
+            raise TooBusy("an earlier batch of this driver is still in hand; send it again soon")
+        if len(self._drivers) >= BODIES_MAX:
+            raise TooBusy(f"{BODIES_MAX} drivers' batches are in hand; send it again soon")
+        self._drivers.add(driver_id)
+        try:
+            yield
+        finally:
+            self._drivers.discard(driver_id)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until the batch may be unpacked and applied.
+
+        Raises:
+            TooBusy: Those before it take too long.
+        """
+        try:
+            async with asyncio.timeout(TURN_TIMEOUT_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise TooBusy("other drivers' batches take long; send it again soon") from None
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
+@versioned
 async def events(request: Request) -> Response:
     """``POST …/events``: the driver's next batch; the response acknowledges the applied events."""
-    job_id, token = request.path_params["job_id"], _token(request)
-    _check_version(request)
-    is_packed = _is_packed(request)
-    if _may_be_large(request):
-        await in_database(_check_known, job_id, token)
-    bytes_max: int = settings.WEIR_GATEWAY_BODY_BYTES_MAX
-    with SpooledTemporaryFile[bytes](MEMORY_BYTES_MAX) as file:
-        await read_into(file, request.scope, request.receive, bytes_max)
+    in_hand: BatchesInHand = request.app.state.batches
+    with ExitStack() as held:
+        try:
+            job_id, token = request.path_params["job_id"], _token(request)
+            version, is_packed = _version(request), _is_packed(request)
+            driver_id = await in_database(driver_protocol.authenticate, job_id, token)
+            held.enter_context(in_hand.hold(driver_id))
+        except Refusal:
+            await discard(request.receive)
+            raise
+        file = held.enter_context(SpooledTemporaryFile[bytes](MEMORY_BYTES_MAX))
+        bytes_max: int = settings.WEIR_GATEWAY_BODY_BYTES_MAX
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                await read_into(file, request.scope, request.receive, bytes_max)
+        except TimeoutError:
+            raise TooSlow(f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
 
         def receive() -> bytes:
             body = file.read()
-            return driver_protocol.receive(
-                job_id, token, gunzip(body, bytes_max) if is_packed else body
-            )
+            unpacked = gunzip(body, bytes_max) if is_packed else body
+            return driver_protocol.receive(job_id, token, unpacked, version)
 
-        answer = await in_database(receive)
+        async with in_hand.turn():
+            answer = await in_database(receive)
     return Response(answer, media_type="application/json")
 
 
-@guarded
+@versioned
 async def commands(request: Request) -> Response:
     """``GET …/commands?after=n&wait=s``: the commands after number n, as soon as there are any."""
     job_id, token = request.path_params["job_id"], _token(request)
-    _check_version(request)
+    version = _version(request)
     after, wait_s = _after(request), _wait_s(request)
     hub: Hub = request.app.state.hub
     lookout: Lookout = request.app.state.lookout
+    polls: Admission = request.app.state.polls
+    holders = {"job": job_id, "address": addresses.source(addresses.in_scope(request.scope))}
     deadline = time.monotonic() + wait_s
-    with command_polls.track_inprogress(), lookout.listen(job_id) as bell:
+    with (
+        ExitStack() as admitted,
+        command_polls.track_inprogress(),
+        lookout.listen(job_id) as bell,
+    ):
+        is_admitted = False
         while True:
             batch = await in_database(driver_protocol.take_commands, job_id, token, after)
             left_s = deadline - time.monotonic()
             if batch.commands or left_s <= 0 or hub.is_closed or await request.is_disconnected():
-                return _batch(batch)
+                return _batch(batch, version)
+            if not is_admitted:  # Only here is its token known to be the driver's.
+                admitted.enter_context(polls.admit(**holders))
+                is_admitted = True
             await bell.wait(min(ASK_AGAIN_S, left_s))
+
+
+def admission() -> Admission:
+    """The bound on this process's waiting polls."""
+    return Admission(
+        "polls for commands",
+        settings.WEIR_POLLS_MAX,
+        {
+            "job": settings.WEIR_POLLS_PER_JOB_MAX,
+            "address": settings.WEIR_POLLS_PER_ADDRESS_MAX,
+        },
+    )
 
 
 class Lookout:
@@ -148,8 +252,8 @@ def _with_commands(job_ids: list[str]) -> list[str]:
     return list(rows.values_list("job", flat=True).distinct())
 
 
-def _batch(batch: CommandBatch) -> Response:
-    return Response(json.dumps(wire.to_wire(batch)), media_type="application/json")
+def _batch(batch: CommandBatch, version: int) -> Response:
+    return Response(batches.encode_commands(batch, version), media_type="application/json")
 
 
 def _token(request: Request) -> str:
@@ -160,15 +264,18 @@ def _token(request: Request) -> str:
     return token
 
 
-def _check_version(request: Request) -> None:
-    version = request.headers.get(VERSION_HEADER)
-    if version != str(SCHEMA_VERSION):
-        given = "none" if version is None else repr(version[:20])
+def _version(request: Request) -> int:
+    """The version that the request is written in."""
+    given = request.headers.get(VERSION_HEADER, "")
+    is_number = given.isdecimal() and given.isascii() and len(given) < 10
+    if not is_number or not VERSION_MIN <= int(given) <= VERSION_MAX:
         raise Invalid(
-            f"{VERSION_HEADER} is {given}, and this control plane speaks {SCHEMA_VERSION}: run the "
-            "drivers and the control plane with the same version of Weir",
-            schema_version=SCHEMA_VERSION,
+            f"{VERSION_HEADER} is {given[:20]!r}, and this control plane speaks {VERSION_MIN} to "
+            f"{VERSION_MAX}: write {VERSION_MAX}, or run drivers of a version of Weir at most one "
+            "older than the control plane's",
+            schema_version=VERSION_MAX,
         )
+    return int(given)
 
 
 def _is_packed(request: Request) -> bool:
@@ -176,19 +283,6 @@ def _is_packed(request: Request) -> bool:
     if encoding not in ("gzip", "identity"):
         raise Invalid(f"Content-Encoding {encoding[:20]!r} is unknown; send gzip, or no encoding")
     return encoding == "gzip"
-
-
-def _may_be_large(request: Request) -> bool:
-    length = request.headers.get("Content-Length", "")
-    return not length.isdecimal() or int(length) > STRANGERS_BYTES_MAX
-
-
-def _check_known(job_id: str, token: str) -> None:
-    if not Driver.objects.filter(job=job_id, token_digest=digest_of(token)).exists():
-        # In the order in which small requests are refused.
-        if not Job.objects.filter(pk=job_id).exists():
-            raise NotFound(f"there is no job {job_id}")
-        raise Unauthorized("this token belongs to no driver of the job")
 
 
 def _after(request: Request) -> int:

@@ -16,21 +16,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import get_user
 from django.core.serializers.json import DjangoJSONEncoder
 from django.utils.module_loading import import_string
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from controlplane.accounts.authentication import user_of_session
 from controlplane.base import logs, wakeups
 from controlplane.base.errors import NotFound, Refusal, Unauthorized
 from controlplane.base.hub import Bell, Hub
+from controlplane.base.limits import addresses
+from controlplane.base.limits.admission import Admission
 from controlplane.base.requests import plain, refusal
 from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
 from controlplane.driver_http import guarded
@@ -47,7 +47,6 @@ HEARTBEAT_S = 15.0  # Proxies end idle connections.
 SESSION_CHECK_S = 30.0
 SEND_TIMEOUT_S = 60.0  # A browser that reads nothing for so long has gone.
 RETRY_MS = 2_000
-STREAMS_MAX = 1_000
 
 Json = dict[str, Any]
 
@@ -141,11 +140,6 @@ class Feeds:
         self._hub = hub
         self._feeds: dict[str, tuple[Feed, asyncio.Task[None]]] = {}
 
-    @property
-    def stream_count(self) -> int:
-        """The number of open event streams."""
-        return sum(feed.watchers for feed, _ in self._feeds.values())
-
     @contextmanager
     def watch(self, job_id: str) -> Iterator[Feed]:
         """The job's feed, which runs as long as a browser watches."""
@@ -165,36 +159,54 @@ class Feeds:
                 task.cancel()
 
 
+def admission() -> Admission:
+    """The bound on this process's open event streams."""
+    return Admission(
+        "event streams",
+        settings.WEIR_STREAMS_MAX,
+        {
+            "account": settings.WEIR_STREAMS_PER_USER_MAX,
+            "address": settings.WEIR_STREAMS_PER_ADDRESS_MAX,
+        },
+    )
+
+
 @guarded
 async def job_events(request: Request) -> Response:
     """``GET /events/jobs/{job_id}``: the event stream, for logged-in browsers."""
     session_key = request.cookies.get(settings.SESSION_COOKIE_NAME, "")
-    if not session_key or not await in_database(_is_logged_in, session_key):
+    name = await in_database(_name_of, session_key) if session_key else None
+    if name is None:
         raise Unauthorized("this session is not logged in; log in to see the job")
-    feeds: Feeds = request.app.state.feeds
-    if feeds.stream_count >= STREAMS_MAX:
-        raise Unavailable(f"{STREAMS_MAX} event streams are open already; try again in a moment")
-    return EventStream(request, feeds, session_key)
+    return EventStream(request, session_key, name)
 
 
-def _is_logged_in(session_key: str) -> bool:
-    sessions = import_module(settings.SESSION_ENGINE)
-    # ``get_user`` reads the session alone; this route does not pass Django's middlewares.
-    user = get_user(SimpleNamespace(session=sessions.SessionStore(session_key)))
-    return bool(user.is_authenticated)
+def _name_of(session_key: str) -> str | None:
+    user = user_of_session(session_key)
+    return None if user is None else user.get_username()
 
 
 class EventStream(Response):
     """One browser's stream of one job; it ends with the session, the job's row or the process."""
 
-    def __init__(self, request: Request, feeds: Feeds, session_key: str) -> None:
+    def __init__(self, request: Request, session_key: str, name: str) -> None:
         self._job_id: str = request.path_params["job_id"]
         self._hub: Hub = request.app.state.hub
-        self._feeds = feeds
+        self._feeds: Feeds = request.app.state.feeds
+        self._admission: Admission = request.app.state.streams
         self._session_key = session_key
+        self._name = name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the stream ends."""
+        """Send events until the stream ends; refuse it where too many are open."""
+        holders = {"account": self._name, "address": addresses.source(addresses.in_scope(scope))}
+        try:
+            with self._admission.admit(**holders):
+                await self._run(scope, receive, send)
+        except Refusal as refused:
+            await plain(refusal(refused))(scope, receive, send)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         with (
             event_streams.track_inprogress(),
             self._feeds.watch(self._job_id) as feed,
@@ -252,7 +264,7 @@ class EventStream(Response):
 
     async def _may_go_on(self) -> bool:
         try:
-            return await in_database(_is_logged_in, self._session_key)
+            return await in_database(_name_of, self._session_key) is not None
         except (*DATABASE_AWAY, Unavailable):
             return True  # Checked again later; without the database there are no snapshots either.
 

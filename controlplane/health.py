@@ -12,7 +12,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from controlplane.base import ticks, wakeups
+from controlplane.base import problems, ticks, wakeups, watchdog
 from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,10 @@ Report = dict[str, str]
 
 
 async def alive(_: Request) -> JSONResponse:
-    """``GET /healthz``: 200 while the event loop runs; needs no other process."""
+    """``GET /healthz``: 200 while loop and threads come round, else 503; needs no other process."""
+    problem = watchdog.problem()
+    if problem is not None:
+        return JSONResponse({"status": "stuck", "detail": problem}, 503)
     return JSONResponse({"status": OK})
 
 
@@ -44,6 +47,8 @@ async def _database() -> Report:
         async with asyncio.timeout(DATABASE_TIMEOUT_S):
             missing = await in_database(_missing_migrations)
     except (*DATABASE_AWAY, Unavailable, TimeoutError) as error:
+        if (full := problems.disk_full(error)) is not None:
+            return {"database": full.detail, "migrations": "unknown"}
         logger.warning("not ready: %s", str(error).strip() or "no thread was free in time")
         return {"database": "cannot be reached", "migrations": "unknown"}
     applied = f"{missing} to be applied: run manage.py migrate" if missing else OK
@@ -67,10 +72,13 @@ def _redis() -> Report:
     try:
         client.ping()
         ages = ticks.ages_s(client)
+        memory = client.info("memory")
     except redis.RedisError as error:
         logger.warning("not ready: Redis: %s", error)
-        return {"redis": "cannot be reached", "ticks": "unknown"}
-    return {"redis": OK, "ticks": _late(ages)}
+        full = problems.redis_full(error)
+        return {"redis": f"{full} is full" if full else "cannot be reached", "ticks": "unknown"}
+    is_full = 0 < memory.get("maxmemory", 0) <= memory["used_memory"]
+    return {"redis": "the memory of Redis is full" if is_full else OK, "ticks": _late(ages)}
 
 
 def _late(ages_s: dict[str, float | None]) -> str:

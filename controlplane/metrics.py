@@ -2,18 +2,18 @@
 
 The newest ``JOBS_MAX`` jobs have series, until an hour after their end; so the number of series is
 bounded. Totals over all checkpoints of a job are read once: later scrapes add the checkpoints
-settled since. Every web process gives the same numbers, except for ``weir_web_*``, which are its
-own.
+settled since. Rows that retention removes are counted before (``checkpoints.retention.totals``).
+Every web process gives the same numbers, except for ``weir_web_*``, which are its own.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Min, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import Count, Min, OuterRef, Q, Subquery
 from django.http import HttpRequest, HttpResponse
 from drf_spectacular.utils import extend_schema
 from prometheus_client import ProcessCollector
@@ -30,10 +30,15 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from checkpoints.models import Checkpoint
+from checkpoints.models import Checkpoint, RemovedCheckpoints
+from checkpoints.retention import totals
+from controlplane.alert_metrics import alert_metrics
 from controlplane.base import clock, threads
 from controlplane.channel_metrics import channel_metrics
+from controlplane.delivery_metrics import delivery_metrics
+from controlplane.job_metrics import counted, job_metrics, tick_metrics
 from controlplane.process_metrics import REGISTRY
+from controlplane.retention import report
 from jobs.models import (
     FINAL_JOB_STATUSES,
     OPEN_OPERATIONS,
@@ -43,14 +48,12 @@ from jobs.models import (
     OperationKind,
     OutboxCommand,
 )
-from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+from weir.protocol.lifecycle import CheckpointStatus
 
 JOBS_MAX = 200
 KEPT_AFTER_END = timedelta(hours=1)
-DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-ALIGNMENT_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
+READ_TIMES_MAX = 3  # Where rows are removed meanwhile; then the next scrape has the totals again.
 
-_ABORTED = CheckpointStatus.ABORTED.value
 _UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
 _RESTORE_PHASES = ("backoff", "redeploy", "restore", "catch_up")
 
@@ -97,25 +100,16 @@ view = MetricsView.as_view()
 class _Totals:
     """Totals over all settled checkpoints of a job up to number ``up_to``."""
 
+    sums: Mapping[str, float]  # By the names of ``totals.sums``.
     up_to: int = 0
-    completed: int = 0
-    failed: int = 0
-    durations: list[int] = field(default_factory=lambda: [0] * len(DURATION_BUCKETS_S))
-    durations_ms: float = 0.0
-    alignments: list[int] = field(default_factory=lambda: [0] * len(ALIGNMENT_BUCKETS_S))
-    alignments_ms: float = 0.0
 
-    def add(self, row: dict[str, Any], up_to: int) -> None:
+    def add(self, row: Mapping[str, Any], up_to: int) -> None:
         """Add the checkpoints that ``row`` aggregates."""
-        self.up_to = up_to
-        self.completed += row["completed"]
-        self.failed += row["failed"]
-        self.durations_ms += row["durations_ms"] or 0
-        self.alignments_ms += row["alignments_ms"] or 0
-        for index in range(len(self.durations)):
-            self.durations[index] += row[f"duration_{index}"]
-        for index in range(len(self.alignments)):
-            self.alignments[index] += row[f"alignment_{index}"]
+        self.sums, self.up_to = totals.added(self.sums, row), up_to
+
+    def count(self, name: str) -> float:
+        """One of the totals."""
+        return self.sums.get(name, 0)
 
 
 class Rows(Collector):
@@ -133,23 +127,45 @@ class Rows(Collector):
         """Every metric, each read at one moment."""
         now = clock.now()
         jobs = _shown_jobs(now)
-        yield from _job_metrics(jobs)
+        yield from job_metrics(jobs, now)
         with self._lock:
             self._bring_up_to_date([job.pk for job in jobs])
             yield from _total_metrics(self._totals)
         yield from _last_checkpoint_metrics(jobs, now)
         yield from _restore_metrics(jobs)
         yield from _queue_metrics(now)
+        yield from tick_metrics(now)
+        yield from delivery_metrics(now)
+        yield from alert_metrics(now)
+        yield from _retention_metrics()
 
     def _bring_up_to_date(self, job_ids: list[str]) -> None:
-        self._totals = {job_id: self._totals.get(job_id, _Totals()) for job_id in job_ids}
+        for _ in range(READ_TIMES_MAX):
+            removed = totals.removed_of(job_ids)
+            self._totals = {job_id: self._known(job_id, removed) for job_id in job_ids}
+            self._read_on(job_ids)
+            again = totals.removed_of(job_ids)
+            if {pk: r.totals for pk, r in removed.items()} == {
+                pk: r.totals for pk, r in again.items()
+            }:
+                return
+            self._totals = {}  # Rows were removed in between: they counted twice, or not at all.
+
+    def _known(self, job_id: str, removed: Mapping[str, RemovedCheckpoints]) -> _Totals:
+        """The totals of the last scrape; anew where rows were removed that it had not read."""
+        known, gone = self._totals.get(job_id), removed.get(job_id)
+        if known is None or (gone is not None and gone.up_to > known.up_to):
+            return _Totals({} if gone is None else gone.totals)
+        return known
+
+    def _read_on(self, job_ids: list[str]) -> None:
         ends = _settled_up_to(job_ids)
         ranges = Q()
-        for job_id, totals in self._totals.items():
-            if (end := ends.get(job_id, 0)) > totals.up_to:
-                ranges |= Q(job=job_id, number__gt=totals.up_to, number__lte=end)
+        for job_id, known in self._totals.items():
+            if (end := ends.get(job_id, 0)) > known.up_to:
+                ranges |= Q(job=job_id, number__gt=known.up_to, number__lte=end)
         if ranges:
-            for row in _sums(ranges):
+            for row in totals.sums(Checkpoint.objects.filter(ranges)):
                 self._totals[row["job"]].add(row, ends[row["job"]])
 
 
@@ -158,7 +174,10 @@ def _shown_jobs(now: datetime) -> list[Job]:
     return list(
         Job.objects.filter(lives)
         .order_by("-created_at")
-        .only("name", "status", "started_at", "ended_at", "checkpoint_config")[:JOBS_MAX]
+        .only(
+            *("name", "status", "started_at", "ended_at", "checkpoint_config"),
+            "failed_attempts_removed",
+        )[:JOBS_MAX]
     )
 
 
@@ -176,65 +195,10 @@ def _settled_up_to(job_ids: list[str]) -> dict[str, int]:
     return {pk: unsettled - 1 if unsettled else newest or 0 for pk, newest, unsettled in rows}
 
 
-def _sums(ranges: Q) -> Iterable[dict[str, Any]]:
-    completed = ~Q(status=_ABORTED)
-    durations = {
-        f"duration_{i}": Count("pk", filter=completed & Q(duration_ms__lte=bound * 1_000))
-        for i, bound in enumerate(DURATION_BUCKETS_S)
-    }
-    alignments = {
-        f"alignment_{i}": Count("pk", filter=completed & Q(alignment_ms__lte=bound * 1_000))
-        for i, bound in enumerate(ALIGNMENT_BUCKETS_S)
-    }
-    return (
-        Checkpoint.objects.filter(ranges)
-        .order_by()
-        .values("job")
-        .annotate(
-            completed=Count("pk", filter=completed),
-            failed=Count("pk", filter=~completed),
-            durations_ms=Sum("duration_ms", filter=completed),
-            alignments_ms=Sum("alignment_ms", filter=completed),
-            **durations,
-            **alignments,
-        )
-    )
-
-
-def _job_metrics(jobs: list[Job]) -> Iterator[Metric]:
-    counts = dict.fromkeys((status.value for status in JobStatus), 0)
-    counts |= _counted(Job.objects.all(), "status")
-    statuses = GaugeMetricFamily("weir_jobs", "Jobs by status.", labels=["status"])
-    for status, count in counts.items():
-        statuses.add_metric([status], count)
-    yield statuses
-
-    info = GaugeMetricFamily(
-        "weir_job_info", "Always 1; maps a job to its name.", labels=["job", "name"]
-    )
-    for job in jobs:
-        info.add_metric([job.pk, job.name], 1)
-    yield info
-
-    restarts = CounterMetricFamily(
-        "weir_job_restarts", "Attempts of a job after its first.", labels=["job"]
-    )
-    attempts = _counted(Attempt.objects.filter(job__in=[job.pk for job in jobs]), "job")
-    for job in jobs:
-        restarts.add_metric([job.pk], max(0, attempts.get(job.pk, 0) - 1))
-    yield restarts
-
-
-def _counted(rows: QuerySet[Any], by: str) -> dict[str, int]:
-    """The number of rows by the value of a column."""
-    groups = rows.order_by().values(by).annotate(count=Count("pk"))
-    return dict(groups.values_list(by, "count"))
-
-
-def _total_metrics(all_totals: dict[str, _Totals]) -> Iterator[Metric]:
+def _total_metrics(all_totals: Mapping[str, _Totals]) -> Iterator[Metric]:
     counts = CounterMetricFamily(
         "weir_checkpoints",
-        "Settled checkpoints and savepoints, completed or failed.",
+        "Settled checkpoints and savepoints: completed, failed, or aborted by a planned end.",
         labels=["job", "result"],
     )
     durations = HistogramMetricFamily(
@@ -247,25 +211,25 @@ def _total_metrics(all_totals: dict[str, _Totals]) -> Iterator[Metric]:
         "The longest alignment among the subtasks, of completed checkpoints.",
         labels=["job"],
     )
-    for job_id, totals in all_totals.items():
-        counts.add_metric([job_id, "completed"], totals.completed)
-        counts.add_metric([job_id, "failed"], totals.failed)
+    for job_id, known in all_totals.items():
+        for result in ("completed", "failed", "aborted"):
+            counts.add_metric([job_id, result], known.count(result))
         durations.add_metric(
             [job_id],
-            _buckets(DURATION_BUCKETS_S, totals.durations, totals.completed),
-            totals.durations_ms / 1_000,
+            _buckets("duration", totals.DURATION_BUCKETS_S, known),
+            known.count("durations_ms") / 1_000,
         )
         alignments.add_metric(
             [job_id],
-            _buckets(ALIGNMENT_BUCKETS_S, totals.alignments, totals.completed),
-            totals.alignments_ms / 1_000,
+            _buckets("alignment", totals.ALIGNMENT_BUCKETS_S, known),
+            known.count("alignments_ms") / 1_000,
         )
     yield from (counts, durations, alignments)
 
 
-def _buckets(bounds: Sequence[float], counts: Sequence[int], total: int) -> list[tuple[str, float]]:
-    named = [(str(float(bound)), float(n)) for bound, n in zip(bounds, counts, strict=True)]
-    return [*named, ("+Inf", float(total))]
+def _buckets(name: str, bounds: Sequence[float], known: _Totals) -> list[tuple[str, float]]:
+    named = [(str(float(bound)), known.count(f"{name}_{i}")) for i, bound in enumerate(bounds)]
+    return [*named, ("+Inf", known.count("completed"))]
 
 
 def _last_checkpoint_metrics(jobs: list[Job], now: datetime) -> Iterator[Metric]:
@@ -347,10 +311,26 @@ def _queue_metrics(now: datetime) -> Iterator[Metric]:
         "weir_open_operations", "Operations without an end yet.", labels=["kind"]
     )
     counts = dict.fromkeys(OperationKind.values, 0)
-    counts |= _counted(Operation.objects.filter(status__in=OPEN_OPERATIONS), "kind")
+    counts |= counted(Operation.objects.filter(status__in=OPEN_OPERATIONS), "kind")
     for kind, count in counts.items():
         operations.add_metric([kind], count)
     yield operations
+
+
+def _retention_metrics() -> Iterator[Metric]:
+    removed = CounterMetricFamily(
+        "weir_retention_removed", "Rows and files that retention removed.", labels=["kind"]
+    )
+    for kind, count in report.removed_in_all().items():
+        removed.add_metric([kind], count)
+    yield removed
+    looked_at = report.latest_look()
+    if looked_at is not None:
+        yield GaugeMetricFamily(
+            "weir_retention_timestamp_seconds",
+            "Time of the last look at rows that may go.",
+            looked_at.timestamp(),
+        )
 
 
 class DatabasePool(Collector):

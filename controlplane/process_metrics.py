@@ -1,6 +1,8 @@
-"""Gauges of this web process's open event streams and command polls."""
+"""Metrics of this web process: open event streams, command polls, refused requests of drivers."""
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from controlplane.base import errors
 
 REGISTRY = CollectorRegistry()
 
@@ -12,3 +14,20 @@ command_polls = Gauge(
     "Drivers that wait for commands in this process.",
     registry=REGISTRY,
 )
+driver_refusals = Counter(
+    "weir_web_driver_refusals",
+    "Requests of drivers that this process refused, by the code of the problem.",
+    ["code"],
+    registry=REGISTRY,
+)
+for _refusal in (  # From the start: Prometheus sees no increase of a series that begins with 1.
+    errors.Invalid,
+    errors.Unauthorized,
+    errors.NotFound,
+    errors.DriverFenced,
+    errors.TooBusy,
+    errors.TooSlow,
+    errors.TooLarge,
+    errors.DiskFull,
+):
+    driver_refusals.labels(_refusal.code)

@@ -4,8 +4,10 @@ from django.contrib import admin
 from django.urls import include, path
 
 from controlplane import metrics
+from frontend.login.views import admin_urlpatterns
 
 urlpatterns = [
+    *admin_urlpatterns,
     path("admin/", admin.site.urls),
     path("api/v1/", include("controlplane.api")),
     path("metrics", metrics.view, name="metrics"),

@@ -13,6 +13,7 @@ Drivers and browsers wait on the event loop, a few hundred bytes each. The threa
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -29,12 +30,15 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from controlplane import driver_http, event_streams, health
-from controlplane.base import converters, threads
+from controlplane.accounts.refusals import RefusalNotes
+from controlplane.base import converters, threads, watchdog
 from controlplane.base.hub import Hub
+from controlplane.base.limits.addresses import ClientAddress
 from controlplane.base.requests import PlainRequests, http_problem, plain
 from controlplane.handler import DjangoHandler
 from controlplane.static import Static
 
+GARBAGE_MIN = 10_000  # Objects beyond those that went, before the collector looks at them.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -52,20 +56,46 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
     """Run wake-ups, feeds and database threads for the life of the process."""
     hub = app.state.hub = Hub(settings.REDIS_URL)
     app.state.feeds = event_streams.Feeds(hub)
+    app.state.streams = event_streams.admission()
+    app.state.polls = driver_http.admission()
+    app.state.batches = driver_http.BatchesInHand()
     lookout = app.state.lookout = driver_http.Lookout(hub)
     tasks = [
         asyncio.create_task(hub.run()),
         asyncio.create_task(lookout.run()),
+        asyncio.create_task(_come_round()),
     ]
+    watchdog.start(settings.WEIR_STUCK_AFTER_S)
+    _settle_collector()
     try:
         with _on_signal(hub.close):
             yield
     finally:
+        watchdog.stop()  # Open requests end in their own time; the server has a deadline for them.
         hub.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(threads.close)
+
+
+def _settle_collector() -> None:
+    """Leave what the process has loaded out of every later collection of garbage.
+
+    A batch of acknowledgements is ten thousand objects, and there are half a million loaded ones to
+    walk over. Hence also the larger first generation.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_MIN, *gc.get_threshold()[1:])
+
+
+async def _come_round() -> None:
+    """Tell the watchdog that the event loop runs, and whether a database thread is idle."""
+    while True:
+        watchdog.came_round()
+        threads.shared().came_round()
+        await asyncio.sleep(watchdog.LOOK_S)
 
 
 @contextmanager
@@ -113,16 +143,17 @@ async def _everything_else(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _application() -> Starlette:
     ours = [Middleware(PlainRequests)]
+    doors = [*ours, Middleware(RefusalNotes)]
     job = "/gateway/v1/jobs/{job_id:job}"
     app = Starlette(
         routes=[
-            Route(f"{job}/events", driver_http.events, methods=["POST"], middleware=ours),
-            Route(f"{job}/commands", driver_http.commands, methods=["GET"], middleware=ours),
+            Route(f"{job}/events", driver_http.events, methods=["POST"], middleware=doors),
+            Route(f"{job}/commands", driver_http.commands, methods=["GET"], middleware=doors),
             Route(
                 "/events/jobs/{job_id:job}",
                 event_streams.job_events,
                 methods=["GET"],
-                middleware=ours,
+                middleware=doors,
             ),
             Route("/healthz", health.alive, methods=["GET"], middleware=ours),
             Route("/readyz", health.ready, methods=["GET"], middleware=ours),
@@ -130,6 +161,7 @@ def _application() -> Starlette:
         ],
         exception_handlers={HTTPException: _http_error},
         lifespan=lifespan,
+        middleware=[Middleware(ClientAddress)],
     )
     app.router.redirect_slashes = False
     app.router.default = _everything_else

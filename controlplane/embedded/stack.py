@@ -4,6 +4,7 @@ All files lie in one home directory::
 
     lock          held by the process that runs the stack
     secret-key    Django's, generated on the first start
+    encryption-key  that of the secrets of pipelines, generated on the first start
     port          the web service's, unless one was given
     postgres/     redis/     data, password, port and log of each server
     logs/         one file per service
@@ -11,8 +12,10 @@ All files lie in one home directory::
     static/  checkpoints/  uploads/  drivers/
 
 Order of start: PostgreSQL and Redis; then, once, migrations and static files; then web, worker,
-launcher and beat. The end comes in the opposite order; the drivers of running jobs are ended after
-the control plane, which therefore does not notice, so that the next start relaunches the jobs.
+deliveries (a worker of its own, since endpoints may be slow), launcher and beat. The end comes in
+the opposite order. The drivers of running jobs are ended after the control plane, and their rows
+say that it was planned: the next start relaunches the jobs, and neither a driver nor a checkpoint
+counts as failed.
 """
 
 import fcntl
@@ -30,7 +33,7 @@ from typing import Self
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from controlplane.embedded.drivers import end_drivers
+from controlplane.embedded.drivers import driver_processes, end_drivers
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.process import (
     ServiceError,
@@ -43,9 +46,12 @@ from controlplane.embedded.program import Program
 from controlplane.embedded.redis import Redis
 from controlplane.embedded.server import LOOPBACK, is_free, kept_port, kept_secret
 
+# Settings that the stack makes itself.
+_OWN_SETTINGS = frozenset({"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "WEIR_ENCRYPTION_KEYS"})
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
+DEFAULT_SETTINGS = "controlplane.settings.dev"
 SERVERS = ("postgres", "redis")
-PROGRAMS = ("web", "worker", "launcher", "beat")
+PROGRAMS = ("web", "worker", "deliveries", "launcher", "beat")
 ALL = (*SERVERS, *PROGRAMS)
 
 ONCE_TIMEOUT_S = 180.0
@@ -78,7 +84,7 @@ class Stack:
         port: int = 0,
         auto_restart: bool = True,
         fast: bool = False,
-        settings: str = "controlplane.settings.dev",
+        settings: str = DEFAULT_SETTINGS,
         environment: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -112,18 +118,25 @@ class Stack:
         inherited = {
             key: value
             for key, value in os.environ.items()
-            if key.removesuffix("_FILE") not in {"DATABASE_URL", "REDIS_URL", "SECRET_KEY"}
+            if key.removesuffix("_FILE") not in _OWN_SETTINGS
         }
         return inherited | {
             "DJANGO_SETTINGS_MODULE": self._settings,
             "DATABASE_URL": self.postgres.url,
             "REDIS_URL": self.redis.url,
             "SECRET_KEY": kept_secret(self.home / "secret-key", length_bytes=48),
+            "WEIR_ENCRYPTION_KEYS_FILE": str(self._encryption_key()),
             "WEIR_HOME": str(self.home),
             "WEIR_URL": self.url,
             "PYTHONUNBUFFERED": "1",  # The last output of a killed process reaches its log.
             **self._extra,
         }
+
+    def _encryption_key(self) -> Path:
+        """The file with the key of the secrets of pipelines, generated on first use."""
+        path = self.home / "encryption-key"
+        kept_secret(path, length_bytes=32)
+        return path
 
     def process(self, name: str) -> ServiceProcess:
         """The service with this name."""
@@ -217,10 +230,22 @@ class Stack:
         self._watchers.clear()
         self._stop_all(PROGRAMS, PROGRAM_STOP_TIMEOUT_S)
         if not keep_jobs and self._lock_file is not None:
-            end_drivers(self.home / "drivers")
+            self._end_drivers(self.home / "drivers")
         self._stop_all(SERVERS, SERVER_STOP_TIMEOUT_S)
         self._leave_home()
         self._stopping.clear()
+
+    def _end_drivers(self, directory: Path) -> None:
+        """End the drivers' processes, and record meanwhile that this was planned."""
+        if not driver_processes(directory):
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="weir-suspend") as pool:
+            recorded = pool.submit(self.run_once, "weir_suspend")
+            end_drivers(directory)
+            try:
+                recorded.result()
+            except ServiceError as error:
+                self._say(f"the drivers' end could not be recorded as planned: {error}")
 
     def __enter__(self) -> Self:
         self.start()
@@ -363,30 +388,41 @@ class Stack:
             log_path=self.home / "logs" / f"{name}.log",
             pid_path=self.home / "run" / f"{name}.json",
             directory=BASE_DIR,
-            environment=lambda: self.environment,
+            environment=lambda: self._environment_of(name),
             answers={
                 "web": self._web_answers,
                 "worker": self._celery_answers("worker@weir"),
+                "deliveries": self._celery_answers("deliveries@weir"),
                 "launcher": self._celery_answers("launcher@weir"),
                 # Written before beat's first tick; the suffix depends on the platform.
                 "beat": lambda: any(self.home.glob("run/beat-schedule*")),
             }[name],
         )
 
+    def _environment_of(self, name: str) -> Mapping[str, str]:
+        """The environment of a program; the launcher, which starts user code, has no secret key."""
+        environment = self.environment
+        if name == "launcher":
+            del environment["SECRET_KEY"]
+            if self._settings == DEFAULT_SETTINGS:
+                environment["DJANGO_SETTINGS_MODULE"] = "controlplane.settings.launcher"
+        return environment
+
     def _command(self, name: str) -> Sequence[str]:
         if name == "web":
             return [
-                *(sys.executable, "-m", "uvicorn", "controlplane.asgi:application"),
-                *("--host", LOOPBACK, "--port", str(self._port), "--no-access-log"),
-                # Event streams and long polls never end by themselves.
-                *("--timeout-graceful-shutdown", "2"),
+                *(sys.executable, "-m", "controlplane.serve"),
+                *("--host", LOOPBACK, "--port", str(self._port), "--grace", "2"),
             ]
         celery = [sys.executable, "-m", "celery", "-A", "controlplane"]
         # On one machine a worker has no neighbours to gossip with or to wait for.
         alone = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         if name == "worker":
-            queues = ["-Q", "coordination,storage,webhooks"]
+            queues = ["-Q", "coordination,storage"]
             return [*celery, "worker", "-n", "worker@weir", *queues, "-c", "2", *alone]
+        if name == "deliveries":
+            queue = ["-Q", "deliveries", "-P", "threads", "-c", "2"]
+            return [*celery, "worker", "-n", "deliveries@weir", *queue, *alone]
         if name == "launcher":
             return [*celery, "worker", "-n", "launcher@weir", "-Q", "launch", "-P", "solo", *alone]
         return [*celery, "beat", "-s", str(self.home / "run" / "beat-schedule"), "--pidfile="]

@@ -1,0 +1,366 @@
+"""Rules about jobs, their drivers and subtasks, and their operations. Pure."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+
+from controlplane.alerts.facts import ATTEMPTS_MAX, AttemptFacts, JobFacts
+from controlplane.alerts.kinds.base import (
+    QUIET,
+    Holding,
+    Judged,
+    Kind,
+    Limit,
+    Parameters,
+    Share,
+    Window,
+    first,
+    seconds,
+)
+from controlplane.base.formatting import duration, plural, rough_duration
+from weir.protocol.lifecycle import JobStatus
+
+LOOK_AGAIN_MS = 3_600_000.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Restarts(Parameters):
+    """Parameters of restarts after failures."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX - 5)] = 3
+    window_s: Window = 600
+
+
+class Failed(Parameters):
+    """Parameters of failed jobs."""
+
+    window_s: Window = 3_600
+
+
+class OperationFailed(Parameters):
+    """Parameters of failed operations."""
+
+    kinds: list[str] = []
+    window_s: Window = 3_600
+
+
+class Recovery(Parameters):
+    """Parameters of slow recoveries."""
+
+    seconds: Limit = 60.0
+    window_s: Window = 600
+
+
+class Silent(Parameters):
+    """Parameters of missing heartbeats."""
+
+    seconds: Limit = 30.0
+
+
+class BackPressure(Parameters):
+    """Parameters of back pressure."""
+
+    share: Share = 0.8
+
+
+class Lag(Parameters):
+    """Parameters of event time behind the clock."""
+
+    seconds: Limit = 600.0
+
+
+def _restarts(given: Restarts, job: JobFacts, now: datetime) -> Judged:
+    since = now - seconds(given.window_s)
+    if job.life.is_over:
+        return QUIET
+    ends = [one for one in job.attempts if one.has_failed and one.ended_at and one.ended_at > since]
+    if len(ends) < given.count:
+        return QUIET
+    cause = ends[0].cause
+    last_needed = sorted(one.ended_at for one in ends if one.ended_at)[-given.count]
+    text = (
+        f"The job has failed and restarted {plural(len(ends), 'time')} within "
+        f"{rough_duration(given.window_s * 1_000)}"
+    )
+    return Judged(
+        (
+            Holding(
+                summary=f"{text}: {cause}" if cause else f"{text}.",
+                evidence=(
+                    ("restarts", str(len(ends))),
+                    ("limit", str(given.count)),
+                    *([("last cause", cause)] if cause else []),
+                ),
+            ),
+        ),
+        until=last_needed + seconds(given.window_s),
+    )
+
+
+def _job_failed(given: Failed, job: JobFacts, now: datetime) -> Judged:
+    life = job.life
+    if life.status != JobStatus.FAILED or life.is_planned or life.ended_at is None:
+        return QUIET
+    until = life.ended_at + seconds(given.window_s)
+    if now >= until:
+        return QUIET
+    text = f"The job failed: {life.cause}" if life.cause else "The job failed."
+    evidence = (("cause", life.cause),) if life.cause else ()
+    return Judged((Holding(summary=text, evidence=evidence),), until=until)
+
+
+def _operation_failed(given: OperationFailed, job: JobFacts, now: datetime) -> Judged:
+    window = seconds(given.window_s)
+    holding = tuple(
+        Holding(
+            subject=one.id,
+            summary=f"The {one.kind} failed: {one.error}"
+            if one.error
+            else f"The {one.kind} failed.",
+            evidence=(
+                ("operation", one.kind),
+                *([("error", one.error)] if one.error else []),
+            ),
+        )
+        for one in job.operations
+        if now < one.at + window and (not given.kinds or one.kind in given.kinds)
+    )
+    if not holding:
+        return QUIET
+    ends = (one.at + window for one in job.operations)
+    return Judged(holding, until=first(end for end in ends if now < end))
+
+
+def _recovery(given: Recovery, job: JobFacts, now: datetime) -> Judged:
+    if job.life.is_over or not (outage := _last_outage(job.attempts)):
+        return QUIET
+    began, over, cause = outage
+    limit = seconds(given.seconds)
+    if over is None:
+        if now < began + limit:
+            return Judged(until=began + limit)
+        until = None
+        took = now - began
+    else:
+        took, until = over - began, over + seconds(given.window_s)
+        if took <= limit or now >= until:
+            return QUIET
+    took_ms = _ms(took)
+    said = "The job has been recovering for" if over is None else "The job's recovery took"
+    return Judged(
+        (
+            Holding(
+                summary=f"{said} {rough_duration(took_ms)}"
+                + (f", after this failure: {cause}" if cause else "."),
+                evidence=(
+                    ("time without a running job", duration(took_ms)),
+                    ("target", duration(given.seconds * 1_000)),
+                    *([("cause", cause)] if cause else []),
+                ),
+            ),
+        ),
+        until=until,
+    )
+
+
+def _last_outage(
+    attempts: tuple[AttemptFacts, ...],
+) -> tuple[datetime, datetime | None, str] | None:
+    """Begin, end and cause of the newest outage: from a failure until the job runs again.
+
+    An attempt that fails before it runs prolongs the outage.
+    """
+    began: datetime | None = None
+    over: datetime | None = None
+    cause = ""
+    for attempt in attempts:  # The newest first.
+        if attempt.has_failed and attempt.ended_at is not None:
+            began, cause = attempt.ended_at, cause or attempt.cause
+            if attempt.running_at is not None:
+                break  # It ran: the outage begins with its end.
+        elif began is None and attempt.ended_at is None:
+            over = attempt.running_at
+        else:
+            break  # A planned end.
+    return None if began is None else (began, over, cause)
+
+
+def _driver_silent(given: Silent, job: JobFacts, now: datetime) -> Judged:
+    driver = job.driver
+    if job.life.is_over or driver is None or not driver.is_running or driver.heard_at is None:
+        return QUIET
+    due_at = driver.heard_at + seconds(given.seconds)
+    if now < due_at:
+        return Judged(until=due_at)
+    silent_ms = _ms(now - driver.heard_at)
+    return Judged(
+        (
+            Holding(
+                summary=f"The driver has not reported for {rough_duration(silent_ms)}. Until it is "
+                "back or replaced, no checkpoint is taken and exactly-once sinks commit nothing.",
+                evidence=(
+                    ("silent for", duration(silent_ms)),
+                    ("limit", duration(given.seconds * 1_000)),
+                    ("driver", str(driver.number)),
+                ),
+            ),
+        )
+    )
+
+
+def _subtask_silent(given: Silent, job: JobFacts, now: datetime) -> Judged:
+    driver = job.driver
+    if job.life.status != JobStatus.RUNNING or driver is None or driver.heard_at is None:
+        return QUIET
+    # Against the driver's own last report: a driver that is silent says nothing about subtasks.
+    heard = min(driver.heard_at, now)
+    holding = []
+    for one in job.chains:
+        if one.updated_at is None or heard - one.updated_at < seconds(given.seconds):
+            continue
+        silent_ms = _ms(heard - one.updated_at)
+        holding.append(
+            Holding(
+                subject=one.chain,
+                summary=f"A subtask of {one.chain} has not reported for "
+                f"{rough_duration(silent_ms)}, though the driver has.",
+                evidence=(
+                    ("silent for", duration(silent_ms)),
+                    ("limit", duration(given.seconds * 1_000)),
+                ),
+            )
+        )
+    return Judged(tuple(holding)) if holding else QUIET
+
+
+def _back_pressure(given: BackPressure, job: JobFacts, now: datetime) -> Judged:
+    if job.life.status != JobStatus.RUNNING:
+        return QUIET
+    holding = tuple(
+        Holding(
+            subject=one.chain,
+            summary=f"{one.chain} is held up by back pressure for "
+            f"{one.back_pressured:.0%} of the time: an operator behind it is slower.",
+            evidence=(
+                ("back pressure", f"{one.back_pressured:.0%}"),
+                ("limit", f"{given.share:.0%}"),
+                *([("busiest subtask", f"{one.busiest:.0%}")] if one.busiest is not None else []),
+            ),
+        )
+        for one in job.chains
+        if one.back_pressured is not None and one.back_pressured > given.share
+    )
+    return Judged(holding) if holding else QUIET
+
+
+def _lag(given: Lag, job: JobFacts, now: datetime) -> Judged:
+    reached = [one.watermark_ms for one in job.chains if one.watermark_ms is not None]
+    # Before 1970: no time of a live source, but the watermark before any record.
+    if job.life.status != JobStatus.RUNNING or not reached or min(reached) <= 0:
+        return QUIET
+    lag_ms = _ms(now - _EPOCH) - min(reached)
+    if (left_ms := given.seconds * 1_000 - lag_ms) > 0:
+        # Event times can be anything; no calendar has that of an input that ended.
+        return Judged(until=now + timedelta(milliseconds=min(left_ms, LOOK_AGAIN_MS)))
+    return Judged(
+        (
+            Holding(
+                summary=f"Event time is {rough_duration(lag_ms)} behind the clock.",
+                evidence=(
+                    ("behind", duration(lag_ms)),
+                    ("limit", duration(given.seconds * 1_000)),
+                ),
+            ),
+        )
+    )
+
+
+def _ms(passed: timedelta) -> float:
+    return passed.total_seconds() * 1_000
+
+
+_STAYS = "The alert stays for so many seconds."
+
+JOB_KINDS = (
+    Kind(
+        name="job_failed",
+        title="Job failed",
+        text="A job has failed for good.",
+        parameters=Failed,
+        texts={"window_s": _STAYS},
+        reads=("life",),
+        judge=_job_failed,
+        is_stored=True,
+    ),
+    Kind(
+        name="restarts",
+        title="Restarts",
+        text="A job has failed and restarted too often; planned restarts do not count.",
+        parameters=Restarts,
+        texts={"count": "Restarts after failures.", "window_s": "Within so many seconds."},
+        reads=("life", "attempts"),
+        judge=_restarts,
+        is_stored=True,
+    ),
+    Kind(
+        name="recovery_time",
+        title="Slow recovery",
+        text="The time from a failure until all subtasks run again is longer than the target.",
+        parameters=Recovery,
+        texts={"seconds": "The target, in seconds.", "window_s": _STAYS},
+        reads=("life", "attempts"),
+        judge=_recovery,
+        is_stored=True,
+    ),
+    Kind(
+        name="operation_failed",
+        title="Operation failed",
+        text="A savepoint, a rescale or another operation has failed or expired.",
+        parameters=OperationFailed,
+        texts={"kinds": "Kinds of operations; without any, all.", "window_s": _STAYS},
+        reads=("operations",),
+        judge=_operation_failed,
+        is_stored=True,
+    ),
+    Kind(
+        name="driver_silent",
+        title="Driver without heartbeat",
+        text="A running driver has not reported for too long.",
+        parameters=Silent,
+        texts={"seconds": "The limit, in seconds."},
+        reads=("life", "driver"),
+        judge=_driver_silent,
+        is_stored=False,
+    ),
+    Kind(
+        name="subtask_silent",
+        title="Subtask without report",
+        text="A running subtask has not reported for too long, though its driver has.",
+        parameters=Silent,
+        texts={"seconds": "The limit, in seconds."},
+        reads=("life", "driver", "chains"),
+        judge=_subtask_silent,
+        is_stored=False,
+    ),
+    Kind(
+        name="back_pressure",
+        title="Back pressure",
+        text="A subtask of an operator is held up by back pressure for most of the time.",
+        parameters=BackPressure,
+        texts={"share": "The limit of the share of time, between 0 and 1."},
+        reads=("life", "chains"),
+        judge=_back_pressure,
+        is_stored=False,
+    ),
+    Kind(
+        name="event_time_lag",
+        title="Event time behind",
+        text="The event time that a job has reached is too far behind the clock; for live sources.",
+        parameters=Lag,
+        texts={"seconds": "The limit, in seconds."},
+        reads=("life", "chains"),
+        judge=_lag,
+        is_stored=False,
+    ),
+)

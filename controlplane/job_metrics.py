@@ -1,0 +1,136 @@
+"""Metrics of jobs: statuses, restarts, intervals, drivers, back pressure; the age of the tick.
+
+The number of queries does not depend on the number of jobs.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Max, QuerySet
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from frontend.overview.queries import back_pressure
+from jobs.models import Attempt, AttemptEnd, ControlPlanePulse, Driver, DriverStatus, Job
+from weir.protocol.lifecycle import JobStatus
+
+
+def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
+    """The metric families of ``jobs``; their settings must have been read."""
+    yield from _count_metrics(jobs)
+    status = GaugeMetricFamily(
+        "weir_job_status", "1 for the status that a job has.", labels=["job", "status"]
+    )
+    interval = GaugeMetricFamily(
+        "weir_checkpoint_interval_seconds",
+        "Interval of a live job's periodic checkpoints.",
+        labels=["job"],
+    )
+    for job in jobs:
+        status.add_metric([job.pk, job.status], 1)
+        interval_ms = (job.checkpoint_config or {}).get("interval_ms")
+        if interval_ms is not None and not job.is_over:
+            interval.add_metric([job.pk], interval_ms / 1_000)
+    yield from (status, interval)
+
+    live = [job.pk for job in jobs if not job.is_over]
+    yield from _driver_metrics(live, now)
+    pressed = GaugeMetricFamily(
+        "weir_back_pressured_ratio",
+        "Share of about two seconds that a job's most back-pressured subtask waited: 0 to 1.",
+        labels=["job"],
+    )
+    for job_id, most in back_pressure(live).items():
+        pressed.add_metric([job_id], most.share)
+    yield pressed
+
+
+def _count_metrics(jobs: Sequence[Job]) -> Iterator[Metric]:
+    counts = dict.fromkeys((status.value for status in JobStatus), 0)
+    counts |= counted(Job.objects.all(), "status")
+    statuses = GaugeMetricFamily("weir_jobs", "Jobs by status.", labels=["status"])
+    for status, count in counts.items():
+        statuses.add_metric([status], count)
+    yield statuses
+
+    info = GaugeMetricFamily(
+        "weir_job_info", "Always 1; maps a job to its name.", labels=["job", "name"]
+    )
+    for job in jobs:
+        info.add_metric([job.pk, job.name], 1)
+    yield info
+
+    restarts = CounterMetricFamily(
+        "weir_job_restarts",
+        "Attempts of a job after its first: planned, or because the one before failed.",
+        labels=["job", "planned"],
+    )
+    by_job = _restarts_by_job(jobs)
+    for job in jobs:
+        planned, failed = by_job.get(job.pk, (0, 0))
+        restarts.add_metric([job.pk, "true"], planned)
+        restarts.add_metric([job.pk, "false"], failed)
+    yield restarts
+
+
+def _restarts_by_job(jobs: Sequence[Job]) -> dict[str, tuple[int, int]]:
+    """The number of each job's planned restarts, and of those after a failure."""
+    groups = (
+        Attempt.objects.filter(job__in=[job.pk for job in jobs])
+        .order_by()
+        .values_list("job", "end")
+        .annotate(count=Count("pk"), newest=Max("number"))
+    )
+    removed = {job.pk: job.failed_attempts_removed for job in jobs}
+    by_job: dict[str, list[tuple[str, int, int]]] = {}
+    for job_id, *group in groups:
+        by_job.setdefault(job_id, []).append(tuple(group))
+    restarts = {}
+    for job_id, ends in by_job.items():
+        last = max(newest for _, _, newest in ends)  # Nothing has followed this one.
+        failed = sum(n - (newest == last) for end, n, newest in ends if end == AttemptEnd.FAILED)
+        failed += removed[job_id]
+        restarts[job_id] = (last - 1 - failed, failed)
+    return restarts
+
+
+def counted(rows: QuerySet[Any], by: str) -> dict[str, int]:
+    """The number of rows by the value of a column."""
+    groups = rows.order_by().values(by).annotate(count=Count("pk"))
+    return dict(groups.values_list(by, "count"))
+
+
+def _driver_metrics(job_ids: list[str], now: datetime) -> Iterator[Metric]:
+    silence = GaugeMetricFamily(
+        "weir_seconds_since_driver_heard", "Time since a running driver reported.", labels=["job"]
+    )
+    wait = GaugeMetricFamily(
+        "weir_driver_launch_wait_seconds",
+        "Time that a job's next driver has been waiting for a launcher.",
+        labels=["job"],
+    )
+    drivers = Driver.objects.filter(
+        job__in=job_ids, status__in=(DriverStatus.REQUESTED, DriverStatus.RUNNING)
+    )
+    columns = ("job", "status", "created_at", "heard_at")
+    for job_id, status, created_at, heard_at in drivers.order_by().values_list(*columns):
+        if status == DriverStatus.REQUESTED:
+            wait.add_metric([job_id], _seconds(created_at, now))
+        elif heard_at is not None:
+            silence.add_metric([job_id], _seconds(heard_at, now))
+    yield from (silence, wait)
+
+
+def tick_metrics(now: datetime) -> Iterator[Metric]:
+    """The age of the newest tick over jobs; none before the first one."""
+    for ticked_at in ControlPlanePulse.objects.values_list("ticked_at", flat=True):
+        yield GaugeMetricFamily(
+            "weir_tick_age_seconds",
+            "Time since a worker last looked at the drivers of all jobs.",
+            _seconds(ticked_at, now),
+        )
+
+
+def _seconds(since: datetime, now: datetime) -> float:
+    """The time since; 0 where another machine's clock is ahead."""
+    return max(0.0, (now - since).total_seconds())
