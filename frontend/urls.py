@@ -1,29 +1,28 @@
 """Addresses of the pages: stable, so that a link to one can be shared."""
 
-from django.contrib.auth import views as auth_views
 from django.urls import path
 from django.views.generic import RedirectView
 
 from frontend.about import views as about_pages
+from frontend.alerts import alert_views, rule_views, silence_views
 from frontend.attempts import views as recovery_pages
 from frontend.base import pages
 from frontend.checkpoint import views as checkpoint_pages
 from frontend.confirm import views as asking
+from frontend.deliveries import delivery_views, endpoint_views
 from frontend.job import views
+from frontend.login import views as login_pages
 from frontend.overview import views as overview_pages
+from frontend.retention import views as retention_pages
 from frontend.savepoints import views as savepoint_pages
+from frontend.secrets import views as secret_pages
 from frontend.submit import views as submit_pages
 
 _JOB = pages.OF_JOB
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="job-list"), name="home"),
-    path(
-        "login/",
-        auth_views.LoginView.as_view(redirect_authenticated_user=True),
-        name="login",
-    ),
-    path("logout/", auth_views.LogoutView.as_view(), name="logout"),
+    *login_pages.urlpatterns,
     *overview_pages.urlpatterns,
     *submit_pages.urlpatterns,  # Before jobs by their ids.
     path(f"{_JOB}/", views.job_page, name="job-page"),
@@ -55,4 +54,11 @@ urlpatterns = [
     *savepoint_pages.urlpatterns,
     *recovery_pages.urlpatterns,
     *about_pages.urlpatterns,
+    *secret_pages.urlpatterns,
+    *retention_pages.urlpatterns,
+    *alert_views.urlpatterns,
+    *rule_views.urlpatterns,
+    *silence_views.urlpatterns,
+    *endpoint_views.urlpatterns,
+    *delivery_views.urlpatterns,
 ]

@@ -1,1 +1,1 @@
-"""The pages about Weir itself: configuration, logs and the audit log."""
+"""The pages about Weir itself: configuration, logs, the audit log and the server."""

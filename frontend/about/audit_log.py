@@ -1,35 +1,41 @@
-"""Audit entries as the pages show them: filtered and paged as by the API, with links.
-
-The filters and the cursors are the API's own: a page and an API client see the same rows, and a
-page costs the same wherever in the log it is.
-"""
+"""Audit entries as the pages show them: filtered and paged as by the API, with links."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
-from urllib.parse import urlencode
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from rest_framework.exceptions import ValidationError
-from rest_framework.request import Request
 
 from checkpoints.models import Savepoint
 from controlplane.audit.api import AuditFilter
 from controlplane.audit.models import AuditEntry
-from controlplane.base.pagination import Cursor, CursorPagination
 from frontend.about import audit_changes
 from frontend.about.audit_changes import Change
+from frontend.base.paging import paged
 from jobs.models import Job
 
 SAVEPOINTS_CONSIDERED = 500  # The newest of a job: entries about older ones are not listed.
 
 # Recorded actions in words; an action that is missing here is shown by its own name.
 ACTIONS: Mapping[str, str] = {
+    "access.refused": "Was refused access",
+    "alert.acknowledge": "Acknowledged the alert",
+    "audit.export": "Exported the audit log",
+    "audit.remove": "Removed old audit entries",
+    "delivery.redeliver": "Sent deliveries again",
     "driver.lost": "Lost its driver",
+    "driver.suspend": "Ended its driver, with the control plane",
+    "endpoint.change": "Changed the endpoint",
+    "endpoint.create": "Created an endpoint",
+    "endpoint.delete": "Deleted the endpoint",
+    "endpoint.disable": "Disabled the endpoint: it failed for too long, or is gone",
+    "endpoint.reencrypt": "Encrypted all endpoints anew",
+    "endpoint.rotate": "Replaced the endpoint’s signing secret",
+    "endpoint.test": "Sent a test to the endpoint",
     "job.cancel": "Requested to cancel the job",
     "job.checkpoint": "Triggered a checkpoint",
     "job.compare": "Requested a comparison of outputs",
@@ -37,19 +43,34 @@ ACTIONS: Mapping[str, str] = {
     "job.kill": "Killed a process of the job",
     "job.preview": "Requested a preview",
     "job.relaunch": "Requested the next driver",
+    "job.remove": "Removed a job that ended long ago",
     "job.rescale": "Requested a rescale",
     "job.restart": "Requested a restart",
     "job.rollback": "Requested a rollback",
     "job.savepoint": "Requested a savepoint",
     "job.stop": "Requested to stop the job",
     "job.submit": "Submitted the job",
+    "rule.change": "Changed the rule",
+    "rule.create": "Created a rule",
+    "rule.delete": "Deleted the rule",
     "savepoint.delete": "Requested to delete the savepoint",
     "savepoint.describe": "Changed the savepoint’s description",
+    "secret.create": "Stored a secret",
+    "secret.delete": "Deleted the secret",
+    "secret.reencrypt": "Encrypted all secrets anew",
+    "secret.replace": "Replaced the secret’s value",
+    "silence.create": "Silenced alerts",
+    "silence.end": "Ended the silence",
     "token.create": "Created a token",
+    "token.first_use": "Used the token for the first time",
     "token.revoke": "Revoked the token",
     "upload.store": "Uploaded a pipeline",
     "user.close": "Closed the account",
     "user.create": "Created an account",
+    "user.login": "Logged in",
+    "user.login_failed": "Failed to log in",
+    "user.login_throttled": "Failed to log in too often",
+    "user.logout": "Logged out",
     "user.open": "Reopened the account",
     "user.set_password": "Set the password",
     "user.set_role": "Changed the role",
@@ -61,6 +82,8 @@ class Entry:
     """One entry of the log."""
 
     at: datetime
+    count: int  # Of a refusal: how many within the hour.
+    last_at: datetime | None  # The last of several.
     actor: str
     is_control_plane: bool
     action: str  # The recorded name, which the filter takes.
@@ -84,13 +107,6 @@ class Log:
     is_lost: bool  # The cursor belongs to other filters; this is the first page.
 
 
-class _Ordering:
-    """The part of a view that ``CursorPagination`` reads: its orderings."""
-
-    orderings: ClassVar[Mapping[str, tuple[str, ...]]] = {"at": ("at", "id")}
-    default_ordering: ClassVar[str] = "-at"
-
-
 def page(request: HttpRequest, about: Job | None = None) -> Log:
     """The page of the log that the request's query selects. Two queries, three about a job.
 
@@ -98,27 +114,8 @@ def page(request: HttpRequest, about: Job | None = None) -> Log:
         about: Limits the log to entries about this job and its savepoints.
     """
     rows = AuditEntry.objects.all() if about is None else _of_job(about)
-    wanted = AuditFilter(data=request.GET, queryset=rows)
-    if not wanted.is_valid():
-        said = {name: " ".join(errors) for name, errors in wanted.form.errors.items()}
-        return Log([], "", "", said, is_lost=False)
-    pages, is_lost = CursorPagination(), False
-    try:
-        entries = pages.paginate_queryset(wanted.qs, Request(request), _Ordering())
-    except ValidationError:  # The cursor is from an old link, or was edited.
-        filters = request.GET.copy()
-        for name in ("cursor", "page_size", "ordering"):
-            filters.pop(name, None)
-        request.GET = filters
-        pages, is_lost = CursorPagination(), True
-        entries = pages.paginate_queryset(wanted.qs, Request(request), _Ordering())
-    return Log(
-        _entries(entries),
-        _query(request, pages.next),
-        _query(request, pages.previous),
-        {},
-        is_lost,
-    )
+    got = paged(request, rows, AuditFilter, "at")
+    return Log(_entries(got.rows), got.older, got.newer, got.errors, got.is_lost)
 
 
 def _of_job(job: Job) -> QuerySet[AuditEntry]:
@@ -128,20 +125,14 @@ def _of_job(job: Job) -> QuerySet[AuditEntry]:
     return AuditEntry.objects.filter(Q(target__in=targets))
 
 
-def _query(request: HttpRequest, cursor: Cursor | None) -> str:
-    """The query with the same filters and another cursor."""
-    if cursor is None:
-        return ""
-    given = {k: v for k, v in request.GET.items() if k in AuditFilter.base_filters and v}
-    return "?" + urlencode(given | {"cursor": cursor.encode()})
-
-
 def _entries(rows: Iterable[AuditEntry]) -> list[Entry]:
     listed = list(rows)
     known = _known({row.target for row in listed})
     return [
         Entry(
             at=row.at,
+            count=row.count,
+            last_at=row.last_at,
             actor=row.actor_name,
             # An account may have the same name; only entries without an account count.
             is_control_plane=row.actor_id is None and row.actor_name == "control plane",
@@ -172,7 +163,8 @@ class _Target:
 
 def _known(targets: Iterable[str]) -> dict[str, _Target]:
     """Links for the targets that have pages: existing jobs, and savepoints on their jobs' pages."""
-    jobs, savepoints = {}, {}
+    jobs: dict[str, str] = {}
+    savepoints: dict[UUID, str] = {}
     for target in targets:
         kind, _, pk = target.partition("/")
         if kind == "job":
@@ -184,9 +176,9 @@ def _known(targets: Iterable[str]) -> dict[str, _Target]:
         for pk in Job.objects.filter(pk__in=jobs).order_by().values_list("pk", flat=True)
     }
     rows = Savepoint.objects.filter(pk__in=savepoints).order_by()
-    for pk, name, job_id in rows.values_list("pk", "name", "job_id"):
+    for id, name, job_id in rows.values_list("pk", "name", "job_id"):
         url = reverse("job-savepoints", args=[job_id])
-        links[savepoints[pk]] = _Target(f"savepoint {name} of {job_id}", url)
+        links[savepoints[id]] = _Target(f"savepoint {name} of {job_id}", url)
     return links
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from controlplane.base.formatting import moment
-from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, RESTART, Words, slots
+from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NETWORK, RESTART, Words, slots
 from jobs import redaction
 from jobs.models import Driver, Job, Operator, PipelineKind
 from weir.config import (
@@ -124,6 +124,7 @@ def setting_groups(
             [
                 *_settled(job, JOB, JobConfig, job.settings, without="name"),
                 *_settled(job, CHANNELS, ChannelConfig, job.settings.get("channels")),
+                *_network(job),
             ],
             "" if job.settings else _unplanned(job),
         ),
@@ -154,6 +155,14 @@ def _pipeline(job: Job) -> Iterator[Setting]:
     yield Setting("Submitted", moment(job.created_at), at=job.created_at)
     by = job.created_by.get_username() if job.created_by else "the control plane"
     yield Setting("Submitted by", by, "The account that submitted the job.")
+    if names := job.options.get("secrets"):
+        yield Setting(
+            "Secrets",
+            ", ".join(names),
+            "Names of secrets, whose values each of the job’s drivers is handed.",
+            Source.SUBMITTED,
+            name="secrets",
+        )
     yield Setting(
         "Slots", slots(job.slot_count), "Each slot runs one subtask of every operator chain."
     )
@@ -279,6 +288,17 @@ def _spark(job: Job, driver: Driver | None, server_master: str) -> Group:
             Setting("Launcher", driver.launched_by, "The host that started the newest driver.")
         )
     return Group("spark", "Spark", [*rows, *_named(job.spark_conf)])
+
+
+def _network(job: Job) -> Iterator[Setting]:
+    protection = job.settings.get("network")
+    if protection is not None:
+        yield Setting(
+            "Network",
+            NETWORK.get(protection, str(protection)),
+            "The connections between slots, and between slots and the newest driver.",
+            name="settings.network",
+        )
 
 
 def _known(job: Job) -> Mapping[str, Any]:

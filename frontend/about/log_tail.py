@@ -8,7 +8,9 @@ line that is longer than a part is cut into pieces.
 import os
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import BinaryIO
+
+from weir.untrusted_files import first_kept, read
 
 PART_BYTES = 64 << 10
 LINE_BYTES_MAX = 32 << 10  # An unfinished line that is longer is shown in pieces.
@@ -38,11 +40,12 @@ class Part:
     end: int  # Behind the unfinished line.
     size: int  # The length of the log.
     is_rotated: bool = False  # The log is shorter than the offset: this is its new end.
+    begin: int = 0  # Where the kept part of the log begins; the rest was given back to the disk.
 
     @property
     def has_earlier(self) -> bool:
         """Whether the log has lines before this part."""
-        return self.offset > 0
+        return self.offset > self.begin
 
     @property
     def has_later(self) -> bool:
@@ -50,36 +53,56 @@ class Part:
         return self.end < self.size
 
 
-def before(path: Path, end: int | None, length: int = PART_BYTES) -> Part:
+class LastBytes:
+    """The last bytes that a file has now, for reading once: what is written later is left out."""
+
+    def __init__(self, file: BinaryIO, length: int) -> None:
+        size = os.fstat(file.fileno()).st_size
+        self._file = file
+        self.length = self._left = min(size - first_kept(file), length)
+        file.seek(size - self._left)
+
+    def read(self, length: int = -1) -> bytes:
+        """The next bytes; none at the end."""
+        data = read(self._file, self._left if length < 0 else min(length, self._left))
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def before(file: BinaryIO, end: int | None, length: int = PART_BYTES) -> Part:
     """The last lines before an offset; None: before the end of the log.
 
     Raises:
-        OSError: The log is missing or cannot be read.
+        OSError: The log cannot be read.
     """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        stop = size if end is None else min(end, size)
-        start = max(0, stop - length)
-        file.seek(start)
-        data = file.read(stop - start)
+    size, begin = os.fstat(file.fileno()).st_size, first_kept(file)
+    stop = max(begin, size if end is None else min(end, size))
+    start = max(begin, stop - length)
+    data = read(file, stop - start, offset=start)
     if start > 0 and (first := data.find(b"\n")) >= 0 and first + 1 < len(data):
+        is_first = start == begin
         start, data = start + first + 1, data[first + 1 :]
-    return _part(data, start, size)
+        begin = start if is_first else begin  # The rest of a line whose beginning is gone.
+    return replace(_part(data, start, size), begin=begin)
 
 
-def after(path: Path, offset: int, length: int = PART_BYTES) -> Part:
+def after(file: BinaryIO, offset: int, length: int = PART_BYTES) -> Part:
     """The lines from an offset on, where a line begins; the log's end where the log is shorter.
 
     Raises:
         OSError: As for ``before``.
     """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(min(offset, size))
-        data = file.read(length)
+    size, begin = os.fstat(file.fileno()).st_size, first_kept(file)
     if offset > size:
-        return replace(before(path, None, length), is_rotated=True)
-    return _part(data, offset, max(size, offset + len(data)))  # It may have grown since.
+        return replace(before(file, None, length), is_rotated=True)
+    offset = max(offset, begin)
+    data = read(file, length, offset=offset)
+    size = max(size, offset + len(data))  # It may have grown since.
+    return replace(_part(data, offset, size), begin=begin)
 
 
 def _part(data: bytes, offset: int, size: int) -> Part:

@@ -11,14 +11,16 @@ from django.views.decorators.http import require_GET
 from controlplane.accounts.models import Role
 from controlplane.base.formatting import size
 from frontend.about import log_tail
-from frontend.about.log_tail import Part
+from frontend.about.log_tail import LastBytes, Part
 from frontend.base import pages, status
 from frontend.base.access import role_required
 from frontend.base.query_parameters import BIGINT_MAX, PAGE_MAX, whole_number
 from frontend.base.texts import headline
 from jobs.drivers import driver_files
 from jobs.models import Driver, DriverStatus, Job
+from weir.untrusted_files import UntrustedFileError
 
+DOWNLOAD_BYTES_MAX = 1 << 30  # User code can make its log seem exabytes long.
 DRIVERS_SHOWN = 50  # The newest; the page of an older one is reached by its number.
 
 
@@ -54,9 +56,10 @@ def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
     """A driver's log from the offset ``?from=`` on, as JSON: whole lines, and the next offset."""
     driver = _driver_or_404(pages.job_or_404(job_id), number)
     try:
-        part = log_tail.after(driver_files.log_path(driver), _offset(request, "from") or 0)
-    except OSError:
-        return JsonResponse({"detail": _why_not(driver)}, status=404)
+        with driver_files.open_log(driver) as log:
+            part = log_tail.after(log, _offset(request, "from") or 0)
+    except OSError as error:
+        return JsonResponse({"detail": _why_not(driver, error)}, status=404)
     newest = Driver.objects.filter(job=driver.job_id).order_by("-number").first()
     return JsonResponse(
         {
@@ -76,17 +79,19 @@ def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
 @require_GET
 @role_required(Role.OPERATOR)
 def download(request: HttpRequest, job_id: str, number: int) -> FileResponse:
-    """The whole log, as it is."""
+    """The log as it is now; of a huge one, the last ``DOWNLOAD_BYTES_MAX``."""
     driver = _driver_or_404(pages.job_or_404(job_id), number)
     try:
-        file = driver_files.log_path(driver).open("rb")
+        file = driver_files.open_log(driver)
     except OSError as error:
-        raise Http404(_why_not(driver)) from error
+        raise Http404(_why_not(driver, error)) from error
+    last = LastBytes(file, DOWNLOAD_BYTES_MAX)
     return FileResponse(
-        file,
+        last,
         as_attachment=True,
         filename=f"{driver.job_id}-driver-{driver.number}.log",
         content_type="text/plain; charset=utf-8",
+        headers={"Content-Length": str(last.length)},
     )
 
 
@@ -109,13 +114,13 @@ def _driver_or_404(job: Job, number: int) -> Driver:
 
 def _read(request: HttpRequest, driver: Driver) -> tuple[Part | None, str]:
     """The part of the log that the address selects, or why there is none."""
-    log = driver_files.log_path(driver)
     try:
-        if (begin := _offset(request, "from")) is not None:
-            return log_tail.after(log, begin), ""
-        return log_tail.before(log, _offset(request, "end")), ""
-    except OSError:
-        return None, _why_not(driver)
+        with driver_files.open_log(driver) as log:
+            if (begin := _offset(request, "from")) is not None:
+                return log_tail.after(log, begin), ""
+            return log_tail.before(log, _offset(request, "end")), ""
+    except OSError as error:
+        return None, _why_not(driver, error)
 
 
 def _offset(request: HttpRequest, name: str) -> int | None:
@@ -123,8 +128,15 @@ def _offset(request: HttpRequest, name: str) -> int | None:
     return None if given is None else min(given, BIGINT_MAX)  # None: the end of the log.
 
 
-def _why_not(driver: Driver) -> str:
+def _why_not(driver: Driver, error: OSError) -> str:
     """The reason why a driver's log cannot be read here."""
+    if isinstance(error, UntrustedFileError):
+        return (
+            f"This driver’s log is not read, because {error.problem}. Weir writes a plain file, so "
+            "the pipeline, or another program of its user, has replaced it: look at its code."
+        )
+    if isinstance(error, TimeoutError):
+        return "The disk of this driver’s log did not answer in time; reload the page to try again."
     if driver.status == DriverStatus.REQUESTED:
         return "This driver has not been launched yet; its log begins once a launcher takes it."
     on = f" Its launcher ran on {driver.launched_by}." if driver.launched_by else ""
@@ -140,7 +152,8 @@ def _where(part: Part) -> str:
         return "empty"
     if part.offset == 0 and not part.has_later:
         return f"the whole log, {size(part.size)}"
-    return f"{size(part.end - part.offset)} ending at {size(part.end)} of {size(part.size)}"
+    gone = f"; the first {size(part.begin)} are no longer kept" if part.begin else ""
+    return f"{size(part.end - part.offset)} ending at {size(part.end)} of {size(part.size)}{gone}"
 
 
 def _driver(driver: Driver, chosen: Driver | None) -> dict[str, Any]:

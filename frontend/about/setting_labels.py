@@ -134,6 +134,17 @@ CHANNELS: Mapping[str, Words] = {
         "Credit that each batch uses beside its size; it bounds the number of tiny batches.",
         size,
     ),
+    "security": Words(
+        "Network security",
+        "Whether slots and driver encrypt their connections. Auto: unless all are on one machine.",
+        _words,
+    ),
+}
+
+NETWORK: Mapping[str, str] = {
+    "encrypted": "Encrypted",
+    "local": "Authenticated; nothing leaves the driver’s machine",
+    "plain": "Not encrypted",
 }
 
 JOB: Mapping[str, Words] = {
@@ -167,7 +178,8 @@ JOB: Mapping[str, Words] = {
     ),
     "allow_pickled_state": Words(
         "Restore pickled state",
-        "Whether state declared as pickles is restored. Unpickling runs code in the state.",
+        "Whether state declared as pickles is restored, and records that are no data may be "
+        "pickled. Unpickling runs code in them.",
         _flag,
     ),
     "object_reuse": Words(

@@ -1,4 +1,4 @@
-"""The page of a job's configuration, and the addresses of its logs and audit log."""
+"""The page of a job's configuration, and the addresses of logs, audit log and server."""
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
@@ -7,7 +7,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
-from frontend.about import audit_views, configuration, logs
+from frontend.about import audit_views, configuration, logs, server
 from frontend.base import pages
 from frontend.base.access import role_required
 from frontend.job import queries
@@ -39,4 +39,5 @@ urlpatterns = [
     path(f"{pages.OF_JOB}/configuration/", job_configuration, name="job-configuration"),
     *logs.urlpatterns,
     *audit_views.urlpatterns,
+    *server.urlpatterns,
 ]

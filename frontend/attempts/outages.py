@@ -1,8 +1,9 @@
 """Downtime of a job between its attempts: parts, causes and totals. Pure.
 
 A job is *down* from the end of an attempt that ran until the next one runs, however many attempts
-that takes. Downtime for a requested rollback, rescale or restart is *planned*; a job that had
-finished or been cancelled was *over*, not down, until it was resumed::
+that takes. Downtime for a requested rollback, rescale or restart, and while the control plane was
+stopped with its drivers, is *planned*; a job that had finished or been cancelled was *over*, not
+down, until it was resumed::
 
     attempt 1  ──────running──────┤ failed
                                   ├ delay ┼ redeploy ┼ restore ┤
@@ -20,8 +21,9 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from controlplane.base.formatting import milliseconds_between
-from jobs.models import Attempt
+from jobs.models import Attempt, AttemptEnd
 
+PLANNED = (AttemptEnd.CANCELED, AttemptEnd.SUSPENDED)
 SOON = timedelta(seconds=30)  # A driver requested later than this resumed a job that was over.
 
 
@@ -101,7 +103,7 @@ def takeover(it: Deployment, before: Deployment | None) -> Takeover | None:
         _at_least_zero(down),
         *parts,
         is_driver_new=is_driver_new,
-        is_planned=before.end == "canceled" and not over,
+        is_planned=before.end in PLANNED and not over,
         was_over=over,
     )
 
@@ -155,7 +157,7 @@ def _outages(deployments: Sequence[Deployment], *, is_over: bool) -> Iterator[Ou
             yield Outage(since, max(since, it.running_at), is_planned)
             since = None
         if it.running_at is not None and it.ended_at is not None and it.end != "finished":
-            since, is_planned = it.ended_at, it.end == "canceled"
+            since, is_planned = it.ended_at, it.end in PLANNED
         before = it
     if since is not None and not is_over:
         yield Outage(since, None, is_planned)

@@ -22,7 +22,7 @@ from controlplane.base.formatting import (
 from frontend.attempts.outages import Deployment, Summary, Takeover, summary, takeover
 from frontend.base.status import Label
 from frontend.base.texts import has_more, headline, tail
-from jobs.models import Attempt, Job
+from jobs.models import Attempt, AttemptEnd, Job
 
 PER_PAGE = 25
 CONSIDERED_MAX = 1_000  # The newest attempts, which the summary covers.
@@ -35,6 +35,7 @@ _ENDS: Mapping[str, Label] = {
     "canceled": Label(
         "Ended", "idle", "Ended on request: a cancellation, restart, rescale or rollback."
     ),
+    "suspended": Label("Suspended", "idle", "The control plane was stopped, and its drivers too."),
 }
 _RUNS = Label("Running", "good", "All its subtasks are running.")
 _DEPLOYS = Label("Deploying", "busy", "Its subtasks are being deployed and their state restored.")
@@ -147,7 +148,7 @@ def _tiles(totals: Summary, count: int) -> list[Json]:
             duration(totals.down_ms),
             f"{failed}{planned}",
             "From the end of an attempt until the next one ran. Planned: for a requested rollback, "
-            "rescale or restart.",
+            "rescale or restart, or while the control plane was stopped.",
         ),
         _tile(
             "Time to recover",
@@ -226,6 +227,8 @@ def _why(row: Attempt, last: Attempt | None, took: Takeover | None) -> str:
     if took.was_over:
         return "Resumed the job after it was over."
     if took.is_planned:
+        if last.end == AttemptEnd.SUSPENDED:
+            return "Took over when the control plane was started again."
         return f"Took over as requested: {headline(last.cause) or 'attempt was ended'}."
     # The failed attempt shows the cause; for some it is known only to the successor.
     cause = "" if last.cause else headline(row.recovery_cause)

@@ -8,7 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 
-from controlplane.accounts.models import Role
+from controlplane.accounts.models import Role, User
 
 View = Callable[..., HttpResponseBase]
 
@@ -32,3 +32,9 @@ def role_required(role: Role) -> Callable[[View], View]:
         return guarded
 
     return decorate
+
+
+def account(request: HttpRequest) -> User:
+    """The user of a request to a view that ``role_required`` guards."""
+    assert isinstance(request.user, User)  # role_required has let no other through.
+    return request.user

@@ -32,6 +32,7 @@ TABS = (
     Tab("job-checkpoints", "Checkpoints"),
     Tab("job-savepoints", "Savepoints"),
     Tab("job-recovery", "Recovery"),
+    Tab("job-alerts", "Alerts"),
     Tab("job-configuration", "Configuration"),
     Tab("job-logs", "Logs", Role.OPERATOR),
     Tab("job-audit", "Audit", Role.ADMIN),

@@ -4,12 +4,14 @@ A tone is a colour and a sign in the style sheet: ``good``, ``busy`` (something 
 ``warn`` (needs a look soon), ``bad`` (needs a look now), ``idle`` and ``done``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
+from checkpoints.conditions.judge import Condition
+from controlplane.deliveries.machine import DeliveryStatus
 from jobs.models import DriverStatus, OperationKind, OperationStatus
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 from weir.protocol.operations import Phase
 
 
@@ -58,7 +60,12 @@ CHECKPOINT: Mapping[CheckpointStatus, Label] = {
         "Finalizing", "busy", "All subtasks acknowledged; the manifest is being written."
     ),
     CheckpointStatus.COMPLETED: Label("Completed", "good", "Jobs can be restored from it."),
-    CheckpointStatus.ABORTED: Label("Failed", "bad", "Aborted: it cannot be restored."),
+    CheckpointStatus.FAILED: Label("Failed", "bad", "It cannot be restored."),
+    CheckpointStatus.ABORTED: Label(
+        "Aborted",
+        "idle",
+        "Ended as planned before it completed: no failure. It cannot be restored.",
+    ),
     CheckpointStatus.SUBSUMED: Label(
         "Completed, subsumed", "done", "It completed; a newer checkpoint subsumed it."
     ),
@@ -120,26 +127,34 @@ SAVEPOINT_KIND: Mapping[str, str] = {
 SAVEPOINT_WAITS = Label("Requested", "busy", "Its barriers have not been sent yet.")
 SAVEPOINT_DELETED = Label("Being deleted", "busy", "Its files are being deleted.")
 
-REASON: Mapping[FailureReason, str] = {
-    FailureReason.PERIODIC_SCHEDULER_SHUTDOWN: "periodic checkpoints were switched off",
-    FailureReason.TOO_MANY_CHECKPOINT_REQUESTS: "too many checkpoint requests were waiting",
-    FailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS: "the minimum pause was not over",
-    FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING: "not all subtasks were running",
-    FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN: "the job ended",
-    FailureReason.IO_EXCEPTION: "reading or writing failed",
-    FailureReason.CHECKPOINT_ASYNC_EXCEPTION: "writing a snapshot failed",
-    FailureReason.CHECKPOINT_EXPIRED: "timed out before all subtasks acknowledged",
-    FailureReason.CHECKPOINT_DECLINED: "a subtask declined it",
-    FailureReason.FINALIZE_CHECKPOINT_FAILURE: "its manifest could not be written",
-    FailureReason.CHECKPOINT_SUBSUMED: "a newer checkpoint completed first",
-    FailureReason.CHECKPOINT_DECLINED_TASK_NOT_READY: "a subtask was not ready",
-    FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING: "a subtask was closing",
-    FailureReason.CHECKPOINT_DECLINED_SUBSUMED: "a newer barrier arrived first",
-    FailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: "a subtask upstream cancelled it",
-    FailureReason.CHECKPOINT_COORDINATOR_SUSPEND: "checkpoints were suspended",
-    FailureReason.JOB_FAILOVER: "the job was recovering from a failure",
-    FailureReason.TASK_FAILURE: "a subtask failed",
-    FailureReason.CONTROL_PLANE_AWAY: "the control plane could not be reached",
+# Endpoints and deliveries of alerts.
+ENDPOINT: Mapping[str, Label] = {
+    "ok": Label("Ready", "good", "Its last attempt succeeded, or it has had none yet."),
+    "failing": Label("Failing", "warn", "Its last attempt failed; the next one rests for a while."),
+    "disabled": Label("Disabled", "idle", "It gets no new notices."),
+}
+ENDPOINT_GIVEN_UP = Label("Disabled", "bad", "Weir disabled it; an admin can enable it again.")
+
+DELIVERY: Mapping[DeliveryStatus, Label] = {
+    DeliveryStatus.PENDING: Label("Waiting", "busy", "It waits for its turn."),
+    DeliveryStatus.DELIVERED: Label("Delivered", "good", "The endpoint took it."),
+    DeliveryStatus.GIVEN_UP: Label("Given up", "bad", "It is not tried again by itself."),
+}
+DELIVERY_FLYING = Label("Under way", "busy", "An attempt is under way.")
+DELIVERY_RETRIED = Label("Retrying", "warn", "The last attempt failed; another one follows.")
+
+NOTICE: Mapping[str, str] = {"firing": "Firing", "resolved": "Resolved", "test": "Test"}
+SEVERITY: Mapping[str, str] = {"critical": "bad", "warning": "warn", "info": "busy"}  # Tones.
+
+RULE: Mapping[str, Label] = {
+    "active": Label("Active", "good", "It is evaluated every few seconds."),
+    "disabled": Label("Disabled", "idle", "It fires no alerts."),
+    "set_aside": Label("Set aside", "bad", "It could not be evaluated; a change tries it again."),
+}
+SILENCE: Mapping[str, Label] = {
+    "planned": Label("Planned", "idle", "It has not begun."),
+    "active": Label("Active", "busy", "It holds notices back now."),
+    "over": Label("Over", "done"),
 }
 
 
@@ -164,6 +179,11 @@ def of_operation(status: str) -> dict[str, str]:
     return OPERATION[OperationStatus(status)].as_json(status)
 
 
+def of_conditions(conditions: Iterable[Condition]) -> list[dict[str, str]]:
+    """Conditions that need attention, with the tones of their severities."""
+    return [{"tone": one.severity.value, "text": one.text} for one in conditions]
+
+
 def of_savepoint(checkpoint_status: str | None, *, is_deleted: bool) -> dict[str, str]:
     """The label of a savepoint's status: that of its checkpoint, once it has one."""
     if is_deleted:
@@ -182,6 +202,35 @@ def phase_text(kind: str, phase: str | None) -> str:
     return PHASE[Phase(phase)]
 
 
-def reason_text(reason: str) -> str:
-    """The reason of a checkpoint's failure, in words; empty for none."""
-    return REASON[FailureReason(reason)] if reason else ""
+def of_endpoint(state: str, *, is_by_weir: bool) -> dict[str, str]:
+    """The label of an endpoint's state.
+
+    Args:
+        is_by_weir: Weir disabled it, because it failed.
+    """
+    label = ENDPOINT_GIVEN_UP if state == "disabled" and is_by_weir else ENDPOINT[state]
+    return label.as_json(state)
+
+
+def of_delivery(status: str, *, is_flying: bool, is_retried: bool) -> dict[str, str]:
+    """The label of a delivery's status; one that is pending may have failed before."""
+    label = DELIVERY[DeliveryStatus(status)]
+    if status == DeliveryStatus.PENDING and (is_flying or is_retried):
+        label = DELIVERY_FLYING if is_flying else DELIVERY_RETRIED
+    return label.as_json(status)
+
+
+def of_notice(status: str, severity: str) -> dict[str, str]:
+    """The label of a notice: in the tone of its severity while the alert is firing."""
+    tone = {"resolved": "done", "test": "idle"}.get(status) or SEVERITY[severity]
+    return Label(NOTICE[status], tone).as_json(status)
+
+
+def of_rule(state: str) -> dict[str, str]:
+    """The label of a rule's state."""
+    return RULE[state].as_json(state)
+
+
+def of_silence(state: str) -> dict[str, str]:
+    """The label of a silence's state."""
+    return SILENCE[state].as_json(state)

@@ -16,7 +16,7 @@ from frontend.base.alignment import Channel
 from frontend.base.query_parameters import whole_number
 from frontend.checkpoint import figures, queries
 from frontend.checkpoint.queries import GateSpan, Input
-from frontend.job.figures import Figure
+from frontend.job.marks import Figure
 
 CHANNELS_TOGETHER_MAX = 600  # Up to this number one picture shows all of them.
 GATES_TOGETHER_MAX = 60

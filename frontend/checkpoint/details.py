@@ -29,7 +29,7 @@ from frontend.job import snapshot
 from frontend.job.queries import COMPLETED_ONCE
 from jobs.models import Job, Operation, OperationKind, Operator
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus
+from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus
 
 MISSING_NAMED = 8  # Per chain; the rest is counted.
 
@@ -131,8 +131,8 @@ def _missing(checkpoint: Checkpoint, uid: str, missing: list[int], done: int) ->
 
 def head(checkpoint: Checkpoint, asked: Operation | None) -> Json:
     """The head of the page: title, numbers and facts."""
-    is_failed = checkpoint.status == CheckpointStatus.ABORTED
-    is_known = checkpoint.settled_at is not None and not is_failed
+    is_uncompleted = checkpoint.status in UNCOMPLETED
+    is_known = checkpoint.settled_at is not None and not is_uncompleted
     kind = listing.kind_of(checkpoint)
     return {
         "number": number(checkpoint.number),
@@ -141,7 +141,7 @@ def head(checkpoint: Checkpoint, asked: Operation | None) -> Json:
         "name": listing.name_of(checkpoint),
         "left_behind": checkpoint.abandoned_at is not None,
         "left_behind_help": listing.LEFT_BEHIND,
-        "cause": tail(checkpoint.cause) if is_failed and has_more(checkpoint.cause) else "",
+        "cause": tail(checkpoint.cause) if is_uncompleted and has_more(checkpoint.cause) else "",
         "state": size(checkpoint.state_bytes) if is_known else NOTHING,
         "written": size(checkpoint.written_bytes) if is_known else NOTHING,
         "previous": _beside(checkpoint, getattr(checkpoint, "previous_number", None)),
@@ -239,8 +239,10 @@ def _gone(checkpoint: Checkpoint) -> str:
     """The reason why the checkpoint cannot be restored; empty where its files are kept."""
     if checkpoint.settled_at is None:
         return "It can be restored once it has completed."
-    if checkpoint.status == CheckpointStatus.ABORTED:
+    if checkpoint.status == CheckpointStatus.FAILED:
         return "It failed and cannot be restored."
+    if checkpoint.status == CheckpointStatus.ABORTED:
+        return "It was aborted and cannot be restored."
     if checkpoint.status == CheckpointStatus.DISCARDED:
         return "Its files have been deleted: it can no longer be restored."
     savepoint = getattr(checkpoint, "savepoint", None)

@@ -11,7 +11,8 @@ from checkpoints.verdict.facts import Gate
 from controlplane.base.formatting import duration, size
 from frontend.base.alignment import gate_counts, receiver_name
 from frontend.checkpoint.queries import ChainSpan, GateSpan, SubtaskPhases
-from frontend.job.figures import PHASES, Figure, heat_scale, plain
+from frontend.job.figures import PHASES, heat_scale
+from frontend.job.marks import Figure, plain
 
 HEAT_CELLS_MAX = 10_000  # About 300 kB, and a rectangle of a few pixels each.
 HEAT_ROWS_MAX = 60
@@ -66,7 +67,7 @@ def timeline_of_chains(
     Args:
         spans: In the order of the stream.
         links: Addresses of a chain's subtasks, by its uid.
-        ended_ms: When the checkpoint completed or was aborted; None: it is under way.
+        ended_ms: When the checkpoint settled; None: it is under way.
     """
     labels = [plain(span.chain) for span in spans]
     bars = _bars(

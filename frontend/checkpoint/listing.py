@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from checkpoints.conditions.reasons import reason_text
 from checkpoints.models import Checkpoint
 from controlplane.base.formatting import NOTHING, duration, iso, moment, number, size
 from frontend.base import status
@@ -14,9 +15,15 @@ from frontend.base.query_parameters import BIGINT_MAX, whole_number
 from frontend.base.texts import headline
 from frontend.checkpoint import queries
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus
+from weir.protocol.lifecycle import UNCOMPLETED
 
-STATUS_TEXTS = {"": "All", "completed": "Completed", "failed": "Failed", "pending": "Under way"}
+STATUS_TEXTS = {
+    "": "All",
+    "completed": "Completed",
+    "failed": "Failed",
+    "aborted": "Aborted",
+    "pending": "Under way",
+}
 KIND_TEXTS = {"": "All", "checkpoint": "Checkpoints", "savepoint": "Savepoints"}
 LEFT_BEHIND = "The job went back to an earlier checkpoint: later ones do not follow from this one."
 
@@ -92,8 +99,8 @@ def filters(wanted: Wanted) -> list[Json]:
 
 def row_of(row: Checkpoint) -> Json:
     """One checkpoint as texts."""
-    is_failed = row.status == CheckpointStatus.ABORTED
     under_way = row.settled_at is None
+    is_whole = not under_way and row.status not in UNCOMPLETED
     return {
         "number": number(row.number),
         "url": reverse("checkpoint-page", args=[row.job_id, row.number]),
@@ -111,8 +118,8 @@ def row_of(row: Checkpoint) -> Json:
         "alignment": NOTHING if under_way else duration(row.alignment_ms),
         "sync": NOTHING if under_way else duration(row.sync_ms),
         "async": NOTHING if under_way else duration(row.async_ms),
-        "state": NOTHING if is_failed or under_way else size(row.state_bytes),
-        "written": NOTHING if is_failed or under_way else size(row.written_bytes),
+        "state": size(row.state_bytes) if is_whole else NOTHING,
+        "written": size(row.written_bytes) if is_whole else NOTHING,
         "acknowledged": f"{row.acknowledged_count:,}/{row.subtask_count:,}",
     }
 
@@ -132,8 +139,8 @@ def name_of(row: Checkpoint) -> str:
 
 
 def why(row: Checkpoint) -> str:
-    """The reason of a failure, in a line; empty for others."""
-    if row.status != CheckpointStatus.ABORTED:
+    """The reason of a failure or a planned end, in a line; empty for others."""
+    if row.status not in UNCOMPLETED:
         return ""
-    reason, cause = status.reason_text(row.reason), headline(row.cause)
+    reason, cause = reason_text(row.reason), headline(row.cause)
     return f"{reason}: {cause}" if cause else reason

@@ -48,7 +48,8 @@ TOTAL_MS = ExpressionWrapper(
 # The values of `?status=` and `?kind=` of the list.
 STATUSES = {
     "completed": COMPLETED_ONCE,
-    "failed": (CheckpointStatus.ABORTED.value,),
+    "failed": (CheckpointStatus.FAILED.value,),
+    "aborted": (CheckpointStatus.ABORTED.value,),
     "pending": UNSETTLED,
 }
 KINDS = {

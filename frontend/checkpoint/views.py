@@ -1,7 +1,7 @@
 """The pages of a job's checkpoints: all of them, and one in detail.
 
 Two slow sections, the alignment by channel (``alignment``) and the contents of the storage
-(``storage``), are pages of their own, which a checkpoint's page fetches into its sections; with
+(``manifest``), are pages of their own, which a checkpoint's page fetches into its sections; with
 ``?part=1`` they are that section alone. The address selects the part of each section, so that links
 to a chain's subtasks or an operator's acknowledgements can be shared.
 """
@@ -27,7 +27,7 @@ from frontend.checkpoint import alignment, details, figures, queries, sections
 from frontend.checkpoint import listing as lists
 from frontend.checkpoint import manifest as storage
 from frontend.job import queries as shared
-from frontend.job.figures import Figure
+from frontend.job.marks import Figure
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from django.urls import reverse
 
+from checkpoints.conditions.reasons import reason_text
 from checkpoints.models import Checkpoint
+from controlplane.alerts.models import Alert
 from controlplane.base.formatting import (
     NOTHING,
     duration,
@@ -22,7 +24,7 @@ from frontend.base.texts import has_more, headline, tail
 from frontend.job import history, queries
 from jobs.models import Attempt, Job, JobException
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus
+from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus
 
 CHANNELS_SHOWN = 10
 
@@ -57,6 +59,7 @@ def job_details(job: Job, window: history.Window) -> Json:
         "alignment": _alignment(latest, queries.aligned(latest, CHANNELS_SHOWN)),
         "recoveries": [_recovery(row) for row in queries.recoveries(job.pk)],
         "exceptions": [_exception(row) for row in queries.exceptions(job.pk)],
+        "firing": [_firing(row) for row in queries.firing_alerts(job.pk)],
     }
 
 
@@ -64,9 +67,12 @@ def summary(settled: Sequence[Checkpoint]) -> str:
     """The number of a window's checkpoints (newest first) and of failures, in a sentence."""
     if not settled:
         return ""
-    failed = sum(row.status == CheckpointStatus.ABORTED for row in settled)
+    failed = sum(row.status == CheckpointStatus.FAILED for row in settled)
+    aborted = sum(row.status == CheckpointStatus.ABORTED for row in settled)
     span_ms = (settled[0].triggered_at - settled[-1].triggered_at).total_seconds() * 1_000
     text = f"{plural(len(settled), 'checkpoint')}, {failed or 'none'} failed"
+    if aborted:
+        text += f", {aborted:,} aborted by planned ends"
     if len(settled) == queries.HISTORY_MAX:
         text += "; there are more in this window"
     return f"{text}, within {rough_duration(span_ms)}." if span_ms >= 1_000 else f"{text}."
@@ -84,8 +90,8 @@ def percentiles(settled: Sequence[Checkpoint]) -> list[Json]:
 
 
 def _checkpoint(row: Checkpoint) -> Json:
-    is_failed = row.status == CheckpointStatus.ABORTED
-    why = status.reason_text(row.reason)
+    is_whole = row.status not in UNCOMPLETED
+    why = reason_text(row.reason)
     cause = headline(row.cause)
     return {
         "number": number(row.number),
@@ -99,8 +105,8 @@ def _checkpoint(row: Checkpoint) -> Json:
         "alignment": duration(row.alignment_ms),
         "sync": duration(row.sync_ms),
         "async": duration(row.async_ms),
-        "state": NOTHING if is_failed else size(row.state_bytes),
-        "written": NOTHING if is_failed else size(row.written_bytes),
+        "state": size(row.state_bytes) if is_whole else NOTHING,
+        "written": size(row.written_bytes) if is_whole else NOTHING,
         "acknowledged": f"{row.acknowledged_count:,}/{row.subtask_count:,}",
         "why": f"{why}: {cause}" if cause else why,
     }
@@ -187,6 +193,18 @@ def _exception(row: JobException) -> Json:
         "headline": headline(row.text),
         "text": tail(row.text),
         "has_more": has_more(row.text),
+    }
+
+
+def _firing(alert: Alert) -> Json:
+    """An alert that fires, as a note above the job."""
+    return {
+        "id": str(alert.pk),
+        "tone": status.SEVERITY[alert.severity],
+        "rule": alert.rule_name,
+        "text": alert.summary,
+        "url": reverse("alert-page", args=[alert.pk]),
+        "by": f"{alert.acknowledged_by_name} looks after it." if alert.acknowledged_at else "",
     }
 
 

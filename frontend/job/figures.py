@@ -7,25 +7,23 @@ zone. Axes are in seconds or in bytes, with Plotly's SI prefixes.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from html import escape
 from itertools import pairwise
 from typing import Any
 
+from checkpoints.conditions.reasons import reason_text
 from checkpoints.models import Checkpoint
-from controlplane.base.formatting import duration, iso, milliseconds_between, size
+from controlplane.alerts.models import Alert
+from controlplane.base.formatting import duration, iso, size
 from frontend.base.alignment import (
     Aligned,
     Channel,
     channels,
     receiver_name,
 )
-from frontend.base.status import reason_text
-from frontend.base.texts import headline
-from frontend.job.history import EXCEPTION_KINDS, DownTime, drawn
+from frontend.job.history import DownTime, drawn
+from frontend.job.marks import Figure, mark_alerts, mark_exceptions, mark_takeovers, plain
 from jobs.models import JobException
-from weir.protocol.lifecycle import CheckpointStatus
-
-Figure = dict[str, Any]
+from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus
 
 BARS_MAX = 24  # Channels; more are shown as a heat map.
 HEAT_CELLS_MAX = 3_000  # About 200 kB.
@@ -61,11 +59,6 @@ def _layout(**parts: Any) -> Figure:
     }
 
 
-def plain(text: str) -> str:
-    """Foreign text, escaped: Plotly would take tags in it for formatting."""
-    return escape(text, quote=False)
-
-
 def heat_scale(most: float, title: str) -> Figure:
     """The colours of a heat map of seconds, up to ``most``."""
     return {
@@ -88,20 +81,21 @@ def history(
     address: Callable[[int], str],
     downs: Sequence[DownTime] = (),
     exceptions: Sequence[JobException] = (),
+    alerts: Sequence[Alert] = (),
     now: datetime,
 ) -> Figure:
     """Durations by phase over the time of the trigger, state sizes below, exceptions above.
 
     Each phase is the longest among the subtasks, so their sum may exceed the duration, which has a
-    mark of its own. Failed checkpoints are marked; downtime is shaded.
+    mark of its own. Failed and aborted checkpoints are marked; downtime is shaded. Alerts are
+    marked where their conditions began.
 
     Args:
         address: The address of a checkpoint's page by its number; its marks lead there.
         downs: Downtimes; up to ``now`` where the job is not back.
     """
     rows = drawn(checkpoints)
-    whole = [row for row in rows if row.status != CheckpointStatus.ABORTED]
-    failed = [row for row in rows if row.status == CheckpointStatus.ABORTED]
+    whole = [row for row in rows if row.status not in UNCOMPLETED]
     width_ms = _bar_ms([row.triggered_at for row in rows])
 
     def about(row: Checkpoint, *texts: str) -> list[str]:
@@ -138,26 +132,33 @@ def history(
             "line": {"width": 2},
         },
     }
-    marks = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "Failed",
-        "x": [iso(row.triggered_at) for row in failed],
-        "y": [(row.duration_ms or 0) / 1_000 for row in failed],
-        "customdata": [
-            about(
-                row,
-                duration(row.duration_ms),
-                reason_text(row.reason),
-                f"{row.acknowledged_count:,} of {row.subtask_count:,}",
-            )
-            for row in failed
-        ],
-        "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
-        "failed after %{customdata[2]}: %{customdata[3]}<br>"
-        "%{customdata[4]} acknowledged<extra></extra>",
-        "marker": {"color": "var(--bad)", "symbol": "x", "size": 10, "line": {"width": 0}},
-    }
+    marks = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": status.value.capitalize(),
+            "x": [iso(row.triggered_at) for row in ended],
+            "y": [(row.duration_ms or 0) / 1_000 for row in ended],
+            "customdata": [
+                about(
+                    row,
+                    duration(row.duration_ms),
+                    reason_text(row.reason),
+                    f"{row.acknowledged_count:,} of {row.subtask_count:,}",
+                )
+                for row in ended
+            ],
+            "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
+            f"{status} after %{{customdata[2]}}: %{{customdata[3]}}<br>"
+            "%{customdata[4]} acknowledged<extra></extra>",
+            "marker": {"color": color, "symbol": "x", "size": 10, "line": {"width": 0}},
+        }
+        for status, color in (
+            (CheckpointStatus.FAILED, "var(--bad)"),
+            (CheckpointStatus.ABORTED, "var(--quiet)"),
+        )
+        if (ended := [row for row in rows if row.status == status])
+    ]
     state = {
         "type": "scatter",
         "mode": "lines",
@@ -174,15 +175,16 @@ def history(
         "showlegend": False,
     }
     happened = [
-        *([_recoveries(downs, now)] if downs else []),
-        *([_exceptions(exceptions)] if exceptions else []),
+        *mark_takeovers(downs, now),
+        *([mark_exceptions(exceptions)] if exceptions else []),
+        *([mark_alerts(alerts)] if alerts else []),
     ]
     top = 0.9 if happened else 1.0
     return {
         "data": [
             *bars,
             *([ends, state] if whole else []),  # Plotly cannot draw an axis without data.
-            *([marks] if failed else []),
+            *marks,
             *happened,
         ],
         "layout": _layout(
@@ -233,7 +235,7 @@ _STATE_AXIS = {
     "ticksuffix": "B",
     "nticks": 3,
 }
-_HAPPENED_AXIS = {"range": [-0.6, 1.6], "visible": False, "fixedrange": True}
+_HAPPENED_AXIS = {"range": [-0.6, 2.6], "visible": False, "fixedrange": True}
 
 BAR_SHARE = 0.7  # Of the usual time between two triggers.
 BARS_SIDE_BY_SIDE = 400  # A bar is at least this fraction of the time shown, to be visible.
@@ -247,61 +249,6 @@ def _bar_ms(times: Sequence[datetime]) -> float:
         return SINGLE_BAR_MS
     usual = gaps[len(gaps) // 2]
     return max(usual * BAR_SHARE, sum(gaps) / BARS_SIDE_BY_SIDE)
-
-
-def _recoveries(downs: Sequence[DownTime], now: datetime) -> Figure:
-    """One mark per recovery, in the middle of the shaded time."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "Recovery",
-        "x": [iso(down.since + ((down.until or now) - down.since) / 2) for down in downs],
-        "y": [0] * len(downs),
-        "yaxis": "y3",
-        "customdata": [
-            [
-                f"{down.attempt.number:,}",
-                iso(down.since),
-                duration(milliseconds_between(down.since, down.until or now))
-                + ("" if down.until else " so far"),
-                _hover(down.attempt.recovery_cause) or "cause unknown",
-                "the beginning"
-                if down.attempt.restored_checkpoint is None
-                else f"checkpoint {down.attempt.restored_checkpoint:,}",
-            ]
-            for down in downs
-        ],
-        "hovertemplate": "recovery, attempt %{customdata[0]}, %{customdata[1]}<br>"
-        "down for %{customdata[2]}, restored %{customdata[4]}<br>%{customdata[3]}<extra></extra>",
-        "marker": {"color": "var(--warn)", "symbol": "triangle-up", "size": 11},
-    }
-
-
-def _exceptions(rows: Sequence[JobException]) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "Exception",
-        "x": [iso(row.at) for row in rows],
-        "y": [1] * len(rows),
-        "yaxis": "y3",
-        "customdata": [
-            [iso(row.at), plain(EXCEPTION_KINDS.get(row.kind, row.kind)), _hover(row.text)]
-            for row in rows
-        ],
-        "hovertemplate": "%{customdata[1]}, %{customdata[0]}<br>%{customdata[2]}<extra></extra>",
-        "marker": {"color": "var(--bad)", "symbol": "diamond", "size": 9},
-    }
-
-
-HOVER_CHARACTERS_MAX = 120
-
-
-def _hover(text: str) -> str:
-    line = headline(text)
-    if len(line) > HOVER_CHARACTERS_MAX:
-        line = f"{line[: HOVER_CHARACTERS_MAX - 1]}…"
-    return plain(line)
 
 
 def alignment(aligned: Aligned) -> Figure:

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from checkpoints.models import Checkpoint
-from jobs.models import Attempt
-from weir.protocol.lifecycle import CheckpointStatus
+from jobs.models import Attempt, AttemptEnd
+from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus
 
 BARS_MAX = 1_000  # A screen has no more columns; of more checkpoints the longest are drawn.
 
@@ -60,7 +60,7 @@ def durations_ms(rows: Sequence[Checkpoint]) -> list[int]:
     return [
         row.duration_ms
         for row in rows
-        if row.status != CheckpointStatus.ABORTED and row.duration_ms is not None
+        if row.status not in UNCOMPLETED and row.duration_ms is not None
     ]
 
 
@@ -88,7 +88,7 @@ def drawn(rows: Sequence[Checkpoint], at_most: int = BARS_MAX) -> list[Checkpoin
     for at in range(0, len(ordered), run):
         near = ordered[at : at + run]
         longest = max(near, key=lambda row: row.duration_ms or 0)
-        kept += [row for row in near if row is longest or row.status == CheckpointStatus.ABORTED]
+        kept += [row for row in near if row is longest or row.status == CheckpointStatus.FAILED]
     return kept
 
 
@@ -99,6 +99,8 @@ class DownTime:
     attempt: Attempt  # The one that took over.
     since: datetime
     until: datetime | None  # None: no attempt runs yet.
+    is_planned: bool = False  # The attempt before it did not fail.
+    cause: str = ""
 
 
 def down_times(attempts: Sequence[Attempt]) -> list[DownTime]:
@@ -107,5 +109,7 @@ def down_times(attempts: Sequence[Attempt]) -> list[DownTime]:
     for before, after in itertools.pairwise(attempts):
         until = after.running_at or after.ended_at
         since = before.ended_at or after.started_at - timedelta(milliseconds=after.backoff_ms or 0)
-        downs.append(DownTime(after, min(since, until or since), until))
+        is_planned = before.end not in ("", AttemptEnd.FAILED)
+        cause = before.cause if is_planned else after.recovery_cause or before.cause
+        downs.append(DownTime(after, min(since, until or since), until, is_planned, cause))
     return downs

@@ -28,6 +28,7 @@ from django.db.models.functions import Cast, JSONObject
 
 from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
+from controlplane.alerts.models import FIRING, Alert
 from controlplane.base import clock
 from frontend.base.alignment import NOTHING_ALIGNED, Aligned
 from frontend.graph.state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
@@ -52,6 +53,7 @@ SAVEPOINTS_SHOWN = 20
 RESTORABLE_SHOWN = 100
 FORKS_SHOWN = 10
 EXCEPTIONS_SHOWN = 10
+FIRING_SHOWN = 5
 RECOVERIES_SHOWN = 10
 WAITING_READ = 48  # Aligning or stuck subtasks; others are counted by their acknowledgements.
 HISTORY_MAX = 10_000  # Checkpoints of one window.
@@ -66,8 +68,23 @@ COMPLETED_ONCE = (
 )
 
 
+# The newest alert of a job, and how many fire: with these, its page changes.
+_ALERTS = {
+    "newest_alert": Subquery(
+        Alert.objects.filter(job=OuterRef("pk")).order_by("-fired_at", "-id").values("id")[:1]
+    ),
+    "firing_alerts": Subquery(
+        Alert.objects.filter(job=OuterRef("pk"), state=FIRING)
+        .order_by()
+        .values("job")
+        .annotate(count=Count("pk"))
+        .values("count")
+    ),
+}
+
+
 def job_with_now(job_id: str) -> Job | None:
-    """The job with its coordinator's due times, the newest exception's id, and ``now``."""
+    """The job with its coordinator's due times, ``now``, and ids of the newest of its past."""
     return (
         Job.objects.select_related("coordinator")
         .defer("coordinator__state", "options", "spark_conf", "settings", "restart_state")
@@ -78,6 +95,7 @@ def job_with_now(job_id: str) -> Job | None:
                 .order_by("-at", "-id")
                 .values("id")[:1]
             ),
+            **_ALERTS,
             fork_list=ArraySubquery(
                 Job.objects.filter(origin=OuterRef("pk"))
                 .order_by("-created_at", "id")
@@ -297,6 +315,18 @@ def exceptions_since(job_id: str, since: datetime) -> list[JobException]:
     return list(reversed(rows[:HAPPENINGS_MAX]))
 
 
+def alerts_since(job_id: str, since: datetime) -> list[Alert]:
+    """The alerts that fired since then, oldest first; the newest ``HAPPENINGS_MAX`` of them."""
+    rows = Alert.objects.filter(job=job_id, fired_at__gte=since).order_by("-fired_at", "-id")
+    return list(reversed(rows[:HAPPENINGS_MAX]))
+
+
+def firing_alerts(job_id: str) -> list[Alert]:
+    """The newest alerts of a job that fire."""
+    rows = Alert.objects.filter(job=job_id, state=FIRING).order_by("-fired_at", "-id")
+    return list(rows[:FIRING_SHOWN])
+
+
 def latest_aligned(job_id: str) -> Checkpoint | None:
     """The newest completed checkpoint whose details are kept."""
     return (
@@ -358,10 +388,10 @@ def exceptions(job_id: str) -> list[JobException]:
     return list(JobException.objects.filter(job=job_id).order_by("-at", "-id")[:EXCEPTIONS_SHOWN])
 
 
-def job_with_newest_exception(job_id: str) -> Job | None:
-    """The job with only the id of its newest exception."""
+def job_with_revisions(job_id: str) -> Job | None:
+    """The job with only the id of its newest exception, and its alerts' revision."""
     newest = JobException.objects.filter(job=OuterRef("pk")).order_by("-at", "-id").values("id")
-    rows = Job.objects.only("pk").annotate(newest_exception=Subquery(newest[:1]))
+    rows = Job.objects.only("pk").annotate(newest_exception=Subquery(newest[:1]), **_ALERTS)
     return rows.filter(pk=job_id).first()
 
 

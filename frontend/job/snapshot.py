@@ -6,12 +6,14 @@ revision in here changes.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from django.urls import reverse
 
+from checkpoints.conditions import facts as condition_facts
+from checkpoints.conditions.judge import ConditionKind, list_conditions
+from checkpoints.conditions.reasons import reason_text
 from checkpoints.models import Checkpoint
 from controlplane.base.formatting import (
     NOTHING,
@@ -26,7 +28,7 @@ from controlplane.base.formatting import (
     rough_duration,
     size,
 )
-from frontend.base import job_warnings, status, verdict_cache, warning_facts
+from frontend.base import status, verdict_cache
 from frontend.base.texts import has_more, headline, tail
 from frontend.graph import picture, state
 from frontend.job import queries
@@ -34,10 +36,11 @@ from frontend.operations import results
 from jobs.models import Attempt, DesiredState, Driver, Job, Operation, OperationKind
 from jobs.operations import blocking
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+from weir.protocol.lifecycle import UNCOMPLETED, JobStatus
 
 # While a checkpoint is younger than this, the verdict on the one before is shown.
 VERDICT_PATIENCE_MS = 2_000.0
+_TELL_CAUSE = (ConditionKind.JOB_FAILED, ConditionKind.JOB_RECOVERING)
 
 Json = dict[str, Any]
 
@@ -72,7 +75,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
 
     coordinator = getattr(job, "coordinator", None)
     settled = [row for row in checkpoints if row.settled_at is not None]
-    facts = warning_facts.gather(
+    facts = condition_facts.gather(
         job,
         now,
         driver_status=driver.status if driver else None,
@@ -93,9 +96,10 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         "status": status.of_job(job.status),
         "cause": _cause(job),
         "is_over": job.is_over,
-        "attention": [
-            asdict(item) for item in job_warnings.list_warnings(facts, says_cause=not job.cause)
-        ],
+        # The page shows the cause by itself.
+        "attention": status.of_conditions(
+            one for one in list_conditions(facts) if not (job.cause and one.kind in _TELL_CAUSE)
+        ),
         "uptime": _uptime(job, now),
         "attempt": _attempt(attempt, is_over=job.is_over),
         "subtasks": _subtasks(job, chains),
@@ -115,7 +119,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         "operations": [operation(row, now) for row in operations],
         "actions": asked | _why_not(asked),
         "revisions": _revisions(
-            max((row.settled_at for row in settled), default=None), job.newest_exception, attempt
+            job, max((row.settled_at for row in settled), default=None), attempt
         ),
     }
     return value, operators
@@ -182,21 +186,21 @@ def _judged_name(checkpoint: Checkpoint | None) -> Json | None:
 
 def revisions(job_id: str) -> dict[str, str] | None:
     """The snapshot's ``revisions`` alone, for ETags; None where there is no such job."""
-    job = queries.job_with_newest_exception(job_id)
+    job = queries.job_with_revisions(job_id)
     if job is None:
         return None
-    return _revisions(
-        queries.newest_settled_at(job_id), job.newest_exception, queries.newest_attempt(job_id)
-    )
+    return _revisions(job, queries.newest_settled_at(job_id), queries.newest_attempt(job_id))
 
 
-def _revisions(
-    settled_at: datetime | None, exception: int | None, attempt: Attempt | None
-) -> dict[str, str]:
-    parts: tuple[Any, ...] = (exception or 0,)
+def _revisions(job: Any, settled_at: datetime | None, attempt: Attempt | None) -> dict[str, str]:
+    parts: tuple[Any, ...] = (job.newest_exception or 0,)
     if attempt is not None:
         parts += (attempt.number, iso(attempt.running_at), attempt.catch_up_ms, attempt.end)
-    return {"checkpoints": iso(settled_at) or "", "events": "/".join(map(str, parts))}
+    return {
+        "checkpoints": iso(settled_at) or "",
+        "events": "/".join(map(str, parts)),
+        "alerts": f"{job.newest_alert or ''}/{job.firing_alerts or 0}",
+    }
 
 
 def changes(value: Json) -> Json:
@@ -394,9 +398,9 @@ def _kind(checkpoint: Checkpoint) -> str:
 
 
 def _why(checkpoint: Checkpoint) -> str:
-    if checkpoint.status != CheckpointStatus.ABORTED:
+    if checkpoint.status not in UNCOMPLETED:
         return ""
-    reason = status.reason_text(checkpoint.reason)
+    reason = reason_text(checkpoint.reason)
     cause = headline(checkpoint.cause)
     return f"{reason}: {cause}" if cause else reason
 

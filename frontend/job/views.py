@@ -6,6 +6,7 @@ accepts JSON gets the operation instead.
 
 from collections.abc import Callable
 from importlib.metadata import version
+from urllib.parse import quote
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
@@ -78,7 +79,8 @@ def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
     # data differently.
     window = history.window(request.GET.get("window"))
     minute = clock.now().strftime("%d%H%M") if window.span else ""
-    return f'"{VERSION}/{name}/{revisions["checkpoints"]}/{revisions["events"]}/{minute}"'
+    # Quoted: the ends of attempts are text of any kind, a header is not.
+    return f'"{quote("/".join([VERSION, name, *revisions.values(), minute]))}"'
 
 
 @cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
@@ -116,6 +118,7 @@ def _history(job: Job, window: history.Window) -> figures.Figure:
         address=lambda number: reverse("checkpoint-page", args=[job.pk, number]),
         downs=history.down_times(queries.attempts_since(job.pk, since)),
         exceptions=queries.exceptions_since(job.pk, since),
+        alerts=queries.alerts_since(job.pk, since),
         now=now,
     )
 

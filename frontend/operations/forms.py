@@ -207,6 +207,10 @@ class ChangedForm(TargetForm):
     """A changed version of a job."""
 
     parameters = TextsField("=")
+    secrets = NamesField(
+        required=False,
+        help_text="Names of all its secrets, separated by commas. Left empty: unchanged.",
+    )
     parallelism = forms.IntegerField(
         required=False, min_value=1, max_value=32_768, help_text="Left empty: unchanged."
     )
@@ -239,6 +243,8 @@ class ChangedForm(TargetForm):
         self.fields[
             "parameters"
         ].help_text = f"One “name=text” per line; the others stay unchanged. The job has {has}."
+        if names := self.job.options.get("secrets"):
+            self.fields["secrets"].help_text += f" The job has {', '.join(names)}."
         if self.job.slot_count:
             self.fields[
                 "parallelism"
@@ -266,6 +272,7 @@ class ChangedForm(TargetForm):
         return given | {
             "pipeline": pipeline,
             "parameters": given["parameters"] or None,
+            "secrets": given["secrets"] or None,
             "allow_non_restored_state": given["allow_non_restored_state"] or None,
         }
 

@@ -126,6 +126,7 @@ def asked(operation: Operation) -> list[tuple[str, str]]:
                 "Parameters",
                 ", ".join(f"{k}={v}" for k, v in (given.get("parameters") or {}).items()),
             ),
+            ("Secrets", ", ".join(given.get("secrets") or ())),
             ("Non-restored state", "allowed" if allows else None),
         ]
     elif operation.kind == OperationKind.COMPARE:
@@ -144,7 +145,7 @@ def as_form(operation: Operation, job: Job) -> dict[str, Any]:
     given = operation.parameters
     parameters = given.get("parameters") or {}
     open_ = {name: text for name, text in parameters.items() if redaction.shown(name, text) == text}
-    part, pipeline = str(given.get("of", "")), given.get("pipeline") or {}
+    origin, pipeline = str(given.get("of", "")), given.get("pipeline") or {}
     kind = pipeline.get("kind", "")
     target = pipeline.get("artifact_digest") if kind == "upload" else pipeline.get("target")
     own = job.artifact_id if kind == "upload" else job.pipeline_target
@@ -153,13 +154,14 @@ def as_form(operation: Operation, job: Job) -> dict[str, Any]:
     initial = {
         "parameters": open_,
         "withheld": [name for name in parameters if name not in open_],
+        "secrets": ", ".join(given.get("secrets") or ()),
         "parallelism": given.get("parallelism"),
         "pipeline_kind": kind,
         "pipeline_target": target,
         "allow_non_restored_state": given.get("allow_non_restored_state"),
     }
-    if "/" not in part:  # A path is not offered by any form.
-        initial["target"] = f"checkpoint:{part}" if part.isdecimal() else f"savepoint:{part}"
+    if "/" not in origin:  # A path is not offered by any form.
+        initial["target"] = f"checkpoint:{origin}" if origin.isdecimal() else f"savepoint:{origin}"
     return initial
 
 

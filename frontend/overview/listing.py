@@ -1,7 +1,6 @@
 """The list of jobs as values: those that need attention first."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,6 +8,8 @@ from django.conf import settings
 from django.core.paginator import Page, Paginator
 from django.urls import reverse
 
+from checkpoints.conditions import facts as condition_facts
+from checkpoints.conditions.judge import list_conditions
 from checkpoints.models import Checkpoint
 from controlplane.base.formatting import (
     NOTHING,
@@ -22,7 +23,7 @@ from controlplane.base.formatting import (
     rough_duration,
     size,
 )
-from frontend.base import job_warnings, status, warning_facts
+from frontend.base import status
 from frontend.overview import queries, sparkline
 from frontend.overview.filters import Group, Wanted
 from frontend.overview.queries import BackPressure, Urgency
@@ -31,7 +32,7 @@ from jobs.models import Job
 from weir.protocol.lifecycle import JobStatus
 
 JOBS_PER_PAGE = 50
-# Settled checkpoints that are searched for a run of failures.
+# Completed and failed checkpoints that are searched for a run of failures.
 SETTLED_CONSIDERED = 3
 EVERYTHING = Wanted()
 # Thresholds of low and high back-pressure. Source: Flink.
@@ -158,8 +159,7 @@ def _urgency(job: Job, shown: Json) -> int:
 
 def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failures: int) -> Json:
     now: datetime = job.now
-    recovered = (job.attempt_number or 1) - 1
-    facts = warning_facts.gather(
+    facts = condition_facts.gather(
         job,
         now,
         driver_status=job.driver_status,
@@ -174,7 +174,7 @@ def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failu
         "name": job.name,
         "url": reverse("job-page", args=[job.pk]),
         "status": status.of_job(job.status),
-        "attention": [asdict(item) for item in job_warnings.list_warnings(facts)],
+        "attention": status.of_conditions(list_conditions(facts)),
         "attempt": number(job.attempt_number),
         "attempt_state": "none" if job.attempt_number is None else "some",
         "uptime": {
@@ -186,9 +186,9 @@ def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failu
         },
         "checkpoints_url": reverse("job-checkpoints", args=[job.pk]),
         "completed": _completed(completed, now),
-        "recoveries": _recoveries(recovered, failures),
+        "recoveries": _recoveries(job.recovered, failures),
         "failed": f"{plural(failures, 'failed checkpoint')} in the last hour" if failures else "",
-        "failures_state": "some" if recovered > 0 or failures else "none",
+        "failures_state": "some" if job.recovered or failures else "none",
     }
 
 

@@ -26,17 +26,18 @@ from django.db.models import (
     When,
 )
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, Greatest, JSONObject
+from django.db.models.functions import Cast, Coalesce, Greatest, JSONObject
 from django.db.models.lookups import Exact, IsNull, LessThan
 
+from checkpoints.conditions import judge
 from checkpoints.models import Checkpoint
 from controlplane.base import clock
-from frontend.base import job_warnings
 from frontend.overview.filters import STATUSES, Group, Wanted
 from frontend.overview.sparkline import SHOWN, Point
 from jobs.models import (
     FINAL_JOB_STATUSES,
     Attempt,
+    AttemptEnd,
     Driver,
     DriverStatus,
     Job,
@@ -47,7 +48,7 @@ from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
 FAILURES_WINDOW = timedelta(hours=1)
 FAILED_LATELY = Value(timedelta(days=1))  # An older failure needs no attention any more.
-LAUNCH_PATIENCE = Value(timedelta(milliseconds=job_warnings.LAUNCH_PATIENCE_MS))
+LAUNCH_PATIENCE = Value(timedelta(milliseconds=judge.LAUNCH_PATIENCE_MS))
 
 
 class _Milliseconds(Func):
@@ -60,8 +61,8 @@ class _Milliseconds(Func):
 class Urgency(IntegerChoices):
     """The rank of a job in the list."""
 
-    BAD = 0  # ``list_warnings`` has a bad one, or the job is recovering or failed lately.
-    WARN = 1  # ``list_warnings`` has others only.
+    BAD = 0  # ``list_conditions`` has a bad one, or the job is recovering or failed lately.
+    WARN = 1  # ``list_conditions`` has others only.
     WELL = 2
     OVER = 3  # The job has ended, other than in a failure within ``FAILED_LATELY``.
 
@@ -82,6 +83,7 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> QuerySet[Job]:
             attempt_running_at=_newest(Attempt, "running_at"),
             completed_id=_completed("id"),
         )
+        .annotate(recovered=_recoveries())
         .annotate(urgency=_urgency(silent_after))
         .order_by("urgency", "-created_at", "id")
     )
@@ -99,30 +101,45 @@ def _newest(model: Any, field: str) -> Subquery:
     return Subquery(model.objects.filter(job=OuterRef("pk")).order_by("-number").values(field)[:1])
 
 
+def _recoveries() -> Coalesce:
+    """The number of the job's attempts that failed and were replaced."""
+    failed = Attempt.objects.filter(
+        job=OuterRef("pk"), end=AttemptEnd.FAILED, number__lt=OuterRef("attempt_number")
+    )
+    counted = failed.order_by().values("job").annotate(count=Count("pk")).values("count")
+    return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
+
+
 def _completed(field: str) -> Subquery:
     rows = Checkpoint.objects.filter(job=OuterRef("pk"), status=CheckpointStatus.COMPLETED)
     return Subquery(rows.order_by("-number").values(field)[:1])
 
 
+def _not_aborted() -> QuerySet[Checkpoint]:
+    """The checkpoints of the job of the outer query that have completed or failed."""
+    settled = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
+    return settled.exclude(status=CheckpointStatus.ABORTED)
+
+
 def _urgency(silent_after: timedelta) -> Case:
-    """The conditions of ``list_warnings`` for the database; a test compares the two."""
+    """The conditions of ``list_conditions`` for the database; a test compares the two."""
     now = clock.DatabaseNow()
     is_running = Q(status=JobStatus.RUNNING)
-    settled = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
-    newest_settled = Subquery(settled.order_by("-number").values("status")[:1])
+    newest_settled = Subquery(_not_aborted().order_by("-number").values("status")[:1])
     # Greatest ignores null: without a completed checkpoint a job waits since its attempt runs.
     waits_since = Greatest("attempt_running_at", _completed("settled_at"))
     interval_ms = Cast(KT("checkpoint_config__interval_ms"), FloatField())
     patience = Greatest(
-        Value(job_warnings.OVERDUE_FLOOR_MS),
-        interval_ms * job_warnings.OVERDUE_INTERVALS,
-        Cast(_completed("duration_ms"), FloatField()) * job_warnings.OVERDUE_DURATIONS,
+        Value(judge.OVERDUE_FLOOR_MS),
+        interval_ms * judge.OVERDUE_INTERVALS,
+        Cast(_completed("duration_ms"), FloatField()) * judge.OVERDUE_DURATIONS,
         output_field=FloatField(),
     )
     return Case(
         When(status=JobStatus.FAILED, ended_at__gt=now - FAILED_LATELY, then=Urgency.BAD),
         When(status__in=FINAL_JOB_STATUSES, then=Urgency.OVER),
-        When(status__in=[JobStatus.FAILING, JobStatus.RESTARTING], then=Urgency.BAD),
+        When(status=JobStatus.FAILING, then=Urgency.BAD),
+        When(status=JobStatus.RESTARTING, is_planned=False, then=Urgency.BAD),
         When(
             driver_status=DriverStatus.RUNNING,
             driver_heard_at__lt=now - Value(silent_after),
@@ -133,7 +150,7 @@ def _urgency(silent_after: timedelta) -> Case:
             driver_created_at__lt=now - LAUNCH_PATIENCE,
             then=Urgency.WARN,
         ),
-        When(is_running & Exact(newest_settled, CheckpointStatus.ABORTED), then=Urgency.WARN),
+        When(is_running & Exact(newest_settled, CheckpointStatus.FAILED), then=Urgency.WARN),
         When(
             is_running
             & IsNull(interval_ms, False)
@@ -179,7 +196,7 @@ def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
     rows = (
         Checkpoint.objects.filter(
             job__in=job_ids,
-            status=CheckpointStatus.ABORTED,
+            status=CheckpointStatus.FAILED,
             triggered_at__gt=now - FAILURES_WINDOW,
         )
         .order_by()
@@ -190,9 +207,9 @@ def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
 
 
 def recent_points(job_ids: Sequence[str]) -> dict[str, list[Point]]:
-    """The newest settled checkpoints by job, newest first."""
+    """The newest completed and failed checkpoints by job, newest first."""
     # One scan of the index of (job, number) per job, however many checkpoints are stored.
-    newest = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
+    newest = _not_aborted()
     points = newest.order_by("-number").values(
         point=JSONObject(duration_ms="duration_ms", status="status", reason="reason")
     )

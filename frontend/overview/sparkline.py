@@ -30,8 +30,8 @@ class Point:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the checkpoint was aborted."""
-        return self.status == CheckpointStatus.ABORTED
+        """Whether the checkpoint failed."""
+        return self.status == CheckpointStatus.FAILED
 
 
 def draw(points: Sequence[Point]) -> dict[str, str]:

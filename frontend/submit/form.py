@@ -10,10 +10,11 @@ from typing import Any
 from django import forms
 
 from controlplane.accounts.models import Role
-from frontend.operations.forms import TextsField
+from frontend.operations.forms import NamesField, TextsField
 from frontend.submit.choices import Choice
 from jobs.models import PipelineKind
-from weir.config import CheckpointingMode
+from jobs.options import SECRETS_MAX
+from weir.config import SECRET_NAME_LENGTH_MAX, CheckpointingMode
 
 # Fields by their names in the API's body, where these differ.
 _FIELDS = {
@@ -30,7 +31,7 @@ _FIELD_OF_KIND = {
 }
 _FLAGS = ("claims", "allow_non_restored_state", "allow_pickled_state")
 _PLAIN = ("parallelism", "checkpoint_interval_ms", "mode", "restore", "spark_master", "storage")
-_TEXTS = ("parameters", "spark_conf")
+_TEXTS = ("parameters", "secrets", "spark_conf")
 
 KINDS = (
     (PipelineKind.MODULE.value, "A Python module that the drivers can import"),
@@ -81,6 +82,12 @@ class SubmitForm(forms.Form):
         "=",
         help_text="One name=value per line, passed to the pipeline. Viewers can see the values: no "
         "secrets here.",
+    )
+    secrets = NamesField(
+        required=False,
+        max_length=SECRETS_MAX * (SECRET_NAME_LENGTH_MAX + 2),
+        help_text="Names of stored secrets, separated by commas; the pipeline gets their values.",
+        widget=forms.TextInput(attrs={"spellcheck": "false", "autocapitalize": "none"}),
     )
     parallelism = forms.IntegerField(
         required=False,

@@ -43,7 +43,8 @@ function show(snapshot) {
   tick(page);
   announce(announcer, snapshot);
   document.title = `${snapshot.name} · ${snapshot.status.text} · Weir`;
-  wanted = `${snapshot.revisions.checkpoints} ${snapshot.revisions.events}`;
+  const { checkpoints, events, alerts } = snapshot.revisions;
+  wanted = `${checkpoints} ${events} ${alerts}`;
   if (wanted !== shown && !isFetching) fetchRest();
 }
 

@@ -15,7 +15,7 @@ export function announce(element, snapshot) {
   state = status.text;
   if (progress) {
     if (!progress.is_under_way && wasUnderWay === progress.number && progress.why) {
-      news.push(`Checkpoint ${progress.number} failed: ${progress.why}.`);
+      news.push(`Checkpoint ${progress.number} ${progress.status.text.toLowerCase()}: ${progress.why}.`);
     }
     wasUnderWay = progress.is_under_way ? progress.number : null;
     const waits = progress.is_under_way ? snapshot.graph.slow : "";

@@ -1,0 +1,1 @@
+"""The pages of alerts, rules and silences, and the alerts of a job."""

@@ -1,0 +1,155 @@
+"""The pages of silences: their list, the form of a new one, and ending one early."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import path, reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.accounts.models import Role
+from controlplane.alerts import silences
+from controlplane.alerts.api.filters import SilenceFilter
+from controlplane.alerts.models import (
+    JOB_LENGTH_MAX,
+    NAME_LENGTH_MAX,
+    REASON_LENGTH_MAX,
+    Rule,
+)
+from controlplane.base import clock
+from controlplane.base.errors import NotFound, Refusal
+from controlplane.deliveries.models import NOTICE_SEVERITIES
+from frontend.alerts import alert_rows
+from frontend.base import alert_tabs
+from frontend.base.access import account, role_required
+from frontend.base.forms import ServiceForm, moment_field
+from frontend.base.paging import paged
+
+UNTIL = "until"
+_PLAIN = {"spellcheck": "false", "autocomplete": "off"}
+
+
+class SilenceForm(ServiceForm):
+    """A new silence; without a scope it is about every alert."""
+
+    rule = forms.TypedChoiceField(required=False, coerce=UUID, empty_value=None)
+    job = forms.CharField(
+        max_length=JOB_LENGTH_MAX,
+        required=False,
+        widget=forms.TextInput(attrs=_PLAIN),
+        help_text="Its id.",
+    )
+    job_pattern = forms.CharField(
+        max_length=NAME_LENGTH_MAX,
+        required=False,
+        label="Jobs named",
+        widget=forms.TextInput(attrs=_PLAIN),
+        help_text="A pattern such as flights-*. Neither this nor a job: all jobs.",
+    )
+    severity = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("", "any severity"),
+            *((value, value.capitalize()) for value, _ in NOTICE_SEVERITIES),
+        ],
+    )
+    lasts = forms.ChoiceField(
+        label="For",
+        choices=[
+            ("1", "1 hour"),
+            ("8", "8 hours"),
+            ("24", "a day"),
+            (UNTIL, "until the time below"),
+        ],
+        widget=forms.RadioSelect,
+        initial="1",
+    )
+    until_at = moment_field("Until", required=False)
+    reason = forms.CharField(
+        max_length=REASON_LENGTH_MAX,
+        help_text="For those who wonder later.",
+        error_messages={"required": "Say why, for those who wonder later."},
+    )
+
+    def __init__(self, data: Mapping[str, Any] | None, **options: Any) -> None:
+        super().__init__(data, **options)
+        known = Rule.objects.order_by("name").values_list("pk", "name")
+        choices = [("", "any rule"), *((str(pk), name) for pk, name in known)]
+        self.fields["rule"].choices = choices  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        """Require the time where the silence lasts until one."""
+        cleaned = super().clean() or self.cleaned_data
+        if cleaned.get("lasts") == UNTIL and not cleaned.get("until_at"):
+            self.add_error("until_at", "Give a time.")
+        return cleaned
+
+    def given(self, now: datetime) -> dict[str, Any]:
+        """The fields for the service."""
+        given = dict(self.cleaned_data)
+        lasts = given.pop("lasts")
+        if lasts != UNTIL:
+            given["until_at"] = now + timedelta(hours=int(lasts))
+        return given
+
+
+@never_cache
+@require_GET
+@role_required(Role.VIEWER)
+def list_silences(request: HttpRequest) -> HttpResponse:
+    """All silences, newest first, those that are over too."""
+    page = paged(request, silences.listed(), SilenceFilter, "created_at")
+    now = clock.now()
+    context = {"page": page, "rows": [alert_rows.silence_row(one, now) for one in page.rows]}
+    head = alert_tabs.head(request, "silence-list")
+    return render(request, "frontend/silence_list.html", head | context)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@role_required(Role.OPERATOR)
+def new_silence(request: HttpRequest) -> HttpResponse:
+    """Silence some alerts for a time; the query fills the scope in."""
+    initial = {name: request.GET.get(name, "")[:200] for name in ("rule", "job", "severity")}
+    form = SilenceForm(request.POST if request.method == "POST" else None, initial=initial)
+    refusal = None
+    if request.method == "POST" and form.is_valid():
+        try:
+            made = silences.create(account(request), form.given(clock.now()))
+        except Refusal as refused:
+            refusal = form.refuse(refused)
+        else:
+            messages.success(request, f"Silent until {made.until_at:%Y-%m-%d %H:%M} UTC.")
+            return HttpResponseRedirect(reverse("silence-list"))
+    code = refusal.status if refusal else 400 if form.errors else 200
+    context = {"form": form, "refusal": refusal}
+    return render(request, "frontend/silence_form.html", context, status=code)
+
+
+@never_cache
+@require_POST
+@role_required(Role.OPERATOR)
+def end_silence(request: HttpRequest, silence_id: UUID) -> HttpResponse:
+    """End a silence now."""
+    try:
+        silences.end(account(request), silence_id)
+    except NotFound as refused:
+        raise Http404(refused.detail) from refused
+    except Refusal as refused:
+        messages.error(request, refused.detail)
+    else:
+        messages.success(request, "The silence is over; alerts that still fire are told now.")
+    return HttpResponseRedirect(reverse("silence-list"))
+
+
+urlpatterns = [
+    path("alerts/silences/", list_silences, name="silence-list"),
+    path("alerts/silences/new", new_silence, name="silence-new"),
+    path("alerts/silences/<uuid:silence_id>/end", end_silence, name="silence-end"),
+]

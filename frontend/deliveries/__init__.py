@@ -1,0 +1,1 @@
+"""The pages of endpoints and of the delivery log."""

@@ -1,0 +1,72 @@
+// Pages without a stream: parts marked data-renew are fetched again every few seconds.
+//
+// A part is left as it is while the reader is inside it: with an open <details>, or a field or
+// button that has the focus.
+
+import { Connection } from "./connection.js";
+import { LOOK_MS, patience } from "./requests.js";
+import { localise } from "./times.js";
+
+const EVERY_MS = 4_000;
+
+const parts = document.querySelectorAll("[data-renew]").length;
+const connection = new Connection(
+  document.getElementById("connection"),
+  (since) => `No connection to the control plane since ${since}; this page shows the state at that time.`,
+);
+const seen = new Map();
+let isLooking = false;
+
+/** The part's markup without what is another one each time. */
+function markup(part) {
+  const copy = part.cloneNode(true);
+  for (const token of copy.querySelectorAll("[name=csrfmiddlewaretoken]")) token.remove();
+  return copy.innerHTML;
+}
+
+function isInUse(part) {
+  return part.contains(document.activeElement) || part.querySelector("details[open]") !== null;
+}
+
+function replace(page) {
+  for (const part of document.querySelectorAll("[data-renew]")) {
+    const renewed = page.getElementById(part.id);
+    if (renewed === null) continue;
+    const current = markup(renewed);
+    if (current === seen.get(part.id) || isInUse(part)) continue;
+    seen.set(part.id, current);
+    const adopted = document.adoptNode(renewed);
+    part.replaceWith(adopted);
+    localise(adopted);
+  }
+}
+
+async function look() {
+  if (document.hidden || isLooking) return;
+  isLooking = true;
+  try {
+    const headers = { Accept: "text/html" };
+    const answer = await fetch(location.href, { headers, redirect: "manual", signal: patience(LOOK_MS) });
+    if (answer.type === "opaqueredirect") {
+      connection.set(false, true);
+      return;
+    }
+    if (!answer.ok) throw new Error(`the page answered ${answer.status}`);
+    replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    connection.set(true);
+  } catch {
+    connection.set(false);
+  } finally {
+    isLooking = false;
+  }
+}
+
+async function goOn() {
+  await look();
+  setTimeout(goOn, EVERY_MS);
+}
+
+if (parts > 0) {
+  document.addEventListener("visibilitychange", look);
+  setTimeout(goOn, EVERY_MS);
+}
