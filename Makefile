@@ -6,12 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK_VENV := .venv-lock
 UV_VERSION := 0.13.8
+AUDIT_VENV := .venv-audit
+PIP_AUDIT_VERSION := 2.10.1
 # Further pytest options, for example: make test PYTEST_ARGS="-m 'not spark'"
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test test-fast fuzz up demo bench bench-compare lock clean
+.PHONY: help check setup lint format test test-fast fuzz up demo bench bench-compare lock audit clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,7 +101,14 @@ lock: ## Resolve the newest allowed versions into requirements.lock
 	  --custom-compile-command "make lock" --output-file requirements.lock
 	rm -rf $(LOCK_VENV)
 
+# In an environment of its own: what audits the lock is no part of it.
+audit: ## Compare the locked packages with the published advisories (needs the internet)
+	@test -x $(AUDIT_VENV)/bin/pip-audit || { $(PYTHON) -m venv --clear $(AUDIT_VENV) && \
+	  $(AUDIT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    pip-audit==$(PIP_AUDIT_VERSION); }
+	@$(PYTHON) .ci/audit.py $(AUDIT_VENV)/bin/pip-audit npm
+
 clean: ## Remove the environment, the caches and all build output
-	rm -rf $(VENV) $(LOCK_VENV) node_modules build dist *.egg-info .hypothesis .import_linter_cache \
+	rm -rf $(VENV) $(LOCK_VENV) $(AUDIT_VENV) node_modules build dist *.egg-info .hypothesis .import_linter_cache \
 	  .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
