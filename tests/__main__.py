@@ -6,9 +6,9 @@ real time, one test at a time, and has the machine whenever it wants it. ``--fas
 database and simulation alone, with fewer seeds. With pytest options there is one ordinary run of
 what they ask for.
 
-Every process of a run carries its mark in the environment, and every temporary file lies below one
-directory. Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C,
-what still carries the mark is killed and the directory removed.
+Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``.
+Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the
+processes that still work on the directory are killed and the directory is removed.
 """
 
 import os
@@ -19,19 +19,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import psutil
 
-MARK = "WEIR_TEST_RUN"
+from tests import jvm, migrated
+from tests.processes import processes_of
+
 NICENESS = 19
 FAST_SEEDS = 200
 PATIENCE_S = 60.0  # After Ctrl-C, for the lanes to stop their servers.
 POLL_S = 0.1
+GRACE_S = 5.0  # The JVM of the last Spark session ends after the process that started it.
 SLOWEST = 10
+COMMAND_LENGTH_MAX = 150
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -52,7 +56,8 @@ TIMELESS = Lane(
     "timeless",
     (
         *("tests/programs", "tests/simulation", "tests/database", "tests/browser"),
-        *("tests/process/controlplane", "tests/process/deploy", "tests/docs", "tests/unit"),
+        *("tests/process/controlplane", "tests/process/deploy", "tests/process/cli"),
+        *("tests/process/deliveries", "tests/docs", "tests/unit"),
         *TIMELESS_OPTIONS,
     ),
     NICENESS,
@@ -70,6 +75,7 @@ LANES = (
         (
             *("tests/e2e", "tests/process", "tests/spark", "-p", "no:schemathesis"),
             *("--ignore=tests/process/controlplane", "--ignore=tests/process/deploy"),
+            *("--ignore=tests/process/cli", "--ignore=tests/process/deliveries"),
         ),
     ),
     TIMELESS,
@@ -92,7 +98,13 @@ class Run:
         self._signals = 0
 
     def start(self) -> None:
-        """Begin every lane, apart from the terminal's signals."""
+        """Begin every lane, apart from the terminal's signals.
+
+        Raises:
+            Interrupted: The run was told to end before it began.
+        """
+        if self._signals:
+            raise Interrupted
         for lane, report in self._reports.items():
             with report.open("wb") as output:
                 self._running[lane] = subprocess.Popen(
@@ -157,24 +169,15 @@ def scratch_directory() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def sweep(scratch: Path) -> int:
-    """Kill the processes of the run that are left; their number.
-
-    They carry the run's mark in their environment or, where a server has written over that to show
-    a title, work below the run's directory.
-    """
-    count = 0
-    for process in psutil.process_iter():
-        try:
-            is_ours = process.environ().get(MARK) == scratch.name
-            if process.pid != os.getpid() and (
-                is_ours or Path(process.cwd()).is_relative_to(scratch)
-            ):
-                process.kill()
-                count += 1
-        except psutil.Error:
-            continue  # It has ended, or belongs to another user and so is none of these.
-    return count
+def sweep(scratch: Path) -> list[str]:
+    """Kill the processes of the run that do not end by themselves; their commands."""
+    killed = []
+    _, left = psutil.wait_procs(processes_of(scratch), timeout=GRACE_S)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            killed.append(f"{process.pid} {' '.join(process.cmdline())[:COMMAND_LENGTH_MAX]}")
+            process.kill()
+    return killed
 
 
 def main(options: list[str]) -> int:
@@ -183,20 +186,25 @@ def main(options: list[str]) -> int:
     if options and not is_fast:
         return subprocess.call([*PYTEST, *options])
     with scratch_directory() as scratch:
-        environment = os.environ | {MARK: scratch.name, "TMPDIR": str(scratch)}
+        environment = os.environ | {"TMPDIR": str(scratch)}
+        environment["PYTHONDONTWRITEBYTECODE"] = ""  # A run starts hundreds of interpreters.
         if is_fast:
             environment |= {"WEIR_TEST_SEEDS": str(FAST_SEEDS)}
         run = Run([FAST] if is_fast else LANES, scratch, environment)
         for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, run.interrupt)
         try:
+            if not is_fast:
+                environment[migrated.DIRECTORY] = str(scratch / "migrated")
+                environment["SPARK_SUBMIT_OPTS"] = jvm.archived(environment)
             run.start()
+            print("The lanes run side by side; each is reported when it ends.", flush=True)
             return int(not run.wait())
         except Interrupted:
             return INTERRUPTED
         finally:
             if left := sweep(scratch):
-                print(f"{left} processes of the tests had to be killed", flush=True)
+                print("Killed, for the tests had left them:", *left, sep="\n  ", flush=True)
                 time.sleep(POLL_S)
 
 

@@ -4,6 +4,7 @@ A test is marked with its tier, the directory below ``tests``: it says what the 
 Nothing starts for a test that does not ask.
 """
 
+import gc
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -24,21 +25,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-TIERS = ("unit", "database", "process", "browser", "spark", "e2e", "simulation", "programs", "docs")
-
 # What one example takes depends on the machine's other work.
 settings.register_profile("weir", deadline=None)
 settings.load_profile("weir")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test with its tier."""
+    """Mark a test with its tier; the markers of ``pyproject.toml`` are the list of tiers."""
     root = item.config.rootpath / "tests"
     if not item.path.is_relative_to(root):
         return  # Of a package, a base class of the tests here.
     tier, *_ = item.path.relative_to(root).parts
-    if tier in TIERS:
-        item.add_marker(tier)
+    item.add_marker(tier)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests themselves, thousands of objects each, out of every later collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -46,16 +50,17 @@ def postgres() -> "Iterator[Postgres]":
     """A PostgreSQL server for the session."""
     from tests.services import running_postgres
 
-    with running_postgres() as server:
+    with running_postgres(migrated=True) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(postgres: "Postgres") -> None:
     """Tests that use the database get one on the session's server."""
+    from tests.migrated import is_made
     from tests.services import use_database
 
-    use_database(postgres.url)
+    use_database(postgres.url, is_template=is_made())
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from kombu import pools
 from controlplane.celery import app
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
+from tests.migrated import begin_migrated
 
 
 @contextmanager
@@ -36,10 +37,12 @@ def reachable_directory(prefix: str = "weir-test-") -> Iterator[Path]:
 
 
 @contextmanager
-def running_postgres() -> Iterator[Postgres]:
-    """A PostgreSQL server with empty data."""
+def running_postgres(*, migrated: bool = False) -> Iterator[Postgres]:
+    """A PostgreSQL server with empty data; or with the run's migrated data, where it has any."""
     with reachable_directory() as directory:
         server = Postgres(directory / "postgres", fast=True)
+        if migrated:
+            begin_migrated(server)
         try:
             server.start()
             yield server
@@ -54,8 +57,11 @@ def running_redis() -> Iterator[Redis]:
         yield server
 
 
-def use_database(url: str) -> None:
-    """Point Django's default connection, in every thread, at ``url``; this one's is made anew."""
+def use_database(url: str, *, is_template: bool = False) -> None:
+    """Point Django's default connection, in every thread, at ``url``; this one's is made anew.
+
+    Where it is a template, the test database that Django creates is a copy of it.
+    """
     connections["default"].close()
     address = {
         key: value
@@ -65,6 +71,8 @@ def use_database(url: str) -> None:
     # The connection wrappers of all threads share this dict; replacing it would miss them.
     connections.settings["default"].update(address)
     assert settings.DATABASES["default"]["PORT"] == address["PORT"]
+    if is_template:
+        connections.settings["default"]["TEST"]["TEMPLATE"] = address["NAME"]
 
 
 def database_url() -> str:

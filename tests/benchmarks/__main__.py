@@ -16,16 +16,20 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.benchmarks import (
+    alert_rules,
     api,
     bandwidth,
     control_plane,
     dashboard,
+    deliveries,
+    encryption,
     going_back,
     latency,
     memory,
     pause,
     records,
     recovery,
+    retention,
     saturation,
     streams,
     throughput,
@@ -40,6 +44,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "saturation": saturation.saturation,
     "pause": pause.pause,
     "bandwidth": bandwidth.bandwidth,
+    "encryption": encryption.encryption,
     "recovery": recovery.recovery,
     "latency": latency.latency,
     "records": records.records,
@@ -50,6 +55,9 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "api": api.api,
     "going-back": going_back.going_back,
     "dashboard": dashboard.dashboard,
+    "deliveries": deliveries.deliveries,
+    "retention": retention.retention,
+    "alert-rules": alert_rules.alert_rules,
 }
 
 
@@ -64,8 +72,10 @@ def newest(directory: Path) -> Path | None:
 
 
 def compare(run: Path | None) -> int:
-    """Show a run beside the last release."""
+    """Show a run, or the newest of a directory, beside the last release."""
     release = newest(RELEASES)
+    if run == RUNS:
+        run = newest(RUNS)
     if run is None or release is None:
         missing = "a release's report" if release is None else "a run: `make bench` makes one"
         print(f"nothing to compare: there is no {missing}", file=sys.stderr)
@@ -89,12 +99,12 @@ def main() -> int:
         "--compare",
         nargs="?",
         type=Path,
-        const=newest(RUNS),
+        const=RUNS,
         metavar="FILE",
         help="measure nothing: show a report, the newest one here, beside the last release's",
     )
     given = parser.parse_args()
-    if "--compare" in sys.argv:
+    if given.compare is not None:
         return compare(given.compare)
     if unknown := sorted(set(given.names) - BENCHMARKS.keys()):
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")

@@ -31,8 +31,7 @@ def api(quick: bool) -> list[Row]:
     django.setup()
     from django.core.management import call_command
 
-    from controlplane.accounts.models import Role
-    from controlplane.accounts.services import create_token, create_user
+    from tests import factories
     from tests.process.controlplane.web import Web
     from tests.services import running_postgres, running_redis, use_database
 
@@ -45,8 +44,7 @@ def api(quick: bool) -> list[Row]:
         use_database(postgres.url)
         call_command("migrate", verbosity=0)
         _fill(checkpoints)
-        viewer, _ = create_user(None, "bench", Role.VIEWER)
-        _, secret = create_token(None, viewer, "bench", Role.VIEWER)
+        secret = factories.secret_of(factories.user())
         environment = {
             "DATABASE_URL": postgres.url,
             "REDIS_URL": redis.url,
@@ -123,10 +121,10 @@ def _pages(client: _Client, checkpoints: int) -> dict[str, str]:
         "jobs": f"{base}/jobs",
         "all checkpoints": f"{base}/checkpoints",
         "all checkpoints, page 100": _deep(client, f"{base}/checkpoints", checkpoints // 10),
-        "aborted ones of all jobs": f"{base}/checkpoints?status=aborted",
+        "failed ones of all jobs": f"{base}/checkpoints?status=failed",
         "a job's checkpoints": own,
         "a job's checkpoints, page 100": _deep(client, own, checkpoints // 20),
-        "a job's aborted ones": f"{own}?status=aborted",
+        "a job's failed ones": f"{own}?status=failed",
         "acknowledgements": f"{own}/{newest}/acks",
         "channels": f"{own}/{newest}/channels",
         "most blocked channels": f"{own}/{newest}/channels?ordering=-blocked_ms",
@@ -153,19 +151,19 @@ def _fill(checkpoints: int) -> None:
 
     from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
     from jobs.models import Job, Operation
-    from tests.database.api import rows
+    from tests import factories
 
-    job = rows.job(pk=BUSY)
+    job = factories.job(id=BUSY)
     _repeat(Job, job, JOBS - 1, {"id": "'job-' || n", "name": "'job ' || n"})
     of_busy, of_others = checkpoints // 2, checkpoints // 2 // (JOBS - 1)
-    first = rows.checkpoint(job, of_busy + 1, triggered_at=timezone.now())
+    first = factories.checkpoint(job, of_busy + 1, triggered_at=timezone.now())
     _repeat(Checkpoint, first, of_busy - 1, _history(of_busy))
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM jobs_job WHERE id <> %s", [BUSY])
         others = [row[0] for row in cursor.fetchall()]
     for other in others:
         _repeat(Checkpoint, first, of_others, {**_history(of_others), "job_id": f"'{other}'"})
-    ack = rows.ack(first, "operator-0", 0)
+    ack = factories.acknowledge(first, "operator-0", 0)
     _repeat(SubtaskAck, ack, ACKS_PER_CHECKPOINT - 1, {"operator": "'operator-' || n"})
     with connection.cursor() as cursor:
         columns = _columns(SubtaskAck)
@@ -175,11 +173,12 @@ def _fill(checkpoints: int) -> None:
             f"INSERT INTO {table} ({', '.join(columns)}) SELECT {shown} FROM {table} a "
             f"CROSS JOIN {Checkpoint._meta.db_table} c WHERE c.id <> a.checkpoint_id"
         )
-    alignment = rows.alignment(first, arrived_ms=tuple(float(n) for n in range(CHANNELS)))
+    arrived = [float(n) for n in range(CHANNELS)]
+    alignment = factories.gate_alignment(first, "totals", 0, arrived)
     _repeat(GateAlignment, alignment, GATES - 1, {"index": "n"})
     _repeat(
         Operation,
-        rows.operation(job),
+        factories.operation(job, status="running"),
         10_000,
         {"id": "gen_random_uuid()", "created_at": "created_at - n * interval '1 second'"},
     )
@@ -188,11 +187,11 @@ def _fill(checkpoints: int) -> None:
 
 
 def _history(count: int) -> dict[str, str]:
-    """A second apart; one in ten was aborted, of the others the newest ten are retained."""
+    """A second apart; one in ten was failed, of the others the newest ten are retained."""
     return {
         "number": "n",
         "triggered_at": f"triggered_at - ({count} - n) * interval '1 second'",
-        "status": f"""CASE WHEN mod(n, 10) = 0 THEN 'aborted' WHEN n > {count} - 11
+        "status": f"""CASE WHEN mod(n, 10) = 0 THEN 'failed' WHEN n > {count} - 11
                       THEN 'completed' ELSE 'subsumed' END""",
     }
 

@@ -7,7 +7,6 @@ figure: the same rows written by COPY alone, by this process, without protocol a
 """
 
 import gzip
-import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +19,9 @@ from tests.benchmarks.report import Row, limit_row
 from tests.benchmarks.web_stack import web_stack
 from weir.config import CheckpointConfig
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle, SubtaskId
-from weir.protocol import wire
 from weir.protocol.coordinator import FIRST_ID
-from weir.protocol.driver_messages import BATCH_EVENTS_MAX, DriverEvent, EventBatch
+from weir.protocol.driver_messages import BATCH_EVENTS_MAX, DriverEvent
 from weir.protocol.messages import (
-    SCHEMA_VERSION,
     Acknowledged,
     CheckpointingStarted,
     CheckpointRequested,
@@ -35,6 +32,7 @@ from weir.protocol.messages import (
     SnapshotMetrics,
 )
 from weir.protocol.pending import CheckpointPlan, PlannedChain, SubtaskRange
+from weir.wire import batches
 
 SUBTASKS = 1_000
 CHANNELS = 4
@@ -192,20 +190,13 @@ def _copied_s(line: "_Line") -> float:
     from django.db import transaction
 
     from checkpoints.coordinator import bulk_insert
-    from checkpoints.models import Checkpoint
     from controlplane.base import clock
+    from jobs.models import Job
+    from tests import factories
 
     now = clock.now()
-    row = Checkpoint.objects.create(
-        job_id=line.job_id,
-        number=10_000_000 + line.copies,
-        attempt=1,
-        kind="checkpoint",
-        status="aborted",
-        triggered_at=now,
-        settled_at=now,
-        subtask_count=0,
-    )
+    job = Job.objects.get(pk=line.job_id)
+    row = factories.checkpoint(job, 10_000_000 + line.copies, status="failed")
     line.copies += 1
     acks = line.flow.acks(1)
     started = time.perf_counter()
@@ -242,11 +233,12 @@ class _Line:
         self._http = urllib3.PoolManager(retries=False)
         self._headers = {
             "Authorization": f"Bearer {token}",
-            "Weir-Schema-Version": str(SCHEMA_VERSION),
+            batches.VERSION_HEADER: str(batches.VERSION_MAX),
             "Content-Encoding": "gzip",
         }
         self._next = 1
-        plan = builders.planned(interval_ms=None)
+        parallelism = max(flow.sources, flow.sinks)
+        plan = builders.planned(interval_ms=None, parallelism=parallelism)
         started = CheckpointingStarted(ATTEMPT, flow.plan())
         restored = CheckpointsRestored((), FIRST_ID)
         assert plan.checkpoints == CheckpointConfig()
@@ -258,8 +250,8 @@ class _Line:
         bodies = []
         for first in range(0, len(events), BATCH_EVENTS_MAX):
             part = tuple(events[first : first + BATCH_EVENTS_MAX])
-            data = json.dumps(wire.to_wire(EventBatch(self._next, part)), separators=(",", ":"))
-            bodies.append(gzip.compress(data.encode(), compresslevel=1))
+            data = batches.encode_batch(self._next, map(batches.encode_event, part))
+            bodies.append(gzip.compress(data, compresslevel=1))
             self._next += len(part)
         return bodies
 

@@ -21,7 +21,7 @@ def dashboard(quick: bool) -> list[Row]:
         # They import models, which only now can be.
         from tests.benchmarks import dashboard_browsers, dashboard_loads, dashboard_pixels
 
-        viewer = _Viewer(stack)
+        viewer = Viewer(stack)
         stored = fill(CHECKPOINTS // 10 if quick else CHECKPOINTS)
         shown = pages.start_addresses(stored)
         rows = _page_rows(viewer, stored, shown, quick=quick)
@@ -42,7 +42,7 @@ def dashboard(quick: bool) -> list[Row]:
 
 
 def _page_rows(
-    viewer: "_Viewer", stored: Stored, shown: Sequence[pages.Address], *, quick: bool
+    viewer: "Viewer", stored: Stored, shown: Sequence[pages.Address], *, quick: bool
 ) -> list[Row]:
     parts = pages.linked_addresses(viewer.client, shown, stored)
     cost = pages.costs(viewer.client, [*shown, *parts], rounds=1 if quick else 3)
@@ -54,7 +54,7 @@ def _page_rows(
     return pages.rows(took, cost, shown, parts, stored)
 
 
-class _Viewer:
+class Viewer:
     """An administrator, whom no page is kept from."""
 
     def __init__(self, stack: Stack) -> None:
@@ -62,14 +62,13 @@ class _Viewer:
         from django.test import Client
 
         from controlplane.accounts.models import Role
-        from controlplane.accounts.services import create_user
+        from tests import factories
 
         self.url = stack.url
         self.web_pid = stack.process("web").pid
-        user, _ = create_user(None, "bench", Role.ADMIN)
         # What fails is answered as the web process answers it, which ends the measurement.
         self.client: Any = Client(SERVER_NAME="127.0.0.1", raise_request_exception=False)
-        self.client.force_login(user)
+        self.client.force_login(factories.user(Role.ADMIN))
         name = settings.SESSION_COOKIE_NAME
         self.cookie = name, self.client.cookies[name].value
 

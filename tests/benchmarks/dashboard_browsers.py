@@ -198,12 +198,12 @@ class Browsers:
 
 def _jobs() -> list[str]:
     """Jobs with a graph, subtasks and a past."""
-    from tests.database.frontend import rows
+    from tests.database.frontend import flights
 
     made = []
     for number in range(JOBS):
-        job = rows.running(f"watched-{number}", parallelism=PARALLELISM, interval_ms=None)
-        rows.history(job, HISTORY)
+        job = flights.running(f"watched-{number}", parallelism=PARALLELISM, interval_ms=None)
+        flights.history(job, HISTORY)
         made.append(job.pk)
     return made
 

@@ -55,7 +55,7 @@ class Stored:
     wide: str
     checkpoints: int
     completed: int  # Numbers of checkpoints of ``flights``.
-    aborted: int
+    failed: int
     completed_wide: int
 
     @property
@@ -72,13 +72,14 @@ def fill(checkpoints: int) -> Stored:
     from django.db import connection
 
     from controlplane.base import clock
-    from tests.database.frontend import rows
+    from tests import factories
+    from tests.database.frontend.flights import running
 
     now = clock.now()
     flights = _job("flights", PARALLELISM, now)
     wide = _job("wide", WIDE, now)
-    others = [rows.running(f"job-{n}").pk for n in range(3)]
-    others += [rows.job(f"job-{n}").pk for n in range(3, OTHER_JOBS)]
+    others = [running(f"job-{n}").pk for n in range(3)]
+    others += [factories.job(f"job-{n}").pk for n in range(3, OTHER_JOBS)]
     _checkpoints(flights.pk, checkpoints, PARALLELISM, now)
     _checkpoints(wide.pk, DETAILED, WIDE, now)
     for other in others:
@@ -88,38 +89,33 @@ def fill(checkpoints: int) -> Stored:
     _past(flights, checkpoints, now)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
-    aborted = checkpoints - checkpoints % 10 or checkpoints - 10
+    failed = checkpoints - checkpoints % 10 or checkpoints - 10
     completed = checkpoints if checkpoints % 10 else checkpoints - 1
-    return Stored(flights.pk, wide.pk, checkpoints, completed, aborted, DETAILED - 1)
+    return Stored(flights.pk, wide.pk, checkpoints, completed, failed, DETAILED - 1)
 
 
 def _job(name: str, parallelism: int, now: datetime) -> "Job":
     """A job that runs, with measurements of all its subtasks."""
-    from checkpoints.models import CoordinatorRow
-    from jobs.models import Attempt, Subtask
-    from tests.database.frontend import rows
+    from jobs.models import Subtask
+    from tests import factories
 
-    job = rows.job(name)
-    rows.graph(job, parallelism)
-    driver = rows.driver(job, DRIVERS)
+    job = factories.job(name)
+    factories.graph(job, parallelism)
     slots = {str(n): {"host": f"executor-{n % 50}", "pid": 4_000 + n} for n in range(parallelism)}
-    driver.slots = slots
-    driver.save()
-    Attempt.objects.create(
-        job=job,
-        driver=driver,
-        number=ATTEMPTS,
+    factories.attempt(
+        factories.driver(job, DRIVERS, slots=slots),
+        ATTEMPTS,
         started_at=now - timedelta(hours=2),
         running_at=now - timedelta(hours=1, minutes=59),
         restored_checkpoint=1,
     )
-    CoordinatorRow.objects.create(job=job, state={}, next_trigger_at=now)
+    factories.coordinator(job, next_trigger_at=now)
     chance = random.Random(7)
     counters = ("records_in", "records_out", "bytes_in", "bytes_out")
 
     def subtasks() -> Iterator[Mapping[str, Any]]:
         names = {field.attname for field in Subtask._meta.concrete_fields}
-        for chain in rows.CHAINS:
+        for chain in factories.CHAINS:
             for index in range(parallelism):
                 busy = chance.uniform(0.1, 0.6)
                 measured: dict[str, Any] = {
@@ -145,9 +141,9 @@ def _job(name: str, parallelism: int, now: datetime) -> "Job":
 def _checkpoints(
     job_id: str, count: int, parallelism: int, now: datetime, detailed: int = DETAILED
 ) -> None:
-    """A second apart; one in ten was aborted, of the others the newest ten are retained."""
+    """A second apart; one in ten was failed, of the others the newest ten are retained."""
     from checkpoints.models import Checkpoint
-    from tests.database.frontend.rows import FLIGHTS
+    from tests.factories import FLIGHTS
 
     subtask_count = len(FLIGHTS) * parallelism
     chance = random.Random(job_id)
@@ -156,17 +152,17 @@ def _checkpoints(
         for number in range(1, count + 1):
             triggered = now - timedelta(seconds=count - number + 1)
             took = chance.randrange(120, 900)
-            is_aborted = number % 10 == 0
+            is_failed = number % 10 == 0
             is_retained = number > count - RETAINED - 2
             kept = "completed" if is_retained else "discarded"
             yield {
                 "number": number,
-                "status": "aborted" if is_aborted else kept,
-                "reason": "checkpoint_expired" if is_aborted else "",
+                "status": "failed" if is_failed else kept,
+                "reason": "checkpoint_expired" if is_failed else "",
                 "triggered_at": triggered,
                 "settled_at": triggered + timedelta(milliseconds=took),
                 "duration_ms": took,
-                "acknowledged_count": subtask_count - (10 if is_aborted else 0),
+                "acknowledged_count": subtask_count - (10 if is_failed else 0),
                 "start_delay_ms": 0.05 * took,
                 "alignment_ms": 0.5 * took,
                 "sync_ms": 0.05 * took,
@@ -186,11 +182,11 @@ def _checkpoints(
 
 
 def _acknowledgements(job: "Job", parallelism: int, channels: int) -> None:
-    """Of the newest checkpoints: everybody's, but ten subtasks' of those that were aborted."""
+    """Of the newest checkpoints: everybody's, but ten subtasks' of those that were failed."""
     from django.db import connection
 
     from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
-    from tests.database.frontend.rows import FLIGHTS
+    from tests.factories import FLIGHTS
 
     newest = Checkpoint.objects.filter(job=job, has_details=True).order_by("-number")
     first = newest[0]
@@ -253,7 +249,7 @@ def _acknowledgements(job: "Job", parallelism: int, channels: int) -> None:
         for model in (SubtaskAck, GateAlignment):
             columns = [f'"{f.column}"' for f in model._meta.concrete_fields if not f.primary_key]
             shown = ", ".join("c.id" if n == '"checkpoint_id"' else f"a.{n}" for n in columns)
-            late = f"AND (c.status <> 'aborted' OR a.index < {parallelism - 10})"
+            late = f"AND (c.status <> 'failed' OR a.index < {parallelism - 10})"
             cursor.execute(
                 f"INSERT INTO {model._meta.db_table} ({', '.join(columns)}) SELECT {shown} "
                 f"FROM {model._meta.db_table} a CROSS JOIN {Checkpoint._meta.db_table} c "

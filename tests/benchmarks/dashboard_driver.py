@@ -10,11 +10,13 @@ import random
 import threading
 import time
 
-from tests.database.frontend.rows import CHAINS, FLIGHTS, FLIGHTS_EDGES, chain_acknowledged, plan
+from tests.database.frontend.flights import chain_acknowledged, plan
 from tests.database.jobs import builders
+from tests.factories import CHAINS, FLIGHTS, FLIGHTS_EDGES
 from weir.config import CheckpointConfig, RestartConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
-from weir.managed.gateway_client import Gateway, GatewayAddress
+from weir.managed.gateway_client import Gateway
+from weir.managed.gateway_line import GatewayAddress
 from weir.protocol.coordinator import FIRST_ID
 from weir.protocol.deployment import Versions
 from weir.protocol.driver_messages import (
@@ -125,6 +127,10 @@ class Driver:
         self._refused = reason
 
     def on_refused(self, cause: str) -> None:
+        """The same."""
+        self._refused = cause
+
+    def on_alone(self, cause: str) -> None:
         """The same."""
         self._refused = cause
 

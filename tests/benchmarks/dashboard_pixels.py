@@ -25,7 +25,7 @@ import psutil
 
 from tests.benchmarks.dashboard_driver import Driver
 from tests.benchmarks.report import Row, limit_row
-from tests.database.frontend.rows import FLIGHTS
+from tests.factories import FLIGHTS
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page

@@ -237,7 +237,7 @@ class _Bench:
     def _wait(self, what: str, holds: Callable[[], Any]) -> Any:
         from tests.e2e.plane import wait_for
 
-        return wait_for(what, holds, START_S)
+        return wait_for(holds, what, START_S)
 
 
 def _measured(begun: float | None, moments: Sequence[Moment]) -> Measured:

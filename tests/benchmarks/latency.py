@@ -10,6 +10,7 @@ from tests.benchmarks.jobs import SOURCE, RateMeter, run_job, spark
 from tests.benchmarks.pieces import BIN_US, CreatedSource, KeyedRows, LatencySink
 from tests.benchmarks.report import Row, limit_row, readable
 from weir.common import WatermarkStrategy
+from weir.config import ChannelConfig
 from weir.datastream import StreamExecutionEnvironment
 
 KEYS = 100_000
@@ -23,11 +24,11 @@ def latency(quick: bool) -> list[Row]:
     """p99 from creation to sink at half the full rate, with checkpoints and without."""
     seconds, rounds = (4.0, 1) if quick else (15.0, 3)
     with spark():
-        full, _ = _run(seconds / 2, None, None)
+        full, _ = latency_at(seconds / 2, None, None)
         taken, none = [], []
         for _ in range(rounds):
-            taken.append(_run(seconds, full / 2, INTERVAL_MS)[1])
-            none.append(_run(seconds, full / 2, None)[1])
+            taken.append(latency_at(seconds, full / 2, INTERVAL_MS)[1])
+            none.append(latency_at(seconds, full / 2, None)[1])
     p50, p99 = median(p for p, _ in taken), median(p for _, p in taken)
     base = median(p for _, p in none)
     return [
@@ -56,8 +57,11 @@ def latency(quick: bool) -> list[Row]:
     ]
 
 
-def _run(
-    seconds: float, rows_per_second: float | None, interval_ms: int | None
+def latency_at(
+    seconds: float,
+    rows_per_second: float | None,
+    interval_ms: int | None,
+    channels: ChannelConfig | None = None,
 ) -> tuple[float, tuple[float, float]]:
     """Rows per second, and median and 99th percentile of the latency in milliseconds."""
     meter = RateMeter(SETTLE_S)
@@ -72,7 +76,7 @@ def _run(
             )
             sums.sink_to(LatencySink(directory, SETTLE_S))
 
-        run_job(build, meter, storage=directory / "chk", interval_ms=interval_ms)
+        run_job(build, meter, storage=directory / "chk", interval_ms=interval_ms, channels=channels)
         counts = np.sum([np.load(path) for path in directory.glob("latency-*.npy")], axis=0)
     reached = np.cumsum(counts) / counts.sum()
     p50, p99 = (float(np.searchsorted(reached, q) + 1) * BIN_US / 1e3 for q in (0.5, 0.99))

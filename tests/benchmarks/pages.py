@@ -55,7 +55,7 @@ def start_addresses(stored: Stored) -> list[Address]:
         Address("job", of_job("job-page")),
         Address("checkpoints", of_job("job-checkpoints")),
         Address("checkpoint", checkpoint(stored.flights, stored.completed)),
-        Address("checkpoint, failed", checkpoint(stored.flights, stored.aborted)),
+        Address("checkpoint, failed", checkpoint(stored.flights, stored.failed)),
         Address(
             "checkpoint, 200 × 200 channels",
             checkpoint(stored.wide, stored.completed_wide),
@@ -66,6 +66,7 @@ def start_addresses(stored: Stored) -> list[Address]:
         Address("configuration", of_job("job-configuration")),
         Address("audit of the job", of_job("job-audit")),
         Address("audit", reverse("audit")),
+        Address("retention", reverse("retention")),
     ]
 
 

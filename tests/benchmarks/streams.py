@@ -31,7 +31,7 @@ def streams(quick: bool) -> list[Row]:
     from django.core.management import call_command
     from django.test import Client, override_settings
 
-    from tests.process.controlplane.rows import make_driver, make_job, make_user
+    from tests import factories
     from tests.process.controlplane.web import Web
     from tests.services import running_postgres, running_redis, use_database
 
@@ -44,9 +44,10 @@ def streams(quick: bool) -> list[Row]:
         use_database(postgres.url)
         call_command("migrate", verbosity=0)
         for number in range(POLLS):
-            make_driver(make_job(f"bench-{number}"), f"{TOKEN}-{number}")
+            job = factories.job("bench", id=f"bench-{number}")
+            factories.driver(job, token=f"{TOKEN}-{number}", heard_at=None)
         client = Client()
-        client.force_login(make_user())
+        client.force_login(factories.user())
         environment = {
             "DATABASE_URL": postgres.url,
             "REDIS_URL": redis.url,

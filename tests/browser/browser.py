@@ -35,7 +35,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from tests.browser.server import wait_for
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -239,7 +239,7 @@ class Window:
         )
         return drawn
 
-    def await_figures(self, timeout_s: float = 30.0) -> None:
+    def await_figures(self) -> None:
         """Wait until what comes by a second request is there: each section, and each figure drawn.
 
         One that says why it could not be drawn is enough.
@@ -250,7 +250,7 @@ class Window:
             ".every((e) => e.dataset.drawn || e.offsetParent === null || e.matches('.failed'))"
         )
         # Playwright's own waiting for a script is refused by the pages' content policy.
-        wait_for(lambda: self.evaluate(script), "the figures are drawn", timeout_s)
+        wait_until(lambda: self.evaluate(script), "the figures are drawn")
 
     def described(self) -> str:
         """The page as a screen reader has it, for a message."""

@@ -12,17 +12,22 @@ from datetime import timedelta
 from pathlib import Path
 
 from controlplane.accounts.models import Role, User
+from controlplane.alerts import defaults
+from controlplane.alerts.models import Alert, Rule
 from controlplane.audit.models import record
 from controlplane.base import clock
+from controlplane.deliveries.models import Delivery, Endpoint
+from controlplane.secrets import services as secrets
 from frontend.confirm.views import QUESTIONS
 from jobs.models import Job, Operation, Subtask
-from tests.database.frontend import documents, rows
+from tests import factories
+from tests.database.frontend import documents, flights
 from weir.config import CheckpointConfig
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.wire import to_wire
 
 COMPLETED = 60
-FAILED = COMPLETED - 12  # As ``rows.history`` has it.
+FAILED = COMPLETED - 12  # As ``flights.history`` has it.
 UNDER_WAY = COMPLETED + 3
 RESTORED = 12  # By the second attempt,
 BACK = timedelta(seconds=COMPLETED - RESTORED)  # which began so long ago.
@@ -37,7 +42,10 @@ class Shown:
     status: int = 200
 
 
-TABS = ("", "checkpoints/", "savepoints/", "recovery/", "configuration/", "logs/", "audit/")
+TABS = (
+    *("", "checkpoints/", "savepoints/", "recovery/", "alerts/", "configuration/", "logs/"),
+    "audit/",
+)
 
 # What needs no rows.
 EMPTY_OVERVIEW = Shown("overview-empty", "/jobs/")
@@ -52,18 +60,51 @@ def seeded(directory: Path, by: User) -> list[Shown]:
     running = _running(by)
     failed, finished = _failed(), _finished()
     fork = _fork(running)
-    starting = rows.job("orders-backfill", status=JobStatus.CREATED, created_at=clock.now())
+    starting = factories.job("orders-backfill", status=JobStatus.CREATED, created_at=clock.now())
     operations = _operations(running, fork, by, directory)
     savepoint = running.savepoints.get(name="before-release")
     record(by, "job.cancel", f"job/{finished.pk}", after={"desired": "canceled"})
     record(by, "savepoint.take", f"job/{running.pk}", after={"name": savepoint.name})
     record(None, "job.restart", f"job/{running.pk}", after={"attempt": 2})
+    for name in ("EXCHANGE_TOKEN", "WAREHOUSE_PASSWORD"):
+        secrets.store(by, name, "correct horse battery staple")
+    Job.objects.filter(pk=fork.pk).update(options={**fork.options, "secrets": ["EXCHANGE_TOKEN"]})
+    Job.objects.filter(pk=running.pk).update(
+        options={**running.options, "secrets": ["WAREHOUSE_PASSWORD"]}
+    )
+    endpoint, delivery = _deliveries(running)
+    alert, rule = _alerts(running, finished, by)
     at = f"/jobs/{running.pk}/"
     return [
         Shown("overview", "/jobs/"),
         Shown("overview-nothing-found", "/jobs/?q=nothing-is-called-this"),
         Shown("submit", "/jobs/new"),
         Shown("audit", "/audit/"),
+        Shown("about", "/about/"),
+        Shown("retention", "/retention/"),
+        Shown("secrets", "/secrets/"),
+        Shown("secret-store", "/secrets/new"),
+        Shown("secret-replace", "/secrets/WAREHOUSE_PASSWORD/replace"),
+        Shown("secret-delete", "/secrets/WAREHOUSE_PASSWORD/delete"),
+        Shown("alerts", "/alerts/"),
+        Shown("alert", f"/alerts/{alert.pk}"),
+        Shown("rules", "/alerts/rules/"),
+        Shown("rule", f"/alerts/rules/{rule.pk}?tried"),
+        Shown("rule-kinds", "/alerts/rules/new"),
+        Shown("rule-new", "/alerts/rules/new/checkpoint_duration"),
+        Shown("rule-change", f"/alerts/rules/{rule.pk}/change"),
+        Shown("rule-delete", f"/alerts/rules/{rule.pk}/delete"),
+        Shown("silences", "/alerts/silences/"),
+        Shown("silence-new", f"/alerts/silences/new?rule={rule.pk}"),
+        Shown("endpoints", "/alerts/endpoints/"),
+        Shown("endpoint-kinds", "/alerts/endpoints/new"),
+        Shown("endpoint-new", "/alerts/endpoints/new/webhook"),
+        Shown("endpoint-change", f"/alerts/endpoints/{endpoint.pk}/change"),
+        Shown("endpoint-secret", f"/alerts/endpoints/{endpoint.pk}/secret"),
+        Shown("endpoint-delete", f"/alerts/endpoints/{endpoint.pk}/delete"),
+        Shown("deliveries", "/alerts/deliveries/"),
+        Shown("delivery", f"/alerts/deliveries/{delivery.pk}"),
+        Shown("delivery-range", f"/alerts/deliveries/redeliver?endpoint={endpoint.pk}"),
         *_of_job("running", running),
         *_of_job("failed", failed, "", "checkpoints/", "recovery/"),
         *_of_job("finished", finished, ""),
@@ -88,13 +129,13 @@ def _of_job(name: str, job: Job, *tabs: str) -> Iterator[Shown]:
 
 def _running(by: User) -> Job:
     """It has recovered once, has savepoints, and the barriers of a checkpoint are on their way."""
-    job = rows.running(created_by=by)
+    job = flights.running(created_by=by)
     now = clock.now()
     first = job.attempts.get(number=1)
     cause = "slot 1 is gone: its worker process (pid 4711) ended with signal 9"
     first.ended_at, first.end, first.cause = now - BACK, "failed", cause
     first.save()
-    rows.attempt(
+    factories.attempt(
         first.driver,
         2,
         restored_checkpoint=RESTORED,
@@ -108,26 +149,26 @@ def _running(by: User) -> Job:
         restored_bytes=1_840_000,
         replayed_records=48_210,
     )
-    rows.exception(job, cause, "driver", at=now - BACK, attempt_number=1)
-    rows.history(job, COMPLETED)
+    factories.exception(job, cause, "driver", at=now - BACK, attempt_number=1)
+    flights.history(job, COMPLETED)
     _acknowledge(job, COMPLETED)
     failed = job.checkpoints.get(number=FAILED)
     failed.acknowledged_count = 0
-    rows.acknowledge_chain(failed, "flights", 0)
+    factories.acknowledge_chain(failed, "flights", 0)
     failed.acks.update(acknowledged_at=failed.triggered_at + timedelta(milliseconds=60))
     note = "The last one before the new tariff table."
     labels = {"release": "2025.1"}
-    rows.savepoint(job, "before-release", COMPLETED + 1, by=by, note=note, labels=labels)
+    factories.savepoint(job, "before-release", COMPLETED + 1, by=by, note=note, labels=labels)
     _acknowledge(job, COMPLETED + 1)
-    for chain, index in itertools.product(("hourly", "totals"), range(rows.PARALLELISM)):
+    for chain, index in itertools.product(("hourly", "totals"), range(factories.PARALLELISM)):
         taken = job.checkpoints.get(number=COMPLETED + 1)
-        rows.gate_alignment(taken, chain, index, [31.0 + index, 0.0]).save()
-    rows.savepoint(
+        factories.gate_alignment(taken, chain, index, [31.0 + index, 0.0])
+    factories.savepoint(
         job,
         "nightly",
         COMPLETED + 2,
         by=by,
-        status=CheckpointStatus.ABORTED,
+        status=CheckpointStatus.FAILED,
     )
     job.checkpoints.filter(number__gt=RESTORED).update(attempt=2)
     _aligning(job)
@@ -138,8 +179,8 @@ def _acknowledge(job: Job, number: int) -> None:
     """All subtasks of a completed checkpoint, shortly before its manifest was written."""
     completed = job.checkpoints.get(number=number)
     completed.acknowledged_count = 0  # Each acknowledgement counts itself.
-    for chain, index in itertools.product(rows.CHAINS, range(rows.PARALLELISM)):
-        rows.acknowledge_chain(completed, chain, index)
+    for chain, index in itertools.product(factories.CHAINS, range(factories.PARALLELISM)):
+        factories.acknowledge_chain(completed, chain, index)
     heard = completed.settled_at - timedelta(milliseconds=12)
     completed.acks.update(acknowledged_at=heard)
 
@@ -147,11 +188,11 @@ def _acknowledge(job: Job, number: int) -> None:
 def _aligning(job: Job) -> None:
     """A checkpoint whose barrier waits in one channel, with what the subtasks say of it."""
     triggered = clock.now() - timedelta(seconds=4)
-    under_way = rows.checkpoint(
+    under_way = factories.checkpoint(
         job, UNDER_WAY, status=CheckpointStatus.PENDING, attempt=2, triggered_at=triggered
     )
-    rows.acknowledge_chain(under_way, "flights", 0)
-    rows.acknowledge_chain(under_way, "totals", 1)
+    factories.acknowledge_chain(under_way, "flights", 0)
+    factories.acknowledge_chain(under_way, "totals", 1)
     Subtask.objects.filter(job=job).update(
         attempt=2,
         metrics={"records_in": 1_204_118, "records_out": 1_204_118, "watermark_ms": 1735700400000},
@@ -185,42 +226,44 @@ def _aligning(job: Job) -> None:
 
 
 def _failed() -> Job:
-    job = rows.job("orders", status=JobStatus.FAILED, cause=rows.TRACEBACK)
-    driver = rows.driver(job, status="ended", ended_at=clock.now(), cause="the pipeline failed")
-    rows.attempt(driver, ended_at=clock.now(), end="failed", cause=rows.TRACEBACK)
-    rows.graph(job)
-    rows.subtasks(job, SubtaskStatus.FAILED)
-    rows.checkpoint(
+    job = factories.job("orders", status=JobStatus.FAILED, cause=factories.TRACEBACK)
+    driver = factories.driver(
+        job, status="ended", ended_at=clock.now(), cause="the pipeline failed"
+    )
+    factories.attempt(driver, ended_at=clock.now(), end="failed", cause=factories.TRACEBACK)
+    factories.graph(job)
+    factories.subtasks(job, SubtaskStatus.FAILED)
+    factories.checkpoint(
         job,
         1,
-        status=CheckpointStatus.ABORTED,
+        status=CheckpointStatus.FAILED,
         reason=FailureReason.CHECKPOINT_EXPIRED,
         acknowledged_count=7,
         duration_ms=60_000,
     )
-    rows.exception(job)
+    factories.exception(job)
     return job
 
 
 def _finished() -> Job:
-    job = rows.job("clicks", status=JobStatus.FINISHED)
-    driver = rows.driver(job, status="ended", ended_at=clock.now())
-    rows.attempt(driver, ended_at=clock.now(), end="finished")
-    rows.graph(job)
-    rows.subtasks(job, SubtaskStatus.FINISHED)
-    rows.history(job, 15, until=job.ended_at)
+    job = factories.job("clicks", status=JobStatus.FINISHED)
+    driver = factories.driver(job, status="ended", ended_at=clock.now())
+    factories.attempt(driver, ended_at=clock.now(), end="finished")
+    factories.graph(job)
+    factories.subtasks(job, SubtaskStatus.FINISHED)
+    flights.history(job, 15, until=job.ended_at)
     return job
 
 
 def _fork(origin: Job) -> Job:
     """A second job that began with a savepoint of another one."""
     savepoint = origin.savepoints.get(name="before-release")
-    fork = rows.job("flights-trial", origin=origin, origin_uri=savepoint.location)
+    fork = factories.job("flights-trial", origin=origin, origin_uri=savepoint.location)
     fork.checkpoint_config = to_wire(CheckpointConfig(interval_ms=1_000))
-    rows.graph(fork)
-    rows.subtasks(fork)
-    rows.attempt(rows.driver(fork), restored_checkpoint=savepoint.checkpoint.number)
-    rows.checkpoint(fork, 1)
+    factories.graph(fork)
+    factories.subtasks(fork)
+    factories.attempt(factories.driver(fork), restored_checkpoint=savepoint.checkpoint.number)
+    factories.checkpoint(fork, 1)
     return fork
 
 
@@ -230,31 +273,33 @@ def _operations(job: Job, fork: Job, by: User, directory: Path) -> dict[str, Ope
     rollback = {"kind": "rollback", "checkpoint": COMPLETED - 4, "rewind_output": True}
     restore = {"kind": "restore", "restore": str(directory / "restore"), "parameters": {}}
     return {
-        "savepoint": rows.operation(
+        "savepoint": factories.operation(
             job, by, "savepoint", result={"path": "/var/lib/weir/savepoints/before-release"}
         ),
-        "failed": rows.operation(
+        "failed": factories.operation(
             job, by, "savepoint", "failed", error="checkpoint expired before completing"
         ),
-        "stopping": rows.operation(job, by, "rescale", "running", parameters={"parallelism": 4}),
-        "rollback-preview": rows.operation(
+        "stopping": factories.operation(
+            job, by, "rescale", "running", parameters={"parallelism": 4}
+        ),
+        "rollback-preview": factories.operation(
             job,
             by,
             "preview",
             parameters=rollback,
             result=documents.rollback(directory / "rollback"),
         ),
-        "restore-preview": rows.operation(
+        "restore-preview": factories.operation(
             job, by, "preview", parameters=restore, result=documents.restore(directory / "restore")
         ),
-        "restore-refused": rows.operation(
+        "restore-refused": factories.operation(
             job,
             by,
             "preview",
             parameters=restore,
             result=documents.refused_restore(directory / "refused"),
         ),
-        "comparison": rows.operation(
+        "comparison": factories.operation(
             job,
             by,
             "compare",
@@ -264,6 +309,113 @@ def _operations(job: Job, fork: Job, by: User, directory: Path) -> dict[str, Ope
     }
 
 
+def _deliveries(job: Job) -> tuple[Endpoint, Delivery]:
+    """Endpoints in each state, and a delivery whose first attempt failed."""
+    now = clock.now()
+    on_call = factories.endpoint(
+        "https://alerts.example/weir",
+        name="On call",
+        description="The rotation of the platform team",
+        delivered_at=now - timedelta(minutes=4),
+        delivered_count=1_204,
+        secret_set_at=now - timedelta(days=9),
+        authorization="Bearer hunter2",
+    )
+    factories.endpoint(
+        "https://hooks.slack.example/services/T0",
+        "slack",
+        name="Channel of the flights team",
+        is_enabled=False,
+        disabled_at=now - timedelta(days=1),
+        disabled_reason="it answered 410 Gone",
+        given_up_count=3,
+    )
+    late = factories.endpoint(
+        "https://events.pagerduty.example/v2/enqueue",
+        "pagerduty",
+        routing_key="R0UT1NG",
+        name="Night shift",
+        failures=2,
+        failing_since=now - timedelta(minutes=2),
+        held_until=now + timedelta(seconds=40),
+        delivered_count=88,
+    )
+    delivered = factories.delivery(on_call, factories.notice("one", job=job.pk, job_name=job.name))
+    factories.attempted(delivered)
+    factories.attempted(delivered, 200, began_at=now - timedelta(seconds=3))
+    Delivery.objects.filter(pk=delivered.pk).update(
+        status="delivered", next_at=None, settled_at=now
+    )
+    retried = factories.notice("two", severity="critical", rule="Failing over", job=job.pk)
+    factories.attempted(factories.delivery(late, retried))
+    factories.delivery(late, factories.notice("test-1", status="test", severity="info"))
+    given_up = factories.notice("three", 2, status="resolved", job=job.pk)
+    factories.delivery(on_call, given_up, status="given_up", error="the connection was refused")
+    return on_call, delivered
+
+
+def _alerts(running: Job, finished: Job, by: User) -> tuple[Alert, Rule]:
+    """Rules in each state, alerts that fire, are looked after, silenced and over, and silences."""
+    now = clock.now()
+    defaults.install(Rule.objects)
+    slow = factories.rule(
+        "checkpoint_duration",
+        name="Late exchange rates",
+        description="The exchange-rate service is usually the cause: see its dashboard.",
+        parameters={"seconds": 0.1, "times_median": 0.0, "least_s": 1.0},
+        severity="critical",
+        job_pattern="flights*",
+        cooldown_s=600,
+    )
+    factories.rule(
+        "state_growth",
+        name="Broken",
+        problem="ZeroDivisionError: division by zero",
+        severity="info",
+    )
+    noisy = Rule.objects.get(name="Back pressure")
+    silence = factories.silence(
+        rule=noisy, job_pattern="flights*", from_at=now - timedelta(hours=1), created_by_name="mara"
+    )
+    factories.silence(
+        severity="info",
+        reason="Too noisy during the replay",
+        until_at=now - timedelta(hours=1),
+        from_at=now - timedelta(hours=3),
+        ended_at=now - timedelta(hours=1),
+        ended_by_name="ada",
+    )
+    firing = factories.alert(
+        slow,
+        running,
+        checkpoint=COMPLETED - 3,
+        began_at=now - timedelta(seconds=20),
+        fired_at=now - timedelta(seconds=18),
+        evidence=[["duration", "48.2 s"], ["limit", "100 ms"], ["longest start delay", "44.0 s"]],
+        acknowledged_at=now - timedelta(seconds=9),
+        acknowledged_by=by,
+        acknowledged_by_name=by.username,
+    )
+    factories.delivery(
+        Endpoint.objects.get(name="On call"),
+        factories.notice(str(firing.pk), rule=slow.name, job=running.pk),
+        status="delivered",
+    )
+    silent = {"is_silenced": True, "silence": silence, "severity": "warning"}
+    summary = (
+        "hourly is held up by back pressure for 92% of the time: an operator behind it is slower."
+    )
+    factories.alert(noisy, running, subject="hourly", summary=summary, **silent)
+    factories.alert(
+        Rule.objects.get(name="Job failed"),
+        finished,
+        state="resolved",
+        summary="The job failed: java.lang.OutOfMemoryError: Java heap space",
+        resolution="The condition is over.",
+    )
+    return firing, slow
+
+
 def administrator() -> User:
     """A user who may see every page."""
-    return rows.user(Role.ADMIN, "ada")
+    return factories.user(Role.ADMIN, "ada")

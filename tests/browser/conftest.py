@@ -8,8 +8,9 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane.embedded.redis import Redis
 from tests.browser.browser import Chromium, Window, chromium, needs_chromium
-from tests.browser.server import WebProcess, wait_for, web_process
+from tests.browser.server import WebProcess, web_process
 from tests.services import database_url, others_at_work
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def web(transactional_db: None, redis: Redis, process: WebProcess) -> Iterator[W
         quiet_looks = 0 if others_at_work() else quiet_looks + 1
         return quiet_looks == 3
 
-    wait_for(is_quiet, "the web process has answered everything")
+    wait_until(is_quiet, "the web process has answered everything")
 
 
 @pytest.fixture

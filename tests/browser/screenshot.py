@@ -4,8 +4,8 @@
     Every page (or those with one of the parts in their name) over rows made for the purpose, in
     light and dark, 1280 and 390 pixels wide.
 ``python -m tests.browser.screenshot readme DIRECTORY``
-    Those of the README: the page of a job down to its history while a checkpoint is under way, and
-    the page of a checkpoint down to its heat map; light, 1280 pixels wide.
+    Those of the README: the page of a job down to its history while a checkpoint is under way, the
+    page of a checkpoint down to its heat map, and savepoints; light, 1280 pixels wide.
 ``python -m tests.browser.screenshot one URL USER PASSWORD FILE``
     A page of a control plane that runs: light, 1280 pixels wide, and where it is the page of a job,
     down to its charts and while a checkpoint is under way, if one is within ten seconds.
@@ -16,11 +16,12 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.browser.browser import Window, chromium
+from tests.waiting import wait_until
 
 WIDTHS = (1280, 390)
 UNDER_WAY_TIMEOUT_S = 10.0
@@ -34,16 +35,15 @@ def take_one(address: str, username: str, password: str, file: Path) -> None:
         window.log_in(username, password)
         window.open(parts.path)
         window.await_figures()
-        deadline = time.monotonic() + UNDER_WAY_TIMEOUT_S
-        while not window.evaluate(SOME) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        with suppress(AssertionError):  # Of a job without one.
+            wait_until(lambda: window.evaluate(SOME), "some are under way", UNDER_WAY_TIMEOUT_S)
         window.screenshot(file)
 
 
 def take_all(directory: Path, parts: list[str]) -> None:
     """Pictures of every page that is wanted, and of the login and the empty overview."""
+    from tests import factories
     from tests.browser import browser_pages
-    from tests.database.frontend import rows
 
     directory.mkdir(parents=True, exist_ok=True)
 
@@ -65,7 +65,7 @@ def take_all(directory: Path, parts: list[str]) -> None:
         window.may_complain("status of 404")
         by = browser_pages.administrator()
         take(window, browser_pages.LOGIN)
-        window.log_in(by.username, rows.PASSWORD)
+        window.log_in(by.username, factories.PASSWORD)
         take(window, browser_pages.EMPTY_OVERVIEW)
         with tempfile.TemporaryDirectory() as files:
             for page in browser_pages.seeded(Path(files), by):
@@ -73,14 +73,15 @@ def take_all(directory: Path, parts: list[str]) -> None:
 
 
 def take_readme(directory: Path) -> None:
-    """The README's pictures of a job and of a checkpoint."""
+    """The README's pictures of a job, of a checkpoint and of savepoints."""
+    from tests import factories
     from tests.browser import browser_pages
-    from tests.database.frontend import rows, rows_pictures
+    from tests.database.frontend import rows_pictures
 
     with _server() as url, chromium() as browser, browser.window(url) as window:
         window.resize(WIDTHS[0])
         by = browser_pages.administrator()
-        window.log_in(by.username, rows.PASSWORD)
+        window.log_in(by.username, factories.PASSWORD)
         late = rows_pictures.late(by)
         window.open(f"/jobs/{late.job_id}/checkpoints/{late.number}/")
         window.await_figures()
@@ -89,6 +90,10 @@ def take_readme(directory: Path) -> None:
         window.open(f"/jobs/{job.pk}/")
         window.await_figures()
         _down_to(window, "#history", directory / "dashboard.png")
+        job = rows_pictures.with_savepoints(by)
+        window.open(f"/jobs/{job.pk}/savepoints/")
+        window.await_figures()
+        _down_to(window, "main", directory / "going-back.png")
 
 
 def _down_to(window: Window, section: str, file: Path) -> None:

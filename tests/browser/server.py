@@ -4,8 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -13,19 +12,13 @@ from pathlib import Path
 from django.core.management import call_command
 from django.test import override_settings
 
+from tests.waiting import wait_until
+
 START_TIMEOUT_S = 90.0
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 45.0) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.02)
-
-
 class WebProcess:
-    """uvicorn with the application; can be stopped and started again on the same port."""
+    """The web server; can be stopped and started again on the same port."""
 
     def __init__(self, home: Path, environment: dict[str, str]) -> None:
         self._log = home / "web.log"
@@ -38,16 +31,16 @@ class WebProcess:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application"]
-        command += ["--host", "127.0.0.1", "--port", str(self._port), "--log-level", "warning"]
+        command = [sys.executable, "-m", "controlplane.serve", "--port", str(self._port)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, env=self._environment, stdout=log, stderr=subprocess.STDOUT
             )
-        try:
-            wait_for(self._answers, "the web process answers", START_TIMEOUT_S)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.log()[-4_000:]}") from None
+        wait_until(
+            self._answers,
+            lambda: f"the web process answers\n{self.log()[-4_000:]}",
+            START_TIMEOUT_S,
+        )
 
     def _answers(self) -> bool:
         assert self._process is not None

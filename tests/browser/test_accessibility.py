@@ -14,10 +14,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 from controlplane.accounts.models import Role
+from tests import factories
 from tests.browser import browser_pages
 from tests.browser.browser import Window
 from tests.browser.browser_pages import Shown
-from tests.database.frontend import rows
+from tests.database.frontend import flights
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -63,7 +64,7 @@ def test_axe_finds_nothing_grave_on_any_page(window: Window, tmp_path: Path) -> 
     window.may_complain("status of 404")  # The page that is not found.
     problems = examine(window, [browser_pages.LOGIN])
     by = browser_pages.administrator()
-    window.log_in(by.username, rows.PASSWORD)
+    window.log_in(by.username, factories.PASSWORD)
     problems += examine(window, [browser_pages.EMPTY_OVERVIEW])
     pages = browser_pages.seeded(tmp_path, by)
     problems += examine(window, pages)
@@ -83,8 +84,8 @@ def test_axe_finds_what_is_wrong(window: Window) -> None:
 
 
 def test_the_keyboard_reaches_the_content_first_and_everything_else(window: Window) -> None:
-    window.log_in(rows.user(Role.OPERATOR).username, rows.PASSWORD)
-    job = rows.running()
+    window.log_in(factories.user(Role.OPERATOR).username, factories.PASSWORD)
+    job = flights.running()
     window.open(f"/jobs/{job.pk}/")
     focused = "document.activeElement.textContent.trim()"
     window.do(lambda page: page.keyboard.press("Tab"))

@@ -11,11 +11,13 @@ from django.db.models import F
 from controlplane.accounts.models import Role
 from controlplane.base import clock, wakeups
 from jobs.models import Driver, Job
+from tests import factories
 from tests.browser.browser import Window
-from tests.browser.server import WebProcess, wait_for
-from tests.database.frontend import documents, rows
+from tests.browser.server import WebProcess
+from tests.database.frontend import documents, flights
 from tests.database.frontend.logging_in import log_in
 from tests.unit.frontend.test_formatting import ROUGH
+from tests.waiting import wait_until
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
@@ -37,7 +39,7 @@ ALIGNMENT = "[aria-labelledby=alignment-title]"
 
 
 def test_barriers_travel_on_the_page_from_the_button_to_the_charts(window: Window) -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     log_in(window)
     open_job(window, job)
     window.sees(PROGRESS, "No checkpoint yet, and none is due")
@@ -51,7 +53,7 @@ def test_barriers_travel_on_the_page_from_the_button_to_the_charts(window: Windo
 
     seen = []
     for chain, index in (("flights", 1), ("flights", 0), ("hourly", 0)):
-        rows.drive(job, rows.chain_acknowledged(1, chain, index, arrived_ms=()))
+        flights.drive(job, flights.chain_acknowledged(1, chain, index, arrived_ms=()))
         done = job.checkpoints.get().acknowledged_count
         window.sees(PROGRESS, f"{done} of 18 subtasks acknowledged")
         seen.append(window.content("[data-chain=flights] [data-part=says]").split()[0])
@@ -59,9 +61,11 @@ def test_barriers_travel_on_the_page_from_the_button_to_the_charts(window: Windo
     assert "hourly-1" in window.content("[data-chain=hourly] [data-part=missing]")
 
     rest = [("hourly", 1), ("totals", 0), ("totals", 1)]
-    rows.drive(job, *(rows.chain_acknowledged(1, *one, arrived_ms=(35.0, 0.0)) for one in rest))
+    flights.drive(
+        job, *(flights.chain_acknowledged(1, *one, arrived_ms=(35.0, 0.0)) for one in rest)
+    )
     window.sees(PROGRESS, "Checkpoint 1 Finalizing")
-    rows.complete(job, 1)  # What was acknowledged before is known; the manifest is new.
+    flights.complete(job, 1)  # What was acknowledged before is known; the manifest is new.
     window.sees(PROGRESS, "Checkpoint 1 Completed")
     window.sees(OPERATIONS, "Checkpoint Done")
     window.sees(".tiles", "number 1")
@@ -72,20 +76,20 @@ def test_barriers_travel_on_the_page_from_the_button_to_the_charts(window: Windo
     window.click("Take a checkpoint")  # The next click is another request.
     window.sees(PROGRESS, "Checkpoint 2 In progress")
     before = window.drawn()["history"]
-    rows.complete(job, 2)
+    flights.complete(job, 2)
     window.sees(PROGRESS, "Checkpoint 2 Completed")
-    wait_for(lambda: window.drawn()["history"] > before, "the history is drawn again")
+    wait_until(lambda: window.drawn()["history"] > before, "the history is drawn again")
     assert not window.was_reloaded()
 
 
 def test_the_state_of_the_job_changes_on_the_page(window: Window) -> None:
-    job = rows.running()
+    job = flights.running()
     log_in(window, Role.VIEWER)
     open_job(window, job)
     window.sees("h1", "Running")
     cause = f"slot 1 is gone: <b>{'x' * 20}</b>\nTraceback …"
     Job.objects.filter(pk=job.pk).update(status=JobStatus.RESTARTING, cause=cause)
-    rows.exception(job, cause)
+    factories.exception(job, cause)
     wakeups.publish(wakeups.job(job.pk))
     window.sees("h1", "Restarting")
     announced = "document.getElementById('announcer').textContent"  # It is out of sight.
@@ -98,7 +102,7 @@ def test_the_state_of_the_job_changes_on_the_page(window: Window) -> None:
 
 
 def test_a_silent_driver_is_noticed_while_the_page_is_open(window: Window) -> None:
-    job = rows.running()
+    job = flights.running()
     log_in(window)
     open_job(window, job)
     window.sees(".tiles", "Running")
@@ -113,7 +117,7 @@ def test_without_the_server_the_page_says_so_and_comes_back(
     window.may_complain(
         "ERR_CONNECTION_REFUSED", "status of 503", "ERR_INCOMPLETE_CHUNKED_ENCODING"
     )
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     log_in(window)
     open_job(window, job)
     window.sees(PROGRESS, "No checkpoint yet")
@@ -123,7 +127,7 @@ def test_without_the_server_the_page_says_so_and_comes_back(
     window.click("Take a checkpoint")
     window.sees("#action-result", "could not be reached")
     web.start()
-    wait_for(lambda: window.text("#connection") == "", "the page is connected again")
+    wait_until(lambda: window.text("#connection") == "", "the page is connected again")
     window.click("Take a checkpoint")
     window.sees(PROGRESS, "Checkpoint 1 In progress")
     assert job.operations.count() == 1
@@ -131,7 +135,7 @@ def test_without_the_server_the_page_says_so_and_comes_back(
 
 
 def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(window: Window) -> None:
-    job = rows.running()
+    job = flights.running()
     log_in(window)
     open_job(window, job)
     open_menu(window)
@@ -142,20 +146,20 @@ def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(window: Window)
     assert not job.operations.exists()
 
     came_back = "document.activeElement.matches('#more-actions summary')"
-    wait_for(lambda: window.evaluate(came_back), "the focus is where it came from")
+    wait_until(lambda: window.evaluate(came_back), "the focus is where it came from")
     window.do(lambda page: page.keyboard.press("Enter"))
     window.click("Cancel job")
     window.click("Cancel the job")
     window.sees("#action-result", "The job is being cancelled.")
     window.sees(OPERATIONS, "Cancel Under way")
-    wait_for(lambda: not window.can_click("Take a checkpoint"), "nothing can be asked")
+    wait_until(lambda: not window.can_click("Take a checkpoint"), "nothing can be asked")
     assert not window.was_reloaded()
 
 
 def test_a_savepoint_is_taken_on_a_page_of_its_own_and_becomes_one_before_the_eyes(
     window: Window,
 ) -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     log_in(window)
     open_job(window, job)
     window.click("Take a savepoint")
@@ -165,9 +169,9 @@ def test_a_savepoint_is_taken_on_a_page_of_its_own_and_becomes_one_before_the_ey
     window.click("Take a savepoint of flights")
     window.sees(".messages", "A savepoint is being taken.")
     window.sees("h1", "Under way")
-    rows.drive(job, rows.chain_acknowledged(1, "flights", 0))
+    flights.drive(job, flights.chain_acknowledged(1, "flights", 0))
     window.sees("#operation", "3 of 18 subtasks acknowledged")
-    rows.complete(job, 1)
+    flights.complete(job, 1)
     window.sees("h1", "Done")
     assert job.savepoints.get().name == "first"
 
@@ -180,9 +184,9 @@ def test_a_savepoint_is_taken_on_a_page_of_its_own_and_becomes_one_before_the_ey
 
 
 def test_a_rollback_is_confirmed_below_its_preview(window: Window) -> None:
-    job = rows.running()
-    rows.history(job, 12)
-    asked = rows.operation(
+    job = flights.running()
+    flights.history(job, 12)
+    asked = factories.operation(
         job,
         None,
         "preview",
@@ -203,7 +207,7 @@ def test_a_rollback_is_confirmed_below_its_preview(window: Window) -> None:
 
 
 def test_a_viewer_gets_the_live_page_without_buttons(window: Window) -> None:
-    job = rows.running()
+    job = flights.running()
     log_in(window, Role.VIEWER)
     open_job(window, job)
     window.sees("h1", "flights")
@@ -213,9 +217,9 @@ def test_a_viewer_gets_the_live_page_without_buttons(window: Window) -> None:
 def test_the_list_follows_the_jobs(window: Window) -> None:
     log_in(window)
     window.sees("#jobs", "No job yet")
-    first, second = rows.running("first"), rows.running("second")
-    rows.checkpoint(first, 1)
-    rows.checkpoint(second, 1)
+    first, second = flights.running("first"), flights.running("second")
+    factories.checkpoint(first, 1)
+    factories.checkpoint(second, 1)
     window.sees("#jobs", "2 jobs", 8)
     order = "[...document.querySelectorAll('tbody th a')].map((e) => e.textContent)"
     assert set(window.evaluate(order)) == {"first", "second"}
@@ -247,17 +251,17 @@ WIDTH = "document.documentElement.scrollWidth"
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out_sideways(window: Window, width: int, tmp_path: Path) -> None:
-    job = rows.running("a-rather-long-name-of-a-job-that-an-admin-chose")
-    rows.history(job, 20)
-    rows.exception(job, "x" * 400)
-    made = rows.savepoint(job, "x" * 80, 21, note="x" * 400, labels={"x" * 100: "x" * 100})
-    rows.gate_alignment(made.checkpoint, "hourly", 0, [20.0, 0.0]).save()
+    job = flights.running("a-rather-long-name-of-a-job-that-an-admin-chose")
+    flights.history(job, 20)
+    factories.exception(job, "x" * 400)
+    made = factories.savepoint(job, "x" * 80, 21, note="x" * 400, labels={"x" * 100: "x" * 100})
+    factories.gate_alignment(made.checkpoint, "hourly", 0, [20.0, 0.0])
     result = {"sentences": ["x" * 400], "sources": [{"splits": [dict.fromkeys(SPLIT, "x" * 400)]}]}
-    asked = rows.operation(
+    asked = factories.operation(
         job, None, "preview", parameters={"kind": "rollback", "checkpoint": 20}, result=result
     )
     about = {"restore": f"/{'x' * 200}", "parameters": {"x" * 100: "x" * 100}}
-    restore = rows.operation(
+    restore = factories.operation(
         job,
         None,
         "preview",
@@ -265,7 +269,7 @@ def test_nothing_sticks_out_sideways(window: Window, width: int, tmp_path: Path)
         result=documents.refused_restore(tmp_path / "restore"),
     )
     outputs = [documents.comparison(tmp_path / "compare", is_equal=False, operator="x" * 60)]
-    compare = rows.operation(
+    compare = factories.operation(
         job,
         None,
         "compare",
@@ -311,5 +315,5 @@ def test_what_a_page_must_not_do_is_noticed(window: Window, doing: str, complain
     window.open("/login/")
     assert window.complaints() == []
     window.evaluate(doing)
-    wait_for(lambda: any(complaint in said for said in window.complaints()), complaint)
+    wait_until(lambda: any(complaint in said for said in window.complaints()), complaint)
     window.may_complain(complaint, "ERR_NAME_NOT_RESOLVED", "elsewhere.example")

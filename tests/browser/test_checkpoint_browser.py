@@ -9,10 +9,11 @@ import pytest
 from playwright.sync_api import Page
 
 from checkpoints.operations import savepoints
+from tests import factories
 from tests.browser.browser import Window
-from tests.browser.server import wait_for
-from tests.database.frontend import rows, rows_checkpoint
+from tests.database.frontend import flights, rows_checkpoint
 from tests.database.frontend.logging_in import log_in
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -24,21 +25,21 @@ def drawn(window: Window, section: str) -> None:
 
 
 def test_a_checkpoint_under_way_becomes_its_final_form_without_a_reload(window: Window) -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     log_in(window)
     savepoints.request_checkpoint(None, job.pk)
     window.open(f"/jobs/{job.pk}/checkpoints/1/")
     window.sees("#checkpoint header", "Checkpoint 1 In progress")
     window.sees("#timeline", "No subtask has acknowledged yet")
 
-    rows.drive(job, rows.chain_acknowledged(1, "flights", 0))
+    flights.drive(job, flights.chain_acknowledged(1, "flights", 0))
     window.sees(".operators", "waiting for flights-1")
     drawn(window, "#timeline")
     # What comes soon after that is drawn as well, though nothing else happens.
-    rows.drive(job, rows.chain_acknowledged(1, "hourly", 0))
+    flights.drive(job, flights.chain_acknowledged(1, "hourly", 0))
     window.sees("#acknowledgements", "hourly-0")
 
-    rows.complete(job, 1, arrived_ms=(35.0, 0.0))
+    flights.complete(job, 1, arrived_ms=(35.0, 0.0))
     window.sees("#checkpoint header", "Checkpoint 1 Completed")
     window.sees("#checkpoint header", "Roll back to it")
     window.sees("#announcer", "Checkpoint 1 is now: Completed.")
@@ -50,8 +51,8 @@ def test_a_checkpoint_under_way_becomes_its_final_form_without_a_reload(window: 
 def test_sections_show_other_parts_of_themselves_and_the_address_says_which(
     window: Window,
 ) -> None:
-    job = rows.running()
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1), 60)
+    job = flights.running()
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1), 60)
     log_in(window)
     window.open(f"/jobs/{job.pk}/checkpoints/1/")
     drawn(window, "#timeline")
@@ -87,19 +88,19 @@ def test_sections_show_other_parts_of_themselves_and_the_address_says_which(
 
     for _ in range(3):
         window.do(lambda page: page.go_back())
-    wait_for(lambda: window.evaluate("location.search") == "", "the address is the first one")
+    wait_until(lambda: window.evaluate("location.search") == "", "the address is the first one")
     window.sees("#timeline", "Each row is an operator chain")
     assert not window.was_reloaded()
 
 
 def test_the_list_follows_the_job_but_not_below_the_pointer(window: Window) -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     log_in(window)
     window.open(f"/jobs/{job.pk}/checkpoints/")
     window.sees("#checkpoints", "No checkpoint has been triggered yet")
     savepoints.request_checkpoint(None, job.pk)
     window.sees("tbody", "1 In progress")
-    rows.complete(job, 1)
+    flights.complete(job, 1)
     window.sees("tbody", "1 Completed")
 
     window.do(lambda page: page.focus("tbody a"))
@@ -113,8 +114,8 @@ def test_the_list_follows_the_job_but_not_below_the_pointer(window: Window) -> N
 def test_a_section_that_cannot_be_fetched_says_so_and_comes_with_another_try(
     window: Window,
 ) -> None:
-    job = rows.running()
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
+    job = flights.running()
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1))
     log_in(window)
     window.may_complain("ERR_FAILED")
     window.do(lambda page: page.route("**/storage?*", lambda route: route.abort()))

@@ -7,16 +7,16 @@ import pytest
 from playwright.sync_api import Page
 
 from controlplane.embedded.redis import Redis
+from tests import factories
 from tests.browser.browser import chromium, needs_chromium
 from tests.browser.server import web_process
-from tests.database.api import rows
 from tests.services import database_url
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_page_shows_every_operation_and_calls_one(redis: Redis, tmp_path: Path) -> None:
     needs_chromium()
-    user = rows.user("viewer", "vera")
+    user = factories.user(name="vera")
     with (
         web_process(tmp_path, database_url(), redis.url) as web,
         chromium() as browser,
@@ -24,7 +24,7 @@ def test_the_page_shows_every_operation_and_calls_one(redis: Redis, tmp_path: Pa
     ):
         window.open("/api/v1/docs")  # Asks for a login, and comes back.
         window.do(lambda page: page.fill("#id_username", user.username))
-        window.do(lambda page: page.fill("#id_password", rows.PASSWORD))
+        window.do(lambda page: page.fill("#id_password", factories.PASSWORD))
         window.click("Log in")
         window.sees(".opblock-summary >> nth=30", "/api/v1/", 30)
         blocks = window.texts(".opblock-summary")

@@ -11,10 +11,11 @@ import pytest
 from playwright.sync_api import Error, Page, Route
 
 from checkpoints.operations import savepoints
+from tests import factories
 from tests.browser.browser import Window
-from tests.browser.server import wait_for
-from tests.database.frontend import rows, rows_checkpoint
+from tests.database.frontend import flights, rows_checkpoint
 from tests.database.frontend.logging_in import log_in
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -55,8 +56,8 @@ def go_back(window: Window) -> None:
 
 
 def test_going_back_twice_shows_the_first_page_despite_later_answers(window: Window) -> None:
-    job = rows.running()
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
+    job = flights.running()
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1))
     log_in(window)
     window.open(f"/jobs/{job.pk}/checkpoints/1/")
     sort_by(window, "Sync")
@@ -64,10 +65,10 @@ def test_going_back_twice_shows_the_first_page_despite_later_answers(window: Win
     sort_by(window, "State size")
     with held(window, f"**/checkpoints/1/{between}") as waiting:
         go_back(window)
-        wait_for(lambda: waiting() == 1, "the page between is asked for")
+        wait_until(lambda: waiting() == 1, "the page between is asked for")
         go_back(window)
-        wait_for(lambda: window.evaluate("location.search") == "", "the address is the first one")
-        wait_for(lambda: "State" not in window.text("th[aria-sort]"), "the first page is shown")
+        wait_until(lambda: window.evaluate("location.search") == "", "the address is the first one")
+        wait_until(lambda: "State" not in window.text("th[aria-sort]"), "the first page is shown")
         shown = window.text(".sortable")
     window.await_figures()
     assert window.text(".sortable") == shown
@@ -75,14 +76,14 @@ def test_going_back_twice_shows_the_first_page_despite_later_answers(window: Win
 
 
 def test_a_section_shows_what_was_chosen_last(window: Window) -> None:
-    job = rows.running()
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1), 60)
+    job = flights.running()
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1), 60)
     log_in(window)
     window.open(f"/jobs/{job.pk}/checkpoints/1/")
     window.sees("#alignment a[aria-current]", "Barrier after the first")
     with held(window, "**/alignment?*blocked*") as waiting:
         window.do(lambda page: page.click("#alignment a:has-text('Time blocked')"))
-        wait_for(lambda: waiting() == 1, "the other measure is asked for")
+        wait_until(lambda: waiting() == 1, "the other measure is asked for")
         window.do(lambda page: page.click("#alignment table a >> nth=0"))
         window.sees("#alignment", "each cell a channel")
     window.await_figures()
@@ -90,27 +91,27 @@ def test_a_section_shows_what_was_chosen_last(window: Window) -> None:
 
 
 def test_a_window_that_is_chosen_while_another_is_on_its_way_is_shown(window: Window) -> None:
-    job = rows.running()
-    rows.history(job, 60)
+    job = flights.running()
+    flights.history(job, 60)
     log_in(window)
     window.open(f"/jobs/{job.pk}/")
     window.await_figures()
     with held(window, "**/details?window=200") as waiting:
-        rows.checkpoint(job, 100)
-        wait_for(lambda: waiting() > 0, "the new checkpoint is asked for")
+        factories.checkpoint(job, 100)
+        wait_until(lambda: waiting() > 0, "the new checkpoint is asked for")
         window.follow("Last 50")
     window.sees("#history", "50 checkpoints")
 
 
 def test_a_log_that_is_looked_at_again_has_every_line_once(window: Window, home: Path) -> None:
-    job = rows.job()
-    log = rows.log_of(rows.driver(job), home)
+    job = factories.job()
+    log = factories.log_of(factories.driver(job), home)
     log.write_text("first\n")
     log_in(window)
     window.open(f"/jobs/{job.pk}/logs/")
     with held(window, "**/data?from=*") as waiting:
         window.click("Follow")
-        wait_for(lambda: waiting() == 1, "the log is looked at")
+        wait_until(lambda: waiting() == 1, "the log is looked at")
         with log.open("a") as file:
             file.write("second\n")
         window.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
@@ -123,7 +124,7 @@ def test_a_log_that_is_looked_at_again_has_every_line_once(window: Window, home:
 
 
 def test_the_final_form_of_a_checkpoint_comes_with_the_next_try(window: Window) -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     log_in(window)
     savepoints.request_checkpoint(None, job.pk)
     window.may_complain("ERR_FAILED")
@@ -137,14 +138,14 @@ def test_the_final_form_of_a_checkpoint_comes_with_the_next_try(window: Window) 
     window.sees("#checkpoint header", "Checkpoint 1 In progress")
     page_alone = "**/checkpoints/1/"
     window.do(lambda page: page.route(page_alone, refuse))
-    rows.complete(job, 1)
+    flights.complete(job, 1)
     before = len(refused)
 
     def is_refused() -> bool:
         window.evaluate("0")
         return len(refused) > before
 
-    wait_for(is_refused, "the final form is asked for in vain")
+    wait_until(is_refused, "the final form is asked for in vain")
     window.do(lambda page: page.unroute(page_alone))
     window.sees("#checkpoint header", "Checkpoint 1 Completed")
     window.sees("#announcer", "Checkpoint 1 is now: Completed.")

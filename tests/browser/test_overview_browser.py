@@ -7,10 +7,11 @@ from playwright.sync_api import FilePayload
 
 from controlplane.base import clock
 from jobs.models import Job
+from tests import factories
 from tests.browser.browser import Window
-from tests.browser.server import wait_for
-from tests.database.frontend import rows
+from tests.database.frontend import flights
 from tests.database.frontend.logging_in import log_in
+from tests.waiting import wait_until
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
@@ -22,8 +23,8 @@ def search(window: Window, words: str) -> None:
 
 
 def test_a_log_is_followed_and_sifted(window: Window, home: Path) -> None:
-    job = rows.job()
-    log = rows.log_of(rows.driver(job), home)
+    job = factories.job()
+    log = factories.log_of(factories.driver(job), home)
     log.write_text("started\nERROR no disk\nhalf a")
     log_in(window)
     window.open(f"/jobs/{job.pk}/logs/")
@@ -52,17 +53,17 @@ def test_a_log_is_followed_and_sifted(window: Window, home: Path) -> None:
 
 
 def test_the_list_goes_on_showing_what_was_asked_for(window: Window) -> None:
-    rows.checkpoint(rows.running("flights"), 1)
-    rows.checkpoint(rows.running("payments"), 1)
+    factories.checkpoint(flights.running("flights"), 1)
+    factories.checkpoint(flights.running("payments"), 1)
     log_in(window)
     window.open("/jobs/?state=running&q=fli")
     names = "table.jobs tbody th > a"
     assert window.texts(names) == ["flights"]
     drawn = "document.querySelector('.spark .bars').getAttribute('d').split('M').length - 1"
     assert window.evaluate(drawn) == 1
-    rows.checkpoint(rows.running("more-flights"), 1)
-    rows.checkpoint(rows.running("more-payments"), 1)
-    rows.checkpoint(Job.objects.get(name="flights"), 2)
+    factories.checkpoint(flights.running("more-flights"), 1)
+    factories.checkpoint(flights.running("more-payments"), 1)
+    factories.checkpoint(Job.objects.get(name="flights"), 2)
     window.sees("header p", "2 jobs with “fli”", POLLED_S)
     assert set(window.texts(names)) == {"flights", "more-flights"}
     window.sees(".groups a[aria-current=page]", "2 Running")
@@ -71,7 +72,7 @@ def test_the_list_goes_on_showing_what_was_asked_for(window: Window) -> None:
         ".map((e) => e.getAttribute('d').split('M').length - 1)"
     )
     # Also in the row that a script made; a look may have come between the rows above.
-    wait_for(lambda: sorted(window.evaluate(counts)) == [1, 2], "both are drawn", POLLED_S)
+    wait_until(lambda: sorted(window.evaluate(counts)) == [1, 2], "both are drawn")
     Job.objects.update(status=JobStatus.FINISHED, ended_at=clock.now())
     window.sees(".empty", "No matching jobs", POLLED_S)
     assert not window.was_reloaded()
@@ -87,7 +88,8 @@ def test_a_new_job_s_form_shows_the_chosen_kind_and_leads_to_the_job(window: Win
     window.open("/jobs/")
     window.follow("Submit a job", within="header.job-head")
     window.sees("h1", "Submit a job")
-    assert window.count(".of-kind:not([hidden])") == 1
+    # A script hides the others; the heading is there before it runs.
+    wait_until(lambda: window.count(".of-kind:not([hidden])") == 1, "one kind is shown")
     window.do(lambda page: page.get_by_label("An uploaded script").check())
     window.evaluate("document.getElementById('file-limit').dataset.bytesMax = 20")
     choose(window, b"#" * 21)

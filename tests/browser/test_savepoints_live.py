@@ -6,19 +6,20 @@ from controlplane.accounts.models import Role
 from controlplane.base import clock, wakeups
 from jobs import operations
 from jobs.models import Attempt, Job, Operation
+from tests import factories
 from tests.browser.browser import Window
-from tests.database.frontend import rows, rows_recovery
+from tests.database.frontend import flights, rows_recovery
 from tests.database.frontend.logging_in import log_in
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
 
 def acknowledge(job: Job, *which: tuple[str, int]) -> None:
-    rows.drive(job, *(rows.chain_acknowledged(1, chain, at) for chain, at in which))
+    flights.drive(job, *(flights.chain_acknowledged(1, chain, at) for chain, at in which))
 
 
 def test_a_savepoint_is_asked_for_followed_and_there(window: Window) -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     log_in(window)
     window.open(f"/jobs/{job.pk}/savepoints/")
     window.sees("#savepoints", "No savepoint yet.")
@@ -35,7 +36,7 @@ def test_a_savepoint_is_asked_for_followed_and_there(window: Window) -> None:
     window.evaluate(mark)
     acknowledge(job, ("flights", 0), ("flights", 1))
     window.sees(".taken", "6 of 18 subtasks acknowledged")
-    rows.complete(job, 1)
+    flights.complete(job, 1)
     window.sees("#operation", "Savepoint before-the-upgrade was taken in")
     assert not window.was_reloaded()
     window.follow("Savepoints and lineage")
@@ -46,12 +47,12 @@ def test_a_savepoint_is_asked_for_followed_and_there(window: Window) -> None:
 
 
 def test_the_list_and_the_tree_follow_what_others_do(window: Window) -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     log_in(window, Role.VIEWER)
     window.open(f"/jobs/{job.pk}/savepoints/")
     window.sees("#savepoints", "No savepoint yet.")
-    asked = rows.operation(job, None, "savepoint", "running")
-    made = rows.savepoint(job, "first", 20, operation=asked)
+    asked = factories.operation(job, None, "savepoint", "running")
+    made = factories.savepoint(job, "first", 20, operation=asked)
     wakeups.publish(wakeups.job(job.pk))
     window.sees("#savepoints", "first Completed")
     window.sees("#lineage", "first Checkpoint 20")
@@ -62,10 +63,10 @@ def test_the_list_and_the_tree_follow_what_others_do(window: Window) -> None:
 
 
 def test_an_operation_shows_each_step_and_then_its_end(window: Window) -> None:
-    job = rows.running()
+    job = flights.running()
     log_in(window, Role.VIEWER)
     progress = {"kind": "rollback", "phase": "relaunching", "restore": "/s/chk-10"}
-    row = rows.operation(
+    row = factories.operation(
         job, None, "rollback", "running", progress=progress, parameters={"checkpoint": 10}
     )
     Job.objects.update(status="restarting")
@@ -81,7 +82,7 @@ def test_an_operation_shows_each_step_and_then_its_end(window: Window) -> None:
 
 
 def test_an_attempt_that_fails_is_seen_where_the_others_are(window: Window) -> None:
-    job = rows.job()
+    job = factories.job()
     rows_recovery.eventful(job)
     log_in(window, Role.VIEWER)
     window.open(f"/jobs/{job.pk}/recovery/?attempt=2#attempt-2")

@@ -226,7 +226,7 @@ def public_names() -> dict[str, Any]:
     return public
 
 
-PLACEHOLDERS = {"pipeline.py", "new.py"}  # The reader's own.
+PLACEHOLDERS = {"pipeline.py", "new.py", "prometheus.yml"}  # The reader's own.
 COMMANDS = ("weir", "make", "python", "docker", "celery", "uvicorn", "kill")
 _FILE = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
 _ENDINGS = (".py", ".md", ".yml", ".toml", ".example", ".png", ".sql")
@@ -370,6 +370,7 @@ VARIABLES = {
     "TOKEN": "weir_secret",
     "SESSION": "secret",
     "JOB": "flights-1a2b3c4d",
+    "ENDPOINT": "5f0e6d62-8d8b-4e8c-9b8e-2f7a3c1d9e10",
     "SAVEPOINT": "6f1a2f0e-0c55-4a55-9a0e-4d4be0f0a001",
 }
 PLAIN = {"chmod", "kill", "openssl", "pg_dump", "sed"}  # Not this project's.
@@ -420,6 +421,8 @@ def command_problem(words: list[str], variables: dict[str, str] | None = None) -
             return None if _resolves(module) else f"there is no module {module}"
         case ["python", script]:
             return None if _is_file(script, "README.md") else f"there is no {script}"
+        case ["promtool", "check" | "test", "rules", file]:
+            return None if _is_file(file, "README.md") else f"there is no {file}"
         case ["docker", "compose", *rest]:
             return _compose_problem(rest)
         case ["celery" | "uvicorn" as name, *rest]:
@@ -955,7 +958,7 @@ def metrics() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(name)), *_]):
-                    if kind == "Gauge" or kind.endswith("MetricFamily"):
+                    if kind in ("Gauge", "Counter") or kind.endswith("MetricFamily"):
                         names.add(f"{name}_total" if kind.startswith("Counter") else name)
                 case _:
                     pass
@@ -1076,8 +1079,8 @@ def test_a_wrong_arrow_is_noticed() -> None:
     assert state_problems(without) == ["Job: [('running', 'failing')]"]
     phase = Page(page.name, page.text.replace("saving --> ending", "ending --> saving"))
     assert len(state_problems(phase)) == 1
-    down, up = 'storage --> protocol["weir.protocol"]', 'protocol["weir.protocol"] --> storage'
+    down, up = 'wire --> protocol["weir.protocol"]', 'protocol["weir.protocol"] --> wire'
     upward = Page(page.name, page.text.replace(down, up))
-    assert room_problems(upward) == ["weir.protocol does not stand on weir.storage"]
+    assert room_problems(upward) == ["weir.protocol does not stand on weir.wire"]
     shorter = Page(page.name, page.text.replace("| `weir/local/` |", "| `weir/tools/` |"))
     assert room_problems(shorter) == ["weir/local/ is not listed"]

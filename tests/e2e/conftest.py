@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.plane import Plane
 from tests.services import reachable_directory
-from tests.spark.harness import SESSION, described, processes_of, wait_until
+from tests.spark.harness import SESSION, processes_of, wait_until_gone
 
 # Short, so that a silent driver is noticed while a test watches; the checkpoint timeout is the
 # pipeline's own.
@@ -35,9 +35,4 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
             finally:
                 plane.stack.stop()
                 plane.stack.postgres.remove()
-    left = processes_of(name)
-    if not wait_until(lambda: not processes_of(name), 10.0):
-        told = [described(process) for process in left]
-        for process in processes_of(name):
-            process.kill()
-        pytest.fail(f"left behind: {told}")
+    wait_until_gone(lambda: processes_of(name))

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,24 +15,26 @@ import urllib3
 
 from controlplane.embedded.stack import Stack
 from tests.e2e.pipeline import hurry_file
+from tests.migrated import begin_migrated
+from tests.waiting import wait_until
 from weir.examples.control_plane import Client, RequestRefusedError
 
 PIPELINE = "tests.e2e.pipeline"
 SETTLE_S = 90.0  # A driver's start is most of it: a JVM on a machine that does other things too.
+ALONE_MAX_S = 300  # A driver that a killed run of the tests leaves behind ends by itself then.
 FINAL = ("finished", "failed", "canceled")
 
 
 def wait_for(
-    what: str, holds: Callable[[], Any], timeout_s: float = SETTLE_S, every_s: float = 0.1
+    holds: Callable[[], Any], what: str, timeout_s: float = SETTLE_S, every_s: float = 0.1
 ) -> Any:
     """The first true value of ``holds``; while the API does not answer it is asked again."""
-    deadline = time.monotonic() + timeout_s
     last: object = None
-    while time.monotonic() < deadline:
+
+    def answer() -> Any:
+        nonlocal last
         try:
             last = holds()
-            if last:
-                return last
         except (
             urllib3.exceptions.HTTPError,
             RequestRefusedError,
@@ -43,8 +44,10 @@ def wait_for(
             if isinstance(error, RequestRefusedError) and error.status < 500:
                 raise
             last = error
-        time.sleep(every_s)
-    raise AssertionError(f"waited {timeout_s:.0f} s for {what}; last: {last!r}")
+            return None
+        return last or None
+
+    return wait_until(answer, lambda: f"{what}; the last answer: {last!r}", timeout_s, every_s)
 
 
 @dataclass
@@ -58,7 +61,9 @@ class Plane:
     @classmethod
     def start(cls, home: Path, environment: dict[str, str]) -> "Plane":
         """Start everything embedded; services that die are started again."""
-        stack = Stack(home, auto_restart=True, fast=True, environment=environment)
+        alone = {"WEIR_DRIVER_ALONE_MAX_S": str(ALONE_MAX_S)}
+        stack = Stack(home, auto_restart=True, fast=True, environment=alone | environment)
+        begin_migrated(stack.postgres)
         stack.start(prepare=("weir_prepare", "--operator", str(stack.home / "operator")))
         try:
             return cls(stack, cls.client_of(stack))
@@ -70,7 +75,8 @@ class Plane:
     def client_of(stack: Stack) -> Client:
         """A client with an operator's token."""
         access = stack.home / "access.json"
-        stack.run_once("weir_token", "operator", "--name", "tests", "--file", str(access))
+        whose = ("operator", "--name", "tests", "--role", "operator")
+        stack.run_once("weir_token", *whose, "--file", str(access))
         return Client(stack.url, json.loads(access.read_text())["token"])
 
     @contextmanager
@@ -134,7 +140,7 @@ class Plane:
     def await_end(self, operation_id: str, timeout_s: float = SETTLE_S) -> dict[str, Any]:
         """Wait until an operation has ended, however."""
         what = f"the end of operation {operation_id}"
-        wait_for(what, lambda: self.operation(operation_id)["ended_at"], timeout_s)
+        wait_for(lambda: self.operation(operation_id)["ended_at"], what, timeout_s)
         return self.operation(operation_id)
 
     def await_success(self, operation_id: str, timeout_s: float = SETTLE_S) -> dict[str, Any]:
@@ -186,7 +192,7 @@ class PlaneJob:
             return newest if newest > beyond else 0
 
         what = f"a checkpoint of {self.id} beyond {beyond}"
-        return int(wait_for(what, newer, timeout_s, every_s))
+        return int(wait_for(newer, what, timeout_s, every_s))
 
     def await_pending(self) -> int:
         """The number of a checkpoint that is under way now."""
@@ -195,11 +201,11 @@ class PlaneJob:
             listed = self.checkpoints(status="pending")
             return int(listed[0]["number"]) if listed else 0
 
-        return int(wait_for("a checkpoint under way", pending, every_s=0.02))
+        return int(wait_for(pending, "a checkpoint under way", every_s=0.02))
 
     def await_status(self, *statuses: str, timeout_s: float = SETTLE_S) -> str:
         """Wait until the job is in one of these."""
-        return str(wait_for(f"{self.id} {statuses}", lambda: self._is_in(statuses), timeout_s))
+        return str(wait_for(lambda: self._is_in(statuses), f"{self.id} {statuses}", timeout_s))
 
     def hurry_to_the_end(self, timeout_s: float = SETTLE_S) -> None:
         """Let the sources keep to no rate any more, and wait until the job has finished.

@@ -57,7 +57,7 @@ def watch_the_barriers(window: Window, hold: Path) -> tuple[list[str], list[str]
     text once, in the order in which it came.
     """
     hold.touch()
-    wait_for("the mappers hold", lambda: len(who_holds(hold)) == PARALLELISM - 1, 20)
+    wait_for(lambda: len(who_holds(hold)) == PARALLELISM - 1, "the mappers hold")
     sent: list[str] = []
     arrived: list[str] = []
 
@@ -72,14 +72,14 @@ def watch_the_barriers(window: Window, hold: Path) -> tuple[list[str], list[str]
 
     window.click("Take a checkpoint")
     window.sees("#action-result", "Checkpoint requested.")
-    wait_for("the first barrier", look, 20, 0.05)
+    wait_for(look, "the first barrier", every_s=0.05)
     let_go = hold.with_name("let-go")
     let_go.write_text(str(time.time()))
     let_go.replace(hold)
     wait_for(
-        "the end of the alignment",
         lambda: look() is None or "Completed" in window.text("#progress"),
-        PARALLELISM * STEP_S + 20,
+        "the end of the alignment",
+        PARALLELISM * STEP_S + SETTLE_S,
         0.05,
     )
     hold.unlink()
@@ -161,7 +161,7 @@ def name_it_and_go_back(window: Window, job: PlaneJob) -> None:
     (savepoint,) = job.get("savepoints")["results"]
     window.open(f"/jobs/{job.id}/")
     take_a_checkpoint(window)
-    wait_for("the files of three checkpoints", lambda: committed(job) == 3 * PARALLELISM, 20)
+    wait_for(lambda: committed(job) == 3 * PARALLELISM, "the files of three checkpoints")
 
     window.open(f"/jobs/{job.id}/savepoints/")
     window.sees("main", "before")
@@ -181,7 +181,7 @@ def take_a_checkpoint(window: Window) -> None:
     """On the page of the job, and wait until it has completed."""
     before = window.text("#progress-title")
     window.click("Take a checkpoint")
-    wait_for("another checkpoint", lambda: window.text("#progress-title") != before, 20)
+    wait_for(lambda: window.text("#progress-title") != before, "another checkpoint")
     window.sees("#progress .pill", "Completed", 20)
 
 

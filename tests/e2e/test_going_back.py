@@ -66,7 +66,7 @@ def test_a_stopped_job_goes_on_from_its_savepoint_on_another_path(
     ended = plane.await_end(stopping)
     if ended["status"] != "succeeded":  # The driver died before the savepoint was there.
         assert job.status in ("running", "restarting", "initializing"), ended
-        wait_for("another driver", lambda: len(job.get("drivers")["results"]) > drivers)
+        wait_for(lambda: len(job.get("drivers")["results"]) > drivers, "another driver")
         job.await_status("running")
         ended = plane.await_success(job.ask("stop", drain=False, name="last-2"))
     job.await_status("finished")
@@ -138,7 +138,7 @@ def test_a_fork_runs_beside_its_origin_and_both_count_once(plane: Plane, tmp_pat
     fork = plane.job(ended["result"]["job"], output)
     fork.await_completed(beyond=0)
     os.kill(fork.worker_pid, signal.SIGKILL)
-    wait_for("another attempt", lambda: len(fork.get("attempts")["results"]) > 1)
+    wait_for(lambda: len(fork.get("attempts")["results"]) > 1, "another attempt")
     fork.await_completed(beyond=fork.newest_completed())
     assert fork.get()["origin"] == origin.id
     for job in (origin, fork):

@@ -20,8 +20,8 @@ from tests.spark.harness import Count, count, rows_of, wrong_numbers
 pytestmark = [pytest.mark.timeout(420)]
 
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
-RECORDS = 80_000  # More than any of these tests lets pass before it hurries.
-RATE = 400.0
+RECORDS = 40_000  # More than any of these tests lets pass before it hurries.
+RATE = 200.0
 
 
 def check_output(job: PlaneJob, records: int) -> None:
@@ -38,7 +38,7 @@ def check_one_driver(job: PlaneJob) -> None:
         newest = job.python_driver.pid
         return [process.pid for process in job.drivers_alive()] == [newest]
 
-    wait_for("one driver, the newest", holds)
+    wait_for(holds, "one driver, the newest")
 
 
 def kill_during_checkpoint(job: PlaneJob, pid: Callable[[], int]) -> int:
@@ -61,8 +61,8 @@ def test_kills_of_the_jobs_own_processes(plane: Plane, tmp_path: Path) -> None:
         attempts = len(job.get("attempts")["results"])
         under_way = kill_during_checkpoint(job, pid)
         wait_for(
-            f"another attempt after the kill of the {victim}",
             lambda attempts=attempts: len(job.get("attempts")["results"]) > attempts,
+            f"another attempt after the kill of the {victim}",
         )
         job.await_completed(beyond=under_way)
         check_one_driver(job)
@@ -98,7 +98,7 @@ def test_kills_of_the_control_planes_processes(plane: Plane, tmp_path: Path) -> 
         service = plane.stack.process(victim)
         before = service.pid
         under_way = kill_during_checkpoint(job, lambda service=service: service.pid)
-        wait_for(f"{victim} again", lambda s=service, b=before: s.running and s.pid != b)
+        wait_for(lambda s=service, b=before: s.running and s.pid != b, f"{victim} again")
         job.await_completed(beyond=under_way + 1)
         check_one_driver(job)
     assert driver.is_running()  # The same one all along.
@@ -119,16 +119,15 @@ def test_control_plane_away_for_longer_than_the_checkpoint_timeout(
     web = plane.stack.process("web")
     web.stop()
     rows_before = len(rows_of(job.output))
-    away = 5.0
-    wait_for("time to pass", _after(away), timeout_s=away + 5)
+    time.sleep(5.0)
     assert len(rows_of(job.output)) <= rows_before + _rows_of_two_checkpoints(RATE)
     web.start()
     job.await_completed(beyond=under_way)
     assert job.python_driver.pid == driver
     causes = [attempt["cause"] for attempt in job.get("attempts")["results"]]
     assert causes == [""]
-    failed = [c for c in job.checkpoints(status="aborted") if c["reason"] != "control_plane_away"]
-    assert not failed
+    assert not job.checkpoints(status="failed")
+    assert {c["reason"] for c in job.checkpoints(status="aborted")} <= {"control_plane_away"}
     job.hurry_to_the_end()
     check_output(job, RECORDS)
 
@@ -136,8 +135,3 @@ def test_control_plane_away_for_longer_than_the_checkpoint_timeout(
 def _rows_of_two_checkpoints(rate: float) -> int:
     # What had been sealed when the line broke may still be committed: no more than that.
     return int(2 * 2 * rate)
-
-
-def _after(seconds: float) -> Callable[[], bool]:
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() >= end

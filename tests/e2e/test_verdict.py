@@ -56,7 +56,7 @@ def long_one(job: PlaneJob, beyond: int) -> dict[str, Any]:
         long = [c for c in completed if c["number"] > beyond and c["duration_ms"] >= LONG_MS]
         return min(long, key=lambda c: c["number"]) if long else None
 
-    return dict(wait_for("a checkpoint that took long", find_long, 60.0))
+    return dict(wait_for(find_long, "a checkpoint that took long"))
 
 
 def quick_again(job: PlaneJob) -> int:
@@ -66,7 +66,7 @@ def quick_again(job: PlaneJob) -> int:
         (newest, *_) = job.checkpoints(status="completed")
         return int(newest["number"]) if newest["duration_ms"] < LONG_MS / 2 else 0
 
-    return int(wait_for("a quick checkpoint", quick, 60.0))
+    return int(wait_for(quick, "a quick checkpoint"))
 
 
 def test_the_verdict_names_what_was_injected(plane: Plane, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def both_slow(job: PlaneJob, switches: Path) -> None:
             verdicts = (verdict_of(job, number) for number in numbers if number > beyond)
             return next((one for one in verdicts if one["headline"].startswith("Two ")), None)
 
-        verdict = dict(wait_for("a verdict on both", found_both, 60.0))
+        verdict = dict(wait_for(found_both, "a verdict on both"))
     assert verdict["tone"] == "warn", verdict
     assert set(verdict["culprits"]) == {"work-1", "audit-0"}, verdict
     assert "Two operators were slow, " in verdict["headline"], verdict
@@ -189,9 +189,9 @@ def of_failed(job: PlaneJob, number: int) -> dict[str, Any]:
     """The verdict on a checkpoint once it has failed."""
 
     def failed() -> bool:
-        return bool(job.get(f"checkpoints/{number}")["status"] == "aborted")
+        return bool(job.get(f"checkpoints/{number}")["status"] == "failed")
 
-    wait_for(f"the end of checkpoint {number}", failed)
+    wait_for(failed, f"the end of checkpoint {number}")
     return verdict_of(job, number)
 
 
@@ -205,4 +205,4 @@ def under_way(job: PlaneJob, holds: Callable[[dict[str, Any]], bool]) -> dict[st
                 return verdict
         return None
 
-    return dict(wait_for("the verdict on what is under way", find_verdict, 30.0))
+    return dict(wait_for(find_verdict, "the verdict on what is under way"))

@@ -25,6 +25,7 @@ from tests.simulation.network import SeededConditions
 from weir.channels.framing import ElementDecoder, ElementEncoder, FrameDecoder, FrameEncoder
 from weir.common import clock
 from weir.common.clock import SystemClock
+from weir.common.row_codec import decode_rows
 from weir.config import (
     ChannelConfig,
     CheckpointConfig,
@@ -196,8 +197,11 @@ class ProgramWorker(InProcessWorker):
     def _codec(self, channel: ChannelId) -> Callable[[Element], Element]:
         bytes_max = self._cluster.config.channels.frame_bytes_max
         frames = FrameEncoder(self.attempt, bytes_max)
-        encoder = ElementEncoder(channel, frames)
-        cutter, decoder = FrameDecoder(self.attempt, bytes_max), ElementDecoder(channel)
+        encoder = ElementEncoder(channel, frames, pickles=True)
+        cutter, decoder = (
+            FrameDecoder(self.attempt, bytes_max),
+            ElementDecoder(channel, pickles=True),
+        )
 
         def through_bytes(element: Element) -> Element:
             data = b"".join(bytes(part) for part in encoder.encode(element))
@@ -375,7 +379,7 @@ class _Run:
             self._settled_id = max(self._settled_id, event.checkpoint_id)
 
     def _collect(self, subtask: SubtaskId, payload: bytes) -> None:
-        self.outcome.outputs[subtask.operator] += pickle.loads(payload)
+        self.outcome.outputs[subtask.operator] += decode_rows(payload, pickles=True)
 
 
 def _config(variation: Variation, parallelism: int) -> JobConfig:

@@ -46,7 +46,6 @@ def caught(
     @seed(1)
     @settings(
         max_examples=PROGRAMS_MAX,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -31,7 +31,6 @@ def test_a_program_gives_what_it_means(block: int) -> None:
     @seed(block)
     @settings(
         max_examples=BLOCK,
-        deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),

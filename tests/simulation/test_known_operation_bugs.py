@@ -23,7 +23,7 @@ def test_a_branch_that_is_discarded_when_it_is_abandoned_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
     monkeypatch.setattr(
-        retention, "expires_at_ms", lambda completed, config: completed.abandoned_at_ms
+        retention, "discard_due_ms", lambda completed, config: completed.abandoned_at_ms
     )
     failure = caught_at("an abandoned branch is discarded at once", show, operations=True)
     assert "needs it" in str(failure)

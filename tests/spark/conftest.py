@@ -15,16 +15,15 @@ from pyspark.find_spark_home import _find_spark_home
 
 from tests.spark.harness import (
     SESSION,
-    described,
     processes_of,
     threads_of_weir,
-    wait_until,
+    wait_until_gone,
 )
+from tests.waiting import wait_until
 from weir.spark.submit import open_session
 
 LOCAL = "local[4]"
 WORK = Path(_find_spark_home(), "work")
-LEAVE_S = 5.0
 
 
 class Contexts:
@@ -46,6 +45,9 @@ class Contexts:
         """End the context."""
         if self._context is not None:
             self._context.stop()
+            # The JVM stays and hands its first context's settings on to those that follow, and a
+            # local cluster has no secret to authenticate with.
+            self._context._jvm.java.lang.System.clearProperty("spark.authenticate")
             self._context = None
 
 
@@ -86,17 +88,8 @@ def local(contexts: Contexts) -> SparkContext:
 def nothing_left(session: str) -> Iterator[None]:
     """Fails a test that leaves a process or a thread."""
     yield
-    left: list[psutil.Process] = []
-
-    def is_clean() -> bool:
-        left[:] = [p for p in processes_of(session) if not _is_of_spark(p, session)]
-        return not left and not threads_of_weir()
-
-    if not wait_until(is_clean, LEAVE_S):
-        told = [described(process) for process in left]
-        for process in left:
-            process.kill()
-        pytest.fail(f"left behind: {told} {threads_of_weir()}")
+    wait_until_gone(lambda: [p for p in processes_of(session) if not _is_of_spark(p, session)])
+    wait_until(lambda: not threads_of_weir(), lambda: f"no thread is left of {threads_of_weir()}")
 
 
 def _is_of_spark(process: psutil.Process, session: str) -> bool:

@@ -9,9 +9,9 @@ import json
 import os
 import signal
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from tests.spark.functions import Numbering, Reading, Tagging, as_row, key_of
 from tests.spark.hurried import HurriedSource
+from tests.waiting import wait_until
 from weir.common import Configuration, Types, WatermarkStrategy
 from weir.datastream import (
     JobExecutionResult,
@@ -307,14 +308,20 @@ def described(process: psutil.Process) -> str:
         return f"{process.pid}, gone"
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether something holds within a time."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.02)
-    return True
+def wait_until_gone(processes: Callable[[], list[psutil.Process]]) -> None:
+    """Wait until there are no such processes; those that stay are killed, and fail the test."""
+    left: list[psutil.Process] = []
+
+    def are_gone() -> bool:
+        left[:] = processes()
+        return not left
+
+    try:
+        wait_until(are_gone, lambda: f"none is left of {[described(one) for one in left]}")
+    finally:
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def threads_of_weir() -> list[str]:

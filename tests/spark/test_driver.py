@@ -20,15 +20,15 @@ from tests.spark.harness import (
     SESSION,
     Count,
     count,
-    described,
     environment,
     fired,
     once,
     processes_of,
     rows_of,
-    wait_until,
+    wait_until_gone,
     wrong_numbers,
 )
+from tests.waiting import wait_until
 from weir.datastream.execution import ExecutionOptions, overriding
 from weir.fault_points import VARIABLE, Fault, to_environment
 from weir.storage.local import LocalStore
@@ -37,7 +37,6 @@ from weir.storage.manifest import Manifest, find_jobs, list_checkpoints
 N = 2_500
 RATE = 500.0
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
-GONE_S = 10.0  # Slots and JVM are told of the driver's death by their sockets and pipes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +109,6 @@ def driver(
         process.wait()
 
 
-def all_gone(run: Driver) -> None:
-    left: list[psutil.Process] = []
-
-    def is_gone() -> bool:
-        left[:] = run.left()
-        return not left
-
-    assert wait_until(is_gone, GONE_S), [described(process) for process in left]
-
-
 def test_a_killed_driver_takes_all_along_and_its_successor_goes_on(
     session: str, tmp_path: Path
 ) -> None:
@@ -128,22 +117,22 @@ def test_a_killed_driver_takes_all_along_and_its_successor_goes_on(
     armed = (once("manifest.written", "kill", marker, after=5),)
     with driver(session, place, armed=armed) as first:
         assert first.end() == -signal.SIGKILL
-        all_gone(first)
+        wait_until_gone(first.left)
     newest = int(fired(marker)["where"]["id"])
     assert place.completed[0] == newest
     assert rows_of(place.output), "nothing was committed before"
 
     with driver(session, place, "--restore", "latest") as second:
-        assert wait_until(lambda: place.completed[0] > newest + 2, 60)
+        wait_until(lambda: place.completed[0] > newest + 2, "it goes on")
         assert len(second.left()) > 4, "JVM, two slots, their templates and workers"
         second.process.kill()
-        all_gone(second)
+        wait_until_gone(second.left)
     before = len(rows_of(place.output))
     assert before < 2 * N
 
     with driver(session, place, "--restore", "latest") as third:
         assert third.end() == 0, (tmp_path / "driver.log").read_text()[-4_000:]
-        all_gone(third)
+        wait_until_gone(third.left)
     rows = rows_of(place.output)
     assert count(rows, N) == EXACT
     assert not wrong_numbers(rows)
@@ -152,11 +141,11 @@ def test_a_killed_driver_takes_all_along_and_its_successor_goes_on(
 def test_a_driver_without_its_jvm_ends(session: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
     with driver(session, place) as run:
-        assert wait_until(lambda: len(place.completed) > 1, 60)
+        wait_until(lambda: len(place.completed) > 1, "two checkpoints")
         (jvm,) = [p for p in run.left() if p.name() == "java"]
         jvm.kill()
-        assert run.end(GONE_S) == 1
-        all_gone(run)
+        assert run.end() == 1
+        wait_until_gone(run.left)
     assert "Spark's JVM has ended" in (tmp_path / "driver.log").read_text()
 
 
@@ -164,14 +153,14 @@ def test_a_driver_without_its_jvm_ends(session: str, tmp_path: Path) -> None:
 def test_a_second_driver_of_the_job_fences_the_first(session: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
     with driver(session, place) as first:
-        assert wait_until(lambda: len(place.completed) > 2, 60)
+        wait_until(lambda: len(place.completed) > 2, "three checkpoints")
         env = environment(None)
         pipeline.build(env, place.output, N, RATE)
         options = ExecutionOptions(storage=str(place.checkpoints), restore="latest")
         with overriding(options):
             second = env.execute(pipeline.NAME)
         assert first.end(1) == 1, "it was fenced long ago"
-        all_gone(first)
+        wait_until_gone(first.left)
         log = (tmp_path / "driver.log").read_text()
         assert "another driver runs" in log
         assert "stops without committing anything" in log

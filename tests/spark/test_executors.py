@@ -1,8 +1,10 @@
 """Two and three executors: records cross between them, and jobs outlive them."""
 
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pytest
 
 from tests.spark.conftest import Contexts
 from tests.spark.functions import ReadIn, WrittenIn, key_of
@@ -20,9 +22,11 @@ from tests.spark.harness import (
     rows_of,
     tagged_union,
     to_files,
-    wait_until,
+    wait_until_gone,
     wrong_numbers,
 )
+from weir.channels.authority import EncryptedNetwork
+from weir.protocol.deployment import Credentials
 from weir.protocol.events import JobEvent, SlotChanged, WorkerStarted
 
 N = 1_500
@@ -45,6 +49,39 @@ class Placing:
                 self._slots[slot_index] = pid
             case WorkerStarted(_, _, slot_index, pid):
                 self.executors[pid] = executor_of(self._slots[slot_index])
+
+
+def command_line(process: psutil.Process) -> str:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
+
+
+def test_records_are_encrypted_where_the_pipeline_says_so(
+    contexts: Contexts, tmp_path: Path
+) -> None:
+    """All of it over TLS, between executors too; no key is on a command line."""
+    contexts.at(TWO)
+    env = environment(tmp_path / "checkpoints", settings={"weir.network.security": "tls"})
+    secrets: list[bytes] = []
+    issue = EncryptedNetwork.issue
+
+    def issued(network: EncryptedNetwork, *given: Any) -> Credentials:
+        credentials = issue(network, *given)
+        secrets.append(credentials.key)
+        return credentials
+
+    stream = tagged_union(env, 500, 2 * RATE).map(ReadIn()).key_by(key_of).process(WrittenIn())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EncryptedNetwork, "issue", issued)
+        result = collect(stream, "encrypted")
+    assert count(result.collected, 500) == EXACT
+    assert len(secrets) == 1 + 2 + 2  # The job master, its slots, and their worker processes.
+    lines = [line for line in map(command_line, psutil.Process().children(recursive=True)) if line]
+    assert any("CoarseGrained" in line for line in lines)
+    assert not any("PRIVATE KEY" in line for line in lines)
 
 
 def test_records_cross_between_the_processes_of_two_executors(
@@ -109,4 +146,4 @@ def test_a_frozen_executor_that_comes_back_is_fenced(contexts: Contexts, tmp_pat
     assert not wrong_numbers(rows)
     zombies = [p for p in freezer.survivors if p.pid not in freezer.lasting]
     assert len(zombies) >= 3, "supervisor, template and worker"
-    assert wait_until(lambda: not any(p.is_running() for p in zombies), 5)
+    wait_until_gone(lambda: [p for p in zombies if p.is_running()])

@@ -4,7 +4,6 @@ Most of a job's time is the start of its slots and workers, so several programs 
 many pipelines that have nothing in common. A program that must fail has a job of its own.
 """
 
-import pickle
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from tests.programs.run import Outcome, Variation
 from tests.programs.source_text import body_of, script_of
 from tests.programs.values import remove_files
 from tests.spark.harness import environment
+from weir.common.row_codec import decode_rows
 from weir.config import RestartConfig, RestartStrategyKind
 from weir.datastream import StreamExecutionEnvironment
 from weir.errors import WeirError
@@ -62,7 +62,6 @@ def drawn(avoid: frozenset[str], *, must_fail: bool, count: int) -> list[Drawn]:
     @seed(SEED)
     @settings(
         max_examples=4 * count,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
@@ -103,7 +102,7 @@ def outputs(monkeypatch: pytest.MonkeyPatch) -> Outputs:
     production = Deliveries.collect
 
     def collect(deliveries: Deliveries, subtask: SubtaskId, payload: bytes) -> None:
-        rows[subtask.operator] += pickle.loads(payload)
+        rows[subtask.operator] += decode_rows(payload, pickles=True)
         production(deliveries, subtask, payload)
 
     monkeypatch.setattr(Deliveries, "collect", collect)

@@ -15,7 +15,7 @@ from tests.spark.harness import (
     rows_of,
     tagged_union,
     to_files,
-    wait_until,
+    wait_until_gone,
     wrong_numbers,
 )
 
@@ -36,7 +36,7 @@ def test_a_stopped_supervisor_and_worker_are_replaced_and_fenced(tmp_path: Path)
     assert len(freezer.frozen) == 3, "supervisor, template and worker"
     assert len(result.history.recoveries) == 1
     assert "slot 0 was silent" in result.history.recoveries[0].cause
-    assert wait_until(lambda: not any(p.is_running() for p in freezer.frozen), 5)
+    wait_until_gone(lambda: [p for p in freezer.frozen if p.is_running()])
     rows = rows_of(output)
     assert count(rows, N) == EXACT
     assert not wrong_numbers(rows)

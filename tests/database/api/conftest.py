@@ -6,8 +6,8 @@ import pytest
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from controlplane.accounts.models import User
-from tests.database.api import rows
+from controlplane.accounts.models import Role, User
+from tests import factories
 
 API = "/api/v1/"
 
@@ -24,26 +24,26 @@ def _places(settings: Settings, tmp_path: Path) -> None:
 @pytest.fixture
 def operator(db: None) -> User:
     """A user who may change things."""
-    return rows.user("operator", "mara")
+    return factories.user(Role.OPERATOR, "mara")
 
 
 @pytest.fixture
 def admin(db: None) -> User:
     """A user who may do everything."""
-    return rows.user("admin", "root")
+    return factories.user(Role.ADMIN, "root")
 
 
 def client_of(user: User, role: str | None = None) -> APIClient:
     """A client with a token of the user."""
     client = APIClient()
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {rows.secret_of(user, role)}")
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {factories.secret_of(user, role)}")
     return client
 
 
 def login_of(user: User) -> APIClient:
     """A client with a session of the user."""
     client = APIClient()
-    assert client.login(username=user.username, password=rows.PASSWORD)
+    assert client.login(username=user.username, password=factories.PASSWORD)
     return client
 
 

@@ -18,7 +18,7 @@ from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User, digest_of
 from controlplane.audit.models import AuditEntry
 from controlplane.base.errors import Forbidden, WrongState
-from tests.database.api import rows
+from tests import factories
 from tests.database.api.conftest import API, client_of, login_of
 
 
@@ -67,20 +67,55 @@ def test_a_token_loses_what_its_user_loses(operator: User) -> None:
     assert api.post(f"{API}jobs", {}).status_code == 403
 
 
-def test_a_token_makes_no_successor(operator: User) -> None:
-    refused = client_of(operator).post(f"{API}tokens", {"name": "next"})
-    assert refused.status_code == 403
-    assert Token.objects.count() == 1
+def test_a_token_makes_no_successor_and_revokes_none(operator: User) -> None:
+    """A leaked token must not outlive its end, nor shut its owner's other programs out."""
+    api = client_of(operator)
+    assert api.post(f"{API}tokens", {"name": "next"}).status_code == 403
+    token = Token.objects.get()
+    refused = api.delete(f"{API}tokens/{token.pk}")
+    assert (refused.status_code, refused.json()["code"]) == (403, "permission_denied")
+    assert "log in" in refused.json()["detail"]
+    token.refresh_from_db()
+    assert token.revoked_at is None
+
+
+def test_a_token_ends_after_ninety_days_unless_asked_otherwise(operator: User) -> None:
+    api = login_of(operator)
+    ends = {}
+    for name, more in {"plain": {}, "endless": {"expires_at": None}}.items():
+        made = api.post(f"{API}tokens", {"name": name} | more)
+        assert (made.status_code, made.json()["role"]) == (201, "viewer"), made.content
+        ends[name] = Token.objects.get(name=name).expires_at
+    assert ends["endless"] is None
+    assert timedelta(days=89.9) < ends["plain"] - timezone.now() < timedelta(days=90.1)
+
+
+def test_the_first_use_of_a_token_is_audited_once(operator: User) -> None:
+    api = client_of(operator)
+    token = Token.objects.get()
+    for _ in range(3):
+        assert api.get(f"{API}me").status_code == 200
+    entry = audited("token.first_use")
+    assert (entry.actor, entry.target, entry.address) == (
+        operator,
+        f"token/{token.pk}",
+        "127.0.0.1",
+    )
+
+
+def test_answers_of_the_api_are_stored_nowhere(operator: User, anonymous: APIClient) -> None:
+    for answer in (client_of(operator).get(f"{API}me"), anonymous.get(f"{API}me")):
+        assert answer["Cache-Control"] == "no-store"
 
 
 def test_others_tokens_are_unknown_to_an_operator_and_open_to_an_admin(
     operator: User, admin: User
 ) -> None:
-    rows.secret_of(admin)
+    factories.secret_of(admin)
     foreign = Token.objects.get(user=admin)
     api = client_of(operator)
     assert api.get(f"{API}tokens/{foreign.pk}").status_code == 404
-    assert api.delete(f"{API}tokens/{foreign.pk}").status_code == 404
+    assert login_of(operator).delete(f"{API}tokens/{foreign.pk}").status_code == 404
     assert {row["username"] for row in api.get(f"{API}tokens").json()["results"]} == {"mara"}
     everybody = client_of(admin).get(f"{API}tokens").json()["results"]
     assert {row["username"] for row in everybody} == {"mara", "root"}
@@ -89,7 +124,7 @@ def test_others_tokens_are_unknown_to_an_operator_and_open_to_an_admin(
 
 
 def test_an_operators_token_of_an_admin_sees_its_own_only(operator: User, admin: User) -> None:
-    rows.secret_of(operator)
+    factories.secret_of(operator)
     shown = client_of(admin, "operator").get(f"{API}tokens").json()["results"]
     assert {row["username"] for row in shown} == {"root"}
 
@@ -143,8 +178,8 @@ def test_what_is_no_token_is_refused(anonymous: APIClient, header: str) -> None:
 
 def test_a_session_needs_the_csrf_token(operator: User) -> None:
     client = Client(enforce_csrf_checks=True)
-    client.login(username="mara", password=rows.PASSWORD)
-    job = rows.job()
+    client.login(username="mara", password=factories.PASSWORD)
+    job = factories.job()
     refused = client.post(f"{API}jobs/{job.pk}/cancel", content_type="application/json")
     assert refused.status_code == 403
     assert "CSRF" in refused.json()["detail"]
@@ -201,7 +236,7 @@ def test_roles_change_and_djangos_flags_follow(admin: User, operator: User) -> N
 
 @pytest.mark.parametrize("change", [{"role": "viewer"}, {"is_active": False}])
 def test_the_last_admin_stays(admin: User, change: dict[str, Any]) -> None:
-    closed = rows.user("admin")
+    closed = factories.user(Role.ADMIN)
     services.set_active(None, closed.pk, False)
     refused = login_of(admin).patch(f"{API}users/{admin.pk}", change)
     assert refused.status_code == 409
@@ -210,7 +245,7 @@ def test_the_last_admin_stays(admin: User, change: dict[str, Any]) -> None:
 
 
 def test_a_half_refused_change_changes_nothing(admin: User) -> None:
-    other = rows.user("admin")
+    other = factories.user(Role.ADMIN)
     services.set_role(None, other.pk, Role.OPERATOR)
     api = login_of(admin)
     refused = api.patch(f"{API}users/{admin.pk}", {"role": "admin", "is_active": False})
@@ -222,7 +257,7 @@ def test_a_half_refused_change_changes_nothing(admin: User) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_two_admins_who_demote_each_other_leave_one() -> None:
     """Each sees the other as the admin who stays, unless one waits for the other."""
-    users = [rows.user("admin"), rows.user("admin")]
+    users = [factories.user(Role.ADMIN), factories.user(Role.ADMIN)]
     barrier = threading.Barrier(2)
     outcomes: list[object] = []
 
@@ -281,10 +316,17 @@ def test_tokens_by_command(operator: User, tmp_path: Path) -> None:
     assert timedelta(days=6.9) < left < timedelta(days=7.1)
 
     file = tmp_path / "access.json"
-    assert run("weir_token", "mara", "--name", "tests", "--file", str(file)) == []
+    words = ("weir_token", "mara", "--name", "tests", "--file", str(file))
+    assert run(*words, "--role", "operator", "--no-end") == []
     assert file.stat().st_mode & 0o777 == 0o600
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {json.loads(file.read_text())['token']}")
     assert client.get(f"{API}me").json()["role"] == "operator"
+    assert Token.objects.get(name="tests").expires_at is None
+
+    run("weir_token", "mara", "--name", "plain")
+    plain = Token.objects.get(name="plain")
+    assert plain.role == "viewer"  # As by the API.
+    assert timedelta(days=89.9) < plain.expires_at - timezone.now() < timedelta(days=90.1)
 
     with pytest.raises(CommandError, match="operator at most"):
         run("weir_token", "mara", "--name", "more", "--role", "admin")
@@ -325,8 +367,8 @@ def test_the_admin_site_changes_accounts_by_the_services(admin: User, operator: 
 def test_the_admin_site_shows_tokens_and_audit_entries_but_edits_neither(
     admin: User, operator: User
 ) -> None:
-    rows.secret_of(operator)
-    token, entry = Token.objects.get(), AuditEntry.objects.latest("at")
+    factories.secret_of(operator)
+    token, entry = Token.objects.get(), factories.audit_entry()
     client = Client()
     client.force_login(admin)
     for path, pk in (("accounts/token", token.pk), ("audit/auditentry", entry.pk)):

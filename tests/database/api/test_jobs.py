@@ -12,13 +12,13 @@ from django.utils import timezone
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from checkpoints.models import CoordinatorRow
-from controlplane.accounts.models import User
+from controlplane.accounts.models import Role, User
 from controlplane.audit.models import AuditEntry
 from jobs import operations
 from jobs.drivers import driver_files
 from jobs.models import Driver, Job, Operation
-from tests.database.api import rows
+from tests import factories
+from tests.database.api import whole_jobs
 from tests.database.api.conftest import API, client_of
 
 MODULE = {"name": "flights", "pipeline": {"kind": "module", "module": "weir.examples.flights"}}
@@ -42,17 +42,16 @@ def is_problem(answer: Any, status: int, code: str) -> dict[str, Any]:
 
 
 def test_a_job_shows_what_its_checkpoints_come_to(api: APIClient, operator: User) -> None:
-    job = rows.job(created_by=operator)
-    due = timezone.now() + timedelta(seconds=1)
-    CoordinatorRow.objects.create(job=job, state={}, next_trigger_at=due)
+    job = factories.job(created_by=operator)
+    factories.coordinator(job, next_trigger_at=timezone.now() + timedelta(seconds=1))
     hour_ago = timezone.now() - timedelta(hours=1)
-    rows.checkpoint(job, 1, status="aborted")
-    rows.checkpoint(job, 2)
-    rows.checkpoint(job, 3, settled_at=hour_ago)
-    rows.checkpoint(job, 4, status="aborted")
-    rows.checkpoint(job, 5, status="aborted")
-    rows.checkpoint(job, 6, status="pending")
-    rows.checkpoint(rows.job("other"), 9)
+    factories.checkpoint(job, 1, status="failed")
+    factories.checkpoint(job, 2)
+    factories.checkpoint(job, 3, settled_at=hour_ago, duration_ms=250)
+    factories.checkpoint(job, 4, status="failed")
+    factories.checkpoint(job, 5, status="failed")
+    factories.checkpoint(job, 6, status="pending")
+    factories.checkpoint(factories.job("other"), 9)
 
     for shown in (
         api.get(f"{API}jobs/{job.pk}").json(),
@@ -68,8 +67,8 @@ def test_a_job_shows_what_its_checkpoints_come_to(api: APIClient, operator: User
 
 
 def test_a_job_without_a_checkpoint_has_no_age(api: APIClient) -> None:
-    job = rows.job()
-    rows.checkpoint(job, 1, status="aborted")
+    job = factories.job()
+    factories.checkpoint(job, 1, status="failed")
     assert api.get(f"{API}jobs/{job.pk}").json()["checkpoints"] == {
         "last": None,
         "age_ms": None,
@@ -93,9 +92,9 @@ def test_a_job_without_a_checkpoint_has_no_age(api: APIClient) -> None:
 )
 def test_jobs_are_filtered(api: APIClient, operator: User, query: str, names: set[str]) -> None:
     now = timezone.now()
-    rows.job("alpha", created_by=operator)
-    rows.job("beta", status="failed", ended_at=now, created_at=now - timedelta(days=5_000))
-    rows.job("gamma", status="canceled", ended_at=now)
+    factories.job("alpha", created_by=operator)
+    factories.job("beta", status="failed", ended_at=now, created_at=now - timedelta(days=5_000))
+    factories.job("gamma", status="canceled", ended_at=now)
     answer = api.get(f"{API}jobs?{query}")
     assert {job["name"] for job in answer.json()["results"]} == names
 
@@ -116,7 +115,7 @@ def test_a_filter_is_refused_or_applied_but_never_an_error(api: APIClient, query
 
 
 def test_a_job_shows_its_parts(api: APIClient, operator: User) -> None:
-    job = rows.everything(operator)
+    job = whole_jobs.everything(operator)
     at = f"{API}jobs/{job.pk}/"
 
     graph = api.get(at + "graph").json()
@@ -146,8 +145,25 @@ def test_a_job_shows_its_parts(api: APIClient, operator: User) -> None:
     assert "token" not in str(shown["driver"])
 
 
+def test_a_job_shows_its_events_the_newest_first(api: APIClient, operator: User) -> None:
+    job, other = whole_jobs.everything(operator), whole_jobs.everything(operator)
+    factories.event(job, 1)
+    aborted = {"planned": True, "reason": "job_restarted", "kind": "checkpoint.aborted"}
+    factories.event(job, 2, **aborted)
+    factories.event(other, 3)
+    at = f"{API}jobs/{job.pk}/events"
+    newest, oldest = api.get(at).json()["results"]
+    assert (newest["facts"], newest["planned"]) == ({"checkpoint": 2}, True)
+    assert (newest["kind"], newest["reason"]) == ("checkpoint.aborted", "job_restarted")
+    assert (oldest["id"], oldest["reason"]) == (newest["id"] - 1, "")
+    assert api.get(f"{at}?planned=false").json()["results"] == [oldest]
+    assert api.get(f"{at}?kind=checkpoint.aborted").json()["results"] == [newest]
+    assert api.get(f"{at}?ordering=id").json()["results"] == [oldest, newest]
+    assert api.get(f"{at}?kind=unheard").status_code == 400
+
+
 def test_a_subtask_shows_what_it_does(api: APIClient, operator: User) -> None:
-    job = rows.everything(operator)
+    job = whole_jobs.everything(operator)
     at = f"{API}jobs/{job.pk}/subtasks"
     fresh = api.get(at).json()["results"][0]
     assert (fresh["rates"], fresh["aligning"], fresh["stall"]) == (None, None, None)
@@ -168,20 +184,20 @@ def test_a_subtask_shows_what_it_does(api: APIClient, operator: User) -> None:
 
 
 def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:
-    job = rows.everything(operator)
+    job = whole_jobs.everything(operator)
     at = f"{API}jobs/{job.pk}/checkpoints"
-    rows.everything(operator)
+    whole_jobs.everything(operator)
 
     checkpoints = api.get(at).json()["results"]
     assert [(c["number"], c["status"], c["parent"]) for c in checkpoints] == [
         (4, "completed", None),  # The savepoint.
-        (3, "aborted", 2),
+        (3, "failed", 2),
         (2, "completed", 1),
         (1, "completed", None),
     ]
     assert api.get(checkpoints[2]["url"]).json() == checkpoints[2]
-    aborted = api.get(f"{at}?reason=checkpoint_expired").json()["results"]
-    assert [c["number"] for c in aborted] == [3]
+    failed = api.get(f"{at}?reason=checkpoint_expired").json()["results"]
+    assert [c["number"] for c in failed] == [3]
     acks = api.get(f"{at}/2/acks").json()["results"]
     assert [(a["operator"], a["index"]) for a in acks] == [("totals", 0), ("totals", 1)]
     channels = api.get(f"{at}/2/channels?ordering=-arrived_ms&page_size=1").json()["results"]
@@ -385,7 +401,7 @@ def test_a_key_that_is_none_is_refused(api: APIClient, key: str) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_same_key_many_times_at_once_is_one_job() -> None:
     """The job's lock is not held yet: the table's constraint decides."""
-    user = rows.user()
+    user = factories.user(Role.OPERATOR)
     clients = [client_of(user) for _ in range(6)]
     barrier = threading.Barrier(len(clients))
     answers: list[Any] = []
@@ -430,7 +446,7 @@ def test_an_unknown_job_is_404_for_any_body(api: APIClient, action: str, body: b
     ],
 )
 def test_a_wrong_state_says_which_would_do(api: APIClient, action: str, status: str) -> None:
-    job = rows.job(status=status, ended_at=timezone.now())
+    job = factories.job(status=status, ended_at=timezone.now())
     problem = is_problem(api.post(f"{API}jobs/{job.pk}/{action}"), 409, "wrong_state")
     assert problem["state"] == status
     assert "running" in problem["allowed"]
@@ -438,8 +454,8 @@ def test_a_wrong_state_says_which_would_do(api: APIClient, action: str, status: 
 
 
 def test_cancelling_twice_names_the_operation_under_way(api: APIClient) -> None:
-    job = rows.job()
-    rows.driver(job)
+    job = factories.job()
+    factories.driver(job)
     first = api.post(f"{API}jobs/{job.pk}/cancel")
     assert first.status_code == 202, first.content
     problem = is_problem(api.post(f"{API}jobs/{job.pk}/cancel"), 409, "operation_in_progress")
@@ -448,7 +464,7 @@ def test_cancelling_twice_names_the_operation_under_way(api: APIClient) -> None:
 
 
 def test_restart_answers_with_its_operation(api: APIClient) -> None:
-    job = rows.job(status="failed", ended_at=timezone.now(), cause="broken")
+    job = factories.job(status="failed", ended_at=timezone.now(), cause="broken")
     answer = api.post(f"{API}jobs/{job.pk}/restart", {})
     assert answer.status_code == 202, answer.content
     assert answer.json()["kind"] == "restart"
@@ -475,7 +491,7 @@ def test_restart_answers_with_its_operation(api: APIClient) -> None:
 def test_a_body_that_is_no_json_object(
     api: APIClient, path: str, body: bytes, content_type: str, status: int, code: str
 ) -> None:
-    job = rows.job()
+    job = factories.job()
     url = API + path.format(job=job.pk)
     is_problem(api.post(url, body, content_type=content_type), status, code)
     job.refresh_from_db()
@@ -510,7 +526,7 @@ def test_paths_and_methods_that_are_not_there(
 
 
 def test_numbers_that_no_column_holds_are_unknown(api: APIClient, operator: User) -> None:
-    job = rows.everything(operator)
+    job = whole_jobs.everything(operator)
     for path in (f"checkpoints/{10**30}", f"drivers/{10**30}/log"):
         is_problem(api.get(f"{API}jobs/{job.pk}/{path}"), 404, "not_found")
 
@@ -523,7 +539,7 @@ def log(operator: User, settings: Settings) -> Callable[[bytes], str]:
     """Write a driver's log; gives its address."""
 
     def write(content: bytes) -> str:
-        driver = rows.driver(rows.job())
+        driver = factories.driver(factories.job())
         path = driver_files.log_path(driver)
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
@@ -563,7 +579,7 @@ def test_a_part_of_a_log_that_cannot_be(
 
 
 def test_a_log_that_is_elsewhere(api: APIClient) -> None:
-    driver = rows.driver(rows.job())
+    driver = factories.driver(factories.job(), launched_by="launcher-1")
     answer = api.get(f"{API}jobs/{driver.job_id}/drivers/1/log")
     assert "launcher-1" in is_problem(answer, 404, "not_found")["detail"]
     is_problem(api.get(f"{API}jobs/{driver.job_id}/drivers/2/log"), 404, "not_found")

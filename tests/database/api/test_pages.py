@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from controlplane.base.pagination import PAGE_SIZE, PAGE_SIZE_MAX, Cursor
 from jobs.models import Job
-from tests.database.api import rows
+from tests import factories
 from tests.database.api.conftest import API
 
 
@@ -34,7 +34,7 @@ def test_pages_are_the_whole_list_in_order(api: APIClient, ordering: str) -> Non
     """Half of the jobs were created in the same microsecond."""
     now = timezone.now()
     for n in range(13):
-        rows.job(created_at=now if n % 2 else now + timedelta(seconds=n))
+        factories.job(created_at=now if n % 2 else now + timedelta(seconds=n))
 
     listed = pages(api, f"{API}jobs?page_size=3&ordering={ordering}")
 
@@ -51,7 +51,7 @@ def test_pages_are_the_whole_list_in_order(api: APIClient, ordering: str) -> Non
 def test_pages_backwards_are_the_same_pages(api: APIClient) -> None:
     now = timezone.now()
     for _ in range(8):
-        rows.job(created_at=now)
+        factories.job(created_at=now)
     forwards = pages(api, f"{API}jobs?page_size=3")
     last = f"{API}jobs?page_size=3"
     while (following := api.get(last).json()["next"]) is not None:
@@ -67,20 +67,20 @@ def test_pages_backwards_are_the_same_pages(api: APIClient) -> None:
 
 def test_rows_added_while_paging_move_nothing(api: APIClient) -> None:
     """Newest first: a job that comes in front shifts no page; an offset would repeat a row."""
-    jobs = [rows.job(created_at=timezone.now() - timedelta(hours=n)) for n in range(9)]
+    jobs = [factories.job(created_at=timezone.now() - timedelta(hours=n)) for n in range(9)]
     seen = []
     url: str | None = f"{API}jobs?page_size=2"
     while url is not None:
         answer = api.get(url).json()
         seen += [row["id"] for row in answer["results"]]
         url = answer["next"]
-        rows.job("late")
+        factories.job("late", created_at=timezone.now())
 
     assert seen == [job.pk for job in jobs]
 
 
 def test_rows_that_go_while_paging_skip_no_other(api: APIClient) -> None:
-    jobs = [rows.job(created_at=timezone.now() - timedelta(hours=n)) for n in range(6)]
+    jobs = [factories.job(created_at=timezone.now() - timedelta(hours=n)) for n in range(6)]
     first = api.get(f"{API}jobs?page_size=2").json()
     jobs[0].delete()
     jobs[1].delete()
@@ -90,8 +90,8 @@ def test_rows_that_go_while_paging_skip_no_other(api: APIClient) -> None:
 
 def test_filters_stay_on_all_pages(api: APIClient) -> None:
     for n in range(5):
-        rows.job("failed", status="failed", ended_at=timezone.now())
-        rows.job(f"fine-{n}")
+        factories.job("failed", status="failed", ended_at=timezone.now())
+        factories.job(f"fine-{n}")
 
     listed = pages(api, f"{API}jobs?page_size=2&status=failed")
 
@@ -99,16 +99,8 @@ def test_filters_stay_on_all_pages(api: APIClient) -> None:
 
 
 def test_page_sizes(api: APIClient) -> None:
-    Job.objects.bulk_create(
-        Job(
-            id=f"job-{n:04}",
-            name="job",
-            pipeline_kind="module",
-            created_at=timezone.now(),
-            status_changed_at=timezone.now(),
-        )
-        for n in range(PAGE_SIZE_MAX + 1)
-    )
+    for _ in range(PAGE_SIZE_MAX + 1):
+        factories.job()
     assert len(api.get(f"{API}jobs").json()["results"]) == PAGE_SIZE
     most = api.get(f"{API}jobs?page_size={PAGE_SIZE_MAX}").json()
     assert len(most["results"]) == PAGE_SIZE_MAX
@@ -161,13 +153,13 @@ def test_only_indexed_columns_order(api: APIClient, ordering: str) -> None:
 )
 def test_channels_are_paged_one_by_one(api: APIClient, ordering: str, key: Any) -> None:
     """Stored as one row per gate; pages cut through the rows."""
-    job = rows.job()
-    checkpoint = rows.checkpoint(job)
-    rows.alignment(rows.checkpoint(job, 2), "other")
+    job = factories.job()
+    checkpoint = factories.checkpoint(job)
+    factories.gate_alignment(factories.checkpoint(job, 2), "other", 0, [0.0, 4.0])
     for index in range(3):
         for gate in range(2):
             arrived = (float(index), 7.0 + gate, None, 2.0, 2.0)
-            rows.alignment(checkpoint, "totals", index, gate, arrived_ms=arrived)
+            factories.gate_alignment(checkpoint, "totals", index, arrived, gate=gate)
     url = f"{API}jobs/{job.pk}/checkpoints/1/channels?page_size=4&ordering="
 
     up = [row for page in pages(api, url + ordering) for row in page]

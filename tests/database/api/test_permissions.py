@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from controlplane.accounts import services as accounts
 from controlplane.accounts.models import Role, Token
-from tests.database.api import rows
+from tests import factories
 from tests.database.api.conftest import API, client_of, login_of
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -19,9 +19,23 @@ UNKNOWN_UUID = "00000000-0000-4000-8000-000000000000"
 
 # Who may, by least role. A star: only with a login, not with a token.
 TABLE = {
+    ("GET", "alerts"): "viewer",
+    ("GET", "alerts/{id}"): "viewer",
+    ("POST", "alerts/{id}/acknowledge"): "operator",
     ("GET", "audit"): "admin",
     ("GET", "checkpoints"): "viewer",
+    ("GET", "deliveries"): "viewer",
+    ("GET", "deliveries/{id}"): "viewer",
+    ("POST", "deliveries/{id}/redeliver"): "operator",
     ("GET", "docs"): "viewer",
+    ("GET", "endpoints"): "viewer",
+    ("POST", "endpoints"): "admin",
+    ("GET", "endpoints/{id}"): "viewer",
+    ("PATCH", "endpoints/{id}"): "admin",
+    ("DELETE", "endpoints/{id}"): "admin",
+    ("POST", "endpoints/{id}/redeliver"): "operator",
+    ("POST", "endpoints/{id}/secret"): "admin",
+    ("POST", "endpoints/{id}/test"): "operator",
     ("GET", "jobs"): "viewer",
     ("POST", "jobs"): "operator",
     ("GET", "jobs/{job_id}"): "viewer",
@@ -35,6 +49,7 @@ TABLE = {
     ("GET", "jobs/{job_id}/checkpoints/{number}/verdict"): "viewer",
     ("GET", "jobs/{job_id}/drivers"): "viewer",
     ("GET", "jobs/{job_id}/drivers/{number}/log"): "operator",
+    ("GET", "jobs/{job_id}/events"): "viewer",
     ("GET", "jobs/{job_id}/exceptions"): "viewer",
     ("GET", "jobs/{job_id}/graph"): "viewer",
     ("GET", "jobs/{job_id}/operations"): "viewer",
@@ -51,15 +66,30 @@ TABLE = {
     ("GET", "me"): "viewer",
     ("GET", "operations"): "viewer",
     ("GET", "operations/{id}"): "viewer",
+    ("GET", "rules"): "viewer",
+    ("POST", "rules"): "admin",
+    ("GET", "rules/kinds"): "viewer",
+    ("POST", "rules/try"): "operator",
+    ("GET", "rules/{id}"): "viewer",
+    ("PATCH", "rules/{id}"): "admin",
+    ("DELETE", "rules/{id}"): "admin",
     ("GET", "savepoints"): "viewer",
     ("GET", "savepoints/{id}"): "viewer",
     ("PATCH", "savepoints/{id}"): "operator",
     ("DELETE", "savepoints/{id}"): "operator",
     ("GET", "schema"): "viewer",
+    ("GET", "secrets"): "viewer",
+    ("GET", "secrets/{name}"): "viewer",
+    ("PUT", "secrets/{name}"): "operator",
+    ("DELETE", "secrets/{name}"): "operator",
+    ("GET", "silences"): "viewer",
+    ("POST", "silences"): "operator",
+    ("GET", "silences/{id}"): "viewer",
+    ("POST", "silences/{id}/end"): "operator",
     ("GET", "tokens"): "operator",
     ("POST", "tokens"): "operator*",
     ("GET", "tokens/{id}"): "operator",
-    ("DELETE", "tokens/{id}"): "operator",
+    ("DELETE", "tokens/{id}"): "operator*",
     ("GET", "uploads"): "viewer",
     ("POST", "uploads"): "operator",
     ("GET", "users"): "admin",
@@ -103,12 +133,12 @@ def test_every_endpoint_has_a_row() -> None:
 @pytest.mark.parametrize(("method", "path"), sorted(TABLE, key=lambda one: one[::-1]))
 def test_who_may(db: None, method: str, path: str) -> None:
     least, login_only = TABLE[method, path].rstrip("*"), TABLE[method, path].endswith("*")
-    url = API + path.format(job_id="unknown", number=1, id=_id(path))
+    url = API + path.format(job_id="unknown", number=1, id=_id(path), name="UNKNOWN")
 
     def asked(client: APIClient) -> Any:
         return getattr(client, method.lower())(url)
 
-    users = {role: rows.user(role) for role in Role.values}
+    users = {role: factories.user(role) for role in Role.values}
     if path == "docs":
         assert asked(APIClient()).status_code == 302  # To the login.
     else:
@@ -129,7 +159,8 @@ def test_who_may(db: None, method: str, path: str) -> None:
 
 
 def _id(path: str) -> object:
-    return UNKNOWN_UUID if path.startswith(("operations", "savepoints")) else 999_999
+    has_number = path.startswith(("tokens", "users"))
+    return 999_999 if has_number else UNKNOWN_UUID
 
 
 def _check(response: Any, may: bool) -> None:
@@ -146,8 +177,9 @@ def _is_problem(response: Any, status: int, code: str) -> None:
 
 
 def _secret(admin: Any, wrong: str) -> str:
-    owner = rows.user("admin")
-    token, secret = accounts.create_token(None, owner, wrong, Role.ADMIN)
+    owner = factories.user(Role.ADMIN)
+    secret = factories.secret_of(owner)
+    token = owner.tokens.get()
     match wrong:
         case "expired":
             Token.objects.filter(pk=token.pk).update(

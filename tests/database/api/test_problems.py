@@ -12,9 +12,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from rest_framework.test import APIClient
 
 from controlplane.accounts.models import User
-from controlplane.base import throttling
+from controlplane.base.limits import throttling
 from jobs.api import views
-from tests.database.api import rows
+from tests import factories
 from tests.database.api.conftest import API, login_of
 from tests.database.api.test_jobs import is_problem
 
@@ -29,7 +29,7 @@ def raising(error: Exception) -> Any:
 def test_an_unexpected_error_is_logged_under_the_requests_id(
     api: APIClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = rows.job()
+    job = factories.job()
     monkeypatch.setattr(views.services, "cancel", raising(KeyError("secret detail")))
     with caplog.at_level(logging.ERROR):
         answer = api.post(f"{API}jobs/{job.pk}/cancel", headers={"X-Request-ID": "abc-1"})
@@ -40,7 +40,7 @@ def test_an_unexpected_error_is_logged_under_the_requests_id(
 
 
 def test_the_database_away_is_503(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = rows.job()
+    job = factories.job()
     monkeypatch.setattr(views.services, "cancel", raising(OperationalError("gone")))
     answer = api.post(f"{API}jobs/{job.pk}/cancel")
     is_problem(answer, 503, "database_unavailable")

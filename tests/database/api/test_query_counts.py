@@ -7,57 +7,63 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
-from controlplane.accounts.models import User
-from jobs.models import Job, JobException
-from tests.database.api import rows
+from controlplane.accounts.models import Role, User
+from jobs.models import Job
+from tests import factories
+from tests.database.api import whole_jobs
 from tests.database.api.conftest import API, client_of
 
 Fill = Callable[[Job, int], Any]
 
 
-def _exception(job: Job, n: int) -> None:
-    JobException.objects.create(job=job, at=job.created_at, kind="driver", text=str(n))
-
-
 # Path -> what one more row is, queries of the view besides those of the token.
 LISTS: dict[str, tuple[Fill, int]] = {
-    "jobs": (lambda job, n: rows.checkpoint(rows.job(created_by=job.created_by)), 2),
-    "jobs/{job}/attempts": (lambda job, n: rows.attempt(job.drivers.get(number=2), 10 + n), 3),
-    "jobs/{job}/drivers": (lambda job, n: rows.driver(job, 10 + n, status="ended"), 2),
-    "jobs/{job}/exceptions": (_exception, 2),
-    "jobs/{job}/operations": (lambda job, n: rows.operation(job, job.created_by), 2),
+    "jobs": (lambda job, n: factories.checkpoint(factories.job(created_by=job.created_by)), 2),
+    "jobs/{job}/attempts": (
+        lambda job, n: factories.attempt(job.drivers.get(number=2), 10 + n, workers=2),
+        3,
+    ),
+    "jobs/{job}/drivers": (lambda job, n: factories.driver(job, 10 + n, status="ended"), 2),
+    "jobs/{job}/events": (lambda job, n: factories.event(job, n), 2),
+    "jobs/{job}/exceptions": (lambda job, n: factories.exception(job, str(n)), 2),
+    "jobs/{job}/operations": (lambda job, n: factories.operation(job, job.created_by), 2),
     "jobs/{job}/subtasks": (
-        lambda job, n: job.subtasks.create(
-            chain="more", index=n, attempt=1, updated_at=job.created_at
-        ),
+        lambda job, n: factories.subtasks(job, parallelism=1, chains=[f"more-{n}"]),
         2,
     ),
     "jobs/{job}/checkpoints": (
-        lambda job, n: rows.checkpoint(job, 10 + n, parent=job.checkpoints.get(number=2)),
+        lambda job, n: factories.checkpoint(job, 10 + n, parent=job.checkpoints.get(number=2)),
         2,
     ),
     "jobs/{job}/checkpoints/2/acks": (
-        lambda job, n: rows.ack(job.checkpoints.get(number=2), "more", n),
+        lambda job, n: factories.acknowledge(job.checkpoints.get(number=2), "more", n),
         3,
     ),
     "jobs/{job}/checkpoints/2/channels": (
-        lambda job, n: rows.alignment(job.checkpoints.get(number=2), "more", n),
+        lambda job, n: factories.gate_alignment(
+            job.checkpoints.get(number=2), "more", n, [0.0, 4.0]
+        ),
         3,
     ),
     "checkpoints": (
-        lambda job, n: rows.checkpoint(job, 10 + n, parent=job.checkpoints.get(number=2)),
+        lambda job, n: factories.checkpoint(job, 10 + n, parent=job.checkpoints.get(number=2)),
         1,
     ),
     "jobs/{job}/savepoints": (
-        lambda job, n: rows.savepoint(job, 10 + n, created_by=job.created_by),
+        lambda job, n: factories.savepoint(job, number=10 + n, by=job.created_by),
         2,
     ),
-    "savepoints": (lambda job, n: rows.savepoint(rows.job(), created_by=job.created_by), 1),
-    "operations": (lambda job, n: rows.operation(rows.job(), job.created_by), 1),
-    "uploads": (lambda job, n: rows.upload(str(n).encode(), job.created_by), 1),
-    "audit": (lambda job, n: rows.user(), 1),
-    "tokens": (lambda job, n: rows.secret_of(rows.user()), 1),
-    "users": (lambda job, n: rows.user(), 1),
+    "savepoints": (lambda job, n: factories.savepoint(factories.job(), by=job.created_by), 1),
+    "operations": (lambda job, n: factories.operation(factories.job(), job.created_by), 1),
+    "uploads": (lambda job, n: factories.upload(str(n).encode(), job.created_by), 1),
+    "audit": (lambda job, n: factories.audit_entry(), 1),
+    "tokens": (lambda job, n: factories.secret_of(factories.user(Role.OPERATOR)), 1),
+    "users": (lambda job, n: factories.user(Role.OPERATOR), 1),
+    "endpoints": (lambda job, n: factories.endpoint(), 1),
+    "deliveries": (lambda job, n: factories.delivery(factories.endpoint()), 1),
+    "rules": (lambda job, n: factories.rule(), 2),
+    "alerts": (lambda job, n: factories.alert(factories.rule()), 1),
+    "silences": (lambda job, n: factories.silence(rule=factories.rule()), 2),
 }
 
 
@@ -66,7 +72,7 @@ def test_queries_do_not_grow_with_the_rows(
     admin: User, path: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     fill, count = LISTS[path]
-    job = rows.everything(admin)
+    job = whole_jobs.everything(admin)
     api = client_of(admin)
     api.get(f"{API}me")  # The token's last use is written now, and not again for a minute.
     url = API + path.format(job=job.pk)
@@ -82,7 +88,7 @@ def test_queries_do_not_grow_with_the_rows(
 def test_one_job_is_a_fixed_number_of_queries(
     operator: User, api: APIClient, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    job = rows.everything(operator)
+    job = whole_jobs.everything(operator)
     api.get(f"{API}me")
     with django_assert_num_queries(5):  # Token, job, last checkpoint, newest driver, forks.
         assert api.get(f"{API}jobs/{job.pk}").status_code == 200

@@ -12,7 +12,7 @@ from controlplane.accounts.models import User
 from controlplane.base.errors import Invalid
 from jobs.models import Job, Operation
 from jobs.submissions import Pipeline
-from tests.database.api import rows
+from tests import factories
 from tests.database.api.conftest import API
 from tests.database.api.test_jobs import is_problem
 
@@ -21,7 +21,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 @pytest.fixture
 def job(operator: User) -> Job:
-    return rows.job(created_by=operator)
+    return factories.job(created_by=operator)
 
 
 def names(answer: Any) -> set[str]:
@@ -34,8 +34,8 @@ def names(answer: Any) -> set[str]:
 def test_a_savepoint_shows_its_words_and_what_its_checkpoint_says(
     api: APIClient, job: Job, operator: User
 ) -> None:
-    made = rows.savepoint(job, 7, "first", note="why", labels={"a": "b"}, created_by=operator)
-    made.checkpoint.watermark_ms = 1_000
+    made = factories.savepoint(job, "first", 7, note="why", labels={"a": "b"}, by=operator)
+    made.checkpoint.state_bytes = made.checkpoint.watermark_ms = 1_000
     made.checkpoint.save()
     shown = api.get(f"{API}savepoints/{made.pk}").json()
     assert shown["url"].endswith(f"{API}savepoints/{made.pk}")
@@ -59,7 +59,7 @@ def test_a_savepoint_shows_its_words_and_what_its_checkpoint_says(
 
 
 def test_a_savepoint_that_was_not_triggered_has_no_number(api: APIClient, job: Job) -> None:
-    made = rows.savepoint(job, checkpoint=None)
+    made = factories.savepoint(job, number=None)
     shown = api.get(f"{API}savepoints/{made.pk}").json()
     assert (shown["number"], shown["status"], shown["kind"]) == (None, None, None)
 
@@ -83,19 +83,17 @@ def test_a_savepoint_that_was_not_triggered_has_no_number(api: APIClient, job: J
 def test_savepoints_are_filtered(
     api: APIClient, job: Job, operator: User, query: str, expected: set[str]
 ) -> None:
-    rows.savepoint(job, 1, "first", labels={"release": "1"}, created_by=operator)
-    second = rows.savepoint(job, 2, "second", labels={"release": "2"})
-    second.checkpoint.kind = "stop_suspend"
-    second.checkpoint.save()
-    rows.savepoint(job, 3, "third", deleted_at=timezone.now())
+    factories.savepoint(job, "first", 1, labels={"release": "1"}, by=operator)
+    factories.savepoint(job, "second", 2, kind="stop_suspend", labels={"release": "2"})
+    factories.savepoint(job, "third", 3, deleted_at=timezone.now())
     assert names(api.get(f"{API}jobs/{job.pk}/savepoints?{query}")) == expected
-    rows.savepoint(rows.job("other"), 1, "others")
+    factories.savepoint(factories.job("other"), "others")
     assert names(api.get(f"{API}savepoints?{query}&job={job.pk}")) == expected
 
 
 def test_a_job_shows_its_lineage_and_a_checkpoint_its_place(api: APIClient, job: Job) -> None:
-    made = rows.savepoint(job, 7)
-    fork = rows.job("fork", origin=job, origin_uri=made.location, restore_uri=made.location)
+    made = factories.savepoint(job, number=7)
+    fork = factories.job("fork", origin=job, origin_uri=made.location, restore_uri=made.location)
     shown = api.get(f"{API}jobs/{fork.pk}").json()
     assert (shown["origin"], shown["origin_uri"]) == (job.pk, made.location)
     assert (shown["restore_uri"], shown["forks"]) == (made.location, [])
@@ -104,9 +102,9 @@ def test_a_job_shows_its_lineage_and_a_checkpoint_its_place(api: APIClient, job:
 
 
 def test_forks_and_abandoned_checkpoints_are_found(api: APIClient, job: Job) -> None:
-    fork = rows.job("fork", origin=job)
-    rows.checkpoint(job, 1)
-    rows.checkpoint(job, 2, abandoned_at=timezone.now())
+    fork = factories.job("fork", origin=job)
+    factories.checkpoint(job, 1)
+    factories.checkpoint(job, 2, abandoned_at=timezone.now())
     forks = api.get(f"{API}jobs?origin={job.pk}").json()["results"]
     assert [one["id"] for one in forks] == [fork.pk]
     for query, numbers in (("true", [2]), ("false", [1])):
@@ -116,10 +114,10 @@ def test_forks_and_abandoned_checkpoints_are_found(api: APIClient, job: Job) -> 
 
 def test_an_operation_shows_its_phase_and_what_it_saved(api: APIClient, job: Job) -> None:
     progress = {"kind": "stop", "phase": "ending", "saved": "/s/last"}
-    row = rows.operation(job, kind="stop", progress=progress)
+    row = factories.operation(job, None, "stop", "running", progress=progress)
     shown = api.get(f"{API}operations/{row.pk}").json()
     assert (shown["phase"], shown["saved"]) == ("ending", "/s/last")
-    plain = api.get(f"{API}operations/{rows.operation(job).pk}").json()
+    plain = api.get(f"{API}operations/{factories.operation(job, status='running').pk}").json()
     assert (plain["phase"], plain["saved"]) == (None, None)
 
 
@@ -147,6 +145,7 @@ EVERYTHING = {
     "parallelism": None,
     "pipeline": None,
     "allow_non_restored_state": None,
+    "secrets": None,
 }
 
 
@@ -217,6 +216,7 @@ EVERYTHING = {
                 "parameters": None,
                 "parallelism": None,
                 "allow_non_restored_state": None,
+                "secrets": None,
             },
         ),
         (
@@ -236,7 +236,7 @@ def test_a_request_becomes_a_call_of_its_service(
     body: dict[str, Any],
     given: dict[str, Any],
 ) -> None:
-    operation = rows.operation(job)
+    operation = factories.operation(job, status="running")
     called = Called(operation)
     monkeypatch.setattr(*service, called)
     key = {"Idempotency-Key": "once"}
@@ -294,7 +294,7 @@ def test_a_service_s_words_about_the_pipeline_are_about_the_body_s_fields(
 def test_only_an_admin_chooses_where_a_savepoint_lies(
     api: APIClient, admin_api: APIClient, job: Job, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    called = Called(rows.operation(job))
+    called = Called(factories.operation(job, status="running"))
     for module, name in ((savepoints, "take"), (requests, "stop")):
         monkeypatch.setattr(module, name, called)
     body, url = {"location": "/elsewhere"}, f"{API}jobs/{job.pk}/{path}"
@@ -305,8 +305,8 @@ def test_only_an_admin_chooses_where_a_savepoint_lies(
 
 
 def test_what_a_job_s_state_does_not_allow_is_refused(api: APIClient) -> None:
-    job = rows.job(status="initializing")
-    rows.checkpoint(job, 7)
+    job = factories.job(status="initializing")
+    factories.checkpoint(job, 7)
     for path, body in (
         ("savepoints", {}),
         ("stop", {}),
@@ -322,13 +322,13 @@ def test_unknown_and_foreign_targets_are_refused(api: APIClient, job: Job) -> No
     url = f"{API}jobs/{job.pk}/rollback"
     is_problem(api.post(url, {"checkpoint": 99}, format="json"), 404, "not_found")
     is_problem(api.post(url, {"savepoint": UNKNOWN}, format="json"), 404, "not_found")
-    foreign = rows.savepoint(rows.job("other"))
+    foreign = factories.savepoint(factories.job("other"))
     answer = api.post(url, {"savepoint": str(foreign.pk)}, format="json")
     assert "another job" in is_problem(answer, 400, "invalid")["errors"]["savepoint"][0]
 
 
 def test_a_submission_may_claim_the_savepoint_that_it_begins_with(api: APIClient, job: Job) -> None:
-    made = rows.savepoint(job, 7)
+    made = factories.savepoint(job, number=7)
     body = {"name": "next", "pipeline": {"kind": "module", "module": "a.b"}, "claims": True}
     refused = is_problem(api.post(f"{API}jobs", body, format="json"), 400, "invalid")
     assert set(refused["errors"]) == {"claims"}
@@ -341,7 +341,7 @@ def test_a_submission_may_claim_the_savepoint_that_it_begins_with(api: APIClient
 
 
 def test_a_description_is_changed_in_part(api: APIClient, job: Job) -> None:
-    made = rows.savepoint(job, 7, "first", note="why", labels={"a": "b"})
+    made = factories.savepoint(job, "first", 7, note="why", labels={"a": "b"})
     answer = api.patch(f"{API}savepoints/{made.pk}", {"name": "second"}, format="json")
     assert answer.status_code == 200
     shown = answer.json()
@@ -353,7 +353,7 @@ def test_a_description_is_changed_in_part(api: APIClient, job: Job) -> None:
 
 
 def test_a_savepoint_is_deleted_by_an_operation_once(api: APIClient, job: Job) -> None:
-    made = rows.savepoint(job)
+    made = factories.savepoint(job)
     url, key = f"{API}savepoints/{made.pk}", {"Idempotency-Key": "once"}
     first, again = (api.delete(url, headers=key) for _ in range(2))
     assert (first.status_code, again.status_code) == (202, 202)
@@ -363,8 +363,8 @@ def test_a_savepoint_is_deleted_by_an_operation_once(api: APIClient, job: Job) -
 
 
 def test_a_savepoint_that_something_needs_is_not_deleted(api: APIClient, job: Job) -> None:
-    made = rows.savepoint(job, 7)
-    rows.job("fork", restore_uri=made.location, restore_job=job, restore_number=7)
+    made = factories.savepoint(job, number=7)
+    factories.job("fork", restore_uri=made.location, restore_job=job, restore_number=7)
     refused = is_problem(api.delete(f"{API}savepoints/{made.pk}"), 409, "wrong_state")
     assert refused["needed_by"]
     assert Savepoint.objects.get().deleted_at is None

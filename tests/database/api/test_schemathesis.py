@@ -8,7 +8,6 @@ import schemathesis
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
-from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, settings
 from schemathesis import Case, GenerationMode
@@ -16,15 +15,23 @@ from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig,
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from controlplane.accounts.models import User
+from controlplane.deliveries.models import Delivery
+from controlplane.secrets import services as secrets
 from jobs.drivers import driver_files
-from tests.database.api import rows
+from tests import factories
+from tests.database.api import whole_jobs
 
 JOB = "seeded"
 OPERATION = "00000000-0000-4000-8000-000000000001"
 SAVEPOINT = "00000000-0000-4000-8000-000000000002"
+ENDPOINT = "00000000-0000-4000-8000-000000000003"
+DELIVERY = "00000000-0000-4000-8000-000000000004"
+RULE = "00000000-0000-4000-8000-000000000005"
+ALERT = "00000000-0000-4000-8000-000000000006"
+SILENCE = "00000000-0000-4000-8000-000000000007"
+STORED = "WAREHOUSE_PASSWORD"
 RUN = settings(
     max_examples=8,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),  # The fixtures are meant to last for all examples.
@@ -50,17 +57,25 @@ wellformed = document(GenerationMode.POSITIVE)
 @pytest.fixture
 def token(admin: User) -> Iterator[str]:
     """An admin's token; the API has something of everything, some of it under known names."""
-    rows.everything(admin)
-    job = rows.everything(admin, pk=JOB)
-    rows.operation(job, admin, pk=OPERATION, status="succeeded", ended_at=timezone.now())
-    rows.savepoint(job, 7, pk=SAVEPOINT, created_by=admin)
+    whole_jobs.everything(admin)
+    job = whole_jobs.everything(admin, id=JOB)
+    factories.operation(job, admin, id=OPERATION)
+    secrets.store(admin, STORED, "correct horse battery staple")
+    factories.savepoint(job, number=7, by=admin, id=SAVEPOINT)
+    endpoint = factories.endpoint("https://8.8.8.8/hook", id=ENDPOINT)
+    Delivery.objects.filter(pk=factories.delivery(endpoint, status="given_up").pk).update(
+        id=DELIVERY
+    )
+    rule = factories.rule("checkpoint_duration", id=RULE)
+    factories.alert(rule, job, id=ALERT)
+    factories.silence(id=SILENCE, rule=rule)
     path = driver_files.log_path(job.drivers.get(number=2))
     path.parent.mkdir(parents=True)
     path.write_text("started")
     # The test's connection is in a transaction that has to outlast the requests.
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
-    yield rows.secret_of(admin)
+    yield factories.secret_of(admin)
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
 
@@ -88,11 +103,21 @@ def test_what_the_document_does_not_allow_is_refused(case: Case, token: str) -> 
 def test_what_the_document_allows_is_answered_as_it_says(case: Case, token: str) -> None:
     """Ask for rows that are there, so that the answers are not all 404."""
     user = User.objects.get(username="root")
-    names = {"job_id": JOB, "number": 2, "id": user.pk}
+    names = {"job_id": JOB, "number": 2, "id": user.pk, "name": STORED}
     if "operations" in case.path:
         names["id"] = OPERATION
     elif "savepoints" in case.path:
         names["id"] = SAVEPOINT
+    elif "endpoints" in case.path:
+        names["id"] = ENDPOINT
+    elif "deliveries" in case.path:
+        names["id"] = DELIVERY
+    elif "rules" in case.path:
+        names["id"] = RULE
+    elif "alerts" in case.path:
+        names["id"] = ALERT
+    elif "silences" in case.path:
+        names["id"] = SILENCE
     elif "tokens" in case.path:
         names["id"] = user.tokens.get().pk
     case.path_parameters = {name: names[name] for name in case.path_parameters or {}}

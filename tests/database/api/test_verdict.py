@@ -8,24 +8,31 @@ from checkpoints.verdict import queries
 from controlplane.accounts.models import User
 from frontend.base import verdict_cache as pages
 from jobs.models import Job
-from tests.database.api import rows
+from tests import factories
+from tests.database.api import whole_jobs
 from tests.database.api.conftest import API
 
 
 @pytest.fixture
 def job(operator: User) -> Job:
     """A job whose third checkpoint waited for a channel."""
-    job = rows.job(created_by=operator)
-    rows.graph(job)
-    rows.attempt(rows.driver(job))
-    checkpoint = rows.checkpoint(job, 3, duration_ms=5_030)
+    job = factories.job(created_by=operator)
+    whole_jobs.planned(job)
+    factories.attempt(factories.driver(job), workers=2)
+    checkpoint = factories.checkpoint(job, 3, duration_ms=5_030)
     for chain in ("source", "totals"):
         for index in range(2):
-            ack = rows.ack(checkpoint, chain, index)
-            ack.alignment_ms = 5_000.0 if (chain, index) == ("totals", 0) else 1.0
-            ack.save()
-    rows.alignment(checkpoint, "totals", 0, arrived_ms=(0.0, 5_000.0))
-    rows.alignment(checkpoint, "totals", 1, arrived_ms=(0.0, 1.0))
+            aligned_ms = 5_000.0 if (chain, index) == ("totals", 0) else 1.0
+            factories.acknowledge(checkpoint, chain, index, alignment_ms=aligned_ms)
+    for index, last_ms in enumerate((5_000.0, 1.0)):
+        factories.gate_alignment(
+            checkpoint,
+            "totals",
+            index,
+            [0.0, last_ms],
+            upstream="source",
+            bytes_during=[0, 0],
+        )
     return job
 
 
@@ -60,7 +67,7 @@ def test_queries_do_not_grow_with_the_checkpoint(
     checkpoint = job.checkpoints.get(number=3)
     for more in (0, 20):
         for index in range(2, 2 + more):
-            rows.ack(checkpoint, "totals", index)
-            rows.alignment(checkpoint, "totals", index)
+            factories.acknowledge(checkpoint, "totals", index)
+            factories.gate_alignment(checkpoint, "totals", index, [0.0, 4.0], upstream="source")
         with django_assert_num_queries(3 + 8):  # Token, job, checkpoint; then the verdict's.
             assert api.get(f"{API}jobs/{job.pk}/checkpoints/3/verdict").status_code == 200

@@ -6,8 +6,8 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import Role, User
+from tests import factories
 from tests.database.checkpoints.line import Line
-from tests.database.jobs import builders
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def scheduled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
 @pytest.fixture
 def operator(db: None) -> User:
     """A user who may request checkpoints."""
-    return builders.user("olga", Role.OPERATOR)
+    return factories.user(Role.OPERATOR, "olga")
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_a_checkpoint_under_way_neither_expires_nor_lasts_for_ever(
     database.pass_time(6)
     line.post()
     tick()
-    assert line.statuses()[1] == "aborted"
+    assert line.statuses()[1] == "failed"
     assert line.checkpoint(1).reason == "checkpoint_expired"
     assert database.corrections == 1
 

@@ -1,6 +1,7 @@
 """Batches are applied once however often they come; commands are handed out in order."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +13,21 @@ from checkpoints.models import SubtaskAck
 from checkpoints.operations import savepoints
 from controlplane.base import clock
 from controlplane.base.errors import DriverFenced, Invalid, NotFound, Unauthorized
-from jobs.models import Driver, JobException, OutboxCommand
+from jobs.models import Driver, JobException, OutboxCommand, Subtask
 from tests import builders as protocol
-from tests.database.checkpoints.line import Line, body
+from tests.database.checkpoints.line import Line, body, planned
 from tests.database.jobs import builders as jobs
-from weir.protocol.driver_messages import DriverLost, EventBatch
+from weir.bounds import DELAY_MS_MAX, DUE_MS_MAX
+from weir.ids import CheckpointId, OperatorId
+from weir.protocol.driver_messages import DriverLost, EventBatch, JobPlanned
 from weir.protocol.events import Notice
-from weir.protocol.lifecycle import JobStatus
-from weir.protocol.messages import CheckpointRequested, TriggerCheckpoint
+from weir.protocol.lifecycle import JobStatus, SubtaskStatus
+from weir.protocol.messages import (
+    CheckpointRequested,
+    CheckpointsRestored,
+    TimeLost,
+    TriggerCheckpoint,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -75,15 +83,93 @@ def test_what_is_no_batch_is_refused(line: Line, sent: bytes) -> None:
         driver_protocol.receive(line.job_id, line.token, sent)
 
 
-def test_a_number_beyond_the_databases_is_refused_and_nothing_is_kept(line: Line) -> None:
+def test_a_number_beyond_its_bounds_is_refused_and_nothing_is_kept(line: Line) -> None:
     line.post(CheckpointRequested("r1"))
     ack = protocol.ack("sink-0", 1)
     huge = json.loads(body(EventBatch(line.number, (ack,))))
-    huge["events"][0]["operators"][0]["metrics"]["records"] = 2**63
-    with pytest.raises(Invalid, match="cannot be stored"):
+    huge["events"][0]["operators"][0]["metrics"]["records"] = 10**400
+    with pytest.raises(Invalid, match=r"events\[0\]\.operators\[0\]\.metrics\.records: Expected"):
         driver_protocol.receive(line.job_id, line.token, json.dumps(huge).encode())
     assert line.driver.applied_up_to == line.number - 1
     assert line.checkpoint(1).acknowledged_count == 0
+
+
+def test_what_the_database_refuses_is_told_and_nothing_is_kept(db: None) -> None:
+    line = Line.for_job(jobs.submitted())
+    long = replace(protocol.completed(1), triggered_at_ms=0, completed_at_ms=10**13)
+    with pytest.raises(Invalid, match="cannot be stored: integer out of range"):
+        line.post(planned(), CheckpointsRestored((long,), CheckpointId(2)))
+    assert line.driver.applied_up_to == 0
+    assert not line.statuses()
+
+
+def hostile_plans() -> list[tuple[JobPlanned, str]]:
+    """Plans that contradict themselves, and the problem with each."""
+    plan = planned()
+    sink, source, parse = plan.operators
+    edge = plan.edges[0]
+    stranger = OperatorId("stranger")
+    many = tuple(
+        replace(sink, uid=OperatorId(f"s{n}"), chain=OperatorId(f"s{n}"), parallelism=32_768)
+        for n in range(7)
+    )
+    return [
+        (replace(plan, operators=(sink, source, parse, sink)), r"operators\[3\]\.uid: .* twice"),
+        (replace(plan, operators=(sink, source, replace(parse, chain=stranger))), "no chain"),
+        (replace(plan, edges=(replace(edge, target=stranger),)), r"edges\[0\]\.target: "),
+        (replace(plan, edges=(replace(edge, source=stranger),)), r"edges\[0\]\.source: "),
+        (
+            replace(plan, edges=(replace(edge, partitioning="any"),)),
+            "partitioning: 'any' is unknown",
+        ),
+        (replace(plan, operators=many, edges=()), "229,376 operator subtasks"),
+    ]
+
+
+@pytest.mark.parametrize(("plan", "problem"), hostile_plans())
+def test_a_plan_that_contradicts_itself_is_refused(
+    plan: JobPlanned, problem: str, db: None
+) -> None:
+    line = Line.for_job(jobs.submitted())
+    with pytest.raises(Invalid, match=problem):
+        line.post(plan)
+    assert line.job.planned_name == ""
+
+
+def test_a_plan_comes_once_in_a_batch(db: None) -> None:
+    line = Line.for_job(jobs.submitted())
+    with pytest.raises(Invalid, match="a driver plans its job once"):
+        line.post(planned(), planned())
+
+
+def test_a_subtask_that_is_not_in_the_plan_is_refused(line: Line) -> None:
+    before = Subtask.objects.count()
+    for name in ("sink-2", "stranger-0", "parse-0"):  # The last one is no head of a chain.
+        changed = jobs.subtask_changed(name, SubtaskStatus.RUNNING)
+        with pytest.raises(Invalid, match=f"{name} is no chain subtask"):
+            line.send(EventBatch(line.number, (changed,)))
+    assert Subtask.objects.count() == before
+
+
+def test_a_coordinators_plan_that_is_not_the_jobs_is_refused(line: Line) -> None:
+    started = protocol.started()
+    chain = started.plan.chains[0]
+    stranger = OperatorId("stranger")
+    for chains, problem in (
+        ((replace(chain, head=stranger, operators=(stranger,)),), "stranger is not in the job's"),
+        ((replace(chain, head=stranger),), "the chain of stranger does not list it"),
+        ((chain, chain), "or in two chains"),
+        ((replace(chain, upstream=chain.upstream * 2),), "subtasks, and 2 in the job's plan"),
+    ):
+        plan = replace(started.plan, chains=chains)
+        with pytest.raises(Invalid, match=problem):
+            line.send(EventBatch(line.number, (replace(started, plan=plan),)))
+
+
+def test_time_lost_again_and_again_ends_at_the_last_year(line: Line) -> None:
+    line.post(CheckpointRequested("r1"))
+    line.post(*[TimeLost(DELAY_MS_MAX)] * 900)
+    assert line.state.pending[0].expires_at_ms == DUE_MS_MAX
 
 
 def test_characters_that_the_database_has_no_place_for_are_replaced(line: Line) -> None:
@@ -114,7 +200,7 @@ def test_an_older_driver_is_fenced(line: Line) -> None:
         line.post(*protocol.acks(1))
     with pytest.raises(DriverFenced):
         line.poll()
-    assert line.statuses() == {1: "aborted"}
+    assert line.statuses() == {1: "failed"}
     Line.for_job(line.job).come_up(2)
     with pytest.raises(DriverFenced, match="driver 2"):
         line.send(line.batches[-1])

@@ -14,6 +14,7 @@ from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from controlplane.base.errors import Busy, Invalid, KeyReused, NotFound, WrongState
+from controlplane.secrets import services as secrets
 from jobs import due_jobs, operations
 from jobs import services as job_services
 from jobs.drivers import driver_files
@@ -485,6 +486,31 @@ def test_fork_runs_another_pipeline_where_one_is_named(line: Line) -> None:
         requests.fork(
             None, line.job_id, name="v3", checkpoint=1, pipeline=Pipeline("script", "nowhere.py")
         )
+
+
+def test_all_ways_back_keep_the_jobs_secrets(line: Line) -> None:
+    for name in ("A", "B"):
+        secrets.store(None, name, "x")
+    Job.objects.filter(pk=line.job_id).update(options={**line.job.options, "secrets": ["A"]})
+    complete_next(line)
+
+    def forked(name: str, **given: Any) -> list[str]:
+        operation = requests.fork(None, line.job_id, name=name, checkpoint=1, **given)
+        fork = Job.objects.get(pk=operation.result["job"])
+        names: list[str] = options_of(fork)["secrets"]
+        return names
+
+    assert forked("same") == ["A"]
+    assert forked("others", secrets=["B", "A"]) == ["A", "B"]
+    assert forked("none", secrets=[]) == []
+    with pytest.raises(Invalid) as refused:
+        forked("gone", secrets=["GONE"])
+    assert "There is no secret GONE" in refused.value.extra["errors"]["options.secrets"][0]
+    requests.rollback(None, line.job_id, checkpoint=1)
+    assert options_of(line.job)["secrets"] == ["A"]
+    Line.for_job(line.job).come_up(2, restored=1)
+    job_services.restart(None, line.job_id)
+    assert options_of(line.job)["secrets"] == ["A"]
 
 
 def test_failed_jobs_checkpoint_can_be_forked_while_it_is_over(line: Line) -> None:

@@ -1,6 +1,5 @@
 """Previews of restores and rollbacks, and comparisons of two outputs, as operations."""
 
-import time
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,6 +21,7 @@ from tests.database.checkpoints.storage import put_state
 from tests.database.checkpoints.test_going_back import complete_next, uri
 from tests.database.checkpoints.test_savepoints import ended, put_files, taken
 from tests.database.jobs import builders as jobs
+from tests.waiting import wait_until
 from weir.ids import CheckpointId
 
 pytestmark = pytest.mark.django_db
@@ -44,11 +44,12 @@ def checkpoint(line: Line) -> int:
 
 def answered(operation: Operation) -> Operation:
     """The operation once a process has answered it."""
-    deadline = time.monotonic() + 60
-    while ended(operation).ended_at is None:
+
+    def has_ended() -> bool:
         preview_processes.tick()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        return ended(operation).ended_at is not None
+
+    wait_until(has_ended, "the question is answered")
     for child in preview_processes._children:
         child.wait(timeout=10)
     preview_processes._children.clear()

@@ -22,7 +22,7 @@ from checkpoints.coordinator import shell
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.operations import savepoints
 from checkpoints.retention import discards, finalization, sweep
-from controlplane.accounts.models import User
+from controlplane.accounts.models import Role, User
 from controlplane.base import clock
 from controlplane.base.errors import Refusal
 from jobs import due_jobs, operations
@@ -32,11 +32,13 @@ from jobs.models import (
     Driver,
     DriverStatus,
     Job,
+    JobEvent,
     JobException,
     Operation,
     OutboxCommand,
 )
 from tests import builders as protocol
+from tests import factories
 from tests.database.checkpoints.line import Line
 from tests.database.jobs import builders as jobs
 from tests.seeds import share
@@ -224,6 +226,10 @@ class Run:
             )
             if row.parent is not None:
                 assert row.parent.number < row.number
+        happened = JobEvent.objects.filter(job=job, kind__startswith="checkpoint.")
+        told = Counter((e.facts["checkpoint"], e.planned, e.reason) for e in happened)
+        settled = (r for r in rows.values() if r.status not in _UNSETTLED)
+        assert told == Counter((r.number, r.status == "aborted", r.reason) for r in settled)
         # All of a batch or, once the driver is fenced, none of it.
         assert self.line.driver.applied_up_to in (self.line.number - 1, self.applied)
         self.applied = self.line.driver.applied_up_to
@@ -269,7 +275,7 @@ class Run:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("first", range(0, SEEDS, RUNS_AT_ONCE))
 def test_rows_and_state_agree_after_concurrent_events(first: int) -> None:
-    actor = jobs.user("olga")
+    actor = factories.user(Role.OPERATOR, "olga")
     crew = Crew()
     try:
         for seed in range(first, first + RUNS_AT_ONCE):

@@ -44,7 +44,7 @@ def test_a_lost_driver_gives_up_what_is_pending(line: Line, operator: User) -> N
     operation = savepoints.request_checkpoint(operator, line.job_id)
     jobs.lose(line.job)
     row = line.checkpoint(1)
-    assert (row.status, row.reason) == ("aborted", "job_failover")
+    assert (row.status, row.reason) == ("failed", "job_failover")
     operation.refresh_from_db()
     assert operation.status == "failed"
     assert "job failover" in operation.error
@@ -77,14 +77,14 @@ def test_a_manifest_that_was_not_written_never_will_be(line: Line) -> None:
     jobs.lose(line.job)
     assert finalization.settle_driverless() == 1
     row = line.checkpoint(1)
-    assert (row.status, row.reason) == ("aborted", "finalize_checkpoint_failure")
+    assert (row.status, row.reason) == ("failed", "finalize_checkpoint_failure")
     assert row.discard_due_at is not None
     store = locations.store_of(line.job)
     assert not store.create_if_absent(path_of(line), dump(manifest(line.job_id, 1)))
     assert isinstance(load(store.read(path_of(line))), Tombstone)
     with pytest.raises(DriverFenced):
         line.post(protocol.written(1))
-    assert line.statuses() == {1: "aborted"}
+    assert line.statuses() == {1: "failed"}
 
 
 def test_settling_and_a_zombies_write_agree_in_either_order(db: None) -> None:
@@ -107,7 +107,7 @@ def test_settling_and_a_zombies_write_agree_in_either_order(db: None) -> None:
         gate.wait(10)
         finalization.settle_driverless()
         zombie.join(10)
-        assert line.statuses() == {1: "completed" if created[0] else "aborted"}
+        assert line.statuses() == {1: "completed" if created[0] else "failed"}
 
 
 def test_a_damaged_manifest_aborts_and_keeps_the_files(line: Line) -> None:
@@ -116,7 +116,7 @@ def test_a_damaged_manifest_aborts_and_keeps_the_files(line: Line) -> None:
     jobs.lose(line.job)
     finalization.settle_driverless()
     row = line.checkpoint(1)
-    assert (row.status, row.discard_due_at) == ("aborted", None)
+    assert (row.status, row.discard_due_at) == ("failed", None)
 
 
 def test_a_storage_that_is_away_leaves_the_checkpoint_and_says_so(
@@ -133,7 +133,7 @@ def test_a_storage_that_is_away_leaves_the_checkpoint_and_says_so(
     storage.unlink()
     assert finalization.settle_driverless() == 1
     assert "cannot be settled" not in line.checkpoint(1).cause
-    assert line.statuses() == {1: "aborted"}
+    assert line.statuses() == {1: "failed"}
 
 
 def test_a_live_driver_settles_its_own(line: Line) -> None:

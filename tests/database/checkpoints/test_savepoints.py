@@ -107,7 +107,7 @@ def test_failed_savepoint_leaves_the_job_and_frees_its_name(line: Line, operator
     operation = savepoints.take(operator, line.job_id, name="before")
     line.post(protocol.decline("source-0"))
     assert ended(operation).status == "failed"
-    assert "savepoint 1 was aborted" in ended(operation).error
+    assert "savepoint 1 failed" in ended(operation).error
     assert not Savepoint.objects.exists()
     assert line.job.status == JobStatus.RUNNING
     assert taken_again(line, operator, "before").checkpoint == line.checkpoint(2)
@@ -142,6 +142,7 @@ def test_savepoint_whose_manifest_a_lost_driver_wrote_is_kept(line: Line, operat
     [
         ("name", "a/b"),
         ("name", ".."),
+        ("name", "chk-7"),
         ("name", "x" * 81),
         ("name", "two words"),
         ("note", "x" * 10_001),

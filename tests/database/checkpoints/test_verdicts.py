@@ -13,6 +13,7 @@ from controlplane.base import clock
 from jobs.models import Subtask
 from tests import builders as protocol
 from tests.database.checkpoints.line import Line
+from tests.database.controlplane.moved_clock import MovedClock
 from tests.database.jobs import builders as jobs
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
@@ -90,11 +91,15 @@ def test_a_completed_checkpoint_keeps_what_its_subtasks_did(line: Line) -> None:
     assert recorded.rates(("source", 0)) is not None
 
 
-def test_a_stall_that_was_over_before_the_end_is_still_told(line: Line) -> None:
+def test_a_stall_that_was_over_before_the_end_is_still_told(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The row forgets it with the next measurement; the checkpoint that it made long does not."""
+    clock_of_all = MovedClock(monkeypatch)
     row = triggered(line)
     triggered_ms = clock.to_ms(row.triggered_at)
     line.post(stalled("sink-1", 1_500, triggered_ms))
+    clock_of_all.pass_time(4.0)
     line.post(stalled("sink-1", 4_000, triggered_ms), stalled("sink-0", 1_200, triggered_ms))
     line.post(measured("sink-1", 9_000, 0.5))
     assert not Subtask.objects.filter(job=line.job_id, chain="sink", index=1).get().stall

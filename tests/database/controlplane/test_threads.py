@@ -12,11 +12,10 @@ from pytest_django import DjangoDbBlocker
 
 from controlplane.base.threads import DATABASE_AWAY, DatabaseThreads, Unavailable
 from controlplane.embedded.postgres import Postgres
-from tests.process.controlplane.web import until
 from tests.services import running_postgres, use_database
+from tests.waiting import TIMEOUT_S, wait_until
 
 SIZE = 3
-DEADLINE_S = 30.0
 
 
 @contextmanager
@@ -57,7 +56,7 @@ def test_many_calls_share_few_connections() -> None:
         pids = asyncio.run(scenario())
         assert alive(pids) == len(pids)
         assert (pool.pending, pool.busy, pool.waiting) == (0, 0, 0)
-    until(lambda: alive(pids) == 0, "the connections are closed")
+    wait_until(lambda: alive(pids) == 0, "the connections are closed")
 
 
 def test_the_callers_context_comes_along() -> None:
@@ -85,7 +84,7 @@ def test_more_than_may_wait_are_refused() -> None:
     async def scenario() -> None:
         go = threading.Event()
         try:
-            calls = [asyncio.create_task(pool.run(go.wait, DEADLINE_S)) for _ in range(3)]
+            calls = [asyncio.create_task(pool.run(go.wait, TIMEOUT_S)) for _ in range(3)]
             await asyncio.sleep(0)  # The tasks run up to their wait.
             assert (pool.busy, pool.waiting) == (1, 2)
             with pytest.raises(Unavailable):
@@ -103,7 +102,7 @@ def test_a_call_that_waits_can_be_cancelled() -> None:
     async def scenario() -> None:
         go, ran = threading.Event(), threading.Event()
         try:
-            running = asyncio.create_task(pool.run(go.wait, DEADLINE_S))
+            running = asyncio.create_task(pool.run(go.wait, TIMEOUT_S))
             await asyncio.sleep(0)
             waiting = asyncio.create_task(pool.run(ran.set))
             await asyncio.sleep(0)

@@ -4,14 +4,14 @@ import pytest
 from django.test import Client
 
 from controlplane.accounts.models import Role
-from tests.database.frontend import rows
+from tests import factories
 
 
 @pytest.fixture
 def viewer(db: None) -> Client:
     """A browser of a viewer."""
     client = Client()
-    client.force_login(rows.user(Role.VIEWER))
+    client.force_login(factories.user(Role.VIEWER))
     return client
 
 
@@ -19,5 +19,5 @@ def viewer(db: None) -> Client:
 def operator(db: None) -> Client:
     """A browser of an operator."""
     client = Client()
-    client.force_login(rows.user(Role.OPERATOR))
+    client.force_login(factories.user(Role.OPERATOR))
     return client

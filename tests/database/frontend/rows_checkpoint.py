@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints.catalog import locations
-from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
+from checkpoints.models import Checkpoint
 from jobs.models import Job
+from tests import factories
 from tests.database.checkpoints import storage
-from tests.database.frontend import rows
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.messages import OperatorAck, SnapshotMetrics
 from weir.storage.layout import JobLayout, state_file, within
@@ -26,15 +26,15 @@ PARQUET = {"path": "/data/flights-2024-01.parquet", "size": 9, "mtime_ns": 1, "r
 
 def acknowledged(
     of: Checkpoint,
-    parallelism: int = rows.PARALLELISM,
+    parallelism: int = factories.PARALLELISM,
     *,
     late_ms: float = 300.0,
     state_bytes: int = STATE_BYTES,
-    chains: Sequence[str] = rows.CHAINS,
+    chains: Sequence[str] = factories.CHAINS,
 ) -> Checkpoint:
     """All subtasks of some chains acknowledged; the barrier of ``flights-0`` came late."""
-    acks, gates = [], []
-    for uid, _, chain, *_ in rows.FLIGHTS:
+    acks = []
+    for uid, _, chain, *_ in factories.FLIGHTS:
         if chain not in chains:
             continue
         for index in range(parallelism):
@@ -46,31 +46,24 @@ def acknowledged(
             }
             size = state_bytes if uid in STATEFUL else 0
             acks.append(
-                SubtaskAck(
-                    checkpoint=of,
-                    operator=uid,
-                    index=index,
+                factories.ack(
+                    of,
+                    uid,
+                    index,
                     chain=chain,
                     acknowledged_at=of.triggered_at
                     + timedelta(milliseconds=sum(phases.values()) + 3),
                     bytes_during_alignment=0 if chain == "flights" else 20_000,
-                    in_flight_bytes=0,
                     state_bytes=size,
                     written_bytes=size // 2,
-                    unaligned=False,
-                    records=10_000,
                     handles=[file_handle(of, uid, index, size)] if size else [],
                     **phases,
                 )
             )
             if uid == chain and chain != "flights":
                 arrived = [late_ms, *(float(sender) for sender in range(parallelism - 1))]
-                gates.append(rows.gate_alignment(of, uid, index, arrived))
-    SubtaskAck.objects.bulk_create(acks)
-    GateAlignment.objects.bulk_create(gates)
-    of.acknowledged_count = len(acks)
-    of.subtask_count = max(of.subtask_count, len(acks))
-    of.save()
+                factories.gate_alignment(of, uid, index, arrived)
+    factories.acknowledge_all(of, acks)
     return of
 
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from controlplane.base import clock
-from jobs.models import Edge, Job, Operator, Subtask
-from tests.database.frontend import rows
+from jobs.models import Job, Subtask
 
 
 def measured(
@@ -80,32 +78,3 @@ def stalled(of: Job, chain: str, index: int, *, stalled_ms: float = 5_000.0) -> 
             "stack": '  File "job.py", line 3, in enrich\n    time.sleep(60)',
         }
     )
-
-
-def graph_of(
-    links: Sequence[tuple[str, str]], *, parallelism: int = 2, **columns: Any
-) -> tuple[Job, list[Operator], list[Edge]]:
-    """A job with a graph of any shape, every operator a chain of its own."""
-    of = rows.job("shape", **columns)
-    uids = list(dict.fromkeys(uid for link in links for uid in link))
-    fed = {target for _, target in links}
-    feeding = {source for source, _ in links}
-    operators = Operator.objects.bulk_create(
-        Operator(
-            job=of,
-            uid=uid,
-            name=uid.title(),
-            position=at,
-            parallelism=parallelism,
-            chain=uid,
-            is_source=uid not in fed,
-            is_sink=uid not in feeding,
-            is_keyed=False,
-        )
-        for at, uid in enumerate(uids)
-    )
-    edges = Edge.objects.bulk_create(
-        Edge(job=of, position=at, source=source, target=target, partitioning="hash", input_index=0)
-        for at, (source, target) in enumerate(links)
-    )
-    return of, operators, edges

@@ -4,8 +4,8 @@ import pytest
 from django.template.loader import render_to_string
 from django.test import Client
 
-from controlplane.accounts.models import Role, User
-from tests.database.frontend import rows
+from controlplane.accounts.models import Role
+from tests import factories
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
@@ -22,7 +22,7 @@ SCRIPT = "<script>alert(1)</script>"
 def test_a_refusal_says_which_role_is_needed_and_which_one_the_user_has(
     client: Client, address: str, role: Role, needs: str
 ) -> None:
-    client.force_login(rows.user(role, "mara"))
+    client.force_login(factories.user(role, "mara"))
     response = client.get(address)
     assert response.status_code == 403
     page = response.content.decode()
@@ -33,7 +33,7 @@ def test_a_refusal_says_which_role_is_needed_and_which_one_the_user_has(
 
 
 def test_names_are_escaped_in_a_refusal(client: Client) -> None:
-    client.force_login(User.objects.create_user(SCRIPT, role=Role.VIEWER))
+    client.force_login(factories.user(name=SCRIPT))
     page = client.get("/audit/").content.decode()
     assert SCRIPT not in page
     assert "&lt;script&gt;" in page
@@ -41,7 +41,7 @@ def test_names_are_escaped_in_a_refusal(client: Client) -> None:
 
 def test_a_form_without_its_token_says_what_to_do() -> None:
     client = Client(enforce_csrf_checks=True)
-    client.force_login(rows.user(Role.OPERATOR))
+    client.force_login(factories.user(Role.OPERATOR))
     page = client.post("/jobs/new", {}).content.decode()
     assert "reload the page and send the form again" in page
 
@@ -64,7 +64,7 @@ def test_pages_of_a_server_in_trouble_need_neither_request_nor_database(
 
 
 def test_the_login_says_where_it_leads_and_what_was_wrong(client: Client) -> None:
-    rows.user(Role.VIEWER, "eve")
+    factories.user(Role.VIEWER, "eve")
     assert (
         "you get to the page that you opened"
         in client.get("/login/?next=/jobs/a/").content.decode()

@@ -4,12 +4,13 @@ import random
 
 import pytest
 
-from checkpoints.models import Checkpoint, GateAlignment
+from checkpoints.models import Checkpoint
 from checkpoints.verdict.facts import Gate
 from frontend.base import alignment
 from frontend.job import queries
 from jobs.models import Operator
-from tests.database.frontend import rows
+from tests import factories
+from tests.database.frontend import flights
 
 pytestmark = pytest.mark.django_db
 
@@ -17,17 +18,14 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def checkpoint(db: None) -> Checkpoint:
     """Two inputs of one operator, one of another; ties, and channels whose senders had ended."""
-    job = rows.running()
-    made = rows.checkpoint(job, 1)
+    job = flights.running()
+    made = factories.checkpoint(job, 1)
     given = random.Random(7)
     arrivals = [None, 0.0, 3.0, 3.0, 40.0]
-    GateAlignment.objects.bulk_create(
-        rows.gate_alignment(
-            made, operator, index, [given.choice(arrivals) for _ in range(width)], gate=number
-        )
-        for operator, number, width in (("totals", 0, 3), ("hourly", 0, 2), ("hourly", 1, 6))
-        for index in range(9)
-    )
+    for operator, number, width in (("totals", 0, 3), ("hourly", 0, 2), ("hourly", 1, 6)):
+        for index in range(9):
+            arrived = [given.choice(arrivals) for _ in range(width)]
+            factories.gate_alignment(made, operator, index, arrived, gate=number)
     return made
 
 

@@ -17,7 +17,8 @@ from controlplane.base.errors import Busy, Invalid
 from frontend.confirm import views
 from jobs.models import Job, Operation
 from jobs.submissions import Pipeline
-from tests.database.frontend import documents, rows
+from tests import factories
+from tests.database.frontend import documents, flights
 from tests.database.frontend.reading import words
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
@@ -28,8 +29,8 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 @pytest.fixture
 def job(db: None) -> Job:
-    created = rows.running()
-    rows.history(created, 12)
+    created = flights.running()
+    flights.history(created, 12)
     return created
 
 
@@ -42,7 +43,7 @@ class Called:
 
     def __call__(self, actor: Any, job_id: str, **given: Any) -> Operation:
         self.given = {name: value for name, value in given.items() if name != "key"}
-        return rows.operation(self._job, actor, "preview", "running")
+        return factories.operation(self._job, actor, "preview", "running")
 
 
 def asked_by(name: str, act: Callable[..., Operation], monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -69,7 +70,7 @@ def test_only_operators_are_asked(viewer: Client, client: Client, job: Job, name
 
 @pytest.mark.parametrize("name", ["describe", "delete"])
 def test_only_operators_change_savepoints(viewer: Client, job: Job, name: str) -> None:
-    made = rows.savepoint(job, "first", 20)
+    made = factories.savepoint(job, "first", 20)
     for method in ("get", "post"):
         answer = getattr(viewer, method)(f"/jobs/{job.pk}/savepoints/{made.pk}/{name}")
         assert answer.status_code == 403
@@ -79,8 +80,10 @@ def test_only_operators_change_savepoints(viewer: Client, job: Job, name: str) -
 def test_a_viewer_sees_savepoints_and_operations_without_links_to_act(
     viewer: Client, job: Job
 ) -> None:
-    rows.savepoint(job, "first", 20, note="why")
-    row = rows.operation(job, None, "preview", parameters={"kind": "rollback", "checkpoint": 7})
+    factories.savepoint(job, "first", 20, note="why")
+    row = factories.operation(
+        job, None, "preview", parameters={"kind": "rollback", "checkpoint": 7}
+    )
     page = viewer.get(f"/jobs/{job.pk}/").content.decode()
     assert "first" in page
     for hidden in ("/rollback", "/fork", "/delete", "/describe"):
@@ -95,7 +98,7 @@ def test_a_viewer_sees_savepoints_and_operations_without_links_to_act(
 
 @pytest.mark.parametrize("name", views.QUESTIONS)
 def test_a_page_asks_and_does_nothing_yet(operator: Client, job: Job, name: str) -> None:
-    rows.job("fork", origin=job)
+    factories.job("fork", origin=job)
     page = operator.get(address(name, job))
     assert page.status_code == 200
     question = views.QUESTIONS[name]
@@ -136,7 +139,7 @@ def test_a_page_says_in_plain_words_what_will_happen(
 def test_a_page_says_why_something_cannot_be_asked(
     operator: Client, name: str, status: JobStatus, why: str
 ) -> None:
-    page = operator.get(address(name, rows.job(status=status)))
+    page = operator.get(address(name, factories.job(status=status)))
     assert why in words(page)
     assert '<form method="post" class="stack">' not in page.content.decode()
 
@@ -144,7 +147,7 @@ def test_a_page_says_why_something_cannot_be_asked(
 def test_targets_are_savepoints_checkpoints_and_what_was_left_behind(
     operator: Client, job: Job
 ) -> None:
-    made = rows.savepoint(job, "first", 20)
+    made = factories.savepoint(job, "first", 20)
     job.checkpoints.filter(number=12).update(abandoned_at=clock.now())
     job.checkpoints.filter(number=11).update(discard_due_at=clock.now())
     page = operator.get(f"{address('rollback', job)}?savepoint={made.pk}").content.decode()
@@ -159,7 +162,7 @@ def test_targets_are_savepoints_checkpoints_and_what_was_left_behind(
 
 
 def test_a_savepoint_is_taken_by_form_once(operator: Client) -> None:
-    job = rows.running()
+    job = flights.running()
     page = operator.get(address("savepoint", job)).content.decode()
     key = re.search(r'name="key" value="([^"]+)"', page).group(1)
     given = {"key": key, "name": "first", "note": "why", "labels": "a: b\n\n c : d:e "}
@@ -176,7 +179,7 @@ def test_a_savepoint_is_taken_by_form_once(operator: Client) -> None:
 
 
 def test_a_job_is_stopped_by_form(operator: Client) -> None:
-    job = rows.running()
+    job = flights.running()
     answer = operator.post(address("stop", job), {"drain": "yes"}, follow=True)
     assert "The job is being stopped." in words(answer)
     operation = job.operations.get()
@@ -200,12 +203,14 @@ def test_a_job_is_stopped_by_form(operator: Client) -> None:
                 "name": "trial",
                 "target": "",
                 "parameters": "output=/x=y",
+                "secrets": "A, B",
                 "pipeline_kind": "module",
                 "pipeline_target": "a.b",
             },
             {
                 "name": "trial",
                 "parameters": {"output": "/x=y"},
+                "secrets": ["A", "B"],
                 "parallelism": None,
                 "pipeline": Pipeline("module", "a.b"),
                 "allow_non_restored_state": None,
@@ -218,6 +223,7 @@ def test_a_job_is_stopped_by_form(operator: Client) -> None:
             {
                 "restore": 10,
                 "parameters": None,
+                "secrets": None,
                 "parallelism": 3,
                 "pipeline": None,
                 "allow_non_restored_state": True,
@@ -246,7 +252,7 @@ def test_two_jobs_are_compared_only_where_they_are_related(
     operator: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = asked_by("compare", Called(job), monkeypatch)
-    fork, other = rows.job("fork", origin=job), rows.job("other")
+    fork, other = factories.job("fork", origin=job), factories.job("other")
     given = {"keys": "carrier, hour,", "windows": ""}
     refused = operator.post(address("compare", job), given | {"other_job_id": other.pk})
     assert refused.status_code == 400
@@ -330,8 +336,8 @@ def test_a_refusal_of_a_field_is_said_beside_it_and_the_page_begins_there(
 
 
 def test_unknown_jobs_operations_and_savepoints_are_404(operator: Client, job: Job) -> None:
-    other = rows.job("other")
-    made, row = rows.savepoint(job, "first", 20), rows.operation(job, None)
+    other = factories.job("other")
+    made, row = factories.savepoint(job, "first", 20), factories.operation(job, None)
     for where in (
         *(f"/jobs/none/{name}" for name in views.QUESTIONS),
         f"/jobs/{job.pk}/operations/{UNKNOWN}",
@@ -346,7 +352,7 @@ def test_unknown_jobs_operations_and_savepoints_are_404(operator: Client, job: J
 
 
 def test_a_savepoint_is_described_by_form(operator: Client, job: Job) -> None:
-    made = rows.savepoint(job, "first", 20, note="why", labels={"a": "b"})
+    made = factories.savepoint(job, "first", 20, note="why", labels={"a": "b"})
     where = reverse("savepoint-describe", args=[job.pk, made.pk])
     page = operator.get(where).content.decode()
     assert 'value="first"' in page
@@ -361,7 +367,7 @@ def test_a_savepoint_is_described_by_form(operator: Client, job: Job) -> None:
 
 
 def test_a_savepoint_is_deleted_after_a_question(operator: Client, job: Job) -> None:
-    made = rows.savepoint(job, "first", 20)
+    made = factories.savepoint(job, "first", 20)
     where = reverse("savepoint-delete", args=[job.pk, made.pk])
     page = words(operator.get(where))
     assert "Delete savepoint first of flights?" in page
@@ -378,8 +384,8 @@ def test_a_savepoint_is_deleted_after_a_question(operator: Client, job: Job) -> 
 def test_a_savepoint_that_is_needed_is_kept_and_the_page_says_why(
     operator: Client, job: Job
 ) -> None:
-    made = rows.savepoint(job, "first", 20)
-    rows.job("fork", restore_uri=made.location, restore_job=job, restore_number=20)
+    made = factories.savepoint(job, "first", 20)
+    factories.job("fork", restore_uri=made.location, restore_job=job, restore_number=20)
     where = reverse("savepoint-delete", args=[job.pk, made.pk])
     page = operator.get(where)
     assert "Savepoint first is needed, so it cannot be deleted now." in words(page)
@@ -400,15 +406,15 @@ ROLLBACK = {
 
 def preview(job: Job, status: str = "succeeded", **columns: Any) -> Operation:
     parameters = {"kind": "rollback", "checkpoint": 10, "savepoint": None, "rewind_output": True}
-    return rows.operation(job, None, "preview", status, parameters=parameters, **columns)
+    return factories.operation(job, None, "preview", status, parameters=parameters, **columns)
 
 
 def test_an_operation_under_way_says_what_it_waits_for_and_looks_again(
     operator: Client, job: Job
 ) -> None:
-    row = rows.operation(job, None, "rescale", "running", progress={"phase": "saving"})
-    taken = rows.checkpoint(job, 20, status=CheckpointStatus.PENDING, request_id=str(row.pk))
-    rows.acknowledge_chain(taken, "hourly", 0)
+    row = factories.operation(job, None, "rescale", "running", progress={"phase": "saving"})
+    taken = factories.checkpoint(job, 20, status=CheckpointStatus.PENDING, request_id=str(row.pk))
+    factories.acknowledge_chain(taken, "hourly", 0)
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
     assert "under way A checkpoint is taken to come The old driver ends" in words(page)
     assert "4 of 18 subtasks acknowledged" in words(page)
@@ -417,14 +423,14 @@ def test_an_operation_under_way_says_what_it_waits_for_and_looks_again(
 
 
 def test_who_is_logged_out_sees_no_operation(client: Client, job: Job) -> None:
-    where = f"/jobs/{job.pk}/operations/{rows.operation(job, None).pk}"
+    where = f"/jobs/{job.pk}/operations/{factories.operation(job, None).pk}"
     for address in (where, f"{where}/data"):
         assert client.get(address).status_code == 302
         assert client.post(address).status_code in (302, 405)
 
 
 def test_an_operation_is_followed_as_json_until_its_end(viewer: Client, job: Job) -> None:
-    row = rows.operation(job, None, "rollback", "running", progress={"phase": "relaunching"})
+    row = factories.operation(job, None, "rollback", "running", progress={"phase": "relaunching"})
     where = f"/jobs/{job.pk}/operations/{row.pk}/data"
     job.status = JobStatus.RESTARTING
     job.save()
@@ -446,7 +452,7 @@ def test_an_operation_is_followed_as_json_until_its_end(viewer: Client, job: Job
 def test_the_queries_of_an_operation_do_not_grow_with_the_job(
     viewer: Client, job: Job, django_assert_max_num_queries: Any
 ) -> None:
-    row = rows.operation(job, None, "savepoint", "running", progress={"phase": "saving"})
+    row = factories.operation(job, None, "savepoint", "running", progress={"phase": "saving"})
     where = f"/jobs/{job.pk}/operations/{row.pk}"
     with django_assert_max_num_queries(5):  # With session and user.
         viewer.get(where)
@@ -456,7 +462,7 @@ def test_the_queries_of_an_operation_do_not_grow_with_the_job(
 
 def test_an_operation_that_failed_says_why_and_what_it_saved(operator: Client, job: Job) -> None:
     progress = {"phase": "done", "saved": "/s/last"}
-    row = rows.operation(job, None, "stop", "failed", error="no disk", progress=progress)
+    row = factories.operation(job, None, "stop", "failed", error="no disk", progress=progress)
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
     assert "no disk" in words(page)
     assert "done A savepoint is taken failed The job ends" in words(page)
@@ -476,7 +482,9 @@ def test_a_fork_begins_with_what_its_preview_was_about(
         "parameters": {"output": "/data/trial", "password": "hunter2"},
         "allow_non_restored_state": True,
     }
-    row = rows.operation(job, None, "preview", parameters=asked, result=documents.restore(tmp_path))
+    row = factories.operation(
+        job, None, "preview", parameters=asked, result=documents.restore(tmp_path)
+    )
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
     for said in ("The restore would work.", "module pipelines.next", "output=/data/trial"):
         assert said in words(page)
@@ -502,7 +510,7 @@ def test_a_restore_that_would_be_refused_is_not_offered_as_a_fork(
     operator: Client, viewer: Client, job: Job, tmp_path: Path
 ) -> None:
     result = documents.refused_restore(tmp_path)
-    row = rows.operation(job, None, "preview", parameters={"kind": "restore"}, result=result)
+    row = factories.operation(job, None, "preview", parameters={"kind": "restore"}, result=result)
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}")
     assert "Change it and preview again" in words(page)
     assert "Fork the job with this change" not in words(page)
@@ -521,7 +529,7 @@ def test_a_target_that_is_gone_is_said_rather_than_replaced_in_silence(
 
 
 def test_a_savepoint_that_is_being_deleted_is_no_target(operator: Client, job: Job) -> None:
-    rows.savepoint(job, "going", 20, deleted_at=clock.now())
+    factories.savepoint(job, "going", 20, deleted_at=clock.now())
     assert "going" not in operator.get(address("rollback", job)).content.decode()
 
 
@@ -534,7 +542,7 @@ def test_a_comparison_and_going_forward_have_words_of_their_own(
     assert "Send flights forward to checkpoint" in page
     assert "Roll flights back" not in page
     result = {"outputs": [documents.comparison(tmp_path / "c", is_equal=False)]}
-    row = rows.operation(
+    row = factories.operation(
         job, None, "compare", parameters={"other": "trial-1", "keys": ["carrier"]}, result=result
     )
     page = words(operator.get(f"/jobs/{job.pk}/operations/{row.pk}"))
@@ -585,7 +593,7 @@ def test_what_is_not_kept_any_more_is_not_rolled_back_to(operator: Client, job: 
 
 
 def test_a_fork_leads_to_the_new_job(operator: Client, job: Job) -> None:
-    fork = rows.job("fork", origin=job)
-    row = rows.operation(job, None, "fork", result={"job": fork.pk})
+    fork = factories.job("fork", origin=job)
+    row = factories.operation(job, None, "fork", result={"job": fork.pk})
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}").content.decode()
     assert f'href="/jobs/{fork.pk}/"' in page

@@ -9,23 +9,18 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from controlplane.accounts.models import Role, User
-from controlplane.audit.models import AuditEntry, record
+from controlplane.accounts.models import Role
+from controlplane.audit.models import record
 from controlplane.base import clock
 from controlplane.base.pagination import PAGE_SIZE
 from frontend.about import audit_changes
 from frontend.about.audit_changes import Change
 from frontend.about.audit_log import ACTIONS
 from jobs.redaction import HIDDEN
-from tests.database.frontend import rows
+from tests import factories
+from tests.database.frontend import flights
 
 SCRIPT = "<script>alert(1)</script>"
-
-
-def entry(action: str = "job.cancel", target: str = "job/none", **columns: Any) -> AuditEntry:
-    return AuditEntry.objects.create(
-        **{"at": clock.now(), "actor_name": "mara", "action": action, "target": target} | columns
-    )
 
 
 def text_of(page: str) -> str:
@@ -37,7 +32,7 @@ def text_of(page: str) -> str:
 @pytest.fixture
 def admin(db: None) -> Client:
     client = Client()
-    client.force_login(rows.user(Role.ADMIN))
+    client.force_login(factories.user(Role.ADMIN))
     return client
 
 
@@ -84,7 +79,7 @@ def test_changes_are_bounded() -> None:
 def test_only_admins_see_it(
     client: Client, viewer: Client, operator: Client, admin: Client
 ) -> None:
-    job = rows.running()
+    job = flights.running()
     for address in ("/audit/", f"/jobs/{job.pk}/audit/"):
         assert client.get(address)["Location"] == f"/login/?next={address}"
         for browser in (viewer, operator):
@@ -99,9 +94,9 @@ def test_only_admins_see_it(
 
 
 def test_an_entry_says_who_did_what_to_what_from_where(admin: Client) -> None:
-    job = rows.running()
-    mara = rows.user(Role.OPERATOR, "mara")
-    entry(
+    job = flights.running()
+    mara = factories.user(Role.OPERATOR, "mara")
+    factories.audit_entry(
         target=f"job/{job.pk}",
         actor=mara,
         before={"desired": "running"},
@@ -126,9 +121,9 @@ def test_an_empty_log_and_an_empty_answer_say_so(admin: Client) -> None:
 
 def test_filters_narrow_it_and_stay_filled_in(admin: Client) -> None:
     now = clock.now()
-    entry("job.cancel", "job/a", actor_name="mara", at=now - timedelta(days=3))
-    entry("job.restart", "job/b", actor_name="mara")
-    entry("user.create", "user/job.", actor_name="root")
+    factories.audit_entry("job.cancel", "job/a", actor_name="mara", at=now - timedelta(days=3))
+    factories.audit_entry("job.restart", "job/b", actor_name="mara")
+    factories.audit_entry("user.create", "user/job.", actor_name="root")
 
     def shown(**query: str) -> set[str]:
         page = admin.get("/audit/", query).content.decode()
@@ -150,7 +145,7 @@ def test_filters_narrow_it_and_stay_filled_in(admin: Client) -> None:
 
 
 def test_what_is_no_time_is_said(admin: Client) -> None:
-    entry()
+    factories.audit_entry()
     page = admin.get("/audit/?after=yesterday").content.decode()
     assert 'role="alert" id="audit-errors"' in page
     assert "mara" not in text_of(page)
@@ -158,8 +153,8 @@ def test_what_is_no_time_is_said(admin: Client) -> None:
 
 def test_pages_go_on_after_the_last_entry_with_new_ones_in_between(admin: Client) -> None:
     for n in range(PAGE_SIZE + 20):
-        entry(target=f"job/{n:03}", actor_name="mara")
-    entry(actor_name="root")
+        factories.audit_entry(target=f"job/{n:03}", actor_name="mara")
+    factories.audit_entry(actor_name="root")
 
     def targets(page: str) -> list[str]:
         return re.findall(r"job/(\d{3})", text_of(page))
@@ -168,7 +163,7 @@ def test_pages_go_on_after_the_last_entry_with_new_ones_in_between(admin: Client
     assert targets(first) == [f"{n:03}" for n in range(PAGE_SIZE + 19, 19, -1)]
     older = re.search(r'rel="next" href="([^"]+)"', first)
     assert older is not None
-    entry(target="job/999", actor_name="mara")
+    factories.audit_entry(target="job/999", actor_name="mara")
     second = admin.get(older[1].replace("&amp;", "&")).content.decode()
     assert targets(second) == [f"{n:03}" for n in range(19, -1, -1)]
     assert 'rel="next"' not in second
@@ -181,7 +176,7 @@ def test_pages_go_on_after_the_last_entry_with_new_ones_in_between(admin: Client
     "query", ["cursor=nonsense", "cursor=W10", "ordering=actor", "page_size=-1"]
 )
 def test_a_link_that_leads_nowhere_leads_to_the_newest_entries(admin: Client, query: str) -> None:
-    entry()
+    factories.audit_entry()
     page = admin.get(f"/audit/?actor=mara&{query}")
     assert page.status_code == 200
     assert "That link does not fit these filters" in page.content.decode()
@@ -189,14 +184,14 @@ def test_a_link_that_leads_nowhere_leads_to_the_newest_entries(admin: Client, qu
 
 
 def test_a_job_s_log_is_about_it_and_its_savepoints(admin: Client) -> None:
-    job, other = rows.running(), rows.running("other")
-    savepoint = rows.savepoint(job, "mine", 1)
-    foreign = rows.savepoint(other, "theirs", 1)
+    job, other = flights.running(), flights.running("other")
+    savepoint = factories.savepoint(job, "mine", 1)
+    foreign = factories.savepoint(other, "theirs", 1)
     for target in (
         f"job/{job.pk}", f"savepoint/{savepoint.pk}", f"job/{other.pk}", f"savepoint/{foreign.pk}",
         f"job/{job.pk}0",
     ):  # fmt: skip
-        entry(target=target)
+        factories.audit_entry(target=target)
     page = admin.get(f"/jobs/{job.pk}/audit/").content.decode()
     assert re.findall(r'href="([^"]+)" title="([^"]+)">([^<]+)', page) == [
         (
@@ -209,12 +204,14 @@ def test_a_job_s_log_is_about_it_and_its_savepoints(admin: Client) -> None:
 
 
 def test_the_number_of_queries_is_fixed(admin: Client) -> None:
-    job = rows.running()
+    job = flights.running()
     asked = []
     for more in (1, 30):
         for n in range(more):
-            entry(target=f"job/{job.pk}")
-            entry(target=f"savepoint/{rows.savepoint(job, f's-{more}-{n}', 100 * more + n).pk}")
+            factories.audit_entry(target=f"job/{job.pk}")
+            factories.audit_entry(
+                target=f"savepoint/{factories.savepoint(job, f's-{more}-{n}', 100 * more + n).pk}"
+            )
         with CaptureQueriesContext(connection) as queries:
             admin.get("/audit/")
             admin.get(f"/jobs/{job.pk}/audit/")
@@ -223,8 +220,10 @@ def test_the_number_of_queries_is_fixed(admin: Client) -> None:
 
 
 def test_text_of_others_is_escaped(admin: Client) -> None:
-    User.objects.create_user(SCRIPT, role=Role.VIEWER)
-    entry(SCRIPT, f"job/{SCRIPT}", actor_name=SCRIPT, before={SCRIPT: SCRIPT}, after={"a": SCRIPT})
+    factories.user(name=SCRIPT)
+    factories.audit_entry(
+        SCRIPT, f"job/{SCRIPT}", actor_name=SCRIPT, before={SCRIPT: SCRIPT}, after={"a": SCRIPT}
+    )
     for query in ({}, {"actor": SCRIPT, "action": SCRIPT, "target": SCRIPT, "after": SCRIPT}):
         page = admin.get("/audit/", query).content.decode()
         assert SCRIPT not in page
@@ -232,7 +231,7 @@ def test_text_of_others_is_escaped(admin: Client) -> None:
 
 
 def test_values_that_are_no_objects_are_shown_all_the_same(admin: Client) -> None:
-    entry(before=3, after=["x"])
+    factories.audit_entry(before=3, after=["x"])
     assert "value 3 → became [&quot;x&quot;]" in text_of(admin.get("/audit/").content.decode())
 
 

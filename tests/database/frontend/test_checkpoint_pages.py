@@ -17,7 +17,8 @@ from frontend.base import verdict_cache
 from frontend.checkpoint import queries as checkpoint_queries
 from frontend.checkpoint import sections
 from jobs.models import Job
-from tests.database.frontend import rows, rows_checkpoint
+from tests import factories
+from tests.database.frontend import flights, rows_checkpoint
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +33,7 @@ def no_verdict_is_kept() -> None:
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """A job that keeps its checkpoints where nothing is yet."""
-    return rows_checkpoint.keep_in(rows.running(), tmp_path)
+    return rows_checkpoint.keep_in(flights.running(), tmp_path)
 
 
 def text(page: str) -> str:
@@ -62,7 +63,7 @@ def addresses(of: Job, number: int) -> list[str]:
 
 
 def test_the_list_is_newest_first_and_each_row_leads_to_its_page(viewer: Client, job: Job) -> None:
-    rows.history(job, 12)
+    flights.history(job, 12)
     page = viewer.get(f"/jobs/{job.pk}/checkpoints/").content.decode()
     assert numbers(page) == list(range(12, 0, -1))
     assert f'href="/jobs/{job.pk}/checkpoints/12/"' in page
@@ -70,7 +71,7 @@ def test_the_list_is_newest_first_and_each_row_leads_to_its_page(viewer: Client,
 
 def test_the_list_is_paged_by_number_in_both_directions(viewer: Client, job: Job) -> None:
     for number in range(1, 121):
-        rows.checkpoint(job, number)
+        factories.checkpoint(job, number)
     base = f"/jobs/{job.pk}/checkpoints/"
     first = viewer.get(base).content.decode()
     assert numbers(first) == list(range(120, 70, -1))
@@ -86,20 +87,22 @@ def test_the_list_is_paged_by_number_in_both_directions(viewer: Client, job: Job
 
 
 def test_the_list_is_filtered_by_status_and_kind(viewer: Client, job: Job) -> None:
-    rows.checkpoint(job, 1)
-    rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
-    rows.checkpoint(job, 3, status=CheckpointStatus.DISCARDED)
-    rows.savepoint(job, "first", 4)
-    rows.checkpoint(job, 5, kind="savepoint", status=CheckpointStatus.ABORTED)
-    rows.checkpoint(job, 6, status=CheckpointStatus.PENDING)
+    factories.checkpoint(job, 1)
+    factories.checkpoint(job, 2, status=CheckpointStatus.FAILED)
+    factories.checkpoint(job, 3, status=CheckpointStatus.DISCARDED)
+    factories.savepoint(job, "first", 4)
+    factories.checkpoint(job, 5, kind="savepoint", status=CheckpointStatus.FAILED)
+    factories.checkpoint(job, 6, status=CheckpointStatus.PENDING)
+    factories.checkpoint(job, 7, status=CheckpointStatus.ABORTED)
     for query, expected in (
         ("status=completed", [4, 3, 1]),
         ("status=failed", [5, 2]),
+        ("status=aborted", [7]),
         ("status=pending", [6]),
         ("kind=savepoint", [5, 4]),
-        ("kind=checkpoint", [6, 3, 2, 1]),
+        ("kind=checkpoint", [7, 6, 3, 2, 1]),
         ("status=failed&kind=savepoint", [5]),
-        ("status=none&kind=none&before=x&after=", [6, 5, 4, 3, 2, 1]),
+        ("status=none&kind=none&before=x&after=", [7, 6, 5, 4, 3, 2, 1]),
     ):
         page = viewer.get(f"/jobs/{job.pk}/checkpoints/?{query}").content.decode()
         assert numbers(page) == expected, query
@@ -108,18 +111,20 @@ def test_the_list_is_filtered_by_status_and_kind(viewer: Client, job: Job) -> No
 
 
 def test_a_row_says_what_is_special_about_it(viewer: Client, job: Job) -> None:
-    rows.savepoint(job, "before the upgrade", 1)
-    rows.checkpoint(job, 2, abandoned_at=clock.now())
-    rows.checkpoint(job, 3, status=CheckpointStatus.ABORTED, cause="OSError: disk full")
-    rows.checkpoint(job, 4, status=CheckpointStatus.PENDING)
+    factories.savepoint(job, "before the upgrade", 1)
+    factories.checkpoint(job, 2, abandoned_at=clock.now())
+    factories.checkpoint(job, 3, status=CheckpointStatus.FAILED, cause="OSError: disk full")
+    factories.checkpoint(job, 4, status=CheckpointStatus.PENDING)
+    factories.checkpoint(job, 5, status=CheckpointStatus.ABORTED)
     page = viewer.get(f"/jobs/{job.pk}/checkpoints/").content.decode()
-    first, second, third, fourth = (
+    first, second, third, fourth, fifth = (
         text(row) for row in reversed(re.findall(r'<tr data-item="\d.*?</tr>', page, re.DOTALL))
     )
     assert first.startswith("1 savepoint before the upgrade Completed")
     assert second.startswith("2 left behind Completed")
     assert "timed out before all subtasks acknowledged: OSError: disk full" in third
     assert "under way" in fourth
+    assert fifth.startswith("5 Aborted the job was restarted")
 
 
 def test_an_empty_list_says_what_will_be_there(viewer: Client, job: Job) -> None:
@@ -128,13 +133,13 @@ def test_an_empty_list_says_what_will_be_there(viewer: Client, job: Job) -> None
 
 
 def test_a_list_that_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -> None:
-    rows.checkpoint(job, 1)
+    factories.checkpoint(job, 1)
     address = f"/jobs/{job.pk}/checkpoints/data"
     first = viewer.get(address)
     assert first.json()["rows"][0]["duration"] == "212 ms"
     again = {"If-None-Match": first["ETag"]}
     assert viewer.get(address, headers=again).status_code == 304
-    rows.checkpoint(job, 2)
+    factories.checkpoint(job, 2)
     assert viewer.get(address, headers=again).status_code == 200
 
 
@@ -149,9 +154,9 @@ def one(client: Client, of: Job, number: int, query: str = "") -> str:
 
 
 def test_a_completed_checkpoint_says_what_it_is(operator: Client, job: Job) -> None:
-    parent = rows.checkpoint(job, 6)
-    rows.checkpoint(job, 9)
-    row = rows.checkpoint(
+    parent = factories.checkpoint(job, 6)
+    factories.checkpoint(job, 9)
+    row = factories.checkpoint(
         job, 7, parent=parent, state_bytes=1_240_000, watermark_ms=1_704_103_200_000
     )
     rows_checkpoint.acknowledged(row)
@@ -177,7 +182,7 @@ def test_a_completed_checkpoint_says_what_it_is(operator: Client, job: Job) -> N
 
 
 def test_a_savepoint_says_its_name_and_who_asked(operator: Client, job: Job) -> None:
-    savepoint = rows.savepoint(job, "before the upgrade", 3, by=rows.user(name="ada"))
+    savepoint = factories.savepoint(job, "before the upgrade", 3, by=factories.user(name="ada"))
     page = one(operator, job, 3)
     assert "Savepoint 3 before the upgrade" in text(page)
     assert "Requested by ada" in text(page)
@@ -190,10 +195,10 @@ def test_a_savepoint_says_its_name_and_who_asked(operator: Client, job: Job) -> 
 
 
 def test_who_asked_is_the_operation_where_there_is_one(viewer: Client, job: Job) -> None:
-    asked = rows.operation(job, rows.user(name="ada"))
-    rows.checkpoint(job, 1, request_id=str(asked.pk))
-    rows.checkpoint(job, 2, request_id="nightly")
-    rows.checkpoint(job, 3, kind="savepoint")
+    asked = factories.operation(job, factories.user(name="ada"))
+    factories.checkpoint(job, 1, request_id=str(asked.pk))
+    factories.checkpoint(job, 2, request_id="nightly")
+    factories.checkpoint(job, 3, kind="savepoint")
     page = one(viewer, job, 1)
     assert "ada (checkpoint)" in page
     assert f"/jobs/{job.pk}/operations/{asked.pk}" in page
@@ -205,7 +210,8 @@ def test_who_asked_is_the_operation_where_there_is_one(viewer: Client, job: Job)
     ("status", "columns", "words"),
     [
         (CheckpointStatus.PENDING, {}, "It can be restored once it has completed."),
-        (CheckpointStatus.ABORTED, {}, "It failed and cannot be restored."),
+        (CheckpointStatus.FAILED, {}, "It failed and cannot be restored."),
+        (CheckpointStatus.ABORTED, {}, "It was aborted and cannot be restored."),
         (CheckpointStatus.SUBSUMED, {}, "Its files are being deleted"),
         (CheckpointStatus.DISCARDED, {}, "Its files have been deleted"),
         (CheckpointStatus.COMPLETED, {"discard_due_at": clock.from_ms(0)}, "being deleted"),
@@ -214,7 +220,7 @@ def test_who_asked_is_the_operation_where_there_is_one(viewer: Client, job: Job)
 def test_nothing_is_offered_that_cannot_be_done(
     operator: Client, viewer: Client, job: Job, status: str, columns: dict, words: str
 ) -> None:
-    rows.checkpoint(job, 1, status=status, **columns)
+    factories.checkpoint(job, 1, status=status, **columns)
     for client in (operator, viewer):
         page = one(client, job, 1)
         assert words in page
@@ -223,8 +229,8 @@ def test_nothing_is_offered_that_cannot_be_done(
 
 
 def test_a_rollback_that_has_to_wait_says_why(operator: Client, job: Job) -> None:
-    rows.checkpoint(job, 1)
-    rows.operation(job, None, kind="rollback", status="running")
+    factories.checkpoint(job, 1)
+    factories.operation(job, None, kind="rollback", status="running")
     page = one(operator, job, 1)
     assert f"/jobs/{job.pk}/rollback?" not in page
     assert f"/jobs/{job.pk}/fork?checkpoint=1" in page
@@ -232,7 +238,7 @@ def test_a_rollback_that_has_to_wait_says_why(operator: Client, job: Job) -> Non
 
 
 def test_a_failed_checkpoint_says_who_never_acknowledged(viewer: Client, job: Job) -> None:
-    row = rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED, acknowledged_count=0)
+    row = factories.checkpoint(job, 1, status=CheckpointStatus.FAILED, acknowledged_count=0)
     rows_checkpoint.acknowledged(row, chains=("flights", "totals"))
     said = text(one(viewer, job, 1))
     assert "Missing acknowledgements" in said
@@ -242,7 +248,7 @@ def test_a_failed_checkpoint_says_who_never_acknowledged(viewer: Client, job: Jo
 
 def test_subtasks_that_had_finished_are_not_missed(viewer: Client, job: Job) -> None:
     job.subtasks.filter(chain="hourly").update(status=SubtaskStatus.FINISHED)
-    row = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=10)
+    row = factories.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=10)
     rows_checkpoint.acknowledged(row, chains=("flights",))
     said = text(one(viewer, job, 1))
     assert "waiting for all 2" in said  # Those of totals alone.
@@ -250,14 +256,14 @@ def test_subtasks_that_had_finished_are_not_missed(viewer: Client, job: Job) -> 
 
 
 def test_no_subtask_is_named_where_the_graph_was_another(viewer: Client, job: Job) -> None:
-    row = rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED, subtask_count=90)
+    row = factories.checkpoint(job, 1, status=CheckpointStatus.FAILED, subtask_count=90)
     row.acknowledged_count = 0
     rows_checkpoint.acknowledged(row, chains=("flights",))
     assert "never acknowledged:" not in one(viewer, job, 1)
 
 
 def test_details_that_are_not_kept_are_said_to_be_gone(viewer: Client, job: Job) -> None:
-    rows.checkpoint(job, 1, has_details=False)
+    factories.checkpoint(job, 1, has_details=False)
     page = one(viewer, job, 1)
     assert "Details no longer kept" in page
     assert 'id="timeline"' not in page
@@ -265,12 +271,12 @@ def test_details_that_are_not_kept_are_said_to_be_gone(viewer: Client, job: Job)
 
 
 def test_other_numbers_and_jobs_are_404(viewer: Client, job: Job) -> None:
-    rows.checkpoint(rows.running("other"), 5)
+    factories.checkpoint(flights.running("other"), 5)
     for number in (5, 10**30):
         for address in addresses(job, number)[2:]:
             assert viewer.get(address).status_code == 404, address
     assert viewer.get("/jobs/none/checkpoints/").status_code == 404
-    rows.checkpoint(job, 6)
+    factories.checkpoint(job, 6)
     assert viewer.get(f"/jobs/{job.pk}/checkpoints/6/figures/none").status_code == 404
 
 
@@ -279,16 +285,16 @@ def test_other_numbers_and_jobs_are_404(viewer: Client, job: Job) -> None:
 
 def wide(of: Job, number: int = 1, parallelism: int = 60) -> Checkpoint:
     """A checkpoint that is too wide to be shown at once."""
-    return rows_checkpoint.acknowledged(rows.checkpoint(of, number), parallelism)
+    return rows_checkpoint.acknowledged(factories.checkpoint(of, number), parallelism)
 
 
 def test_few_subtasks_are_shown_at_once(viewer: Client, job: Job) -> None:
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1))
     page = one(viewer, job, 1)
     assert "Each row is a subtask" in page
     figure = viewer.get(f"/jobs/{job.pk}/checkpoints/1/figures/timeline").json()
     assert figure["data"][0]["y"] == [
-        f"{chain}-{index}" for chain in rows.CHAINS for index in range(2)
+        f"{chain}-{index}" for chain in factories.CHAINS for index in range(2)
     ]
 
 
@@ -299,7 +305,7 @@ def test_many_subtasks_are_shown_by_chain_and_then_the_slowest(viewer: Client, j
     assert f"/jobs/{job.pk}/checkpoints/1/?chain=hourly#timeline" in page
     base = f"/jobs/{job.pk}/checkpoints/1/figures/timeline"
     by_chain = viewer.get(base).json()
-    assert by_chain["data"][0]["y"] == list(rows.CHAINS)
+    assert by_chain["data"][0]["y"] == list(factories.CHAINS)
     assert by_chain["layout"]["meta"]["links"]["hourly"].endswith("?chain=hourly#timeline")
 
     said = text(one(viewer, job, 1, "?chain=hourly"))
@@ -330,12 +336,12 @@ def test_a_chain_that_is_not_there_is_said_to_be_unknown(viewer: Client, job: Jo
 
 
 def test_state_is_compared_with_the_last_that_completed(viewer: Client, job: Job) -> None:
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1), state_bytes=30_000)
-    rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 3), state_bytes=40_000)
-    left = rows.checkpoint(job, 4, abandoned_at=clock.now())
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1), state_bytes=30_000)
+    factories.checkpoint(job, 2, status=CheckpointStatus.FAILED)
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 3), state_bytes=40_000)
+    left = factories.checkpoint(job, 4, abandoned_at=clock.now())
     rows_checkpoint.acknowledged(left, state_bytes=1)
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 5), state_bytes=20_000)
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 5), state_bytes=20_000)
     said = text(one(viewer, job, 3))
     assert "Compared with checkpoint 1" in said
     assert "hourly 2 80.0 kB 60.0 kB +20.0 kB (+33%) 40.0 kB" in said
@@ -349,15 +355,15 @@ def test_state_is_compared_with_the_last_that_completed(viewer: Client, job: Job
 
 
 def test_an_operator_s_state_differs_once_all_of_it_is_there(viewer: Client, job: Job) -> None:
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1), state_bytes=30_000)
-    under_way = rows.checkpoint(job, 2, status=CheckpointStatus.PENDING)
-    rows.acknowledge(under_way, "hourly", 0, state_bytes=40_000)
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1), state_bytes=30_000)
+    under_way = factories.checkpoint(job, 2, status=CheckpointStatus.PENDING)
+    factories.acknowledge(under_way, "hourly", 0, state_bytes=40_000)
     said = text(one(viewer, job, 2))
     assert "Of the subtasks that have acknowledged so far." in said
     assert "hourly 1 40.0 kB 60.0 kB –" in said
     assert "totals 0 – 60.0 kB –" in said
     assert "%)" not in said
-    rows.acknowledge(under_way, "hourly", 1, state_bytes=40_000)
+    factories.acknowledge(under_way, "hourly", 1, state_bytes=40_000)
     assert "hourly 2 80.0 kB 60.0 kB +20.0 kB (+33%)" in text(one(viewer, job, 2))
 
 
@@ -384,7 +390,7 @@ def test_acknowledgements_are_sorted_filtered_and_paged(viewer: Client, job: Job
 
 
 def test_few_channels_are_shown_at_once(viewer: Client, job: Job) -> None:
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1))
     address = f"/jobs/{job.pk}/checkpoints/1/alignment"
     part = viewer.get(f"{address}?part=1").content.decode()
     assert "<html" not in part
@@ -399,10 +405,10 @@ def test_few_channels_are_shown_at_once(viewer: Client, job: Job) -> None:
 def test_many_channels_are_shown_by_pair_and_then_the_slowest_subtasks(
     viewer: Client, job: Job
 ) -> None:
-    row = rows.checkpoint(job, 1)
+    row = factories.checkpoint(job, 1)
     for index in range(200):
         arrived = [1.0 + index / 10] * 199 + [3_000.0 if index == 7 else 20.0]
-        rows.gate_alignment(row, "hourly", index, arrived).save()
+        factories.gate_alignment(row, "hourly", index, arrived)
     base = f"/jobs/{job.pk}/checkpoints/1"
     part = text(viewer.get(f"{base}/alignment?part=1").content.decode())
     assert "Each cell is a pair of operators" in part
@@ -427,20 +433,20 @@ def test_many_channels_are_shown_by_pair_and_then_the_slowest_subtasks(
 
 
 def test_an_input_that_is_not_there_is_said_to_be_unknown(viewer: Client, job: Job) -> None:
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1))
     base = f"/jobs/{job.pk}/checkpoints/1"
     for query in (f"receiver={SCRIPT}", "receiver=hourly&gate=9"):
         page = viewer.get(f"{base}/alignment?{query}").content.decode()
         assert "aligned this checkpoint on that input" in page
         assert SCRIPT not in page
         assert viewer.get(f"{base}/figures/alignment?{query}").status_code == 200
-    rows.checkpoint(job, 2)
+    factories.checkpoint(job, 2)
     page = viewer.get(f"/jobs/{job.pk}/checkpoints/2/alignment").content.decode()
     assert "No acknowledged subtask had channels to align" in page
 
 
 def test_the_manifest_the_positions_and_the_files_are_shown(viewer: Client, job: Job) -> None:
-    row = rows_checkpoint.acknowledged(rows.checkpoint(job, 7))
+    row = rows_checkpoint.acknowledged(factories.checkpoint(job, 7))
     splits = {0: [{"split": rows_checkpoint.PARQUET, "position": [3, 12_400]}]}
     rows_checkpoint.stored(job, row, splits)
     address = f"/jobs/{job.pk}/checkpoints/7/storage"
@@ -458,12 +464,12 @@ def test_the_manifest_the_positions_and_the_files_are_shown(viewer: Client, job:
 def test_a_storage_that_cannot_be_read_is_said_and_the_rest_is_shown(
     viewer: Client, job: Job
 ) -> None:
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 7))
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 7))
     part = viewer.get(f"/jobs/{job.pk}/checkpoints/7/storage?part=1").content.decode()
     assert "The manifest cannot be read" in part
     assert "Try again" in part
     assert "4 files, 160 kB in all" in part
-    rows.checkpoint(job, 8, status=CheckpointStatus.DISCARDED)
+    factories.checkpoint(job, 8, status=CheckpointStatus.DISCARDED)
     part = viewer.get(f"/jobs/{job.pk}/checkpoints/8/storage?part=1").content.decode()
     assert "Its files have been deleted" in part
     assert "Try again" not in part
@@ -473,7 +479,7 @@ def test_a_storage_that_cannot_be_read_is_said_and_the_rest_is_shown(
 
 
 def test_one_that_is_under_way_says_how_far_it_is(viewer: Client, job: Job) -> None:
-    row = rows.checkpoint(
+    row = factories.checkpoint(
         job, 1, status=CheckpointStatus.PENDING, triggered_at=clock.now() - timedelta(seconds=5)
     )
     page = one(viewer, job, 1)
@@ -483,7 +489,7 @@ def test_one_that_is_under_way_says_how_far_it_is(viewer: Client, job: Job) -> N
     first = viewer.get(address)
     assert first.json()["acknowledged"] == "0/18"
     again = {"If-None-Match": first["ETag"]}
-    rows.acknowledge_chain(row, "flights", 0)
+    factories.acknowledge_chain(row, "flights", 0)
     second = viewer.get(address, headers=again).json()
     assert second["chains"][0]["text"] == "1/2"
     assert second["chains"][0]["missing"] == "waiting for flights-1"
@@ -497,7 +503,7 @@ def test_one_that_is_under_way_says_how_far_it_is(viewer: Client, job: Job) -> N
 
 
 def test_pictures_of_a_settled_checkpoint_are_not_sent_again(viewer: Client, job: Job) -> None:
-    row = rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
+    row = rows_checkpoint.acknowledged(factories.checkpoint(job, 1))
     base = f"/jobs/{job.pk}/checkpoints/1"
     for name in ("figures/timeline", "figures/state", "figures/alignment", "alignment?part=1"):
         first = viewer.get(f"{base}/{name}")
@@ -511,7 +517,7 @@ def test_pictures_of_a_settled_checkpoint_are_not_sent_again(viewer: Client, job
 
 
 def test_who_is_not_logged_in_is_led_to_the_login(client: Client, job: Job) -> None:
-    rows.checkpoint(job, 1)
+    factories.checkpoint(job, 1)
     for address in addresses(job, 1):
         response = client.get(address)
         assert response.status_code == 302
@@ -519,7 +525,7 @@ def test_who_is_not_logged_in_is_led_to_the_login(client: Client, job: Job) -> N
 
 
 def test_a_viewer_sees_everything_but_what_it_may_not_use(viewer: Client, job: Job) -> None:
-    rows.checkpoint(job, 1)
+    factories.checkpoint(job, 1)
     for address in addresses(job, 1):
         assert viewer.get(address).status_code == 200, address
         assert viewer.post(address).status_code == 405, address
@@ -529,12 +535,12 @@ def test_a_viewer_sees_everything_but_what_it_may_not_use(viewer: Client, job: J
 
 
 def test_text_of_others_is_escaped(operator: Client, job: Job) -> None:
-    row = rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED, cause=f"{SCRIPT}\n{SCRIPT}")
+    row = factories.checkpoint(job, 1, status=CheckpointStatus.FAILED, cause=f"{SCRIPT}\n{SCRIPT}")
     rows_checkpoint.acknowledged(row)
     row.acks.filter(operator="flights").update(operator=SCRIPT, chain=SCRIPT)
     row.alignments.filter(operator="hourly").update(operator='"><i>')
     job.operators.update(name=SCRIPT)
-    savepoint = rows.savepoint(job, "x", 2)
+    savepoint = factories.savepoint(job, "x", 2)
     savepoint.name = SCRIPT
     savepoint.save()
     Checkpoint.objects.update(location=SCRIPT)
@@ -553,7 +559,7 @@ def test_text_of_others_is_escaped(operator: Client, job: Job) -> None:
 
 
 def test_tables_have_captions_and_pages_no_inline_script(operator: Client, job: Job) -> None:
-    row = rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
+    row = rows_checkpoint.acknowledged(factories.checkpoint(job, 1))
     rows_checkpoint.stored(job, row)
     for address in addresses(job, 1):
         if "figures" in address or address.endswith("data"):
@@ -572,12 +578,12 @@ def test_tables_have_captions_and_pages_no_inline_script(operator: Client, job: 
 def test_pages_cost_the_same_number_of_queries_for_any_number_of_rows(
     operator: Client, job: Job
 ) -> None:
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 1))
-    rows_checkpoint.acknowledged(rows.checkpoint(job, 2))
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1))
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 2))
     wide(job, 3, 40)
     wide(job, 4, 80)
     for number in range(5, 60):
-        rows.checkpoint(job, number)
+        factories.checkpoint(job, number)
     SubtaskAck.objects.filter(operator="hourly").update(records=1)
 
     def cost(address: str) -> int:

@@ -12,7 +12,8 @@ from checkpoints.models import Checkpoint
 from frontend.checkpoint import manifest as storage
 from frontend.checkpoint.positions import position_words, split_words
 from jobs.models import Job
-from tests.database.frontend import rows, rows_checkpoint
+from tests import factories
+from tests.database.frontend import flights, rows_checkpoint
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.storage.manifest import Tombstone, dump
 
@@ -65,12 +66,12 @@ def test_a_long_split_of_another_source_is_cut() -> None:
 
 @pytest.fixture
 def job(db: None, tmp_path: Path) -> Job:
-    return rows_checkpoint.keep_in(rows.running(), tmp_path)
+    return rows_checkpoint.keep_in(flights.running(), tmp_path)
 
 
 @pytest.fixture
 def checkpoint(job: Job) -> Checkpoint:
-    return rows.checkpoint(job, 7)
+    return factories.checkpoint(job, 7)
 
 
 SPLITS = {
@@ -95,7 +96,7 @@ def test_splits_that_are_begun_come_first(job: Job, checkpoint: Checkpoint, in_f
 
 def test_a_savepoint_is_read_where_it_lies(job: Job, tmp_path: Path) -> None:
     place = str(tmp_path / "kept" / "here")
-    row = rows.checkpoint(job, 8, kind="savepoint", location=place)
+    row = factories.checkpoint(job, 8, kind="savepoint", location=place)
     rows_checkpoint.stored(job, row, SPLITS, in_files=True)
     contents = storage.read(job, row)
     assert contents.path == f"{place}/manifest"

@@ -16,7 +16,8 @@ from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NESTED, RE
 from jobs.events import plans
 from jobs.models import Job
 from jobs.redaction import HIDDEN, shown, without_credentials
-from tests.database.frontend import rows
+from tests import factories
+from tests.database.frontend import flights
 from weir.config import ChannelConfig, CheckpointConfig, JobConfig, RestartConfig
 from weir.config import RestartStrategyKind as Kind
 from weir.protocol.deployment import Versions
@@ -187,7 +188,7 @@ def test_credentials_in_addresses_are_hidden() -> None:
 
 @pytest.fixture
 def job(db: None) -> Job:
-    job = rows.running()
+    job = flights.running()
     Job.objects.filter(pk=job.pk).update(
         restart_config=to_wire(RestartConfig()),
         options={"parallelism": 2, "parameters": {"rate": "100", "api_token": "very secret"}},
@@ -200,7 +201,7 @@ def test_everybody_who_is_logged_in_may_look(client: Client, viewer: Client, job
     address = f"/jobs/{job.pk}/configuration/"
     assert client.get(address)["Location"] == f"/login/?next={address}"
     admin = Client()
-    admin.force_login(rows.user(Role.ADMIN))
+    admin.force_login(factories.user(Role.ADMIN))
     for browser in (viewer, admin):
         page = browser.get(address).content.decode()
         assert "very secret" not in page
@@ -212,7 +213,7 @@ def test_everybody_who_is_logged_in_may_look(client: Client, viewer: Client, job
 
 @pytest.mark.parametrize("status", list(JobStatus))
 def test_it_shows_a_job_in_every_state(viewer: Client, status: JobStatus) -> None:
-    page = viewer.get(f"/jobs/{rows.job(status=status).pk}/configuration/")
+    page = viewer.get(f"/jobs/{factories.job(status=status).pk}/configuration/")
     assert page.status_code == 200
     assert "not known until the pipeline has built its graph" in page.content.decode()
 
@@ -236,6 +237,24 @@ def test_text_of_others_is_escaped(viewer: Client, job: Job) -> None:
     page = viewer.get(f"/jobs/{job.pk}/configuration/").content.decode()
     assert SCRIPT not in page
     assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("protection", "words"),
+    [
+        ("encrypted", "Encrypted"),
+        ("local", "Authenticated; nothing leaves the driver’s machine"),
+        ("plain", "Not encrypted"),
+    ],
+)
+def test_the_protection_of_the_network_is_shown(
+    viewer: Client, job: Job, protection: str, words: str
+) -> None:
+    job.settings = {**job.settings, "network": protection}
+    Job.objects.filter(pk=job.pk).update(settings=job.settings)
+    page = viewer.get(f"/jobs/{job.pk}/configuration/").content.decode()
+    assert words in page
+    assert viewer.get(f"/api/v1/jobs/{job.pk}").json()["settings"]["network"] == protection
 
 
 def test_the_versions_that_a_driver_reported_are_shown(viewer: Client, job: Job) -> None:

@@ -9,11 +9,12 @@ from checkpoints.operations import savepoints
 from controlplane.base import clock
 from frontend.job import details, history
 from jobs.models import Job
-from tests.database.frontend import rows
+from tests import factories
+from tests.database.frontend import flights
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
-QUERIES = 5
+QUERIES = 6
 
 
 def details_of(job: Job, window: str = "200") -> dict:
@@ -21,7 +22,7 @@ def details_of(job: Job, window: str = "200") -> dict:
 
 
 def test_a_new_job_has_no_past() -> None:
-    value = details_of(rows.job(status=JobStatus.CREATED))
+    value = details_of(factories.job(status=JobStatus.CREATED))
     assert value == {
         "history": [],
         "history_summary": "",
@@ -31,12 +32,13 @@ def test_a_new_job_has_no_past() -> None:
         "alignment": None,
         "recoveries": [],
         "exceptions": [],
+        "firing": [],
     }
 
 
 def test_history_is_newest_first_and_says_why_a_checkpoint_failed() -> None:
-    job = rows.running()
-    rows.history(job, 40)
+    job = flights.running()
+    flights.history(job, 40)
     value = json.loads(json.dumps(details_of(job)))
     assert [row["number"] for row in value["history"]][:3] == ["40", "39", "38"]
     assert len(value["history"]) == 20
@@ -49,14 +51,30 @@ def test_history_is_newest_first_and_says_why_a_checkpoint_failed() -> None:
     assert value["history_summary"] == "40 checkpoints, 2 failed, within 39 s."
 
 
+def test_planned_ends_are_told_from_failures_in_the_history() -> None:
+    job = flights.running()
+    now = clock.now()
+    for number, status in enumerate(["completed", "failed", "aborted", "aborted"], 1):
+        at = now - timedelta(seconds=5 - number)
+        factories.checkpoint(job, number, status=status, triggered_at=at)
+    value = details_of(job)
+    newest = value["history"][0]
+    assert (newest["status"]["text"], newest["status"]["tone"]) == ("Aborted", "idle")
+    assert (newest["why"], newest["state"]) == ("the job was restarted", "–")
+    assert (
+        value["history_summary"]
+        == "4 checkpoints, 1 failed, 2 aborted by planned ends, within 3 s."
+    )
+
+
 def test_percentiles_are_those_of_the_window_that_is_shown() -> None:
-    job = rows.running()
+    job = flights.running()
     now = clock.now()
     for number in range(1, 101):
         at = now - timedelta(minutes=100 - number, seconds=1)
-        rows.checkpoint(job, number, duration_ms=number * 10, triggered_at=at)
-    failed = CheckpointStatus.ABORTED
-    rows.checkpoint(job, 101, status=failed, duration_ms=60_000, triggered_at=now)
+        factories.checkpoint(job, number, duration_ms=number * 10, triggered_at=at)
+    failed = CheckpointStatus.FAILED
+    factories.checkpoint(job, 101, status=failed, duration_ms=60_000, triggered_at=now)
 
     def shown(window: str) -> list[str]:
         value = details_of(job, window)
@@ -73,8 +91,8 @@ def test_percentiles_are_those_of_the_window_that_is_shown() -> None:
 
 
 def test_a_time_without_checkpoints_is_not_a_job_without_them() -> None:
-    job = rows.running()
-    rows.checkpoint(job, 1, triggered_at=clock.now() - timedelta(hours=3))
+    job = flights.running()
+    factories.checkpoint(job, 1, triggered_at=clock.now() - timedelta(hours=3))
     hour = details_of(job, "hour")
     assert (hour["history"], hour["percentiles"]) == ([], [])
     assert (
@@ -84,7 +102,7 @@ def test_a_time_without_checkpoints_is_not_a_job_without_them() -> None:
 
 
 def test_an_unknown_window_is_the_usual_one() -> None:
-    assert details_of(rows.job(), "<script>")["window"] == history.DEFAULT.key
+    assert details_of(factories.job(), "<script>")["window"] == history.DEFAULT.key
 
 
 def test_a_percentile_is_a_duration_that_some_checkpoint_took() -> None:
@@ -96,10 +114,10 @@ def test_a_percentile_is_a_duration_that_some_checkpoint_took() -> None:
 
 
 def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
-    job = rows.running()
+    job = flights.running()
     for number, late in ((1, 90.0), (2, 33.0)):
         savepoints.request_checkpoint(None, job.pk)
-        rows.complete(job, number, arrived_ms=(late, 0.0))
+        flights.complete(job, number, arrived_ms=(late, 0.0))
     alignment = details_of(job)["alignment"]
     assert alignment["number"] == "2"
     assert alignment["caption"] == "Checkpoint 2: 8 channels"
@@ -112,8 +130,8 @@ def test_alignment_is_that_of_the_latest_completed_checkpoint() -> None:
 
 
 def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
-    job = rows.running()
-    rows.attempt(
+    job = flights.running()
+    factories.attempt(
         job.drivers.get(),
         2,
         started_at=clock.now(),
@@ -135,25 +153,27 @@ def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
 
 
 def test_exceptions_come_with_headline_and_traceback_and_only_so_many() -> None:
-    job = rows.running()
+    job = flights.running()
     for minutes in range(15):
-        rows.exception(job, at=clock.now() - timedelta(minutes=minutes), attempt_number=minutes)
-    rows.exception(job, "x" * 20_000, kind="notice", at=clock.now() - timedelta(seconds=1))
+        factories.exception(
+            job, at=clock.now() - timedelta(minutes=minutes), attempt_number=minutes
+        )
+    factories.exception(job, "x" * 20_000, kind="notice", at=clock.now() - timedelta(seconds=1))
     exceptions = details_of(job)["exceptions"]
     assert len(exceptions) == 10
     assert exceptions[0]["where"] == "attempt 0"
     assert exceptions[0]["headline"].startswith("weir.errors.UserError")
-    assert exceptions[0]["text"] == rows.TRACEBACK
+    assert exceptions[0]["text"] == factories.TRACEBACK
     assert len(exceptions[1]["text"]) < 9_000
     assert exceptions[1]["tone"] == "idle"
 
 
 def test_the_number_of_queries_is_fixed() -> None:
-    small, large = rows.running(), rows.running("large")
-    rows.history(large, 120)
+    small, large = flights.running(), flights.running("large")
+    flights.history(large, 120)
     for number in range(2, 20):
-        rows.attempt(large.drivers.get(), number)
-        rows.exception(large)
+        factories.attempt(large.drivers.get(), number)
+        factories.exception(large)
     for job in (small, large):
         with CaptureQueriesContext(connection) as queries:
             details_of(job)

@@ -17,14 +17,18 @@ from pytest_django.fixtures import Settings
 
 from checkpoints.operations import savepoints
 from controlplane.accounts.models import Role
+from controlplane.alerts.models import Alert, Rule, Silence
 from controlplane.audit import models as audit
+from controlplane.deliveries.models import Delivery, Endpoint
 from controlplane.embedded.redis import Redis
+from controlplane.secrets import services as secrets
 from frontend import urls
 from frontend.confirm.views import QUESTIONS
 from jobs.drivers import driver_files
 from jobs.models import Job, Operation
 from jobs.redaction import HIDDEN
-from tests.database.frontend import rows, rows_checkpoint
+from tests import factories
+from tests.database.frontend import flights, rows_checkpoint
 
 pytestmark = pytest.mark.django_db
 
@@ -64,7 +68,34 @@ READS = {
     "job-logs-data": Role.OPERATOR,
     "job-logs-download": Role.OPERATOR,
     "audit": Role.ADMIN,
+    "audit-export": Role.ADMIN,
+    "about": Role.VIEWER,
+    "retention": Role.VIEWER,
     "job-audit": Role.ADMIN,
+    "secret-list": Role.VIEWER,
+    "secret-new": Role.OPERATOR,
+    "secret-replace": Role.OPERATOR,
+    "secret-delete": Role.OPERATOR,
+    "alert-list": Role.VIEWER,
+    "alert-page": Role.VIEWER,
+    "job-alerts": Role.VIEWER,
+    "rule-list": Role.VIEWER,
+    "rule-page": Role.VIEWER,
+    "rule-kinds": Role.ADMIN,
+    "rule-new": Role.ADMIN,
+    "rule-change": Role.ADMIN,
+    "rule-delete": Role.ADMIN,
+    "silence-list": Role.VIEWER,
+    "silence-new": Role.OPERATOR,
+    "endpoint-list": Role.VIEWER,
+    "endpoint-kinds": Role.ADMIN,
+    "endpoint-new": Role.ADMIN,
+    "endpoint-change": Role.ADMIN,
+    "endpoint-secret": Role.ADMIN,
+    "endpoint-delete": Role.ADMIN,
+    "delivery-list": Role.VIEWER,
+    "delivery-page": Role.VIEWER,
+    "delivery-range": Role.OPERATOR,
 }
 ACTS = {
     "login": None,
@@ -77,11 +108,30 @@ ACTS = {
     "job-rollback-confirmed": Role.OPERATOR,
     "savepoint-describe": Role.OPERATOR,
     "savepoint-delete": Role.OPERATOR,
+    "secret-new": Role.OPERATOR,
+    "secret-replace": Role.OPERATOR,
+    "secret-delete": Role.OPERATOR,
+    "alert-acknowledge": Role.OPERATOR,
+    "rule-new": Role.ADMIN,
+    "rule-change": Role.ADMIN,
+    "rule-switch": Role.ADMIN,
+    "rule-delete": Role.ADMIN,
+    "silence-new": Role.OPERATOR,
+    "silence-end": Role.OPERATOR,
+    "endpoint-new": Role.ADMIN,
+    "endpoint-change": Role.ADMIN,
+    "endpoint-secret": Role.ADMIN,
+    "endpoint-delete": Role.ADMIN,
+    "endpoint-switch": Role.ADMIN,
+    "endpoint-test": Role.OPERATOR,
+    "delivery-redeliver": Role.OPERATOR,
+    "delivery-range": Role.OPERATOR,
 }
 GUARDED_READS = {name: role for name, role in READS.items() if role is not None}
 GUARDED_ACTS = {name: role for name, role in ACTS.items() if role is not None}
 
 SECRET = "hunter2"
+STORED = "WAREHOUSE_PASSWORD"  # A secret of pipelines, whose value is that as well.
 NUMBER = 1  # Of the checkpoint that has acknowledgements, alignments and a manifest.
 FIGURES = {"job-figure": ("history", "alignment"), "checkpoint-figure": ("timeline", "state")}
 
@@ -90,6 +140,7 @@ _TARGET = ("checkpoint", "savepoint", "preview")
 _LIST = ("status", "kind", "before", "after")
 _ALIGNMENT = ("receiver", "gate", "by", "part")
 _AUDIT = ("actor", "action", "target", "after", "before", "cursor", "page_size", "ordering")
+_DELIVERIES = ("endpoint", "status", "alert", "job", "created_after", "created_before")
 PARAMETERS = {
     "login": ("next",),
     "job-list": ("state", "q", "page"),
@@ -113,7 +164,28 @@ PARAMETERS = {
     "job-logs": ("driver", "end", "from"),
     "job-logs-data": ("from",),
     "audit": _AUDIT,
+    "audit-export": ("format", *_AUDIT),
     "job-audit": _AUDIT,
+    "secret-list": ("page",),
+    "alert-list": (
+        *("state", "severity", "rule", "job", "fired_after", "fired_before"),
+        *("cursor", "page_size", "ordering"),
+    ),
+    "rule-page": ("tried",),
+    "silence-list": ("cursor", "is_over", "job", "rule"),
+    "silence-new": ("rule", "job", "severity"),
+    "endpoint-list": ("page",),
+    "delivery-list": (*_DELIVERIES, "cursor", "page_size", "ordering"),
+    "delivery-range": _DELIVERIES,
+}
+_RULE = {
+    "name": "a",
+    "severity": "info",
+    "hold_s": "0",
+    "cooldown_s": "0",
+    "parameter_seconds": "1",
+    "parameter_times_median": "0",
+    "parameter_least_s": "1",
 }
 # What is filled in of a form, and what of it is then replaced by something odd.
 FILLED = {
@@ -123,14 +195,39 @@ FILLED = {
     "job-rollback": {"target": "checkpoint:1"},
     "job-rollback-confirmed": {"target": "checkpoint:1"},
     "savepoint-describe": {"name": "nightly"},
+    "secret-new": {"name": "ANOTHER", "value": "x"},
+    "secret-replace": {"value": "x"},
+    "rule-new": _RULE,
+    "rule-change": _RULE,
+    "silence-new": {"lasts": "1", "reason": "a"},
+    "endpoint-new": {"name": "a", "url": "https://203.0.113.7/"},
+    "endpoint-change": {"name": "a"},
+    "endpoint-secret": {"keep_previous_s": "0"},
+    "delivery-range": {"after": "2026-03-01T00:00", "before": "2026-03-02T00:00"},
 }
-_CHANGED = ("target", "parameters", "parallelism", "pipeline_kind", "pipeline_target", "key")
+_CHANGED = (
+    "target",
+    "parameters",
+    "secrets",
+    "parallelism",
+    "pipeline_kind",
+    "pipeline_target",
+    "key",
+)
 _DESCRIPTION = ("name", "note", "labels", "key")
 FIELDS = {
     "login": ("username", "password", "next"),
     "job-new": (
         *("name", "kind", "module", "script", "upload", "parameters", "parallelism", "mode"),
-        *("checkpoint_interval_ms", "restore", "spark_conf", "spark_master", "storage", "key"),
+        *(
+            "secrets",
+            "checkpoint_interval_ms",
+            "restore",
+            "spark_conf",
+            "spark_master",
+            "storage",
+            "key",
+        ),
     ),
     "job-checkpoint": ("key",),
     "job-cancel": ("key",),
@@ -145,6 +242,21 @@ FIELDS = {
     "job-compare": ("other_job_id", "keys", "windows", "key"),
     "savepoint-describe": _DESCRIPTION,
     "savepoint-delete": ("key",),
+    "secret-new": ("name", "value"),
+    "secret-replace": ("value",),
+    "alert-acknowledge": ("key",),
+    "rule-new": (*_RULE, "job", "job_pattern", "endpoints", "try"),
+    "rule-change": (*_RULE, "description", "job", "job_pattern", "endpoints"),
+    "rule-switch": ("enabled",),
+    "silence-new": ("rule", "job", "job_pattern", "severity", "lasts", "until_at", "reason"),
+    "silence-end": ("key",),
+    "endpoint-new": ("name", "description", "url", "secret", "authorization", "allow_internal"),
+    "endpoint-change": ("name", "description", "url", "authorization", "without_authorization"),
+    "endpoint-secret": ("secret", "keep_previous_s", "version"),
+    "endpoint-switch": ("enabled",),
+    "endpoint-test": ("key",),
+    "delivery-redeliver": ("key",),
+    "delivery-range": ("endpoint", "status", "after", "before"),
 }
 ODD = (
     "",
@@ -175,13 +287,19 @@ NAMES = [str(pattern.name) for pattern in patterns()]
 def job(settings: Settings, redis: Redis, tmp_path: Path) -> Job:
     """A job that has something on every page."""
     settings.WEIR_DRIVERS = tmp_path / "drivers"
-    created = rows.running()
+    created = flights.running()
     rows_checkpoint.keep_in(created, tmp_path / "checkpoints")
     savepoints.request_checkpoint(None, created.pk)
-    rows.complete(created, NUMBER)
+    flights.complete(created, NUMBER)
     rows_checkpoint.stored(created, created.checkpoints.get())
-    rows.operation(created, None)
-    rows.savepoint(created, "nightly", 1_000)
+    factories.operation(created, None)
+    factories.savepoint(created, "nightly", 1_000)
+    secrets.store(None, STORED, SECRET)
+    endpoint = factories.endpoint(f"https://203.0.113.7/{SECRET}/", authorization=SECRET)
+    factories.attempted(factories.delivery(endpoint))
+    rule = factories.rule("checkpoint_duration")
+    factories.alert(rule, created, checkpoint=NUMBER)
+    factories.silence(rule=rule, job=created.pk)
     log = driver_files.log_path(created.drivers.get())
     log.parent.mkdir(parents=True)
     log.write_text("a line\n")
@@ -195,6 +313,13 @@ def addresses(name: str, job: Job) -> list[str]:
         "number": job.drivers.get().number if "logs" in name else NUMBER,
         "operation_id": job.operations.earliest("created_at").pk,
         "savepoint_id": job.savepoints.get().pk,
+        "secret": STORED,
+        "kind": "checkpoint_duration" if name.startswith("rule") else "webhook",
+        "alert_id": Alert.objects.get().pk,
+        "rule_id": Rule.objects.get(name__startswith="rule-").pk,
+        "silence_id": Silence.objects.get().pk,
+        "endpoint_id": Endpoint.objects.values_list("pk", flat=True).first(),
+        "delivery_id": Delivery.objects.values_list("pk", flat=True).first(),
     }
     pattern = next(pattern for pattern in patterns() if pattern.name == name)
     wanted = [key for key in pattern.pattern.converters if key != "name"]
@@ -206,7 +331,7 @@ def addresses(name: str, job: Job) -> list[str]:
 
 def client_of(role: Role) -> Client:
     client = Client(raise_request_exception=False)
-    client.force_login(rows.user(role, f"odd-{role}"))
+    client.force_login(factories.user(role, f"odd-{role}"))
     return client
 
 
@@ -264,7 +389,7 @@ def test_only_those_who_may_act_get_past_the_door_of_a_form(client: Client, job:
 def test_no_form_is_taken_from_another_site(job: Job) -> None:
     before = Operation.objects.count()
     admin = Client(enforce_csrf_checks=True)
-    admin.force_login(rows.user(Role.ADMIN))
+    admin.force_login(factories.user(Role.ADMIN))
     for name in ACTS:
         (address,) = addresses(name, job)
         assert status(admin.post(address, {"key": "k"})) == 403, address
@@ -294,7 +419,9 @@ def test_no_page_shows_a_secret_to_anybody(job: Job) -> None:
         "restore": job.origin_uri,
         "parameters": job.options["parameters"],
     }
-    operation = rows.operation(job, None, "preview", created_at=job.created_at, parameters=asked)
+    operation = factories.operation(
+        job, None, "preview", created_at=job.created_at, parameters=asked
+    )
     assert f"operations/{operation.pk}" in addresses("job-operation", job)[0]
     audit.record(None, "job.submit", f"job/{job.pk}", after={"options": job.options} | asked)
     admin = client_of(Role.ADMIN)

@@ -8,7 +8,8 @@ from controlplane.base import clock
 from frontend.overview import listing
 from frontend.overview.filters import Wanted
 from jobs.models import Attempt, Driver, Job, Subtask
-from tests.database.frontend import rows
+from tests import factories
+from tests.database.frontend import flights
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
@@ -32,19 +33,19 @@ def test_no_jobs_are_an_empty_list() -> None:
 
 def test_what_needs_attention_comes_first() -> None:
     now = clock.now()
-    rows.job("done", status=JobStatus.FINISHED, created_at=now)
-    well = rows.running("well", created_at=now - timedelta(minutes=1))
-    rows.checkpoint(well, 1)
-    rows.running("overdue", created_at=now - timedelta(hours=6))
-    declining = rows.running("declining", created_at=now - timedelta(hours=3))
-    rows.checkpoint(declining, 1)
-    rows.checkpoint(declining, 2, status=CheckpointStatus.ABORTED)
-    silent = rows.running("silent", created_at=now - timedelta(hours=4))
+    factories.job("done", status=JobStatus.FINISHED, created_at=now)
+    well = flights.running("well", created_at=now - timedelta(minutes=1))
+    factories.checkpoint(well, 1)
+    flights.running("overdue", created_at=now - timedelta(hours=6))
+    declining = flights.running("declining", created_at=now - timedelta(hours=3))
+    factories.checkpoint(declining, 1)
+    factories.checkpoint(declining, 2, status=CheckpointStatus.FAILED)
+    silent = flights.running("silent", created_at=now - timedelta(hours=4))
     Driver.objects.filter(job=silent).update(heard_at=now - timedelta(seconds=9))
-    rows.job(
+    factories.job(
         "broken", status=JobStatus.FAILED, cause="no disk", created_at=now - timedelta(hours=5)
     )
-    rows.job(
+    factories.job(
         "long-gone", status=JobStatus.FAILED, created_at=now - timedelta(days=9),
         ended_at=now - timedelta(days=8),
     )  # fmt: skip
@@ -61,12 +62,16 @@ def test_what_needs_attention_comes_first() -> None:
 
 
 def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
-    job = rows.running()
-    rows.attempt(job.drivers.get(), 2)
-    rows.checkpoint(job, 1, duration_ms=240, state_bytes=1_300_000)
-    rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
+    job = flights.running()
+    Attempt.objects.filter(job=job).update(end="failed", ended_at=clock.now())
+    driver = job.drivers.get()
+    factories.attempt(driver, 2, end="canceled", ended_at=clock.now())
+    factories.attempt(driver, 3)
+    factories.checkpoint(job, 1, duration_ms=240, state_bytes=1_300_000)
+    factories.checkpoint(job, 2, status=CheckpointStatus.FAILED)
+    factories.checkpoint(job, 3, status=CheckpointStatus.ABORTED)
     (row,) = listing.job_list(listing.page())["jobs"]
-    assert row["attempt"] == "2"
+    assert row["attempt"] == "3"
     assert row["completed"]["detail"] == "240 ms, 1.30 MB"
     assert row["completed"]["ago"] == "0 s ago"
     assert (row["recoveries"], row["failed"]) == (
@@ -82,9 +87,9 @@ def test_pages_are_bounded_and_the_number_of_queries_is_fixed() -> None:
     for more in (2, 58):
         for number in range(more):
             at = clock.now() - timedelta(minutes=number)
-            job = rows.job(f"job-{more}-{number}", created_at=at)
-            rows.checkpoint(job, 1)
-            rows.subtasks(job)
+            job = factories.job(f"job-{more}-{number}", created_at=at)
+            factories.checkpoint(job, 1)
+            factories.subtasks(job)
         Subtask.objects.update(rates={"back_pressured": 0.2})
         with CaptureQueriesContext(connection) as queries:
             listed = listing.job_list(listing.page())
@@ -101,19 +106,19 @@ def every_state() -> None:
     """One job in each state, and each thing that attention can say of one that runs."""
     now = clock.now()
     for status in JobStatus:
-        job = rows.job(f"is-{status}", status=status)
+        job = factories.job(f"is-{status}", status=status)
         if status not in (JobStatus.RUNNING, JobStatus.CREATED):
-            rows.driver(job)
+            factories.driver(job)
     gone = now - timedelta(days=8)
-    rows.job("failed-long-ago", status=JobStatus.FAILED, ended_at=gone)
-    waiting = rows.job("waiting-for-a-launcher", status=JobStatus.CREATED)
-    rows.driver(waiting, status="requested", created_at=now - timedelta(seconds=20))
-    asked = rows.job("asked-just-now", status=JobStatus.CREATED)
-    rows.driver(asked, status="requested", created_at=now)
+    factories.job("failed-long-ago", status=JobStatus.FAILED, ended_at=gone)
+    waiting = factories.job("waiting-for-a-launcher", status=JobStatus.CREATED)
+    factories.driver(waiting, status="requested", created_at=now - timedelta(seconds=20))
+    asked = factories.job("asked-just-now", status=JobStatus.CREATED)
+    factories.driver(asked, status="requested", created_at=now)
     for name in ("well", "overdue", "no-periodic-ones", "slow", "silent", "declined", "long-ones"):
-        job = rows.running(name, interval_ms=None if name == "no-periodic-ones" else 1_000)
+        job = flights.running(name, interval_ms=None if name == "no-periodic-ones" else 1_000)
         settled = {"overdue": 60, "slow": 20, "long-ones": 20}.get(name, 1)
-        rows.checkpoint(
+        factories.checkpoint(
             job,
             1,
             triggered_at=now - timedelta(seconds=settled + 9),
@@ -121,10 +126,13 @@ def every_state() -> None:
             duration_ms=9_000 if name == "long-ones" else 300,
         )
     Driver.objects.filter(job__name="silent").update(heard_at=now - timedelta(seconds=9))
-    rows.checkpoint(Job.objects.get(name="declined"), 2, status=CheckpointStatus.ABORTED)
+    factories.checkpoint(Job.objects.get(name="declined"), 2, status=CheckpointStatus.FAILED)
+    for name in ("well", "declined"):
+        factories.checkpoint(Job.objects.get(name=name), 3, status=CheckpointStatus.ABORTED)
+    factories.job("restarted", status=JobStatus.RESTARTING, is_planned=True)
     # It has come back a moment ago: what completed before that does not count against it.
-    back = rows.running("just-back")
-    rows.checkpoint(back, 1, triggered_at=gone, settled_at=gone)
+    back = flights.running("just-back")
+    factories.checkpoint(back, 1, triggered_at=gone, settled_at=gone)
     Attempt.objects.filter(job=back).update(running_at=now)
 
 
@@ -165,12 +173,12 @@ def test_groups_and_search_narrow_the_list_and_are_counted() -> None:
 
 
 def test_a_row_draws_the_recent_checkpoints() -> None:
-    job = rows.running()
-    rows.checkpoint(job, 1, duration_ms=500)
-    rows.checkpoint(job, 2, status=CheckpointStatus.ABORTED)
-    rows.checkpoint(job, 3, duration_ms=250)
-    rows.checkpoint(job, 4, status=CheckpointStatus.PENDING)
-    rows.running("other")
+    job = flights.running()
+    factories.checkpoint(job, 1, duration_ms=500)
+    factories.checkpoint(job, 2, status=CheckpointStatus.FAILED)
+    factories.checkpoint(job, 3, duration_ms=250)
+    factories.checkpoint(job, 4, status=CheckpointStatus.PENDING)
+    flights.running("other")
     spark = {row["name"]: row["spark"] for row in listing.job_list(listing.page())["jobs"]}
     assert spark["flights"]["text"] == (
         "Durations of the last 3 checkpoints: 250 ms to 500 ms; 1 failed; the newest took 250 ms."
@@ -191,7 +199,7 @@ def pressure(job: Job) -> dict[str, str]:
 
 
 def test_a_row_names_the_most_back_pressured_operator() -> None:
-    job = rows.running()
+    job = flights.running()
     assert (pressure(job)["text"], pressure(job)["operator"]) == ("–", "")
     Subtask.objects.update(rates={"back_pressured": 0.004, "busy": 0.9})
     assert (pressure(job)["text"], pressure(job)["tone"]) == ("none", "good")
@@ -205,19 +213,19 @@ def test_a_row_names_the_most_back_pressured_operator() -> None:
 
 def test_a_row_says_which_of_its_cells_hold_nothing() -> None:
     """A narrow page leaves those out."""
-    rows.job("new", status=JobStatus.CREATED, started_at=None)
+    factories.job("new", status=JobStatus.CREATED, started_at=None)
     (new,) = listing.job_list(listing.page())["jobs"]
     states = [new[name] for name in ("attempt_state", "spark_state", "failures_state")]
     assert {*states, new["pressure"]["state"]} == {"none"}
-    job = rows.running()
-    rows.checkpoint(job, 1, status=CheckpointStatus.ABORTED)
+    job = flights.running()
+    factories.checkpoint(job, 1, status=CheckpointStatus.FAILED)
     row = next(row for row in listing.job_list(listing.page())["jobs"] if row["id"] == job.pk)
     states = [row[name] for name in ("attempt_state", "spark_state", "failures_state")]
     assert {*states, row["uptime"]["state"]} == {"some"}
 
 
 def test_what_does_not_run_has_no_back_pressure() -> None:
-    job = rows.running()
+    job = flights.running()
     Subtask.objects.update(rates={"back_pressured": 0.9})
     Subtask.objects.filter(job=job).update(status="finished")
     assert pressure(job)["text"] == "–"

@@ -12,7 +12,8 @@ from controlplane.base.formatting import iso
 from frontend.base import verdict_cache
 from frontend.job import queries, snapshot
 from jobs.models import Attempt, Driver, Job, Subtask
-from tests.database.frontend import rows, rows_graph
+from tests import factories
+from tests.database.frontend import flights, rows_graph
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
 pytestmark = pytest.mark.django_db
@@ -41,8 +42,8 @@ def test_no_job_has_no_snapshot() -> None:
 
 
 def test_a_job_that_was_just_submitted_says_what_it_waits_for() -> None:
-    job = rows.job("orders", status=JobStatus.CREATED)
-    rows.driver(job, status="requested", heard_at=None, created_at=clock.now())
+    job = factories.job("orders", status=JobStatus.CREATED)
+    factories.driver(job, status="requested", heard_at=None, created_at=clock.now())
     value = shot(job)
     assert value["status"]["text"] == "Starting"
     assert value["progress"] is None
@@ -53,17 +54,17 @@ def test_a_job_that_was_just_submitted_says_what_it_waits_for() -> None:
 
 
 def test_barrier_progress_counts_acknowledgements_per_chain_in_the_order_of_the_stream() -> None:
-    job = rows.running()
+    job = flights.running()
     savepoints.request_checkpoint(None, job.pk)
     before = shot(job)["progress"]
     assert (before["acknowledged"], before["expected"]) == (0, 18)
     assert before["is_under_way"]
 
-    rows.drive(
+    flights.drive(
         job,
-        rows.chain_acknowledged(1, "flights", 0),
-        rows.chain_acknowledged(1, "flights", 1),
-        rows.chain_acknowledged(1, "hourly", 1),
+        flights.chain_acknowledged(1, "flights", 0),
+        flights.chain_acknowledged(1, "flights", 1),
+        flights.chain_acknowledged(1, "hourly", 1),
     )
     value = shot(job)
     assert value["progress"]["text"] == "10 of 18 subtasks acknowledged"
@@ -82,10 +83,10 @@ def test_barrier_progress_counts_acknowledgements_per_chain_in_the_order_of_the_
 
 
 def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> None:
-    job = rows.running()
+    job = flights.running()
     savepoints.request_checkpoint(None, job.pk)
     revision = shot(job)["revisions"]
-    rows.complete(job, 1)
+    flights.complete(job, 1)
     value = shot(job)
     assert value["progress"]["status"]["text"] == "Completed"
     assert not value["progress"]["is_under_way"]
@@ -101,11 +102,11 @@ def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> N
 
 
 def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
-    job = rows.running()
-    failed = rows.checkpoint(
-        job, 1, status=CheckpointStatus.ABORTED, cause="slow", acknowledged_count=0
+    job = flights.running()
+    failed = factories.checkpoint(
+        job, 1, status=CheckpointStatus.FAILED, cause="slow", acknowledged_count=0
     )
-    rows.acknowledge_chain(failed, "flights", 0)
+    factories.acknowledge_chain(failed, "flights", 0)
     value = shot(job)
     assert value["progress"]["why"] == "timed out before all subtasks acknowledged: slow"
     assert chains(value)["flights"]["missing"] == "never acknowledged: flights-1"
@@ -113,27 +114,27 @@ def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
 
 
 def test_finished_subtasks_are_not_waited_for() -> None:
-    job = rows.running()
+    job = flights.running()
     Subtask.objects.filter(job=job, chain="flights", index=1).update(status=SubtaskStatus.FINISHED)
-    pending = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=15)
-    rows.acknowledge_chain(pending, "flights", 0)
+    pending = factories.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=15)
+    factories.acknowledge_chain(pending, "flights", 0)
     by_chain = chains(shot(job))
     assert (by_chain["flights"]["count"], by_chain["flights"]["state"]) == ("1/1", "done")
     assert by_chain["hourly"]["count"] == "0/2"
 
 
 def test_the_oldest_checkpoint_under_way_is_shown() -> None:
-    job = rows.running()
-    rows.checkpoint(job, 1)
-    rows.checkpoint(job, 2, status=CheckpointStatus.FINALIZING, acknowledged_count=18)
-    rows.checkpoint(job, 3, status=CheckpointStatus.PENDING)
+    job = flights.running()
+    factories.checkpoint(job, 1)
+    factories.checkpoint(job, 2, status=CheckpointStatus.FINALIZING, acknowledged_count=18)
+    factories.checkpoint(job, 3, status=CheckpointStatus.PENDING)
     value = shot(job)
     assert value["progress"]["number"] == "2"
     assert value["progress"]["status"]["text"] == "Finalizing"
 
 
 def test_a_silent_driver_is_shown_as_silent() -> None:
-    job = rows.running()
+    job = flights.running()
     Driver.objects.filter(job=job).update(heard_at=clock.now() - timedelta(seconds=20))
     value = shot(job)
     assert value["driver"]["status"]["text"] == "Silent"
@@ -142,10 +143,12 @@ def test_a_silent_driver_is_shown_as_silent() -> None:
 
 
 def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
-    job = rows.job("orders", status=JobStatus.FAILED, cause=rows.TRACEBACK, started_at=None)
+    job = factories.job(
+        "orders", status=JobStatus.FAILED, cause=factories.TRACEBACK, started_at=None
+    )
     value = shot(job)
     assert value["cause"]["headline"].startswith("weir.errors.UserError: there is no column")
-    assert value["cause"]["text"] == rows.TRACEBACK
+    assert value["cause"]["text"] == factories.TRACEBACK
     assert value["attention"] == []  # The cause says it.
     assert value["actions"]["checkpoint"]
     assert not value["actions"]["restart"]
@@ -170,14 +173,14 @@ ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
     ],
 )
 def test_what_can_be_asked_depends_on_the_state(status: JobStatus, allowed: set[str]) -> None:
-    actions = snapshot.actions(rows.job(status=status))
+    actions = snapshot.actions(factories.job(status=status))
     assert {name for name, why_not in actions.items() if not why_not} == allowed | ALWAYS
 
 
 def test_an_operation_of_several_steps_shows_its_phase_and_keeps_others_waiting() -> None:
-    job = rows.running()
+    job = flights.running()
     progress = {"kind": "stop", "phase": "ending", "saved": "/s/last"}
-    row = rows.operation(job, None, "stop", "running", progress=progress)
+    row = factories.operation(job, None, "stop", "running", progress=progress)
     value = shot(job)
     shown = value["operations"][0]
     assert (shown["kind"], shown["phase"]) == ("Stop", "savepoint taken, the job is ending")
@@ -191,13 +194,13 @@ def test_an_operation_of_several_steps_shows_its_phase_and_keeps_others_waiting(
 
 
 def test_what_is_under_way_is_not_hidden_by_what_was_asked_since() -> None:
-    job = rows.running()
+    job = flights.running()
     started = clock.now() - timedelta(minutes=2)
-    rows.operation(
+    factories.operation(
         job, None, "rescale", "running", parameters={"parallelism": 4}, created_at=started
     )
     for _ in range(queries.RECENT_OPERATIONS):
-        rows.operation(job, None, "preview", parameters={"kind": "restore"})
+        factories.operation(job, None, "preview", parameters={"kind": "restore"})
     value = shot(job)
     assert value["operations"][0]["kind"] == "Rescale to parallelism 4"
     assert value["operations"][1]["kind"] == "Preview of a restore"
@@ -205,19 +208,19 @@ def test_what_is_under_way_is_not_hidden_by_what_was_asked_since() -> None:
 
 
 def test_only_time_passing_is_no_change() -> None:
-    job = rows.running()
-    rows.history(job, 3)
+    job = flights.running()
+    flights.history(job, 3)
     first, second = shot(job), shot(job)
     assert first["now"] != second["now"]
     assert snapshot.changes(first) == snapshot.changes(second)
-    rows.exception(job)
+    factories.exception(job)
     assert snapshot.changes(shot(job)) != snapshot.changes(first)
 
 
 def test_a_recovery_moves_the_revision_on() -> None:
-    job = rows.running()
+    job = flights.running()
     first = snapshot.revisions(job.pk)
-    rows.attempt(job.drivers.get(), 2, running_at=None)
+    factories.attempt(job.drivers.get(), 2, running_at=None)
     second = snapshot.revisions(job.pk)
     Attempt.objects.filter(job=job, number=2).update(running_at=clock.now())
     third = snapshot.revisions(job.pk)
@@ -227,11 +230,11 @@ def test_a_recovery_moves_the_revision_on() -> None:
 def settled_twice(job: Job) -> None:
     for number, late in ((1, 30.0), (2, 900.0)):
         savepoints.request_checkpoint(None, job.pk)
-        rows.complete(job, number, arrived_ms=(late, 0.0))
+        flights.complete(job, number, arrived_ms=(late, 0.0))
 
 
 def test_the_verdict_is_about_what_is_shown_or_what_settled_last() -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     assert shot(job)["verdict"] is None
     settled_twice(job)
     value = shot(job)
@@ -250,7 +253,7 @@ def test_the_verdict_is_about_what_is_shown_or_what_settled_last() -> None:
 
 
 def test_a_settled_checkpoint_leaves_its_slow_channel_marked() -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     settled_twice(job)
     graph = shot(job)["graph"]
     (marked,) = [link for link in graph["links"] if link["slow"]]
@@ -260,7 +263,7 @@ def test_a_settled_checkpoint_leaves_its_slow_channel_marked() -> None:
 
 
 def test_a_settled_verdict_is_made_once() -> None:
-    job = rows.running(interval_ms=None)
+    job = flights.running(interval_ms=None)
     settled_twice(job)
     first = shot(job)
     with CaptureQueriesContext(connection) as captured:
@@ -271,8 +274,8 @@ def test_a_settled_verdict_is_made_once() -> None:
 def test_a_verdict_under_way_that_takes_long_is_not_made_all_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    job = rows.running()
-    row = rows.checkpoint(job, 1, status=CheckpointStatus.PENDING)
+    job = flights.running()
+    row = factories.checkpoint(job, 1, status=CheckpointStatus.PENDING)
     clock_s = [0.0]
     made = []
 
@@ -296,9 +299,9 @@ def test_a_verdict_under_way_that_takes_long_is_not_made_all_the_time(
 
 
 def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
-    job = rows.running()
+    job = flights.running()
     savepoints.request_checkpoint(None, job.pk)
-    rows.drive(job, rows.chain_acknowledged(1, "flights", 1))
+    flights.drive(job, flights.chain_acknowledged(1, "flights", 1))
     rows_graph.aligning(job, "hourly", 0, 1, [None, 0.0], waited_ms=4_000)
     rows_graph.aligning(job, "totals", 0, 7, [None, 0.0])  # Of another checkpoint: of the past.
     hourly, totals = shot(job)["graph"]["links"]
@@ -309,13 +312,13 @@ def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
     first = snapshot.changes(shot(job))
     assert first == snapshot.changes(shot(job))  # That it grows is no change.
 
-    rows.drive(job, rows.chain_acknowledged(1, "hourly", 0, arrived_ms=(4_100.0, 0.0)))
+    flights.drive(job, flights.chain_acknowledged(1, "hourly", 0, arrived_ms=(4_100.0, 0.0)))
     hourly, _ = shot(job)["graph"]["links"]
     assert (hourly["barrier"], hourly["slow"]) == ("on-its-way", "")
 
 
 def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
-    job = rows.running(parallelism=4)
+    job = flights.running(parallelism=4)
     rows_graph.measured(job, "hourly", busy=0.2, records_per_s=2_500)
     rows_graph.measured(job, "hourly", busy=0.9, records_per_s=500, index=3)
     rows_graph.measured(job, "flights", busy=0.4, back_pressured=0.5)
@@ -330,7 +333,7 @@ def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
 
 
 def test_a_stalled_call_is_shown_while_the_job_runs() -> None:
-    job = rows.running()
+    job = flights.running()
     rows_graph.stalled(job, "hourly", 1)
     hourly = chains(shot(job))["hourly"]
     assert hourly["stalled"].startswith("hourly-1 stuck in one call since ")
@@ -340,13 +343,13 @@ def test_a_stalled_call_is_shown_while_the_job_runs() -> None:
 
 
 def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
-    small, large = rows.running(), rows.running("large", parallelism=50)
-    rows.history(large, 40)
-    pending = rows.checkpoint(large, 41, status=CheckpointStatus.PENDING, subtask_count=450)
+    small, large = flights.running(), flights.running("large", parallelism=50)
+    flights.history(large, 40)
+    pending = factories.checkpoint(large, 41, status=CheckpointStatus.PENDING, subtask_count=450)
     for index in range(30):
-        rows.acknowledge(pending, "flights", index)
-        rows.exception(large)
-        rows.operation(large, None)
+        factories.acknowledge(pending, "flights", index)
+        factories.exception(large)
+        factories.operation(large, None)
     for job in (small, large):
         with CaptureQueriesContext(connection) as first:
             snapshot.snapshot(job.pk)
@@ -357,14 +360,14 @@ def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
 
 
 def test_a_snapshot_of_a_thousand_subtasks_is_small() -> None:
-    job = rows.running("large", parallelism=1_000)
-    rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
+    job = flights.running("large", parallelism=1_000)
+    factories.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
     assert len(json.dumps(snapshot.snapshot(job.pk))) < 8_000
 
 
 def test_a_snapshot_of_a_thousand_waiting_subtasks_is_small_and_reads_few_of_them() -> None:
-    job = rows.running("large", parallelism=1_000)
-    rows.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
+    job = flights.running("large", parallelism=1_000)
+    factories.checkpoint(job, 1, status=CheckpointStatus.PENDING, subtask_count=9_000)
     arrived = [0.0] * 999 + [None]
     rows_graph.aligning(job, "hourly", 0, 1, arrived)
     example = Subtask.objects.get(chain="hourly", index=0)
@@ -377,8 +380,8 @@ def test_a_snapshot_of_a_thousand_waiting_subtasks_is_small_and_reads_few_of_the
 
 
 def test_acknowledgements_that_are_not_kept_leave_no_empty_bars() -> None:
-    job = rows.running()
-    rows.checkpoint(job, 1, has_details=False)
+    job = flights.running()
+    factories.checkpoint(job, 1, has_details=False)
     graph = shot(job)["graph"]
     assert {(chain["state"], chain["count"]) for chain in graph["chains"]} == {("done", "")}
     assert {link["barrier"] for link in graph["links"]} == {"through"}

@@ -13,7 +13,7 @@ from controlplane.accounts.models import Role
 from frontend.about.log_tail import PART_BYTES
 from jobs.drivers import driver_files
 from jobs.models import Driver, Job
-from tests.database.frontend import rows
+from tests import factories
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
@@ -22,9 +22,9 @@ SCRIPT = "<script>alert(1)</script>"
 @pytest.fixture
 def job(settings: Settings, tmp_path: Path) -> Job:
     settings.WEIR_DRIVERS = tmp_path / "drivers"
-    job = rows.job()
-    rows.driver(job, 1, status="lost", cause="it fell silent", launched_by="node-7")
-    rows.driver(job, 2)
+    job = factories.job()
+    factories.driver(job, 1, status="lost", cause="it fell silent", launched_by="node-7")
+    factories.driver(job, 2)
     return job
 
 
@@ -50,7 +50,7 @@ def test_only_operators_and_admins_read_logs(client: Client, viewer: Client, job
         assert viewer.get(address).status_code == 403
         for role in (Role.OPERATOR, Role.ADMIN):
             browser = Client()
-            browser.force_login(rows.user(role, f"{role}-{len(address)}"))
+            browser.force_login(factories.user(role, f"{role}-{len(address)}"))
             response = browser.get(address)
             assert response.status_code == 200
             list(response)  # Which closes the file.
@@ -126,7 +126,7 @@ def test_a_log_that_is_not_there_says_why(operator: Client, job: Job) -> None:
     job.drivers.filter(number=2).update(status="requested")
     page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
     assert "This driver has not been launched yet" in page
-    assert "No driver yet" in operator.get(f"/jobs/{rows.job('x').pk}/logs/").content.decode()
+    assert "No driver yet" in operator.get(f"/jobs/{factories.job('x').pk}/logs/").content.decode()
     write(job.drivers.get(number=2), b"")
     assert (
         "has written nothing to its log yet"
@@ -161,7 +161,7 @@ def test_the_number_of_queries_is_fixed(operator: Client, job: Job) -> None:
     asked = []
     for more in range(2):
         for number in range(3, 30):
-            rows.driver(job, 30 * more + number, status="lost")
+            factories.driver(job, 30 * more + number, status="lost")
         with CaptureQueriesContext(connection) as queries:
             operator.get(f"/jobs/{job.pk}/logs/")
         asked.append(len(queries))

@@ -8,7 +8,8 @@ from django.test import Client
 from controlplane.base import clock
 from frontend.attempts.rows import percent
 from jobs.models import Attempt, Job
-from tests.database.frontend import rows, rows_recovery
+from tests import factories
+from tests.database.frontend import rows_recovery
 from tests.database.frontend.reading import words
 from weir.protocol.lifecycle import JobStatus
 
@@ -18,7 +19,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 @pytest.fixture
 def job(db: None) -> Job:
-    return rows.job()
+    return factories.job()
 
 
 def address(job: Job, more: str = "") -> str:
@@ -46,7 +47,7 @@ def test_before_the_first_attempt_it_says_what_will_be_here(viewer: Client, job:
 def test_each_attempt_says_what_it_replaced_and_how_it_ended(viewer: Client, job: Job) -> None:
     rows_recovery.eventful(job)
     for number in (3, 4, 6):
-        rows.checkpoint(job, number)
+        factories.checkpoint(job, number)
     fourth, third, second, first = attempts(viewer, job)
     assert (fourth["end"]["text"], fourth["why"]) == (
         "Running",
@@ -85,11 +86,11 @@ def test_the_page_says_how_reliably_the_job_ran(viewer: Client, job: Job) -> Non
 
 
 def test_the_page_knows_whether_there_was_a_takeover(viewer: Client, job: Job) -> None:
-    first = rows.attempt(rows.driver(job))
+    first = factories.attempt(factories.driver(job))
     data = viewer.get(address(job, "data")).json()
     assert data["takeovers"] == "none"
     assert data["summary"][0]["at_text"]  # Of its "since", in the viewer's zone.
-    rows.attempt(first.driver, 2)
+    factories.attempt(first.driver, 2)
     assert viewer.get(address(job, "data")).json()["takeovers"] == "shown"
 
 
@@ -108,8 +109,8 @@ def test_availability_is_never_rounded_up_to_all(share: float, text: str) -> Non
 
 
 def test_a_fork_links_to_the_checkpoint_of_its_origin(viewer: Client, job: Job) -> None:
-    fork = rows.job("fork", origin=job, origin_uri="/s/chk-7")
-    rows.attempt(rows.driver(fork), restored_checkpoint=7)
+    fork = factories.job("fork", origin=job, origin_uri="/s/chk-7")
+    factories.attempt(factories.driver(fork), restored_checkpoint=7)
     (only,) = attempts(viewer, fork)
     assert only["restored_url"] == f"/jobs/{job.pk}/checkpoints/7/"
     assert only["restored_of"] == f"of {job.pk}"
@@ -118,12 +119,12 @@ def test_a_fork_links_to_the_checkpoint_of_its_origin(viewer: Client, job: Job) 
 def test_a_restored_checkpoint_of_which_nothing_is_known_is_no_link(
     viewer: Client, job: Job
 ) -> None:
-    rows.attempt(rows.driver(job), restored_checkpoint=7)
+    factories.attempt(factories.driver(job), restored_checkpoint=7)
     assert attempts(viewer, job)[0]["restored_url"] == ""
 
 
 def test_causes_are_text(viewer: Client, job: Job) -> None:
-    rows.attempt(rows.driver(job), ended_at=clock.now(), end="failed", cause=SCRIPT)
+    factories.attempt(factories.driver(job), ended_at=clock.now(), end="failed", cause=SCRIPT)
     assert SCRIPT not in viewer.get(address(job)).content.decode()
     assert SCRIPT in words(viewer.get(address(job)))
 
@@ -177,8 +178,8 @@ def test_queries_do_not_grow_with_the_attempts(
 
 def test_an_exception_leads_to_its_attempt(viewer: Client, job: Job) -> None:
     rows_recovery.many(job, 30)
-    rows.exception(job, attempt_number=3)
-    rows.exception(job, "a driver was lost", "driver", driver_number=1)
+    factories.exception(job, attempt_number=3)
+    factories.exception(job, "a driver was lost", "driver", driver_number=1)
     of_driver, of_attempt = viewer.get(f"/jobs/{job.pk}/details").json()["exceptions"]
     assert of_driver["attempt_url"] == ""
     page, _, anchor = of_attempt["attempt_url"].partition("#")

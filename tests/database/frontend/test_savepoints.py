@@ -13,7 +13,8 @@ from checkpoints.models import Checkpoint
 from controlplane.base import clock
 from frontend.savepoints import tree_queries, tree_rows
 from jobs.models import Attempt, Job
-from tests.database.frontend import rows, rows_recovery
+from tests import factories
+from tests.database.frontend import flights, rows_recovery
 from tests.database.frontend.reading import words
 from weir.protocol.lifecycle import CheckpointStatus
 
@@ -23,7 +24,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 @pytest.fixture
 def job(db: None) -> Job:
-    return rows.running()
+    return flights.running()
 
 
 def address(job: Job, more: str = "") -> str:
@@ -54,11 +55,11 @@ def test_without_a_savepoint_the_page_says_what_one_is(viewer: Client, job: Job)
 def test_a_savepoint_says_what_it_is_where_it_lies_and_who_needs_it(
     viewer: Client, job: Job
 ) -> None:
-    by = rows.user(name="ada")
-    made = rows.savepoint(
+    by = factories.user(name="ada")
+    made = factories.savepoint(
         job, "first", 20, by=by, note="before the upgrade", labels={"env": "prod"}
     )
-    rows.job("fork", restore_uri=made.location, restore_job=job, restore_number=20)
+    factories.job("fork", restore_uri=made.location, restore_job=job, restore_number=20)
     (savepoint,) = viewer.get(address(job, "data")).json()["savepoints"]
     assert (savepoint["checkpoint"], savepoint["size"], savepoint["took"]) == (
         "checkpoint 20",
@@ -74,7 +75,7 @@ def test_a_savepoint_says_what_it_is_where_it_lies_and_who_needs_it(
 
 
 def test_buttons_are_for_who_may_act(viewer: Client, operator: Client, job: Job) -> None:
-    made = rows.savepoint(job, "first", 20)
+    made = factories.savepoint(job, "first", 20)
     acts = [
         f"/jobs/{job.pk}/{name}"
         for name in ("savepoint", "rollback", "fork", "rescale", "preview", "compare")
@@ -91,7 +92,7 @@ def test_buttons_are_for_who_may_act(viewer: Client, operator: Client, job: Job)
 
 
 def test_a_button_that_cannot_be_pressed_says_why(operator: Client, job: Job) -> None:
-    rows.operation(job, None, "rescale", "running")
+    factories.operation(job, None, "rescale", "running")
     page = operator.get(address(job))
     assert "Rescale under way: wait for its end." in words(page)
     assert re.search(r'action="[^"]*/savepoint"><button[^>]* disabled', page.content.decode())
@@ -100,10 +101,10 @@ def test_a_button_that_cannot_be_pressed_says_why(operator: Client, job: Job) ->
 def test_a_savepoint_that_is_being_taken_counts_its_acknowledgements(
     viewer: Client, job: Job
 ) -> None:
-    asked = rows.operation(job, None, "savepoint", "running")
-    rows.savepoint(job, "waits", None, operation=asked)
-    made = rows.savepoint(job, "first", 20, status=CheckpointStatus.PENDING)
-    rows.acknowledge_chain(made.checkpoint, "hourly", 0)
+    asked = factories.operation(job, None, "savepoint", "running")
+    factories.savepoint(job, "waits", None, operation=asked)
+    made = factories.savepoint(job, "first", 20, status=CheckpointStatus.PENDING)
+    factories.acknowledge_chain(made.checkpoint, "hourly", 0)
     entries = {one["name"]: one for one in viewer.get(address(job, "data")).json()["savepoints"]}
     assert entries["waits"]["progress"] is None
     assert entries["waits"]["status"]["text"] == "Requested"
@@ -140,7 +141,7 @@ def test_savepoints_are_found_by_name_note_and_label(
             ("other", {}, "before the upgrade"),
         )
     ):
-        made = rows.savepoint(job, name, 20 + at, labels=labels, note=note)
+        made = factories.savepoint(job, name, 20 + at, labels=labels, note=note)
         made.created_at = now + timedelta(seconds=at)
         made.save()
     assert listed(viewer, job, wanted=wanted) == names
@@ -152,7 +153,7 @@ def test_savepoints_are_found_by_name_note_and_label(
 
 def test_many_savepoints_come_page_by_page(viewer: Client, job: Job) -> None:
     for number in range(1, 31):
-        rows.savepoint(job, f"nightly-{number}", number)
+        factories.savepoint(job, f"nightly-{number}", number)
     assert len(listed(viewer, job)) == 25
     assert listed(viewer, job, page="2") == [f"nightly-{number}" for number in (5, 4, 3, 2, 1)]
     assert listed(viewer, job, page="9") == listed(viewer, job, page="2")
@@ -162,15 +163,15 @@ def test_many_savepoints_come_page_by_page(viewer: Client, job: Job) -> None:
 
 
 def test_words_of_others_are_text(operator: Client, job: Job) -> None:
-    rows.savepoint(job, "first", 20, note=SCRIPT, labels={SCRIPT: SCRIPT})
-    rows.job(SCRIPT, origin=job, id="fork-1", origin_uri=f"/s/{SCRIPT}")
+    factories.savepoint(job, "first", 20, note=SCRIPT, labels={SCRIPT: SCRIPT})
+    factories.job(SCRIPT, origin=job, id="fork-1", origin_uri=f"/s/{SCRIPT}")
     page = operator.get(address(job), {"wanted": SCRIPT})
     assert SCRIPT not in page.content.decode()
     assert SCRIPT in words(page)
 
 
 def test_what_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -> None:
-    made = rows.savepoint(job, "first", 20)
+    made = factories.savepoint(job, "first", 20)
     for more in ("data", "lineage"):
         etag = viewer.get(address(job, more))["ETag"]
         known = {"If-None-Match": etag}
@@ -191,11 +192,11 @@ def test_queries_do_not_grow_with_what_there_is(viewer: Client, job: Job) -> Non
         return len(captured)
 
     eventful(job)
-    rows.savepoint(job, "first", 90)
+    factories.savepoint(job, "first", 90)
     few = count()
     for number in range(100, 130):
-        rows.savepoint(job, f"nightly-{number}", number)
-        rows.job(f"fork-{number}", origin=job, restore_job=job, restore_number=number)
+        factories.savepoint(job, f"nightly-{number}", number)
+        factories.job(f"fork-{number}", origin=job, restore_job=job, restore_number=number)
     assert count() == few + 1 <= 20  # How many forks are not drawn is counted.
 
 
@@ -283,9 +284,9 @@ def test_what_is_left_behind_is_drawn_beside_the_line_and_said(viewer: Client, j
 
 def test_savepoints_and_forks_are_named_points(job: Job) -> None:
     eventful(job)
-    rows.savepoint(job, "first", 71, status=CheckpointStatus.COMPLETED)
+    factories.savepoint(job, "first", 71, status=CheckpointStatus.COMPLETED)
     Checkpoint.objects.filter(number=71).update(attempt=4)
-    fork = rows.job("trial", origin=job, origin_uri="/s/chk-10", restore_number=10)
+    fork = factories.job("trial", origin=job, origin_uri="/s/chk-10", restore_number=10)
     assert told(job)[-2:] == ["Checkpoint 70 newest", "first Checkpoint 71"]
     by_text = {item.text: item for item in tree(job).items}
     at = told(job).index("Checkpoint 10")
@@ -296,8 +297,8 @@ def test_savepoints_and_forks_are_named_points(job: Job) -> None:
 
 
 def test_a_fork_begins_with_its_origin(job: Job) -> None:
-    fork = rows.job("trial", origin=job, origin_uri="/s/chk-10")
-    rows.attempt(rows.driver(fork), restored_checkpoint=10)
+    fork = factories.job("trial", origin=job, origin_uri="/s/chk-10")
+    factories.attempt(factories.driver(fork), restored_checkpoint=10)
     taken(fork, 1, range(11, 14))
     start, *_ = tree(fork).items
     assert (start.text, start.tags) == (f"Checkpoint 10 of {job.pk}", ["forked from"])
@@ -320,12 +321,12 @@ def test_only_what_is_kept_can_be_gone_back_to(job: Job) -> None:
 
 
 def test_before_the_first_attempt_there_is_no_tree(viewer: Client) -> None:
-    assert tree_rows.build_tree(rows.job("new")) is None
+    assert tree_rows.build_tree(factories.job("new")) is None
 
 
 def test_failed_checkpoints_are_not_counted(job: Job) -> None:
     eventful(job)
-    Checkpoint.objects.filter(number__in=(5, 6)).update(status=CheckpointStatus.ABORTED)
+    Checkpoint.objects.filter(number__in=(5, 6)).update(status=CheckpointStatus.FAILED)
     assert told(job)[1] == "17 more checkpoints"
 
 
@@ -349,7 +350,7 @@ def test_a_gap_of_a_hundred_thousand_is_bounded_and_not_counted(
 ) -> None:
     eventful(job)
     monkeypatch.setattr(tree_rows, "COUNTED_MAX", 30)
-    Checkpoint.objects.filter(number__in=(5, 30)).update(status=CheckpointStatus.ABORTED)
+    Checkpoint.objects.filter(number__in=(5, 30)).update(status=CheckpointStatus.FAILED)
     assert [text for text in told(job) if "more" in text] == [
         "18 more checkpoints",
         "Up to 39 more checkpoints, failed ones included",
@@ -361,7 +362,7 @@ def test_of_hundreds_of_rollbacks_the_newest_are_drawn(viewer: Client, job: Job)
     eventful(job)
     driver = job.drivers.latest("number")
     for attempt in range(5, 305):
-        rows.attempt(driver, attempt, restored_checkpoint=20)
+        factories.attempt(driver, attempt, restored_checkpoint=20)
         taken(job, attempt, range(10 * attempt + 50, 10 * attempt + 55))
     items = tree(job).items
     assert len(items) <= tree_rows.ROWS_MAX + 1

@@ -17,7 +17,8 @@ from frontend.submit import choices
 from frontend.submit.form import flattened
 from jobs import uploads
 from jobs.models import Artifact, Job, Operation
-from tests.database.frontend import rows
+from tests import factories
+from tests.database.frontend import flights
 from weir.protocol.lifecycle import CheckpointStatus
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +29,7 @@ PAGE = "/jobs/new"
 @pytest.fixture
 def admin(db: None) -> Client:
     client = Client()
-    client.force_login(rows.user(Role.ADMIN))
+    client.force_login(factories.user(Role.ADMIN))
     return client
 
 
@@ -100,7 +101,7 @@ def test_an_operator_sets_the_size_of_spark_and_nothing_else_of_it(
 
 def test_a_form_without_its_token_is_refused() -> None:
     client = Client(enforce_csrf_checks=True)
-    client.force_login(rows.user(Role.OPERATOR))
+    client.force_login(factories.user(Role.OPERATOR))
     assert client.post(PAGE, filled()).status_code == 403
 
 
@@ -276,10 +277,10 @@ def test_only_the_field_of_the_chosen_kind_is_needed(operator: Client) -> None:
 
 
 def test_savepoints_that_can_be_restored_are_offered(operator: Client) -> None:
-    job = rows.running()
-    rows.savepoint(job, "before-migration", 3)
-    rows.savepoint(job, "failed", 4, status=CheckpointStatus.ABORTED)
-    rows.savepoint(job, "not-yet", None)
+    job = flights.running()
+    factories.savepoint(job, "before-migration", 3)
+    factories.savepoint(job, "failed", 4, status=CheckpointStatus.FAILED)
+    factories.savepoint(job, "not-yet", None)
     assert [said for _, said in choices.savepoints()] == [f"before-migration of flights ({job.pk})"]
     assert "savepoints/before-migration" in operator.get(PAGE).content.decode()
 
@@ -287,8 +288,8 @@ def test_savepoints_that_can_be_restored_are_offered(operator: Client) -> None:
 def test_text_of_others_is_escaped(operator: Client, tmp_path: Path) -> None:
     uploads.store(None, "<b>.py", [b"pass"])
     (tmp_path / "scripts" / "<i>.py").write_text("")
-    job = rows.running()
-    rows.savepoint(job, SCRIPT, 3)
+    job = flights.running()
+    factories.savepoint(job, SCRIPT, 3)
     Job.objects.filter(pk=job.pk).update(name=SCRIPT)
     for page in (
         operator.get(PAGE, {"name": SCRIPT, "restore": SCRIPT}),

@@ -9,13 +9,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from controlplane.accounts.models import Role, User
+from controlplane.accounts.models import Role
 from controlplane.base import clock
 from frontend.confirm.views import QUESTIONS
 from frontend.graph import picture
 from frontend.job import snapshot
 from jobs.models import Job
-from tests.database.frontend import rows
+from tests import factories
+from tests.database.frontend import flights
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
@@ -27,8 +28,8 @@ ACTS = ["job-checkpoint", "job-cancel", "job-restart"]
 
 @pytest.fixture
 def job(db: None) -> Job:
-    created = rows.running()
-    rows.history(created, 12)
+    created = flights.running()
+    flights.history(created, 12)
     return created
 
 
@@ -71,7 +72,7 @@ def test_a_viewer_sees_no_button_and_is_refused(viewer: Client, job: Job) -> Non
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
 def test_an_operator_and_an_admin_see_the_buttons(client: Client, job: Job, role: Role) -> None:
-    client.force_login(rows.user(role))
+    client.force_login(factories.user(role))
     page = client.get(f"/jobs/{job.pk}/").content.decode()
     assert "Take a checkpoint" in page
     assert "Cancel job" in page
@@ -90,15 +91,17 @@ def test_an_operator_is_led_to_the_newest_driver_s_log(
 def test_navigation_leads_to_the_admin_site_only_who_may_use_it(viewer: Client) -> None:
     assert "/admin/" not in viewer.get("/jobs/").content.decode()
     staff = Client()
-    staff.force_login(User.objects.create_superuser("root", password=rows.PASSWORD))
+    staff.force_login(factories.user(Role.ADMIN))
     assert "/admin/" in staff.get("/jobs/").content.decode()
 
 
 def test_login_and_logout_by_form(client: Client) -> None:
-    user = rows.user(Role.VIEWER, "eve")
+    user = factories.user(Role.VIEWER, "eve")
     response = client.post("/login/", {"username": "eve", "password": "wrong"})
     assert "Wrong username or password" in response.content.decode()
-    response = client.post("/login/?next=/jobs/", {"username": "eve", "password": rows.PASSWORD})
+    response = client.post(
+        "/login/?next=/jobs/", {"username": "eve", "password": factories.PASSWORD}
+    )
     assert response["Location"] == "/jobs/"
     assert client.session["_auth_user_id"] == str(user.pk)
     assert client.get("/logout/").status_code == 405  # A link cannot log a user out.
@@ -107,8 +110,8 @@ def test_login_and_logout_by_form(client: Client) -> None:
 
 
 def test_login_does_not_lead_to_another_site(client: Client) -> None:
-    rows.user(Role.VIEWER, "eve")
-    given = {"username": "eve", "password": rows.PASSWORD, "next": "https://example.org/"}
+    factories.user(Role.VIEWER, "eve")
+    given = {"username": "eve", "password": factories.PASSWORD, "next": "https://example.org/"}
     assert client.post("/login/", given)["Location"] == "/jobs/"
 
 
@@ -143,15 +146,15 @@ def test_unknown_things_are_404_everywhere(operator: Client, job: Job) -> None:
 
 @pytest.mark.parametrize("status", list(JobStatus))
 def test_the_page_shows_a_job_in_every_state(operator: Client, status: JobStatus) -> None:
-    job = rows.job(status=status)
+    job = factories.job(status=status)
     page = operator.get(f"/jobs/{job.pk}/")
     assert page.status_code == 200
     assert '<span class="big">none</span>' in page.content.decode()
 
 
 def test_the_page_works_without_javascript(operator: Client, job: Job) -> None:
-    pending = rows.checkpoint(job, 13, status=CheckpointStatus.PENDING)
-    rows.acknowledge_chain(pending, "flights", 0)
+    pending = factories.checkpoint(job, 13, status=CheckpointStatus.PENDING)
+    factories.acknowledge_chain(pending, "flights", 0)
     page = operator.get(f"/jobs/{job.pk}/").content.decode()
     for words in (
         "Running",
@@ -166,12 +169,12 @@ def test_the_page_works_without_javascript(operator: Client, job: Job) -> None:
 
 
 def test_a_page_is_made_by_a_fixed_number_of_queries(operator: Client, job: Job) -> None:
-    rows.history(rows.running("other"), 60)
+    flights.history(flights.running("other"), 60)
     operator.get(f"/jobs/{job.pk}/")  # The verdict of what has settled is made once.
     with CaptureQueriesContext(connection) as queries:
         operator.get(f"/jobs/{job.pk}/")
-    # Session and user, the job, the snapshot's eleven, the details' five.
-    assert len(queries) == 2 + 1 + 11 + 5
+    # Session and user, the job, the snapshot's eleven, the details' six.
+    assert len(queries) == 2 + 1 + 11 + 6
 
 
 def test_data_that_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -> None:
@@ -180,8 +183,17 @@ def test_data_that_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -
         assert first.status_code == 200
         again = {"If-None-Match": first["ETag"]}
         assert viewer.get(address, headers=again).status_code == 304
-        rows.checkpoint(job, 100 + Job.objects.count() + len(address))
+        factories.checkpoint(job, 100 + Job.objects.count() + len(address))
         assert viewer.get(address, headers=again).status_code == 200
+
+
+def test_an_attempt_may_end_in_any_words(viewer: Client, job: Job) -> None:
+    assert job.attempts.update(end="\n\u202e") > 0
+    for address in (f"/jobs/{job.pk}/details", f"/jobs/{job.pk}/figures/history"):
+        answer = viewer.get(address)
+        assert answer.status_code == 200
+        again = viewer.get(address, headers={"If-None-Match": answer["ETag"]})
+        assert again.status_code == 304
 
 
 def test_a_window_of_time_moves_on_though_nothing_happens(
@@ -199,7 +211,7 @@ def test_a_window_of_time_moves_on_though_nothing_happens(
 
 
 def test_the_window_of_the_history_is_part_of_the_address(viewer: Client, job: Job) -> None:
-    rows.history(rows.running("other"), 1)
+    flights.history(flights.running("other"), 1)
     page = viewer.get(f"/jobs/{job.pk}/?window=50").content.decode()
     assert re.search(r'data-window="50" aria-current="true">Last 50<', page)
     assert page.count('aria-current="true"') == 1
@@ -210,8 +222,8 @@ def test_the_window_of_the_history_is_part_of_the_address(viewer: Client, job: J
 
 
 def test_the_picture_shows_what_the_stream_would(viewer: Client, job: Job) -> None:
-    pending = rows.checkpoint(job, 13, status=CheckpointStatus.PENDING)
-    rows.acknowledge_chain(pending, "flights", 0)
+    pending = factories.checkpoint(job, 13, status=CheckpointStatus.PENDING)
+    factories.acknowledge_chain(pending, "flights", 0)
     page = viewer.get(f"/jobs/{job.pk}/").content.decode()
     state = snapshot.snapshot(job.pk)["graph"]
     assert re.findall(r'data-chain="(\w+)" data-state="(\w+)"', page) == [
@@ -243,13 +255,15 @@ def test_figures_come_as_json(viewer: Client, job: Job) -> None:
 
 
 def test_text_of_others_is_escaped_on_every_page(operator: Client) -> None:
-    job = rows.running(name="flights")
-    rows.history(job, 3)
+    job = flights.running(name="flights")
+    flights.history(job, 3)
     Job.objects.filter(pk=job.pk).update(name=SCRIPT, cause=f"ValueError: {SCRIPT}\n{SCRIPT}")
-    rows.exception(job, f"{SCRIPT}\n{SCRIPT}")
-    rows.operation(job, rows.user(Role.ADMIN, "<img onerror=x>"), status="failed", error=SCRIPT)
+    factories.exception(job, f"{SCRIPT}\n{SCRIPT}")
+    factories.operation(
+        job, factories.user(Role.ADMIN, "<img onerror=x>"), status="failed", error=SCRIPT
+    )
     job.operators.filter(uid="flights").update(uid=SCRIPT, name='"><i>')
-    rows.checkpoint(job, 4, status=CheckpointStatus.ABORTED, cause=SCRIPT)
+    factories.checkpoint(job, 4, status=CheckpointStatus.FAILED, cause=SCRIPT)
     for address in (f"/jobs/{job.pk}/", "/jobs/", f"/jobs/{job.pk}/cancel"):
         page = operator.get(address).content.decode()
         assert SCRIPT not in page
@@ -294,10 +308,10 @@ class _Scan(HTMLParser):
 def test_no_page_has_inline_script_handler_or_style_or_leads_elsewhere(
     operator: Client, client: Client, job: Job
 ) -> None:
-    rows.exception(job)
-    rows.operation(job, None)
-    rows.savepoint(job, "first", 20)
-    rows.job("fork", origin=job)
+    factories.exception(job)
+    factories.operation(job, None)
+    factories.savepoint(job, "first", 20)
+    factories.job("fork", origin=job)
     for browser in (operator, client):
         for address in pages(job):
             scan = _Scan()
@@ -342,7 +356,7 @@ def key_in(page: str, action: str) -> str:
 
 
 def test_taking_a_checkpoint_by_form_leads_back_to_the_page(operator: Client) -> None:
-    job = rows.running()
+    job = flights.running()
     page = operator.get(f"/jobs/{job.pk}/").content.decode()
     given = {"key": key_in(page, "checkpoint")}
     response = operator.post(f"/jobs/{job.pk}/checkpoint", given, follow=True)
@@ -354,7 +368,7 @@ def test_taking_a_checkpoint_by_form_leads_back_to_the_page(operator: Client) ->
 
 
 def test_the_same_form_sent_twice_asks_once(operator: Client) -> None:
-    job = rows.running()
+    job = flights.running()
     page = operator.get(f"/jobs/{job.pk}/").content.decode()
     given = {"key": key_in(page, "checkpoint")}
     answers = [operator.post(f"/jobs/{job.pk}/checkpoint", given, headers=JSON) for _ in range(2)]
@@ -365,7 +379,7 @@ def test_the_same_form_sent_twice_asks_once(operator: Client) -> None:
 
 
 def test_a_refusal_says_what_the_state_is(operator: Client) -> None:
-    job = rows.job(status=JobStatus.FINISHED)
+    job = factories.job(status=JobStatus.FINISHED)
     for name in ACTS:
         address = reverse(name, args=[job.pk])
         answer = operator.post(address, headers=JSON)
@@ -378,7 +392,7 @@ def test_a_refusal_says_what_the_state_is(operator: Client) -> None:
 
 
 def test_cancelling_asks_first_and_then_cancels(operator: Client) -> None:
-    job = rows.running()
+    job = flights.running()
     page = operator.get(f"/jobs/{job.pk}/cancel").content.decode()
     assert "Cancel flights?" in page
     assert not job.operations.exists()
@@ -391,14 +405,14 @@ def test_cancelling_asks_first_and_then_cancels(operator: Client) -> None:
 
 
 def test_the_question_says_why_a_job_cannot_be_cancelled(operator: Client) -> None:
-    job = rows.job(status=JobStatus.FINISHED)
+    job = factories.job(status=JobStatus.FINISHED)
     page = operator.get(f"/jobs/{job.pk}/cancel").content.decode()
     assert "The job has finished" in page
     assert "Back to the job" in page
 
 
 def test_restarting_asks_for_a_new_driver(operator: Client) -> None:
-    job = rows.running()
+    job = flights.running()
     answer = operator.post(f"/jobs/{job.pk}/restart", headers=JSON)
     assert answer.status_code == 202
     assert answer.json()["operation"]["kind"] == "Restart"
@@ -407,7 +421,7 @@ def test_restarting_asks_for_a_new_driver(operator: Client) -> None:
 
 def test_a_form_without_its_token_is_refused(job: Job) -> None:
     strict = Client(enforce_csrf_checks=True)
-    strict.force_login(rows.user(Role.OPERATOR, "ada"))
+    strict.force_login(factories.user(Role.OPERATOR, "ada"))
     response = strict.post(f"/jobs/{job.pk}/checkpoint")
     assert response.status_code == 403
     assert "expired or came from another site" in response.content.decode()

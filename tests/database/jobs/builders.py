@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import F
 
-from controlplane.accounts.models import Role, User, digest_of
+from controlplane.accounts.models import User, digest_of
 from jobs import services
 from jobs.drivers import drivers
 from jobs.events import driver_events
@@ -28,11 +28,6 @@ from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
 
 ALWAYS_AT_ONCE = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0)
-
-
-def user(name: str, role: Role = Role.OPERATOR) -> User:
-    """A user who cannot log in."""
-    return User.objects.create(username=name, role=role)
 
 
 def submission(**given: Any) -> Submission:

@@ -6,7 +6,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import Role, User
-from tests.database.jobs import builders
+from tests import factories
 
 
 @pytest.fixture(autouse=True)
@@ -33,4 +33,4 @@ def no_wakeups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def operator(db: None) -> User:
     """A user who may submit."""
-    return builders.user("olga", Role.OPERATOR)
+    return factories.user(Role.OPERATOR, "olga")

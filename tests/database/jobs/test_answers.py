@@ -2,8 +2,7 @@
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from jobs.drivers import processes
 from jobs.drivers.spark_command import environment_of
 from jobs.models import Job, Operation, OperationKind
 from tests.database.jobs.builders import pass_time, reload, submitted
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -29,13 +29,6 @@ def nothing_left() -> Iterator[None]:
             child.kill()
         child.wait(timeout=10)
     preview_processes._children.clear()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *scripts: str) -> Operation:
@@ -52,7 +45,7 @@ def done(operation: Operation) -> Operation:
         preview_processes.tick()
         return reload(operation).ended_at is not None
 
-    wait_until(has_ended)
+    wait_until(has_ended, "the question is answered")
     return reload(operation)  # type: ignore[no-any-return]
 
 
@@ -64,7 +57,7 @@ def test_answer_is_the_document_that_was_printed(monkeypatch: pytest.MonkeyPatch
     operation = done(asked(monkeypatch, "print('{\"would_restore\": true}'); raise SystemExit(1)"))
     assert (operation.status, operation.result) == ("succeeded", {"would_restore": True})
     assert operation.progress is None
-    assert not directory(operation).exists()
+    wait_until(lambda: not directory(operation).exists(), "its directory is deleted")
 
 
 def test_no_answer_fails_with_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +74,7 @@ def test_process_that_takes_too_long_is_ended_with_its_children(
     preview_processes.tick()
     ((pid, started_at),) = reload(operation).progress["processes"]
     assert done(operation).error == "its process was not done within 1 s, and was ended"
-    wait_until(lambda: not processes.session_of(pid, started_at))
+    wait_until(lambda: not processes.session_of(pid, started_at), "its processes have ended")
 
 
 def test_flood_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,19 +84,19 @@ def test_flood_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_process_of_an_operation_that_ended_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    operation = asked(monkeypatch, "import time; time.sleep(60)")
+    operation = asked(monkeypatch, "import time; time.sleep(600)")
     preview_processes.tick()
     ((pid, started_at),) = reload(operation).progress["processes"]
     pass_time(operation, 10_000, "deadline_at")
     operations.expire_due()
     preview_processes.tick()
-    wait_until(lambda: not processes.session_of(pid, started_at))
+    wait_until(lambda: not processes.session_of(pid, started_at), "its processes have ended")
     assert reload(operation).status == "expired"
     assert reload(operation).progress is None
 
 
 def test_process_that_was_killed_fails_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    operation = asked(monkeypatch, "import time; time.sleep(60)")
+    operation = asked(monkeypatch, "import time; time.sleep(600)")
     preview_processes.tick()
     ((pid, _),) = reload(operation).progress["processes"]
     os.kill(pid, 9)
@@ -190,7 +183,7 @@ def test_commands_say_all_that_was_asked() -> None:
         },
     }
     operation = Operation(kind=OperationKind.PREVIEW, parameters=given)
-    ((*_, weir, preview, restore, as_json, wide, allow, parameter, end, script),) = (
+    ((*_, weir, preview, restore, as_json, wide, allow, parameters, end, script),) = (
         preview_processes.commands_of(operation)
     )
     assert [weir, preview, restore, as_json] == [
@@ -200,4 +193,4 @@ def test_commands_say_all_that_was_asked() -> None:
         "--json",
     ]
     assert [wide, allow] == ["--parallelism=3", "--allow-non-restored-state"]
-    assert [parameter, end, script] == ["--arg=output=-o=/x", "--", "/s/p.py"]
+    assert [parameters, end, script] == ["--args-file=../arguments.json", "--", "/s/p.py"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -31,11 +32,11 @@ from tests.database.jobs.builders import (
     reload,
     submitted,
 )
+from tests.waiting import TIMEOUT_S, wait_until
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = pytest.mark.django_db
 
-DEADLINE_S = 20.0
 SUBMIT = """#!{python} -ES
 import json, os, signal, sys, time
 with open(sys.argv[-1]) as file:
@@ -63,9 +64,9 @@ def spark_submit(tmp_path: Path, settings: Settings, db: None) -> Iterator[Path]
     script.chmod(0o755)
     settings.WEIR_SPARK_SUBMIT = str(script)
     yield script
-    until(lambda: not killed(script))  # Again: one may just have forked.
+    wait_until(lambda: not killed(script), "nothing runs")  # One may just have forked.
     for child in list(child_processes._children.values()):
-        child.wait(timeout=DEADLINE_S)
+        child.wait(timeout=TIMEOUT_S)
     child_processes._children.clear()
 
 
@@ -85,23 +86,14 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    """The condition's value once it is true; it is polled until then."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
-    return value
-
-
-def until_tick(condition: Callable[[], Any]) -> Any:
-    """The same, with the launcher looking after its drivers in between."""
+def until_tick(condition: Callable[[], Any], expectation: str) -> Any:
+    """The condition's value once it is true; the launcher looks after its drivers until then."""
 
     def ticked() -> Any:
         launcher.tick()
         return condition()
 
-    return until(ticked)
+    return wait_until(ticked, expectation)
 
 
 def log_of(driver: Driver) -> str:
@@ -113,7 +105,7 @@ def launched(behaviour: str = "run", **given: Any) -> tuple[Job, Driver]:
     job = submitted(options={"parameters": {"behaviour": behaviour}}, **given)
     assert launcher.launch() == 1
     driver = driver_of(job)
-    until(lambda: "up" in log_of(driver) or behaviour == "exit")
+    wait_until(lambda: "up" in log_of(driver) or behaviour == "exit", "the process is up")
     return job, driver
 
 
@@ -152,17 +144,17 @@ def test_token_is_neither_in_the_command_line_nor_in_the_environment() -> None:
 
 def test_driver_that_cannot_come_up_is_lost_with_its_exit_code_and_last_words() -> None:
     job, driver = launched("exit")
-    until_tick(lambda: reload(driver).status == DriverStatus.LOST)
+    until_tick(lambda: reload(driver).status == DriverStatus.LOST, "the driver is lost")
     cause = reload(driver).cause
     assert "with exit code 3" in cause
     assert "JAVA_HOME is not set" in cause
-    until_tick(lambda: reload(driver).stopped_at)
+    until_tick(lambda: reload(driver).stopped_at, "the driver's process was stopped")
     for _ in range(2):
         pass_time(reload(job), 5, "restart_at")
         from jobs import due_jobs
 
-        until(lambda: due_jobs.relaunch_due())
-        until_tick(lambda: driver_of(job).status == DriverStatus.LOST)
+        wait_until(due_jobs.relaunch_due, "another driver is due")
+        until_tick(lambda: driver_of(job).status == DriverStatus.LOST, "the driver is lost")
     job = reload(job)
     assert (job.status, driver_of(job).number) == ("failed", 3)
     assert "JAVA_HOME is not set" in job.operations.get().error
@@ -171,7 +163,7 @@ def test_driver_that_cannot_come_up_is_lost_with_its_exit_code_and_last_words() 
 def test_killed_driver_is_replaced() -> None:
     job, driver = brought_up()
     os.kill(driver.pid, signal.SIGKILL)
-    until_tick(lambda: driver_of(job).number == 2 and driver_of(job).pid)
+    until_tick(lambda: driver_of(job).number == 2 and driver_of(job).pid, "another driver runs")
     assert reload(driver).cause == f"the driver's process {driver.pid} ended, killed by SIGKILL"
     assert reload(driver).stopped_at is not None
     assert runs(driver_of(job))
@@ -180,12 +172,13 @@ def test_killed_driver_is_replaced() -> None:
 def test_nothing_of_a_killed_driver_is_left_as_a_twin() -> None:
     """The JVM is killed; the Python driver is its child and would go on."""
     job, driver = brought_up("family")
-    child = int(
-        until(lambda: [x for x in log_of(driver).splitlines() if "child" in x])[0].split()[1]
+    told = wait_until(
+        lambda: re.search(r"child (\d+)\n", log_of(driver)), "the child tells its pid"
     )
+    child = int(told[1])
     assert processes.find(child).session == driver.pid
     os.kill(driver.pid, signal.SIGKILL)
-    until_tick(lambda: driver_of(job).number == 2 and driver_of(job).pid)
+    until_tick(lambda: driver_of(job).number == 2 and driver_of(job).pid, "another driver runs")
     left = processes.find(child)
     assert left is None or left.is_gone
 
@@ -198,7 +191,7 @@ def test_successor_waits_for_the_end_of_its_predecessor() -> None:
     assert driver_of(job).status == DriverStatus.REQUESTED
     assert runs(driver)
     pass_time(driver, 60, "stop_requested_at")  # It was asked, and did not go.
-    until_tick(lambda: driver_of(job).status == DriverStatus.STARTING)
+    until_tick(lambda: driver_of(job).status == DriverStatus.STARTING, "the driver starts")
     assert not runs(driver)
     assert reload(driver).stopped_at is not None
 
@@ -207,7 +200,7 @@ def test_driver_that_is_told_to_go_gets_the_chance_to() -> None:
     job, driver = launched()
     services.cancel(None, job.pk)
     assert reload(job).status == "canceled"
-    until_tick(lambda: reload(driver).stopped_at)
+    until_tick(lambda: reload(driver).stopped_at, "the driver's process was stopped")
     assert not runs(driver)
 
 
@@ -218,7 +211,7 @@ def test_driver_that_stays_after_its_job_is_ended() -> None:
     assert runs(driver)
     assert reload(driver).stop_requested_at is None
     pass_time(driver, 3_600, "ended_at")
-    until_tick(lambda: reload(driver).stopped_at)
+    until_tick(lambda: reload(driver).stopped_at, "the driver's process was stopped")
     assert not runs(driver)
 
 
@@ -229,9 +222,9 @@ def test_restarted_launcher_finds_its_drivers_again() -> None:
     launcher.tick()
     assert reload(driver).status == DriverStatus.RUNNING
     os.kill(driver.pid, signal.SIGKILL)
-    until_tick(lambda: driver_of(job).number == 2)
+    until_tick(lambda: driver_of(job).number == 2, "another driver is requested")
     assert "ended\n" in reload(driver).cause  # How is for its parent alone to know.
-    assert child.wait(timeout=DEADLINE_S) == -signal.SIGKILL
+    assert child.wait(timeout=TIMEOUT_S) == -signal.SIGKILL
 
 
 def test_process_that_was_started_and_not_noted_is_adopted() -> None:
@@ -255,6 +248,8 @@ def test_claim_whose_launcher_died_before_it_started_anything_is_given_up() -> N
     driver = driver_of(job)
     with transaction.atomic():
         assert launcher._claim(services.locked(job.pk), driver) is not None
+    launcher.tick()
+    assert reload(driver).status == DriverStatus.STARTING  # The claim stands.
     pass_time(driver, 120, "launch_expires_at")
     launcher.tick()
     assert reload(driver).status == DriverStatus.LOST
@@ -272,19 +267,32 @@ def test_launcher_that_noted_too_late_ends_what_it_started() -> None:
     driver = reload(claimed.driver)
     assert driver.status == DriverStatus.ENDED
     assert driver.pid is not None
-    until_tick(lambda: reload(driver).stopped_at)
+    until_tick(lambda: reload(driver).stopped_at, "the driver's process was stopped")
     assert not runs(driver)
 
 
 def test_driver_that_cannot_be_started_at_all_is_lost_and_tried_again(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+    settings: Settings,
 ) -> None:
     settings.WEIR_SPARK_SUBMIT = "/nowhere/spark-submit"
     job = submitted()
+    until_tick(lambda: driver_of(job).status == DriverStatus.LOST, "the driver is lost")
+    driver = driver_of(job)
+    assert "exit code 127\nweir: cannot start /nowhere/spark-submit: [Errno 2]" in driver.cause
+    until_tick(lambda: reload(driver).stopped_at, "the driver's process was stopped")
+    assert reload(job).restart_at is not None
+
+
+def test_driver_whose_files_cannot_be_made_is_lost_and_tried_again(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = submitted()
+    driver_files.root().mkdir()
+    (driver_files.root() / job.pk).symlink_to(tmp_path)
     launcher.tick()
     driver = driver_of(job)
     assert driver.status == DriverStatus.LOST
-    assert "/nowhere/spark-submit" in driver.cause
+    assert "is no directory; remove it" in driver.cause
     assert driver.stopped_at is not None
     assert reload(job).restart_at is not None
     assert "could not be started" in caplog.text
@@ -333,7 +341,7 @@ def test_drivers_of_other_machines_and_boots_are_none_of_its_business() -> None:
 def test_two_launchers_start_each_driver_once() -> None:
     jobs = [submitted() for _ in range(4)]
     results = at_once(launcher.launch, launcher.launch)
-    until_tick(lambda: all(driver_of(job).pid for job in jobs))
+    until_tick(lambda: all(driver_of(job).pid for job in jobs), "each job has a driver")
     assert sum(results) <= len(jobs)
     for job in jobs:
         assert driver_of(job).number == 1
@@ -353,7 +361,7 @@ def carries(pid: int, mark: str) -> bool:
 def test_two_launchers_report_a_lost_driver_once() -> None:
     job, driver = brought_up()
     os.kill(driver.pid, signal.SIGKILL)
-    until(lambda: not runs(driver))
+    wait_until(lambda: not runs(driver), "the process has ended")
     at_once(driver_watch.watch, driver_watch.watch, driver_watch.watch)
     assert driver_of(job).number == 2
     assert job.exceptions.count() == 1

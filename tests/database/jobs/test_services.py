@@ -10,6 +10,7 @@ from jobs import due_jobs, operations, services
 from jobs.drivers import drivers
 from jobs.models import Driver, DriverStatus, Job, OperationKind, OutboxCommand
 from jobs.signals import job_ended, job_reopened, launch_asked
+from tests import factories
 from tests.database.jobs.builders import (
     apply,
     at_once,
@@ -84,7 +85,7 @@ def test_same_key_submits_once(operator: User) -> None:
 
 
 def test_key_belongs_to_its_user(operator: User) -> None:
-    other = User.objects.create(username="otto")
+    other = factories.user()
     first = services.submit(operator, submission(), key="k1")
     second = services.submit(other, submission(), key="k1")
     assert first.pk != second.pk

@@ -11,10 +11,17 @@ from pytest_django.fixtures import Settings
 from controlplane.base import clock
 from jobs import uploads
 from jobs.drivers import driver_files
-from jobs.drivers.spark_command import JVM_OPTIONS, SparkCommand, is_shipped, spark_command
+from jobs.drivers.spark_command import (
+    JVM_OPTIONS,
+    SparkCommand,
+    is_shipped,
+    properties_text,
+    spark_command,
+)
 from jobs.models import Driver, Job
 from tests.database.jobs.builders import driver_of, submitted
 from weir.managed.job_file import read_job_file
+from weir.spark import encryption
 
 pytestmark = pytest.mark.django_db
 
@@ -30,9 +37,9 @@ def flag(spark: SparkCommand, name: str) -> str:
 
 
 def conf(spark: SparkCommand) -> dict[str, str]:
-    words = spark.command
-    given = [words[i + 1] for i, word in enumerate(words) if word == "--conf"]
-    return dict(entry.split("=", 1) for entry in given)
+    """The settings in the properties file, as far as none is written with an escape."""
+    lines = [line.replace("\\", "") for line in spark.properties.splitlines()]
+    return dict(line.split("=", 1) for line in lines if line)
 
 
 def test_whole_command_line_of_a_local_driver(settings: Settings) -> None:
@@ -48,6 +55,7 @@ def test_whole_command_line_of_a_local_driver(settings: Settings) -> None:
         "--name",
         job.pk,
     )
+    assert flag(spark, "--properties-file") == "/drivers/job/1/spark.properties"
     script, job_file = spark.command[-2:]
     assert script.endswith("weir/spark/driver.py")
     assert job_file == "/drivers/job/1/job.json"
@@ -96,6 +104,15 @@ def spark_source() -> str:
     return str(Path(command_of(submitted()).command[-2]).parent)
 
 
+def test_spark_itself_is_authenticated_and_in_a_cluster_encrypted(settings: Settings) -> None:
+    """As library mode has it; a standalone cluster has its settings on its own nodes."""
+    settings.WEIR_SPARK_DEPLOY_MODE = "cluster"
+    for master in ("local[2]", "yarn", "k8s://https://cluster", "spark://master:7077"):
+        shown = conf(command_of(submitted(spark_master=master)))
+        own = {name: text for name, text in shown.items() if name in encryption.ENCRYPTED}
+        assert own == encryption.encryption_settings(master, has_secret=False), master
+
+
 def test_settings_of_the_job_win_over_those_of_the_control_plane(settings: Settings) -> None:
     settings.WEIR_SPARK_CONF = {"spark.executor.memory": "1g", "spark.ui.enabled": "true"}
     job = submitted(spark_conf={"spark.executor.memory": "2g"})
@@ -116,6 +133,41 @@ def test_environment_names_pythons_and_driver_and_no_secret(
     assert environment["WEIR_DRIVER"] == f"{job.pk}/1"
     assert environment["LANG"] == "C.UTF-8"
     assert "secret" not in environment.values()
+
+
+def test_environment_is_a_list_of_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """A secret comes under a name of which no list of forbidden names could know."""
+    for name in ("STRIPE_KEY", "AWS_SECRET_ACCESS_KEY", "MY_TOKEN", "SPARK_SECRET", "TEAM_SETTING"):
+        monkeypatch.setenv(name, f"the {name}")
+    monkeypatch.setenv("SPARK_CONF_DIR", "/nowhere/conf")
+    settings.WEIR_DRIVER_ENVIRONMENT = ["TEAM_SETTING"]
+    environment = command_of(submitted()).environment
+    assert [v for v in environment.values() if v.startswith("the ")] == ["the TEAM_SETTING"]
+    assert environment["SPARK_CONF_DIR"] == "/nowhere/conf"
+
+
+def test_settings_of_spark_are_not_on_the_command_line() -> None:
+    job = submitted(spark_conf={"spark.hadoop.fs.s3a.secret.key": "hunter2"})
+    spark = command_of(job)
+    assert conf(spark)["spark.hadoop.fs.s3a.secret.key"] == "hunter2"
+    assert not any("hunter2" in word for word in spark.command)
+    assert "hunter2" not in repr(spark)
+
+
+def test_defaults_of_spark_go_before_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A properties file takes their place, and of two lines with one key the last counts."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.authenticate true\nspark.ui.enabled yes")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    lines = command_of(submitted()).properties.splitlines()
+    assert lines[:2] == ["spark.authenticate true", "spark.ui.enabled yes"]
+    assert "spark.ui.enabled=false" in lines[2:]
+
+
+def test_properties_are_written_as_java_reads_them() -> None:
+    written = properties_text({"a b": " x=1:\\\n#!é😀", "plain": "local[2]"})
+    assert written == ("a\\ b=\\ x\\=1\\:\\\\\\n\\#\\!\\u00e9\\ud83d\\ude00\nplain=local[2]\n")
 
 
 def test_launching_imports_neither_pyspark_nor_the_runtime() -> None:
@@ -174,7 +226,7 @@ def test_other_masters_have_no_cluster_mode(settings: Settings, master: str) -> 
 
 def prepared(job: Job) -> tuple[Path, Driver]:
     driver = driver_of(job)
-    directory = driver_files.prepare(job, driver, "a token", shipped=False)
+    directory = driver_files.prepare(job, driver, "a token", None, shipped=False)
     return directory / "job.json", driver
 
 
@@ -194,6 +246,16 @@ def test_job_file_is_what_the_driver_reads(settings: Settings) -> None:
     assert read.options.parallelism == 4
     assert read.options.storage == job.storage
     assert not read.allow_plain_http
+
+
+def test_job_file_says_when_a_driver_ends_alone_only_if_it_does(settings: Settings) -> None:
+    """A driver of an earlier version refuses a field that it does not know."""
+    job = submitted()
+    settings.WEIR_DRIVER_ALONE_MAX_S = 0
+    assert "alone_max_s" not in driver_files.job_file(job, driver_of(job), "t", shipped=False)
+    settings.WEIR_DRIVER_ALONE_MAX_S = 3_600
+    path, _ = prepared(job)
+    assert read_job_file(path).alone_max_s == 3_600
 
 
 def test_job_file_names_where_to_begin_until_the_job_has_begun() -> None:
@@ -230,16 +292,28 @@ def test_job_file_is_for_its_owner_alone() -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_job_file_is_made_anew_even_where_a_link_lies() -> None:
+def test_job_file_is_made_anew_even_where_a_link_lies(tmp_path: Path) -> None:
+    """An earlier driver of the job, which runs as the launcher's user, has laid it out."""
     job = submitted()
-    path, _ = prepared(job)
-    elsewhere = path.with_name("elsewhere")
+    elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
-    path.unlink()
-    path.symlink_to(elsewhere)
-    prepared(job)
+    directory = driver_files.directory_of(job.pk, 1)
+    directory.mkdir(parents=True)
+    (directory / "job.json").symlink_to(elsewhere)
+    path, _ = prepared(job)
     assert not path.is_symlink()
     assert elsewhere.read_text() == "mine"
+
+
+def test_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    job = submitted()
+    directory = driver_files.directory_of(job.pk, 1)
+    directory.parent.mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    directory.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotADirectoryError, match="remove it"):
+        prepared(job)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_uploads_run_from_where_they_are_kept() -> None:

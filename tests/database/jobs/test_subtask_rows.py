@@ -14,6 +14,7 @@ from tests.database.jobs.builders import (
     changed,
     driver_of,
     lose,
+    planned,
     running,
     speaking,
     subtask,
@@ -198,7 +199,7 @@ def test_nothing_aligns_or_stalls_once_the_job_is_over() -> None:
 
 def test_a_batch_reads_the_rows_that_it_tells_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a thousand subtasks a hundred measure in a batch, many times a second."""
-    job = running()
+    job = running(plan=planned(parallelism=20))
     apply(job, *(metrics(f"sink-{index}", 1) for index in range(20)))
     read = []
     production = Subtask.from_db

@@ -1,15 +1,20 @@
 import hashlib
+from datetime import timedelta
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
+from django.db import connection, transaction
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
+from controlplane.base import clock
 from controlplane.base.errors import Invalid, TooLarge
-from jobs import uploads
-from jobs.models import Artifact
-from tests.database.jobs.builders import at_once
+from controlplane.base.ticks import Budget
+from jobs import services, uploads
+from jobs.models import Artifact, Job
+from tests.database.jobs.builders import at_once, submission
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +31,8 @@ def test_upload_is_kept_by_its_content(operator: User, directories: Path) -> Non
     assert (artifact.file_name, artifact.size, artifact.uploaded_by) == ("orders.py", 17, operator)
     path = uploads.path_of(artifact)
     assert path.read_bytes() == b"".join(CODE)
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o640  # Read by user code that has the group;
+    assert path.parent.stat().st_mode & 0o777 == 0o700  # here, by its owner alone.
     assert files(directories) == [path]
     assert AuditEntry.objects.get(action="upload.store").target == f"upload/{artifact.digest}"
 
@@ -114,3 +120,125 @@ def test_upload_that_breaks_off_leaves_nothing(operator: User, directories: Path
         uploads.store(operator, "orders.py", chunks())
     assert files(directories) == []
     assert not Artifact.objects.exists()
+
+
+# Removal ------------------------------------------------------------------------------------------
+
+AGE = timedelta(days=30)
+
+
+def old_upload(operator: User, content: list[bytes] | None = None) -> Artifact:
+    artifact = uploads.store(operator, "orders.py", content or CODE)
+    Artifact.objects.filter(pk=artifact.pk).update(uploaded_at=clock.now() - 2 * AGE)
+    return artifact
+
+
+def remove() -> int:
+    return uploads.remove_unused(clock.now() - AGE, None, Budget(60.0))
+
+
+def test_an_old_upload_that_no_job_uses_goes_with_its_file(
+    operator: User, directories: Path
+) -> None:
+    old_upload(operator)
+    young = uploads.store(operator, "young.py", [b"print()"])
+    assert remove() == 1
+    assert files(directories) == [uploads.path_of(young)]
+    assert set(Artifact.objects.all()) == {young}
+
+
+def test_one_that_is_uploaded_again_begins_anew(operator: User) -> None:
+    artifact = old_upload(operator)
+    uploads.store(operator, "orders.py", CODE)
+    assert remove() == 0
+    assert uploads.path_of(artifact).is_file()
+
+
+def test_uploads_stay_where_their_directory_is_not_on_this_machine(
+    operator: User, settings: Settings, tmp_path: Path
+) -> None:
+    old_upload(operator)
+    settings.WEIR_UPLOADS = tmp_path / "not here"
+    with pytest.raises(FileNotFoundError, match="mount the web service's WEIR_UPLOADS"):
+        remove()
+    assert Artifact.objects.count() == 1
+
+
+def test_a_file_that_is_gone_already_stops_nothing(operator: User) -> None:
+    uploads.path_of(old_upload(operator)).unlink()
+    assert remove() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_submission_and_the_removal_of_its_upload_exclude_each_other(operator: User) -> None:
+    """The job is being created: its upload is in use, though no other transaction sees that."""
+    artifact = old_upload(operator)
+    created, may_commit = Event(), Event()
+
+    def submit() -> None:
+        try:
+            with transaction.atomic():
+                services.submit(
+                    operator,
+                    submission(
+                        pipeline_kind="upload", pipeline_target="", artifact_digest=artifact.pk
+                    ),
+                )
+                created.set()
+                may_commit.wait(60)
+        finally:
+            connection.close()
+
+    submitting = Thread(target=submit)
+    submitting.start()
+    try:
+        assert created.wait(60)
+        assert remove() == 0
+    finally:
+        may_commit.set()
+        submitting.join()
+    assert Job.objects.get().artifact == artifact
+    assert uploads.path_of(artifact).is_file()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_submission_whose_upload_has_just_gone_is_refused(operator: User) -> None:
+    artifact = old_upload(operator)
+    asked = submission(pipeline_kind="upload", pipeline_target="", artifact_digest=artifact.pk)
+    checked = services.check(asked)  # The upload is still there,
+    assert remove() == 1  # and goes before the job is created.
+    said = "has just been removed; upload the script again"
+    with pytest.raises(Invalid, match=said), transaction.atomic():
+        services._created(operator, checked, None)
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_equal_upload_waits_for_the_removal_and_is_there_afterwards(
+    operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = old_upload(operator)
+    path = uploads.path_of(artifact)
+    stored: list[Artifact] = []
+    real = uploads._is_asked_for
+
+    def store() -> None:
+        try:
+            stored.append(uploads.store(operator, "orders.py", CODE))
+        finally:
+            connection.close()
+
+    storing = Thread(target=store)
+
+    def meanwhile(digest: str) -> bool:
+        storing.start()  # The removal holds the lock: it has to wait.
+        storing.join(0.5)
+        assert storing.is_alive()
+        return real(digest)
+
+    monkeypatch.setattr(uploads, "_is_asked_for", meanwhile)
+    assert remove() == 1
+    storing.join(60)
+    assert stored == [artifact]
+    assert path.read_bytes() == b"".join(CODE)
+    assert Artifact.objects.filter(pk=artifact.pk).exists()

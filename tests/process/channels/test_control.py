@@ -1,33 +1,51 @@
-"""Control connections over a loopback socket, both ends in one thread."""
+"""Control connections over a loopback socket, plain and encrypted, both ends in one thread."""
 
 import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
+from tests.networks import (
+    JOB_ID,
+    KINDS,
+    make_network,
+    worker_credentials,
+    worker_security,
+)
+from tests.waiting import wait_until
 from weir.channels import control_connection
+from weir.channels.authority import Network
 from weir.channels.control_connection import ControlConnection, MessageDecoder, encode_frame
+from weir.channels.identity import SlotIdentity
+from weir.channels.security import open_credentials
 from weir.errors import ChannelError, ProtocolError
 from weir.ids import AttemptNumber, JobId
-from weir.protocol.deployment import Address, SlotAccepted, SlotHeartbeat, WorkerExited
+from weir.protocol.deployment import Address, Credentials, SlotAccepted, SlotHeartbeat, WorkerExited
 from weir.protocol.wire import WireMessage
 
-SECRET, ATTEMPT_SECRET = b"j" * 32, b"a" * 32
-SECRETS = {None: SECRET, AttemptNumber(3): ATTEMPT_SECRET}
+RUNNING = AttemptNumber(3)
+
+
+@pytest.fixture(params=list(KINDS))
+def network(request: pytest.FixtureRequest) -> Network:
+    return make_network(request.param)
 
 
 @contextmanager
 def ends(
-    secret: bytes = SECRET, attempt: AttemptNumber | None = None
+    network: Network, credentials: Credentials | None = None
 ) -> Iterator[tuple[ControlConnection, ControlConnection]]:
-    """The connector's end and the job master's."""
+    """The end of a slot, unless credentials say otherwise, and the job master's."""
+    security = open_credentials(credentials or network.slot(0))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address("127.0.0.1", listener.getsockname()[1])
-        connector = ControlConnection.connect(address, secret, "slot-0", attempt)
-        acceptor = ControlConnection.accept(listener.accept()[0], SECRETS.get)
+        connector = ControlConnection.connect(address, security)
+        acceptor = ControlConnection.accept(
+            listener.accept()[0], network.job_master(), RUNNING.__eq__
+        )
     try:
         yield connector, acceptor
     finally:
@@ -40,21 +58,24 @@ def pump(
 ) -> list[object]:
     """Serve both ends until the condition holds; what they received."""
     received: list[object] = []
-    for _ in range(100_000):
-        if until():
-            return received
-        for end in (one, other):
-            end.pump_out()
-            received += end.pump_in()
-    raise AssertionError(f"the condition never held; received {received}")
+
+    def pumped() -> object:
+        if not (value := until()):
+            for end in (one, other):
+                end.pump_out()
+                received.extend(end.pump_in())
+        return value
+
+    wait_until(pumped, lambda: f"both ends are served; received {received}", poll_s=0)
+    return received
 
 
-def test_messages_travel_both_ways_after_both_ends_proved_themselves() -> None:
-    with ends() as (slot, master):
+def test_messages_travel_both_ways_after_both_ends_proved_themselves(network: Network) -> None:
+    with ends(network) as (slot, master):
         slot.send(SlotHeartbeat(0))  # Before anybody is known: it waits.
         received = pump(slot, master, lambda: slot.authenticated and master.authenticated)
-        assert (master.peer_identity, master.attempt) == ("slot-0", None)
-        assert slot.peer_identity == control_connection.JOB_MASTER
+        assert master.peer == SlotIdentity(0)
+        assert slot.peer is None
         master.send(SlotAccepted(JobId("j"), b"\0program"))
         received += pump(slot, master, lambda: not slot.wants_write and not master.wants_write)
         while len(received) < 2:
@@ -62,36 +83,58 @@ def test_messages_travel_both_ways_after_both_ends_proved_themselves() -> None:
     assert received == [SlotHeartbeat(0), SlotAccepted(JobId("j"), b"\0program")]
 
 
-def test_a_worker_proves_the_secret_of_its_attempt() -> None:
-    with ends(ATTEMPT_SECRET, AttemptNumber(3)) as (worker, master):
-        pump(worker, master, lambda: worker.authenticated)
-        assert master.attempt == 3
+def test_a_worker_proves_its_attempt(network: Network) -> None:
+    with ends(network, worker_credentials(network, RUNNING, 1)) as (worker, master):
+        pump(worker, master, lambda: worker.authenticated and master.authenticated)
+        assert master.peer == SlotIdentity(1, RUNNING)
 
 
-@pytest.mark.parametrize(
-    ("secret", "attempt", "cause"),
-    [
-        (b"x" * 32, None, "does not know"),
-        (SECRET, AttemptNumber(3), "does not know"),
-        (ATTEMPT_SECRET, AttemptNumber(2), "attempt 2 is not running"),
-    ],
-    ids=["wrong secret", "another's secret", "an attempt that is over"],
-)
-def test_who_cannot_prove_itself_is_refused(
-    secret: bytes, attempt: AttemptNumber | None, cause: str
-) -> None:
-    with ends(secret, attempt) as (stranger, master):
+def refused(network: Network, credentials: Credentials, cause: str) -> None:
+    with ends(network, credentials) as (stranger, master):
         stranger.send(SlotHeartbeat(0))
         with pytest.raises(ChannelError, match=cause):
             pump(stranger, master, lambda: False)
+        assert not master.authenticated
         master.close()
-        with pytest.raises(ChannelError, match="during authentication"):
-            pump(stranger, stranger, lambda: False)
 
 
-def test_the_end_of_the_peer_is_noticed_after_its_last_message() -> None:
-    with ends() as (slot, master):
-        pump(slot, master, lambda: slot.authenticated)
+def test_an_end_of_another_network_is_refused(network: Network) -> None:
+    other = type(network)(JOB_ID)
+    refused(network, other.slot(0), "does not know|belongs to another|is refused")
+
+
+def test_a_worker_of_an_attempt_that_is_over_is_refused(network: Network) -> None:
+    refused(network, worker_credentials(network, 2, 1), "attempt 2 is not running")
+
+
+def test_the_secret_of_an_older_attempt_opens_no_newer_one() -> None:
+    network = make_network("plain")
+    old = worker_credentials(network, 2, 1)
+    new = Credentials(JOB_ID, str(SlotIdentity(1, RUNNING)), secret=old.secret)
+    refused(network, new, "does not know")
+
+
+def test_a_worker_that_answers_in_place_of_the_job_master_is_refused() -> None:
+    """Any worker process has a certificate of the job, and could listen at the driver's port."""
+    network = make_network("encrypted")
+    impostor = worker_security(network, RUNNING, 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address("127.0.0.1", listener.getsockname()[1])
+        slot = ControlConnection.connect(address, open_credentials(network.slot(0)))
+        with (
+            closing(
+                ControlConnection.accept(listener.accept()[0], impostor, RUNNING.__eq__)
+            ) as other,
+            closing(slot),
+        ):
+            with pytest.raises(ChannelError, match="in place of the job master"):
+                pump(slot, other, lambda: False)
+            assert not slot.authenticated
+
+
+def test_the_end_of_the_peer_is_noticed_after_its_last_message(network: Network) -> None:
+    with ends(network) as (slot, master):
+        pump(slot, master, lambda: slot.authenticated and master.authenticated)
         slot.send(SlotHeartbeat(5))
         slot.pump_out()
         slot.close()
@@ -103,10 +146,10 @@ def test_the_end_of_the_peer_is_noticed_after_its_last_message() -> None:
         assert not master.wants_write
 
 
-def test_a_large_message_passes_a_full_socket() -> None:
+def test_a_large_message_passes_a_full_socket(network: Network) -> None:
     program = bytes(range(256)) * 40_000  # 10 MB, and a third more as text.
-    with ends() as (slot, master):
-        pump(slot, master, lambda: slot.authenticated)
+    with ends(network) as (slot, master):
+        pump(slot, master, lambda: slot.authenticated and master.authenticated)
         master.send(SlotAccepted(JobId("j"), program))
         received: list[object] = []
         while not received:
@@ -115,10 +158,12 @@ def test_a_large_message_passes_a_full_socket() -> None:
     assert received == [SlotAccepted(JobId("j"), program)]
 
 
-def test_a_peer_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_does_not_read_is_given_up(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(control_connection, "QUEUED_BYTES_MAX", 1 << 20)
-    with ends() as (slot, master):
-        pump(slot, master, lambda: slot.authenticated)
+    with ends(network) as (slot, master):
+        pump(slot, master, lambda: slot.authenticated and master.authenticated)
 
         def keep_sending() -> None:
             for _ in range(100):
@@ -133,7 +178,7 @@ def test_connecting_to_a_closed_port_says_what_to_check() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address("127.0.0.1", listener.getsockname()[1])
     with pytest.raises(ChannelError, match="executors must be able to connect to the driver"):
-        ControlConnection.connect(address, SECRET, "slot-0")
+        ControlConnection.connect(address, open_credentials(make_network("plain").slot(0)))
 
 
 def test_messages_come_out_whole_however_the_bytes_are_cut() -> None:

@@ -1,4 +1,4 @@
-"""Two transports over loopback sockets: order, credit, authentication, endings."""
+"""Two transports over loopback sockets, plain and encrypted: order, credit, proofs, endings."""
 
 import socket
 import threading
@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.networks import JOB_ID, KINDS, make_network, worker_security
+from weir.channels.authority import Network
 from weir.channels.credit import ReceiverCredit, SenderCredit
 from weir.channels.io_thread import IoThread
 from weir.channels.tcp import TcpTransport
@@ -27,7 +29,6 @@ from weir.protocol.elements import (
     Watermark,
 )
 
-SECRET = b"s" * 32
 DEADLINE_S = 10.0
 
 
@@ -64,9 +65,14 @@ class End:
         return False
 
 
+@pytest.fixture(params=list(KINDS))
+def network(request: pytest.FixtureRequest) -> Network:
+    return make_network(request.param)
+
+
 @contextmanager
 def end(
-    slot_index: int, *, attempt: int = 1, secret: bytes = SECRET, frame_bytes_max: int = 1 << 20
+    network: Network, slot_index: int, *, attempt: int = 1, frame_bytes_max: int = 1 << 20
 ) -> Iterator[End]:
     heard: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
     crashes: list[BaseException] = []
@@ -76,7 +82,7 @@ def end(
         [FORTH, BACK, WITHIN],
         attempt=AttemptNumber(attempt),
         slot_index=slot_index,
-        secret=secret,
+        security=worker_security(network, attempt, slot_index),
         host="127.0.0.1",
         frame_bytes_max=frame_bytes_max,
         on_element=lambda channel, element: heard.put(("element", channel, element)),
@@ -93,9 +99,9 @@ def end(
 
 
 @contextmanager
-def pair(**options: Any) -> Iterator[tuple[End, End]]:
+def pair(network: Network, **options: Any) -> Iterator[tuple[End, End]]:
     with ExitStack() as stack:
-        left, right = (stack.enter_context(end(index, **options)) for index in (0, 1))
+        left, right = (stack.enter_context(end(network, index, **options)) for index in (0, 1))
         addresses = [left.transport.address, right.transport.address]
         for each in (left, right):
             each.transport.connect(addresses)
@@ -113,14 +119,14 @@ def values_of(records: Records) -> list[int]:
     return values
 
 
-def test_elements_arrive_whole_and_in_order() -> None:
+def test_elements_arrive_whole_and_in_order(network: Network) -> None:
     sent: list[Element] = [
         columns([1, 2]),
         Watermark(7),
         columns([3]),
         CheckpointBarrier(CheckpointId(1), 5),
     ]
-    with pair() as (left, right):
+    with pair(network) as (left, right):
         for element in [*sent, EndOfInput()]:
             left.transport.send(FORTH.id, element)
         heard = [right.next() for _ in range(5)]
@@ -133,9 +139,9 @@ def test_elements_arrive_whole_and_in_order() -> None:
     assert elements[3:] == [sent[3], EndOfInput()]
 
 
-def test_rows_and_their_times_survive_the_way() -> None:
+def test_rows_and_their_times_survive_the_way(network: Network) -> None:
     batch = Batch.of_rows(["a", ("b", 1)], timestamps=np.array([5, 6], dtype=np.int64))
-    with pair() as (left, right):
+    with pair(network) as (left, right):
         right.transport.send(BACK.id, Records(batch, 2, batch.size))
         _, where, records = left.next()
     assert where == BACK.id
@@ -143,8 +149,8 @@ def test_rows_and_their_times_survive_the_way() -> None:
     assert records.payload.timestamps.tolist() == [5, 6]
 
 
-def test_what_is_sent_before_the_connection_stands_is_not_lost() -> None:
-    with end(0) as left, end(1) as right:
+def test_what_is_sent_before_the_connection_stands_is_not_lost(network: Network) -> None:
+    with end(network, 0) as left, end(network, 1) as right:
         left.transport.send(FORTH.id, Watermark(1))
         right.transport.send(BACK.id, Watermark(2))
         left.transport.connect([left.transport.address, right.transport.address])
@@ -152,8 +158,8 @@ def test_what_is_sent_before_the_connection_stands_is_not_lost() -> None:
         assert left.next() == ("element", BACK.id, Watermark(2))
 
 
-def test_a_channel_within_the_slot_needs_no_socket() -> None:
-    with end(0) as left:
+def test_a_channel_within_the_slot_needs_no_socket(network: Network) -> None:
+    with end(network, 0) as left:
         element = columns([1])
         left.transport.send(WITHIN.id, element)
         left.transport.grant(WITHIN.id, 9)
@@ -161,10 +167,10 @@ def test_a_channel_within_the_slot_needs_no_socket() -> None:
         assert left.next() == ("credit", WITHIN.id, 9)
 
 
-def test_credit_bounds_what_is_under_way_and_lets_everything_through() -> None:
+def test_credit_bounds_what_is_under_way_and_lets_everything_through(network: Network) -> None:
     """The sender waits for credit; both sides count the size that the element states."""
     window, total = 10_000, 300
-    with pair() as (left, right):
+    with pair(network) as (left, right):
         held = ReceiverCredit(window)
         received: list[int] = []
 
@@ -191,38 +197,40 @@ def test_credit_bounds_what_is_under_way_and_lets_everything_through() -> None:
     assert received == list(range(total))
 
 
-def test_a_batch_larger_than_a_frame_and_the_socket_buffer_comes_as_one() -> None:
+def test_a_batch_larger_than_a_frame_and_the_socket_buffer_comes_as_one(network: Network) -> None:
     values = list(range(1_000_000))
-    with pair(frame_bytes_max=1 << 16) as (left, right):
+    with pair(network, frame_bytes_max=1 << 16) as (left, right):
         left.transport.send(FORTH.id, columns(values))
         _, _, element = right.next()
     assert values_of(element) == values
 
 
-def test_a_peer_with_another_secret_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    with end(0, secret=b"x" * 32) as stranger, end(1) as right:
+def test_a_peer_of_another_network_is_refused(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another driver of the same job, or another job: its secret or authority differs."""
+    other = type(network)(JOB_ID)
+    with end(other, 0) as stranger, end(network, 1) as right:
         stranger.transport.send(FORTH.id, Watermark(1))
         stranger.transport.connect([stranger.transport.address, right.transport.address])
         kind, peer, cause = stranger.next()
         assert (kind, peer) == ("broken", "slot 1")
-        assert "authentication" in cause
+        assert "authentication" in cause or "certificate" in cause
         assert right.hears_nothing()
-    assert "does not know this attempt's secret" in caplog.text
+    assert "refused a connection" in caplog.text
 
 
-def test_an_older_attempt_is_refused_even_with_the_right_secret(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with end(0, attempt=1) as old, end(1, attempt=2) as right:
+def test_an_older_attempt_is_refused(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+    with end(network, 0, attempt=1) as old, end(network, 1, attempt=2) as right:
         old.transport.send(FORTH.id, Watermark(1))
         old.transport.connect([old.transport.address, right.transport.address])
         assert old.next()[0] == "broken"
         assert right.hears_nothing()
-    assert "'attempt-1/slot-0' is no peer that may connect" in caplog.text
+    assert "refused a connection" in caplog.text
 
 
-def test_a_stranger_does_not_disturb_the_slots() -> None:
-    with end(0) as left, end(1) as right:
+def test_a_stranger_does_not_disturb_the_slots(network: Network) -> None:
+    with end(network, 0) as left, end(network, 1) as right:
         to = right.transport.address
         with socket.create_connection((to.host, to.port), DEADLINE_S) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -234,18 +242,18 @@ def test_a_stranger_does_not_disturb_the_slots() -> None:
         assert right.next() == ("element", FORTH.id, Watermark(1))
 
 
-def test_a_peer_that_has_ended_breaks_the_connection() -> None:
-    with end(1) as gone:
+def test_a_peer_that_has_ended_breaks_the_connection(network: Network) -> None:
+    with end(network, 1) as gone:
         address = gone.transport.address
-    with end(0) as left:
+    with end(network, 0) as left:
         left.transport.connect([left.transport.address, Address("127.0.0.1", address.port)])
         kind, peer, cause = left.next()
     assert (kind, peer) == ("broken", "slot 1")
     assert "refused" in cause.lower()
 
 
-def test_a_connection_cut_without_goodbye_is_broken() -> None:
-    with pair() as (left, right):
+def test_a_connection_cut_without_goodbye_is_broken(network: Network) -> None:
+    with pair(network) as (left, right):
         left.transport.send(FORTH.id, Watermark(1))
         right.next()
         shut(left.transport)
@@ -254,9 +262,9 @@ def test_a_connection_cut_without_goodbye_is_broken() -> None:
     assert cause
 
 
-def test_leaving_in_good_order_breaks_nothing_and_delivers_everything() -> None:
-    with end(1) as right:
-        with end(0) as left:
+def test_leaving_in_good_order_breaks_nothing_and_delivers_everything(network: Network) -> None:
+    with end(network, 1) as right:
+        with end(network, 0) as left:
             left.transport.connect([left.transport.address, right.transport.address])
             left.transport.send(FORTH.id, Watermark(1))
             right.next()

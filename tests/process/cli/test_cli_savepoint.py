@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import TIMEOUT_S, wait_until
 from weir import __main__ as command_line
 from weir.cli import delete_savepoint, savepoint
-from weir.cli.savepoint import checked_name, default_name
+from weir.cli.savepoint import checked_name
 from weir.errors import ConfigError
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
 from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
@@ -28,6 +29,7 @@ from weir.storage.attempt_bases import note_base
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state_file
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, OperatorSummary, Tombstone, dump, load
+from weir.storage.savepoint_names import default_name
 from weir.storage.store import checksum_of, store_for
 
 JOB = JobId("sums-1a2b")
@@ -323,12 +325,10 @@ def test_ctrl_c_withdraws_the_request(store: LocalStore) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 30
-    while not requests_left(store) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: requests_left(store), "the request is posted")
     time.sleep(0.3)  # It posts the request first and is ready to be interrupted then.
     asking.send_signal(signal.SIGINT)
-    out, err = asking.communicate(timeout=30)
+    out, err = asking.communicate(timeout=TIMEOUT_S)
     assert (asking.returncode, out) == (130, "")
     assert "the request is withdrawn" in err
     assert "Traceback" not in err
@@ -383,7 +383,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("job", ["sums-1a2b", "Zähler des Tages", "x" * 200, "chk-1", "…"])
 def test_default_names_are_names_and_differ(job: str) -> None:
-    names = {default_name(JobId(job)) for _ in range(20)}
+    names = {default_name(job, 0.0) for _ in range(20)}
     assert len(names) > 10
     for name in names:
         assert checked_name(name) == name

@@ -1,8 +1,5 @@
 """The web process on the tests' database, started once for all who ask."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +8,7 @@ import pytest
 
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
+from tests.migrated import is_made, migrate
 from tests.process.controlplane.web import Web
 from tests.services import database_url, running_postgres
 
@@ -43,17 +41,9 @@ def start_web(django_db_setup: None, tmp_path: Path) -> Iterator[Callable[..., W
 @pytest.fixture
 def away_postgres(redis: Redis) -> Iterator[Postgres]:
     """A PostgreSQL of the test's own with Weir's tables, to be killed."""
-    with running_postgres() as server:
-        subprocess.run(
-            [sys.executable, "-m", "django", "migrate", "--verbosity=0", "--skip-checks"],
-            env=os.environ
-            | {
-                "DJANGO_SETTINGS_MODULE": "controlplane.settings.test",
-                "DATABASE_URL": server.url,
-                "REDIS_URL": redis.url,
-            },
-            check=True,
-        )
+    with running_postgres(migrated=True) as server:
+        if not is_made():
+            migrate(server.url)
         yield server
 
 
@@ -66,4 +56,5 @@ def environment(home: Path, redis_url: str) -> dict[str, str]:
         "WEIR_METRICS_PUBLIC": "yes",
         "WEIR_GATEWAY_BODY_BYTES_MAX": str(GATEWAY_BYTES_MAX),
         "WEIR_BODY_BYTES_MAX": str(BODY_BYTES_MAX),
+        "WEIR_POLLS_PER_JOB_MAX": "100",
     }

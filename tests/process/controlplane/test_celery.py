@@ -6,18 +6,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from redis import Redis as Client
 
-from controlplane.base import logs, ticks
+from controlplane.audit.models import AuditEntry
+from controlplane.base import clock, logs, ticks
 from controlplane.celery import app
 from controlplane.embedded.redis import Redis
+from controlplane.retention.models import Tally
+from jobs.models import JobException
+from tests import factories
 from tests.process.controlplane.said import say
-from tests.process.controlplane.web import DEADLINE_S, until
 from tests.services import database_url
+from tests.waiting import TIMEOUT_S, wait_until
 
 
 @contextmanager
@@ -52,7 +58,7 @@ def worker(log: Path, redis_url: str) -> Iterator[None]:
         finally:
             process.terminate()
             try:
-                process.wait(DEADLINE_S)
+                process.wait(TIMEOUT_S)
             finally:
                 process.kill()
                 process.wait()
@@ -73,8 +79,8 @@ def test_what_a_task_logs_says_on_whose_behalf_and_ticks_are_noted(
         with logs.about(request_id="the-request"):
             say.delay("this")
         app.send_task("checkpoints.tasks.storage_tick")
-        until(lambda: "said this" in log.read_text(), f"the task has run; see {log}")
-        until(
+        wait_until(lambda: "said this" in log.read_text(), f"the task has run; see {log}")
+        wait_until(
             lambda: ticks.ages_s(client)["checkpoints.tasks.storage_tick"] is not None,
             f"the tick is noted; see {log}",
         )
@@ -90,3 +96,24 @@ def test_what_a_task_logs_says_on_whose_behalf_and_ticks_are_noted(
     }
     assert line | expected == line
     assert any(line["logger"].startswith("celery.") for line in lines(log))  # Celery's own too.
+
+
+@pytest.mark.django_db(transaction=True)
+def test_retention_runs_on_the_queue_for_storage_as_beat_sends_it(
+    redis: Redis, tmp_path: Path
+) -> None:
+    old = clock.now() - timedelta(days=settings.WEIR_KEEP_EXCEPTIONS_DAYS + 1)
+    factories.exception(factories.job(), at=old)
+    factories.audit_entry()
+    sent = {name: app.conf.beat_schedule[name]["task"] for name in ("retention", "driver-files")}
+    router = app.amqp.router
+    queues = {name: router.route({}, task)["queue"].name for name, task in sent.items()}
+    assert queues == {"retention": "storage", "driver-files": "launch"}
+    with worker(tmp_path / "worker.log", redis.url):
+        app.send_task(sent["retention"])
+        wait_until(
+            lambda: Tally.objects.filter(kind="exceptions", removed=1).exists(),
+            lambda: (tmp_path / "worker.log").read_text()[-4_000:],
+        )
+        wait_until(lambda: AuditEntry.objects.get().number == 1, "the audit entry is sealed")
+    assert not JobException.objects.exists()

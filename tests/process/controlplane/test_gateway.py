@@ -16,9 +16,10 @@ from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
 from jobs.drivers import outbox
 from jobs.models import Driver, Job
+from tests import factories
 from tests.process.controlplane.conftest import GATEWAY_BYTES_MAX
-from tests.process.controlplane.rows import make_driver, make_job
-from tests.process.controlplane.web import Answer, Web, until
+from tests.process.controlplane.web import Answer, Web
+from tests.waiting import wait_until
 from weir.protocol import wire
 from weir.protocol.driver_messages import CancelJob, CommandBatch, EventBatch
 
@@ -32,8 +33,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def job(web: Web, redis: Redis) -> Job:
     """A job with a driver that knows ``TOKEN``."""
-    job = make_job()
-    make_driver(job, TOKEN)
+    return orders()
+
+
+def orders() -> Job:
+    """A job whose driver has not been heard of."""
+    job = factories.job("orders", id="orders-1")
+    factories.driver(job, token=TOKEN, heard_at=None)
     return job
 
 
@@ -89,6 +95,18 @@ def test_a_batch_counts(web: Web, job: Job) -> None:
     assert Driver.objects.get().heard_at is not None
 
 
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_each_answer_names_the_highest_version_of_this_side(
+    web: Web, job: Job, version: str
+) -> None:
+    for answer in (
+        post(web, Weir_Schema_Version=version),
+        poll(web, Weir_Schema_Version=version),
+        post(web, Authorization="Bearer unknown"),
+    ):
+        assert answer.headers["weir-schema-version"] == "3"
+
+
 def test_a_packed_batch_counts(web: Web, job: Job) -> None:
     answer = post(web, gzip.compress(EMPTY), Content_Encoding="gzip")
     assert (answer.status, answer.json) == (200, {"up_to": 0})
@@ -106,12 +124,26 @@ def test_without_a_token_no_driver_is_known(web: Web, job: Job, header: str) -> 
 
 
 def test_a_token_of_another_job_is_refused(web: Web, job: Job) -> None:
-    make_driver(make_job("other-1"), "a token of the other")
+    factories.driver(factories.job(), token="a token of the other")
     for answer in (
         post(web, Authorization="Bearer a token of the other"),
         poll(web, Authorization="Bearer a token of the other"),
     ):
         assert_problem(answer, 401, "not_authenticated")
+
+
+def test_refusals_are_counted_by_their_code(web: Web, job: Job) -> None:
+    before = {code: refused(web, code) for code in ("invalid", "not_authenticated", "fenced")}
+    assert post(web).status == 200
+    for _ in range(2):
+        assert post(web, b"no batch").status == 400
+    assert post(web, Authorization="Bearer unknown").status == 401
+    now = {code: refused(web, code) - count for code, count in before.items()}
+    assert now == {"invalid": 2, "not_authenticated": 1, "fenced": 0}
+
+
+def refused(web: Web, code: str) -> float:
+    return web.metric("weir_web_driver_refusals", code=code)
 
 
 def test_an_unknown_job_is_not_found(web: Web, job: Job) -> None:
@@ -124,19 +156,20 @@ def test_an_unknown_job_is_not_found(web: Web, job: Job) -> None:
 
 def test_an_older_driver_is_fenced(web: Web, job: Job) -> None:
     Driver.objects.update(status="lost")
-    make_driver(job, "a token of the newer", number=2)
+    factories.driver(job, 2, token="a token of the newer")
     for answer in (post(web), poll(web, wait=20)):
         assert_problem(answer, 409, "fenced")
 
 
-@pytest.mark.parametrize("version", ["", "2", "one"])
+@pytest.mark.parametrize("version", ["", "0", "4", "one", "1" * 5_000, "²"])
 def test_another_version_is_told_what_to_do(web: Web, job: Job, version: str) -> None:
     for answer in (
         post(web, Weir_Schema_Version=version),
         poll(web, Weir_Schema_Version=version),
     ):
         assert_problem(answer, 400, "invalid")
-        assert "same version of Weir" in answer.json["detail"]
+        assert "this control plane speaks 1 to 3" in answer.json["detail"]
+        assert answer.json["schema_version"] == 3
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"first_number": "one"}', b"\xff", b"null"])
@@ -176,7 +209,7 @@ def test_a_strangers_large_body_is_not_read(web: Web, job: Job) -> None:
             headers = _headers({"Authorization": "Bearer unknown"})
             connection = threads.submit(web.request, "POST", path, never_ends(), **headers)
             # The client still sends; the server's log tells that it has answered.
-            until(lambda: "events 401" in web.log.read_text(), "the stranger is refused")
+            wait_until(lambda: "events 401" in web.log.read_text(), "the stranger is refused")
         finally:
             go.set()
         assert_problem(connection.result(), 401, "not_authenticated")
@@ -224,7 +257,7 @@ def test_a_waiting_poll_is_answered_when_a_command_is_committed(web: Web, job: J
     with ThreadPoolExecutor() as threads:
         for number in range(10):
             waiting = threads.submit(lambda after: (poll(web, after, 20), time.monotonic()), taken)
-            until(lambda: web.metric("weir_web_command_polls") == 1, "the poll waits")
+            wait_until(lambda: web.metric("weir_web_command_polls") == 1, "the poll waits")
             committed = enqueue(f"number {number}")
             answer, answered = waiting.result()
             took.append(answered - committed)
@@ -238,7 +271,7 @@ def test_a_waiting_poll_holds_no_connection(web: Web, job: Job) -> None:
     before = _database_connections()
     with ThreadPoolExecutor(60) as threads:
         waiting = [threads.submit(poll, web, 0, 20) for _ in range(60)]
-        until(lambda: web.metric("weir_web_command_polls") == 60, "all polls wait")
+        wait_until(lambda: web.metric("weir_web_command_polls") == 60, "all polls wait")
         assert _database_connections() <= before + 8
         enqueue("all")
         assert all(reasons(answer.result()) == ["all"] for answer in waiting)
@@ -256,19 +289,20 @@ def test_a_client_that_goes_away_is_not_waited_for(web: Web, job: Job) -> None:
     path = "/gateway/v1/jobs/orders-1/commands?after=0&wait=30"
     connection = web.connect()
     connection.request("GET", path, headers=Web.names(_headers({})))
-    until(lambda: web.metric("weir_web_command_polls") == 1, "the poll waits")
+    wait_until(lambda: web.metric("weir_web_command_polls") == 1, "the poll waits")
     connection.close()
-    until(lambda: web.metric("weir_web_command_polls") == 0, "the poll has ended", 2 * ASK_AGAIN_S)
+    over = 2 * ASK_AGAIN_S  # The poll would have ended by itself after 30 s.
+    wait_until(lambda: web.metric("weir_web_command_polls") == 0, "the poll has ended", over)
 
 
 def test_without_redis_commands_come_within_a_second_or_so(
     start_web: Callable[..., Web],
 ) -> None:
-    make_driver(make_job(), TOKEN)
+    orders()
     web = start_web(NO_REDIS)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(lambda: (poll(web, 0, 20), time.monotonic()))
-        until(lambda: web.metric("weir_web_command_polls") == 1, "the poll waits")
+        wait_until(lambda: web.metric("weir_web_command_polls") == 1, "the poll waits")
         committed = enqueue("late")
         answer, answered = waiting.result()
     assert reasons(answer) == ["late"]
@@ -278,11 +312,11 @@ def test_without_redis_commands_come_within_a_second_or_so(
 def test_open_polls_end_when_the_process_is_told_to(
     start_web: Callable[..., Web], redis: Redis
 ) -> None:
-    make_driver(make_job(), TOKEN)
+    orders()
     web = start_web(redis.url)
     with ThreadPoolExecutor(5) as threads:
         waiting = [threads.submit(poll, web, 0, 30) for _ in range(5)]
-        until(lambda: web.metric("weir_web_command_polls") == 5, "all polls wait")
+        wait_until(lambda: web.metric("weir_web_command_polls") == 5, "all polls wait")
         assert web.terminate() < 5
         assert [answer.result().json for answer in waiting] == [NO_COMMANDS] * 5
 

@@ -5,6 +5,7 @@ import gzip
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from starlette.types import Message, Scope
 
 from controlplane.base import logs, threads
 from controlplane.handler import DjangoHandler
+from tests.waiting import wait_until
 
 FILE = Path(__file__)
 
@@ -52,7 +54,19 @@ def context(_: HttpRequest) -> HttpResponse:
     return HttpResponse(f"{logs.current()['request_id']} on {threading.current_thread().name}")
 
 
-urlpatterns = [path(view.__name__, view) for view in (echo, stream, file, away, broken, context)]
+is_hashing, may_go_on = threading.Event(), threading.Event()
+
+
+def login(_: HttpRequest) -> HttpResponse:
+    is_hashing.set()
+    assert may_go_on.wait(30)
+    return HttpResponse(threading.current_thread().name)
+
+
+urlpatterns = [
+    path("login/", login),
+    *(path(view.__name__, view) for view in (echo, stream, file, away, broken, context)),
+]
 
 
 class Answer:
@@ -83,7 +97,14 @@ def pages_of_this_module(settings: Settings) -> Iterator[None]:
     threads.close()
 
 
-def ask(name: str, *parts: bytes, method: str = "GET", **headers: str) -> Answer:
+def ask(
+    name: str,
+    *parts: bytes,
+    method: str = "GET",
+    client: str = "127.0.0.1",
+    handler: DjangoHandler | None = None,
+    **headers: str,
+) -> Answer:
     """One request to a view."""
     scope: Scope = {
         "type": "http",
@@ -93,7 +114,7 @@ def ask(name: str, *parts: bytes, method: str = "GET", **headers: str) -> Answer
         "headers": [
             (key.replace("_", "-").encode(), value.encode()) for key, value in headers.items()
         ],
-        "client": ("127.0.0.1", 1),
+        "client": (client, 1),
         "server": ("127.0.0.1", 80),
     }
     left = list(parts) or [b""]
@@ -106,7 +127,7 @@ def ask(name: str, *parts: bytes, method: str = "GET", **headers: str) -> Answer
         sent.append(message)
 
     async def scenario() -> None:
-        await DjangoHandler()(scope, receive, send)
+        await (handler or DjangoHandler())(scope, receive, send)
 
     asyncio.run(scenario())
     return Answer(sent)
@@ -178,3 +199,51 @@ def test_a_client_that_leaves_in_the_middle_gets_no_view(settings: Settings) -> 
 
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/echo", "headers": []}
     asyncio.run(DjangoHandler()(scope, receive, send))
+
+
+# Passwords -------------------------------------------------------------------------------------
+
+
+def test_requests_that_hash_hold_up_no_others(settings: Settings) -> None:
+    """More logins than threads for pages, all hashing: a page is answered meanwhile."""
+    settings.WEIR_DATABASE_THREADS = 2
+    settings.WEIR_PASSWORD_THREADS, settings.WEIR_PASSWORD_WAITING_MAX = 1, 3
+    addresses = (f"198.51.100.{number}" for number in range(8))
+    is_hashing.clear()
+    may_go_on.clear()
+    threads.close()
+    with ThreadPoolExecutor(8) as clients:
+        logins = [clients.submit(ask, "login/", method="POST", client=one) for one in addresses]
+        try:
+            assert is_hashing.wait(20)
+            wait_until(
+                lambda: sum(one.done() for one in logins) == 4, "those beyond the queue refused"
+            )
+            assert ask("echo").status == 200
+        finally:
+            may_go_on.set()
+    statuses = [one.result().status for one in logins]
+    assert (statuses.count(200), statuses.count(503)) == (4, 4)
+
+
+def test_one_address_has_half_of_the_places_for_logins(settings: Settings) -> None:
+    settings.WEIR_PASSWORD_THREADS, settings.WEIR_PASSWORD_WAITING_MAX = 1, 6
+    is_hashing.clear()
+    may_go_on.clear()
+    threads.close()
+    handler = DjangoHandler()
+    with ThreadPoolExecutor(9) as clients:
+        ours = [
+            clients.submit(ask, "login/", method="POST", handler=handler, client=f"2001:db8::{one}")
+            for one in range(8)
+        ]
+        try:
+            wait_until(
+                lambda: sum(one.done() for one in ours) == 5, "those beyond its half are refused"
+            )
+            other = clients.submit(ask, "login/", method="POST", handler=handler)
+            wait_until(lambda: threads.passwords().pending == 4, "the other one waits")
+        finally:
+            may_go_on.set()
+    assert other.result().status == 200
+    assert sorted(one.result().status for one in ours) == [200] * 3 + [429] * 5

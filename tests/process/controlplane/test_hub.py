@@ -12,8 +12,7 @@ from controlplane.base import wakeups
 from controlplane.base.hub import Hub
 from controlplane.embedded.redis import Redis
 from tests.services import running_redis
-
-DEADLINE_S = 20.0
+from tests.waiting import TIMEOUT_S
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ async def running(hub: Hub) -> AsyncIterator[None]:
 
 
 async def until_connected(hub: Hub, is_connected: bool = True) -> None:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while hub.is_connected is not is_connected:
             await hub.wait("nothing", 0.05)
 
@@ -46,7 +45,7 @@ async def woken(hub: Hub, topic: str) -> float:
         await bell.wait(0)  # What has rung before does not count.
         started = time.monotonic()
         await asyncio.to_thread(wakeups.publish, topic)
-        assert await bell.wait(DEADLINE_S)
+        assert await bell.wait(TIMEOUT_S)
         return time.monotonic() - started
 
 
@@ -98,9 +97,9 @@ def test_wake_ups_come_again_after_redis_was_killed(mortal_redis: Redis) -> None
             await asyncio.to_thread(wakeups.publish, "topic")  # Logged, not raised.
             with hub.listen("topic") as bell:
                 await asyncio.to_thread(mortal_redis.start)
-                assert await bell.wait(DEADLINE_S)  # It may have missed something: look again.
+                assert await bell.wait(TIMEOUT_S)  # It may have missed something: look again.
             await until_connected(hub)
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 # The publisher is silent for a moment after its failure.
                 while True:
                     await asyncio.to_thread(wakeups.publish, "topic")
@@ -129,7 +128,7 @@ def test_a_closed_hub_lets_no_caller_wait() -> None:
         hub = Hub("redis://127.0.0.1:1/0")
         with hub.listen("topic") as bell:
             hub.close()
-            assert await bell.wait(DEADLINE_S)
-        assert await hub.wait("topic", DEADLINE_S)
+            assert await bell.wait(TIMEOUT_S)
+        assert await hub.wait("topic", TIMEOUT_S)
 
     asyncio.run(scenario())

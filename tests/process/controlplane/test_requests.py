@@ -9,11 +9,11 @@ import pytest
 from django.conf import settings
 from django.test import Client, RequestFactory
 
-from controlplane.accounts.models import Role, Token, digest_of
-from controlplane.base import clock, logs
+from controlplane.accounts.models import Role
+from controlplane.base import logs
 from controlplane.base.requests import RequestMiddleware
+from tests import factories
 from tests.process.controlplane.conftest import BODY_BYTES_MAX
-from tests.process.controlplane.rows import make_user
 from tests.process.controlplane.web import Web
 
 
@@ -81,12 +81,21 @@ def test_a_body_that_says_it_is_too_large_is_refused(client: Client) -> None:
     assert answer.headers["X-Request-ID"]
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_body_in_chunks_is_limited_as_well(web: Web) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(BODY_BYTES_MAX // 1_000 + 1):
             yield b"x" * 1_000
 
-    answer = web.request("POST", "/api/v1/jobs", chunks(), Content_Type="application/json")
+    stranger = web.request("POST", "/api/v1/jobs", chunks(), Content_Type="application/json")
+    assert (stranger.status, stranger.json["code"]) == (401, "not_authenticated")
+    answer = web.request(
+        "POST",
+        "/api/v1/jobs",
+        chunks(),
+        Content_Type="application/json",
+        Authorization=f"Bearer {factories.secret_of(factories.user(Role.OPERATOR))}",
+    )
     assert (answer.status, answer.json["code"]) == (413, "too_large")
     assert answer.headers["x-request-id"]
     assert answer.headers["connection"] == "close"
@@ -95,22 +104,38 @@ def test_a_body_in_chunks_is_limited_as_well(web: Web) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_body_in_chunks_is_read(web: Web) -> None:
     """Parsers take a body without a length for an empty one: it has one when it reaches them."""
-    Token.objects.create(
-        user=make_user(role=Role.OPERATOR),
-        name="program",
-        role=Role.OPERATOR,
-        digest=digest_of("weir_secret"),
-        created_at=clock.now(),
-    )
     answer = web.request(
         "POST",
         "/api/v1/jobs",
         iter([b'{"name": ', b"7"]),
-        Authorization="Bearer weir_secret",
+        Authorization=f"Bearer {factories.secret_of(factories.user(Role.OPERATOR))}",
         Content_Type="application/json",
     )
     assert answer.status == 400
     assert "JSON" in answer.json["detail"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", ["/api/v1/uploads", "/api/v1/uploads/x", "/jobs/new"])
+def test_an_upload_is_not_read_before_its_sender_is_known(web: Web, path: str) -> None:
+    """A stranger's upload, and a viewer's, are refused by their headers: nothing is stored."""
+    declared = {"Content_Type": "multipart/form-data; boundary=x"}
+    for headers, status in (
+        ({}, 401),
+        ({"Authorization": "Bearer weir_" + "x" * 43}, 401),
+        ({"Cookie": "sessionid=madeup"}, 401),
+        ({"Authorization": f"Bearer {factories.secret_of(factories.user(Role.VIEWER))}"}, 403),
+    ):
+        answer = web.request("POST", path, b"x" * (100 << 10), **declared, **headers)
+        assert answer.status == status, (headers, answer)
+        assert answer.headers["connection"] == "close"
+        assert answer.json["request_id"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_small_body_of_a_stranger_reaches_the_view(web: Web) -> None:
+    assert web.request("POST", "/api/v1/uploads", iter([b"x" * 1_000])).status == 401
+    assert web.request("POST", "/login/", b"x" * 1_000).status == 403  # No CSRF token.
 
 
 # Log
@@ -119,7 +144,7 @@ def test_a_body_in_chunks_is_read(web: Web) -> None:
 @pytest.mark.django_db
 def test_a_request_is_one_line_in_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    client.force_login(make_user())
+    client.force_login(factories.user())
     client.get("/jobs/?q=secret")
     (record,) = access_records(caplog)
     assert (record["method"], record["path"], record["status"]) == ("GET", "/jobs/", 200)

@@ -16,8 +16,9 @@ from controlplane.accounts.models import User
 from controlplane.base import wakeups
 from controlplane.embedded.redis import Redis
 from jobs.models import Job
-from tests.process.controlplane.rows import make_job, make_user
-from tests.process.controlplane.web import Event, Web, events, until
+from tests import factories
+from tests.process.controlplane.web import Event, Web, events
+from tests.waiting import wait_until
 
 PATH = "/events/jobs/orders-1"
 
@@ -26,8 +27,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def job(web: Web, redis: Redis) -> Job:
-    """A job to look at."""
-    return make_job()
+    """A job to look at, on the database of the fixture's process."""
+    return orders()
+
+
+def orders() -> Job:
+    """The job at ``PATH``."""
+    return factories.job("orders", id="orders-1")
 
 
 def cookie(user: User) -> str:
@@ -58,26 +64,26 @@ def test_who_is_not_logged_in_is_refused(web: Web, job: Job) -> None:
 
 
 def test_a_closed_account_is_refused(web: Web, job: Job) -> None:
-    user = make_user()
+    user = factories.user()
     session = cookie(user)
     User.objects.update(is_active=False)
     assert web.request("GET", PATH, Cookie=session).status == 401
 
 
 def test_an_unknown_job_is_not_found(web: Web, job: Job) -> None:
-    answer = web.request("GET", "/events/jobs/unknown-1", Cookie=cookie(make_user()))
+    answer = web.request("GET", "/events/jobs/unknown-1", Cookie=cookie(factories.user()))
     assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize("job_id", ["%00", "a%00b", "%0d%0a", "x" * 121])
 def test_what_is_no_id_of_a_job_reaches_no_query(web: Web, job_id: str) -> None:
-    session = cookie(make_user())
+    session = cookie(factories.user())
     assert web.request("GET", f"/events/jobs/{job_id}", Cookie=session).status == 404
     assert web.request("GET", f"/gateway/v1/jobs/{job_id}/commands").status == 404
 
 
 def test_a_viewer_sees_the_job_at_once(web: Web, job: Job) -> None:
-    with watched(web, cookie(make_user())) as (stream, received):
+    with watched(web, cookie(factories.user())) as (stream, received):
         assert stream.getheader("Content-Type") == "text/event-stream; charset=utf-8"
         assert stream.getheader("Cache-Control") == "no-store"
         first = next(received)
@@ -86,12 +92,12 @@ def test_a_viewer_sees_the_job_at_once(web: Web, job: Job) -> None:
 
 
 def test_the_browser_is_told_when_to_come_again(web: Web, job: Job) -> None:
-    with web.open("GET", PATH, Cookie=cookie(make_user())) as stream:
+    with web.open("GET", PATH, Cookie=cookie(factories.user())) as stream:
         assert stream.readline() == b"retry: 2000\n"
 
 
 def test_a_change_reaches_all_browsers_of_a_job(web: Web, job: Job) -> None:
-    session = cookie(make_user())
+    session = cookie(factories.user())
     with watched(web, session) as (_, one), watched(web, session) as (_, other):
         assert next(one) == next(other)
         change("renamed")
@@ -101,7 +107,7 @@ def test_a_change_reaches_all_browsers_of_a_job(web: Web, job: Job) -> None:
 
 
 def test_many_changes_become_few_events_with_the_newest_last(web: Web, job: Job) -> None:
-    with watched(web, cookie(make_user())) as (_, received):
+    with watched(web, cookie(factories.user())) as (_, received):
         next(received)
         for number in range(200):
             change(f"name {number}")
@@ -124,16 +130,16 @@ def test_a_feed_rests_in_proportion_to_what_a_snapshot_took(took_s: float, rests
 def test_without_redis_a_change_is_found_by_looking_again(
     start_web: Callable[..., Web],
 ) -> None:
-    make_job()
+    orders()
     web = start_web("redis://127.0.0.1:1/0")
-    with watched(web, cookie(make_user())) as (_, received):
+    with watched(web, cookie(factories.user())) as (_, received):
         next(received)
         Job.objects.update(name="renamed")
         assert next(received).data["name"] == "renamed"
 
 
 def test_a_stream_ends_with_its_job(web: Web, job: Job) -> None:
-    with watched(web, cookie(make_user())) as (_, received):
+    with watched(web, cookie(factories.user())) as (_, received):
         next(received)
         job.delete()
         wakeups.publish(wakeups.job("orders-1"))
@@ -141,18 +147,18 @@ def test_a_stream_ends_with_its_job(web: Web, job: Job) -> None:
 
 
 def test_a_browser_that_leaves_is_forgotten(web: Web, job: Job) -> None:
-    with watched(web, cookie(make_user())) as (_, received):
+    with watched(web, cookie(factories.user())) as (_, received):
         next(received)
         assert web.metric("weir_web_event_streams") == 1
-    until(lambda: web.metric("weir_web_event_streams") == 0, "the stream has ended", 10)
+    wait_until(lambda: web.metric("weir_web_event_streams") == 0, "the stream has ended")
 
 
 def test_open_streams_end_when_the_process_is_told_to(
     start_web: Callable[..., Web], redis: Redis
 ) -> None:
-    make_job()
+    orders()
     web = start_web(redis.url)
-    with watched(web, cookie(make_user())) as (_, received):
+    with watched(web, cookie(factories.user())) as (_, received):
         next(received)
         assert web.terminate() < 5
         assert list(received) == []
@@ -167,7 +173,7 @@ def served_here() -> Iterator[Web]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        until(lambda: server.started, "the server has started")
+        wait_until(lambda: server.started, "the server has started")
         yield Web.at(server.servers[0].sockets[0].getsockname()[1])
     finally:
         application.state.hub.close()  # What the signal would do.
@@ -185,8 +191,8 @@ def quick(monkeypatch: pytest.MonkeyPatch, redis: Redis) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("end", ["logout", "account"])
 def test_a_stream_ends_with_its_session(end: str) -> None:
-    make_job()
-    session = cookie(make_user())
+    orders()
+    session = cookie(factories.user())
     with served_here() as web, watched(web, session) as (_, received):
         next(received)
         if end == "logout":
@@ -200,10 +206,10 @@ def test_a_stream_ends_with_its_session(end: str) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_comment_comes_while_nothing_happens() -> None:
-    make_job()
+    orders()
     with (
         served_here() as web,
-        web.open("GET", PATH, Cookie=cookie(make_user())) as stream,
+        web.open("GET", PATH, Cookie=cookie(factories.user())) as stream,
     ):
         lines = iter(stream.readline, b"")
         assert b":\n" in lines
@@ -214,8 +220,8 @@ def test_a_comment_comes_while_nothing_happens() -> None:
 def test_a_snapshot_is_computed_once_for_all_browsers(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_job()
-    session = cookie(make_user())
+    orders()
+    session = cookie(factories.user())
     calls: list[str] = []
     read = event_streams._snapshot
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
@@ -16,16 +16,7 @@ from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-DEADLINE_S = 30.0
-POLL_S = 0.02
-
-
-def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait until something holds; fail the test when it does not come to."""
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {deadline_s:g} s: {what}"
-        time.sleep(POLL_S)
+from tests.waiting import TIMEOUT_S, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +56,8 @@ class Web:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "uvicorn", "controlplane.asgi:application"),
-                    *("--port", str(self.port), "--no-access-log"),
+                    *(sys.executable, "-m", "controlplane.serve"),
+                    *("--port", str(self.port)),
                 ],
                 env=os.environ
                 | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.test"}
@@ -74,13 +65,13 @@ class Web:
                 stdout=log,
                 stderr=log,
             )
-        until(self._answers, f"the web process answers; its log: {self.log}")
+        wait_until(self._answers, f"the web process answers; its log: {self.log}")
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            self._process.wait(DEADLINE_S)
+            self._process.wait(TIMEOUT_S)
 
     @property
     def pid(self) -> int:
@@ -93,7 +84,7 @@ class Web:
         assert self._process is not None
         started = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(DEADLINE_S)
+        self._process.wait(TIMEOUT_S)
         return time.monotonic() - started
 
     def request(
@@ -128,21 +119,22 @@ class Web:
 
     def connect(self) -> HTTPConnection:
         """A connection that the caller closes."""
-        return HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
+        return HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
 
     @staticmethod
     def names(headers: dict[str, str]) -> dict[str, str]:
         """Headers as HTTP spells them."""
         return {name.replace("_", "-"): value for name, value in headers.items()}
 
-    def metric(self, name: str) -> float:
-        """A metric without labels, of a process whose metrics are public."""
+    def metric(self, name: str, **labels: str) -> float:
+        """The first sample of a metric with these labels, of a process with public metrics."""
         answer = self.request("GET", "/metrics")
         assert answer.status == 200, answer
         for family in text_string_to_metric_families(answer.body.decode()):
-            if family.name == name:
-                return float(family.samples[0].value)
-        raise AssertionError(f"there is no {name}")
+            for sample in family.samples:
+                if family.name == name and labels.items() <= sample.labels.items():
+                    return float(sample.value)
+        raise AssertionError(f"there is no {name} {labels}")
 
     def _answers(self) -> bool:
         assert self._process is not None

@@ -18,14 +18,22 @@ import yaml
 from django.core.management import get_commands
 
 from controlplane.celery import app
+from weir.spark.encryption import ENCRYPTED
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 OURS = sorted(name for name, service in SERVICES.items() if "build" in service)
-ONE_SHOT = {"migrate"}
-SECRETS = {"SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "SPARK_SECRET"}
+ONE_SHOT = {"migrate", "volumes"}
+SECRETS = {
+    *("SECRET_KEY", "WEIR_ENCRYPTION_KEYS", "POSTGRES_PASSWORD", "LAUNCHER_PASSWORD"),
+    *("REDIS_PASSWORD", "SPARK_SECRET"),
+}
+ROOT_WITH = {  # Services that run as root, and the only rights of root that they keep.
+    "launcher": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"],
+    "volumes": ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
+}
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?:(:[?-])([^}]*))?\}")
 
@@ -51,7 +59,8 @@ def filled_in(text: str, values: dict[str, str]) -> str:
 
 def test_every_part_of_the_control_plane_is_a_service() -> None:
     assert set(SERVICES) == {
-        *("postgres", "redis", "migrate", "web", "worker", "beat", "launcher"),
+        *("postgres", "redis", "volumes", "migrate", "web", "worker", "beat", "launcher"),
+        "deliveries",
         *("spark-master", "spark-worker-1", "spark-worker-2"),
     }
 
@@ -61,9 +70,8 @@ def test_a_command_starts_something_that_exists(name: str) -> None:
     service = SERVICES[name]
     command = service.get("command") or image_command(service["build"]["target"])
     match command:
-        case ["uvicorn", target, *_]:
-            module, _, attribute = target.partition(":")
-            assert callable(getattr(import_module(module), attribute))
+        case ["python", "-m", module, *_]:
+            assert find_spec(module) is not None
         case ["python", "manage.py", subcommand, *_]:
             assert (ROOT / "manage.py").exists()
             assert subcommand in get_commands()
@@ -71,6 +79,8 @@ def test_a_command_starts_something_that_exists(name: str) -> None:
             package = application.removeprefix("--app=")
             assert import_module(package).celery_app is app
             assert subcommand in {"worker", "beat"}
+        case ["share-volumes"]:
+            assert "<<'SHARE' /usr/local/bin/share-volumes" in DOCKERFILE
         case [program, main_class, *_]:
             pyspark = find_spec("pyspark")
             assert pyspark is not None
@@ -128,8 +138,8 @@ def test_a_service_waits_for_what_it_needs(name: str) -> None:
 
 
 def test_every_service_on_the_database_waits_for_the_migrations() -> None:
-    for name in ("web", "worker", "beat", "launcher"):
-        assert {"postgres", "redis", "migrate"} <= set(SERVICES[name]["depends_on"])
+    for name in ("web", "worker", "deliveries", "beat", "launcher"):
+        assert {"postgres", "redis", "migrate", "volumes"} <= set(SERVICES[name]["depends_on"])
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -178,21 +188,86 @@ def test_what_several_services_read_lies_in_one_volume() -> None:
         }
 
     spark = {"spark-worker-1", "spark-worker-2"}
-    assert mounted("checkpoints") == {"web", "worker", "launcher", *spark}
-    assert mounted("uploads") == mounted("drivers") == {"web", "launcher"}
+    assert mounted("checkpoints") == {"web", "worker", "launcher", "volumes", *spark}
+    assert mounted("drivers") == {"web", "launcher", "volumes"}
+    assert mounted("uploads") == mounted("drivers") | {"worker"}  # It removes old ones.
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_nothing_runs_as_root(name: str) -> None:
+def test_few_services_are_root_and_keep_few_of_its_rights(name: str) -> None:
     service = SERVICES[name]
-    if "build" in service:
-        users = re.findall(r"^USER (\S+)$", stage(service["build"]["target"]), re.MULTILINE)
-        assert users[-1:] == ["weir"]
+    if name in ROOT_WITH:
+        assert service["user"] == "root"
+        assert service["cap_add"] == ROOT_WITH[name]
+        assert service["cap_drop"] == ["ALL"]
+    elif "build" in service:
+        target = service["build"]["target"]
+        users = re.findall(r"^USER (\S+)$", stage(target), re.MULTILINE)
+        assert users[-1:] == [{"web": "weir", "spark": "pipeline"}[target]]
         assert "user" not in service
+        assert "cap_add" not in service
         assert service["cap_drop"] == ["ALL"]
     else:
         assert service["user"] not in {"root", "0"}
     assert "no-new-privileges:true" in service["security_opt"]
+
+
+def test_user_code_gets_no_secret_of_the_services() -> None:
+    """User code runs in the launcher's container as ``pipeline``, and on Spark's workers."""
+    launcher = SERVICES["launcher"]["environment"]
+    assert launcher["WEIR_DRIVER_USER"] == "pipeline"
+    assert launcher["DJANGO_SETTINGS_MODULE"] == "controlplane.settings.launcher"
+    assert "SECRET_KEY" not in launcher
+    assert "POSTGRES_PASSWORD" not in str(launcher)
+    for name in ("spark-master", "spark-worker-1", "spark-worker-2"):
+        secrets = {use[1] for use in _VARIABLE.finditer(str(SERVICES[name]["environment"]))}
+        assert secrets & SECRETS == {"SPARK_SECRET"}
+
+
+def test_launcher_and_migration_name_one_role_and_password() -> None:
+    migrate, launcher = (SERVICES[name]["environment"] for name in ("migrate", "launcher"))
+    user, _, password = launcher["DATABASE_URL"].split("//")[1].rpartition("@")[0].partition(":")
+    assert (user, password) == (migrate["WEIR_LAUNCHER_ROLE"], migrate["WEIR_LAUNCHER_PASSWORD"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another group")
+def test_volumes_of_earlier_versions_are_shared(tmp_path: Path) -> None:
+    """Run as the image runs it, on what the version before has written."""
+    script = (ROOT / "Dockerfile").read_text().partition("<<'SHARE'")[2]
+    script = script.partition("\n")[2].partition("\nSHARE\n")[0]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("")
+    elsewhere.chmod(0o600)
+    home = tmp_path / "home"
+    for path in ("checkpoints/job/chk-1/state", "uploads/1.py", "drivers/job/1/driver.log"):
+        file = home / path
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        file.write_text("")
+        file.chmod(0o600)
+    (home / "checkpoints" / "link").symlink_to(elsewhere)
+    (home / "checkpoints" / "other").symlink_to("/etc")
+    os.mkfifo(home / "checkpoints" / "fifo")
+
+    def looks(path: str) -> tuple[int, int]:
+        status = (home / path).stat()
+        return status.st_gid, status.st_mode & 0o7777
+
+    for _ in range(2):  # The second time, over what was made meanwhile by an older version.
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={"WEIR_HOME": str(home), "PIPELINES": "54321", "SERVICES": "54320"},
+            check=True,
+            timeout=60,
+        )
+        assert looks("checkpoints/job/chk-1") == (54321, 0o2775)
+        assert looks("checkpoints/job/chk-1/state") == (54321, 0o660)
+        assert looks("uploads") == (54321, 0o2755)
+        assert looks("uploads/1.py") == (54321, 0o640)
+        assert looks("drivers/job/1") == (54320, 0o2755)
+        assert looks("drivers/job/1/driver.log") == (54320, 0o640)
+        assert (elsewhere.stat().st_gid, elsewhere.stat().st_mode & 0o777) == (0, 0o600)
+        os.chown(home / "checkpoints" / "job" / "chk-1", 0, 0)
+        (home / "checkpoints" / "job" / "chk-1").chmod(0o755)
 
 
 def test_only_the_web_service_is_published_and_only_where_told() -> None:
@@ -249,6 +324,10 @@ def test_production_starts_with_the_example_once_its_secrets_are_filled_in() -> 
     values = example() | dict.fromkeys(SECRETS, "a0b1c2d3" * 8)
     done = check_settings(environment_of("web", values))
     assert done.returncode == 0, done.stderr
+    done = check_settings(environment_of("launcher", values))
+    assert done.returncode == 0, done.stderr
+    done = check_settings(environment_of("launcher", values) | {"SECRET_KEY": "a0b1c2d3" * 8})
+    assert "leave it out" in done.stderr
 
 
 def test_the_spark_secret_gets_into_a_private_file(tmp_path: Path) -> None:
@@ -273,10 +352,8 @@ def test_the_spark_secret_gets_into_a_private_file(tmp_path: Path) -> None:
     assert "SPARK_SECRET" not in done.stdout
     written = directory / "spark-defaults.conf"
     assert written.stat().st_mode & 0o777 == 0o600
-    assert written.read_text().split() == [
-        *("spark.authenticate", "true"),
-        *("spark.authenticate.secret", "abc"),
-    ]
+    told = dict(line.split() for line in written.read_text().splitlines())
+    assert told == {**ENCRYPTED, "spark.authenticate.secret": "abc"}
 
 
 def test_production_refuses_a_short_secret_key() -> None:
@@ -286,7 +363,7 @@ def test_production_refuses_a_short_secret_key() -> None:
     assert "SECRET_KEY is too short" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["web", "worker", "beat", "launcher", "migrate"])
+@pytest.mark.parametrize("name", ["web", "worker", "deliveries", "beat", "launcher", "migrate"])
 def test_every_setting_of_ours_is_one_that_the_settings_read(name: str) -> None:
     text = "".join(path.read_text() for path in (ROOT / "controlplane" / "settings").glob("*.py"))
     for key in SERVICES[name]["environment"]:

@@ -1,5 +1,6 @@
 """Jobs of the embedded control plane: taken up again after Ctrl-C, or running on without it."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -8,8 +9,12 @@ import psycopg2
 import pytest
 
 from controlplane.embedded.drivers import driver_processes
+from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.process import is_alive
-from tests.process.embedded.weir_up import WeirUp, processes_of, wait_until
+from tests.migrated import begin_migrated
+from tests.process.embedded.weir_up import DEADLINE_S, WeirUp
+from tests.processes import processes_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(400)]
 
@@ -42,7 +47,46 @@ def completed(home: Path) -> int:
 
 def await_checkpoints(home: Path, more: int) -> None:
     wanted = completed(home) + more
-    wait_until(lambda: completed(home) >= wanted, f"{more} more checkpoints")
+    wait_until(lambda: completed(home) >= wanted, f"{more} more checkpoints", DEADLINE_S)
+
+
+def hold_checkpoint(home: Path) -> int:
+    """Stop a worker process, so that no checkpoint completes; the number of the one that waits."""
+    pid = value(home, "SELECT pid FROM jobs_worker ORDER BY id DESC LIMIT 1")
+    assert isinstance(pid, int)
+    # One under way would wait for the worker until it fails, and none after it be triggered.
+    open_ones = (
+        "SELECT count(*) FROM checkpoints_checkpoint WHERE status IN ('pending', 'finalizing')"
+    )
+    wait_until(lambda: value(home, open_ones) == 0, "no checkpoint is under way", DEADLINE_S)
+    os.kill(pid, signal.SIGSTOP)
+    last = value(home, "SELECT max(number) FROM checkpoints_checkpoint")
+    # The one under way at that moment may have had the worker's acknowledgement already.
+    waits = (
+        "SELECT coalesce(max(number), 0) FROM checkpoints_checkpoint "
+        f"WHERE status = 'pending' AND number > {last}"
+    )
+    wait_until(lambda: value(home, waits), "a checkpoint waits for the worker", DEADLINE_S)
+    number = value(home, waits)
+    assert isinstance(number, int)
+    return number
+
+
+def check_nothing_failed(home: Path, under_way: int) -> None:
+    """The end of the control plane aborted its checkpoint, and is nowhere told as a failure."""
+    ended = f"SELECT status || ' ' || reason FROM checkpoints_checkpoint WHERE number = {under_way}"
+    assert value(home, ended) == "aborted control_plane_stopped"
+    for failures in (
+        "checkpoints_checkpoint WHERE status = 'failed'",
+        "jobs_driver WHERE status = 'lost'",
+        "jobs_attempt WHERE \"end\" = 'failed'",
+        "jobs_jobexception WHERE kind <> 'notice'",
+        "jobs_job WHERE restart_state IS NOT NULL",
+        "jobs_jobevent WHERE NOT planned AND kind <> 'checkpoint.completed'",
+    ):
+        assert value(home, f"SELECT count(*) FROM {failures}") == 0, failures
+    told = "SELECT count(*) FROM jobs_jobevent WHERE kind = 'attempt.ended' AND planned"
+    assert value(home, told) == 1
 
 
 def drivers(home: Path) -> list[psutil.Process]:
@@ -50,7 +94,11 @@ def drivers(home: Path) -> list[psutil.Process]:
 
 
 def test_a_job_survives_the_control_plane_or_goes_on_after_it(home: Path) -> None:
-    """One job through three runs of weir_up: kept, ended with everything, and taken up again."""
+    """One job through three runs of weir_up: kept, ended with everything, and taken up again.
+
+    Ctrl-C comes while a checkpoint is under way, and neither that one nor its driver has failed.
+    """
+    begin_migrated(Postgres(home / "postgres"))
     first = WeirUp(home, "--port", "0", "--demo", "--keep-jobs")
     page, _ = first.login()
     job = first.job()
@@ -65,6 +113,7 @@ def test_a_job_survives_the_control_plane_or_goes_on_after_it(home: Path) -> Non
     assert second.job() == job
     await_checkpoints(home, 2)
     assert value(home, "SELECT max(number) FROM jobs_driver") == 1  # The same one, found again.
+    under_way = hold_checkpoint(home)
     assert second.end(signal.SIGINT) == 0, second.output
     assert drivers(home) == []
     assert processes_of(home) == []
@@ -72,9 +121,12 @@ def test_a_job_survives_the_control_plane_or_goes_on_after_it(home: Path) -> Non
     third = WeirUp(home, "--port", "0")
     third.login()
     wait_until(
-        lambda: value(home, "SELECT max(number) FROM jobs_driver") == 2, "another driver to start"
+        lambda: value(home, "SELECT max(number) FROM jobs_driver") == 2,
+        "another driver is requested",
+        DEADLINE_S,
     )
     await_checkpoints(home, 2)
+    check_nothing_failed(home, under_way)
     restored = "SELECT restored_checkpoint FROM jobs_attempt ORDER BY number DESC LIMIT 1"
     assert value(home, restored) is not None
     assert third.end(signal.SIGTERM) == 0, third.output

@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-import time
 
 import psutil
 
 from controlplane.embedded.process import is_alive
+from tests.waiting import wait_until
 
 # The first thread ends by itself, which Python never does; the other goes on for a moment.
 FIRST_THREAD_ENDS = """
@@ -19,14 +19,13 @@ ctypes.CDLL(None).pthread_exit(None)
 def test_a_process_whose_first_thread_has_ended_is_alive_while_others_run() -> None:
     with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS]) as child:
         process = psutil.Process(child.pid)
-        deadline = time.monotonic() + 30
-        while process.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline, "its first thread never ended"
-            time.sleep(0.01)
+        wait_until(
+            lambda: process.status() == psutil.STATUS_ZOMBIE,
+            "its first thread has ended",
+            poll_s=0.01,
+        )
         was_running = child.poll() is None
         assert was_running, "the occasion never came: all of it was gone at once"
         assert is_alive(process)
-        while is_alive(process):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: not is_alive(process), "the process has ended")
         assert child.poll() is not None

@@ -18,8 +18,7 @@ from controlplane.embedded.process import (
     is_alive,
 )
 from controlplane.embedded.program import Program
-
-DEADLINE_S = 20.0
+from tests.waiting import TIMEOUT_S, wait_until
 
 # Starts a child, says so, and waits. With "deaf" it ignores the request to end.
 SCRIPT = """
@@ -72,10 +71,7 @@ def child_of(tmp_path: Path) -> psutil.Process:
 
 
 def await_end(process: psutil.Process) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while is_alive(process):
-        assert time.monotonic() < deadline, f"{process} lives on"
-        time.sleep(0.02)
+    wait_until(lambda: not is_alive(process), f"{process} has ended")
 
 
 def test_stopping_ends_it_and_what_it_started(make: Make, tmp_path: Path) -> None:
@@ -168,10 +164,10 @@ def test_stopping_cuts_a_start_short(make: Make, tmp_path: Path) -> None:
 
     starter = threading.Thread(target=start)
     starter.start()
-    assert asked.wait(DEADLINE_S)
+    assert asked.wait(TIMEOUT_S)
     began = time.monotonic()
     program.stop()
-    starter.join(DEADLINE_S)
+    starter.join(TIMEOUT_S)
     assert time.monotonic() - began < 10  # A start by itself waits for a minute.
     assert len(raised) == 1
     assert not program.running
@@ -181,10 +177,7 @@ def test_an_end_by_itself_is_seen(make: Make) -> None:
     program = make()
     program.start()
     os.kill(program.pid, signal.SIGKILL)
-    deadline = time.monotonic() + DEADLINE_S
-    while program.running:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not program.running, "the end is seen")
     assert program.wanted
     with pytest.raises(ServiceError, match="sleeper is not running"):
         _ = program.pid

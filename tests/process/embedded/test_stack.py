@@ -1,5 +1,6 @@
 """The whole control plane on one machine: it comes up, heals, and leaves nothing behind."""
 
+import os
 import signal
 import socket
 import urllib.error
@@ -11,13 +12,36 @@ from urllib.parse import urlencode
 
 import pytest
 
+from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.process import ServiceError, is_alive
 from controlplane.embedded.server import free_port
 from controlplane.embedded.stack import ALL, HomeInUseError, Stack
-from tests.process.embedded.weir_up import DEADLINE_S, WeirUp, processes_of, wait_until
+from tests.migrated import begin_migrated
+from tests.process.embedded.weir_up import DEADLINE_S, WeirUp
+from tests.processes import processes_of
 from tests.services import reachable_directory
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(240)]
+
+
+STUCK_AFTER_S = 15
+# Every interpreter imports this as it starts. In web it makes a thread that holds the interpreter
+# lock, once, when it is asked to.
+HOLDER = """
+import ctypes, sys, threading, time
+from pathlib import Path
+
+def hold():
+    while not ASKED.exists():
+        time.sleep(0.2)
+    ASKED.unlink()
+    ctypes.PyDLL(None).sleep(3600)
+
+ASKED = Path({asked!r})
+if "controlplane.serve" in sys.orig_argv:
+    threading.Thread(target=hold, daemon=True).start()
+"""
 
 
 def status(url: str) -> int:
@@ -31,6 +55,10 @@ def status(url: str) -> int:
         return 0
 
 
+def await_ready(url: str) -> None:
+    wait_until(lambda: status(f"{url}/readyz") == 200, "the control plane is ready", DEADLINE_S)
+
+
 @pytest.fixture(scope="module")
 def said() -> list[str]:
     """The messages of this module's stack."""
@@ -41,7 +69,17 @@ def said() -> list[str]:
 def stack(said: list[str]) -> Iterator[Stack]:
     """One stack for several tests, since each start takes seconds."""
     with reachable_directory() as directory:
-        with Stack(directory / "home", fast=True, say=said.append) as started:
+        home = directory / "home"
+        holder = directory / "holder"
+        holder.mkdir()
+        (holder / "sitecustomize.py").write_text(HOLDER.format(asked=str(home / "hold")))
+        environment = {
+            "WEIR_STUCK_AFTER_S": str(STUCK_AFTER_S),
+            "PYTHONPATH": os.pathsep.join([str(holder), os.environ.get("PYTHONPATH", "")]),
+        }
+        started = Stack(home, fast=True, say=said.append, environment=environment)
+        begin_migrated(started.postgres)
+        with started:
             yield started
         assert processes_of(directory) == []
 
@@ -52,7 +90,7 @@ def test_all_services_do_their_work(stack: Stack) -> None:
     pids = {name: stack.process(name).pid for name in ALL}
     assert len(set(pids.values())) == len(ALL)
     # The ticks go all the way round: beat, Redis, worker, PostgreSQL.
-    wait_until(lambda: status(f"{stack.url}/readyz") == 200, "the control plane to be ready")
+    await_ready(stack.url)
 
 
 def test_another_stack_on_the_same_home_is_refused(stack: Stack) -> None:
@@ -66,11 +104,20 @@ def test_a_service_that_is_killed_comes_back(stack: Stack, said: list[str], name
     service, url = stack.process(name), stack.url
     before, told = service.pid, len(said)
     service.kill()
-    wait_until(lambda: f"{name} is back" in said[told:], f"{name} to come back")
+    wait_until(lambda: f"{name} is back" in said[told:], f"{name} is back", DEADLINE_S)
     assert service.pid != before
     assert said[told].startswith(f"{name} ended unexpectedly; starting it again in")
     assert stack.url == url
-    wait_until(lambda: status(f"{url}/readyz") == 200, "the control plane to be ready")
+    await_ready(url)
+
+
+def test_a_service_that_is_stuck_ends_itself_and_comes_back(stack: Stack, said: list[str]) -> None:
+    service = stack.process("web")
+    before, told = service.pid, len(said)
+    (stack.home / "hold").touch()
+    wait_until(lambda: "web is back" in said[told:], "web to come back", DEADLINE_S)
+    assert service.pid != before
+    assert "Timeout (" in service.log_path.read_text()  # With the stacks of its threads.
 
 
 def test_a_service_that_was_stopped_stays_down(stack: Stack, said: list[str]) -> None:
@@ -78,7 +125,7 @@ def test_a_service_that_was_stopped_stays_down(stack: Stack, said: list[str]) ->
     beat.stop()
     told = len(said)
     worker.kill()
-    wait_until(lambda: "worker is back" in said[told:], "the worker to come back")
+    wait_until(lambda: "worker is back" in said[told:], "the worker is back", DEADLINE_S)
     assert not beat.running
     beat.start()
     assert beat.running
@@ -87,11 +134,23 @@ def test_a_service_that_was_stopped_stays_down(stack: Stack, said: list[str]) ->
 def test_secrets_are_private_and_on_no_command_line(stack: Stack) -> None:
     secrets = [stack.postgres.password, stack.redis.password]
     secrets.append(stack.environment["SECRET_KEY"])
-    for name in ("secret-key", "postgres/password", "redis/password"):
+    secrets.append((stack.home / "encryption-key").read_text())
+    assert stack.environment["WEIR_ENCRYPTION_KEYS_FILE"] == str(stack.home / "encryption-key")
+    for name in ("secret-key", "encryption-key", "postgres/password", "redis/password"):
         assert (stack.home / name).stat().st_mode & 0o777 == 0o600
     words = [word for process in processes_of(stack.home) for word in process.cmdline()]
     assert words
     assert not [word for word in words if any(secret in word for secret in secrets)]
+
+
+def test_launcher_which_starts_user_code_has_no_secret_key(stack: Stack) -> None:
+    def variables(name: str) -> list[bytes]:
+        return Path(f"/proc/{stack.process(name).pid}/environ").read_bytes().split(b"\0")
+
+    key = stack.environment["SECRET_KEY"].encode()
+    assert any(key in one for one in variables("web"))
+    assert not any(key in one for one in variables("launcher"))
+    assert b"DJANGO_SETTINGS_MODULE=controlplane.settings.launcher" in variables("launcher")
 
 
 def test_a_taken_port_is_said_and_what_was_started_ends() -> None:
@@ -114,6 +173,7 @@ def logs_in(page: str, password: str) -> bool:
 
 
 def test_weir_up_prints_a_login_that_works_and_ends_everything_on_ctrl_c(home: Path) -> None:
+    """On an empty home: this one migrates."""
     first = WeirUp(home, "--port", "0")
     page, password = first.login()
     assert logs_in(page, password)
@@ -131,6 +191,7 @@ def test_weir_up_prints_a_login_that_works_and_ends_everything_on_ctrl_c(home: P
 
 def test_weir_up_after_a_kill_ends_what_was_left_and_shows_the_same_login(home: Path) -> None:
     """The supervisor dies with everything running; the next one must not run beside the rest."""
+    begin_migrated(Postgres(home / "postgres"))
     first = WeirUp(home, "--port", str(free_port()))
     login = first.login()
     left = processes_of(home)
@@ -147,7 +208,7 @@ def test_weir_up_after_a_kill_ends_what_was_left_and_shows_the_same_login(home: 
 
 def test_ctrl_c_during_the_start_leaves_nothing(home: Path) -> None:
     early = WeirUp(home, "--port", "0")
-    wait_until((home / "postgres" / "postgresql.log").exists, "PostgreSQL to be started")
+    wait_until((home / "postgres" / "postgresql.log").exists, "PostgreSQL starts", DEADLINE_S)
     assert early.end(signal.SIGINT) == 0, early.output
     assert processes_of(home) == []
 

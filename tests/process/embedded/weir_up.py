@@ -1,39 +1,17 @@
 """``manage.py weir_up`` as a user starts it, and a look at what it leaves behind."""
 
+import os
 import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from controlplane.embedded.stack import BASE_DIR
 
 DEADLINE_S = 90.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for {what}"
-        time.sleep(0.05)
-
-
-def processes_of(home: Path) -> list[psutil.Process]:
-    """Every process that works on ``home``."""
-    processes = []
-    for process in psutil.process_iter():
-        try:
-            words = [*process.cmdline(), *process.environ().values(), process.cwd()]
-        except psutil.Error:
-            continue
-        if process.pid != psutil.Process().pid and any(str(home) in word for word in words):
-            processes.append(process)
-    return processes
 
 
 class WeirUp:
@@ -43,6 +21,8 @@ class WeirUp:
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "weir_up", "--home", str(home), *arguments],
             cwd=BASE_DIR,
+            # Drivers that a killed run of the tests leaves behind end by themselves.
+            env={**os.environ, "WEIR_DRIVER_ALONE_MAX_S": "300"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

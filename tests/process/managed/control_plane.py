@@ -16,8 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.waiting import TIMEOUT_S, wait_until
 from weir.ids import CheckpointId, JobId
-from weir.managed.gateway_client import GatewayAddress
+from weir.managed.gateway_line import GatewayAddress
 from weir.protocol.coordinator import CoordinatorState, check_invariants, next_due_ms, step
 from weir.protocol.driver_messages import (
     BatchApplied,
@@ -38,7 +39,7 @@ from weir.protocol.messages import (
     Tick,
     TimeLost,
 )
-from weir.protocol.wire import from_wire, to_wire
+from weir.wire import batches
 
 JOB = JobId("job one")
 TOKEN = "token-of-driver-1"
@@ -89,6 +90,9 @@ class StandIn:
         self.accidents: deque[str] = deque()
         self.fenced = ""
         self.refusal: tuple[int, str] | None = None  # For every request.
+        self.busy = 0  # So many of the next batches are refused as too many.
+        self.version = batches.VERSION_MAX  # The highest that it speaks.
+        self.versions: list[int] = []  # Of the batches that it took.
         self.sent_at_ms: int | None = None  # Its clock, as commands leave.
         self.repeats = False  # Answers polls with commands that were taken, too.
         self.problem = ""  # What went wrong here.
@@ -196,12 +200,15 @@ class StandIn:
         with self.changed:
             return [event for event in self.events if isinstance(event, kind)]
 
-    def wait_for(self, holds: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    def wait_for(self, holds: Callable[[], Any], timeout_s: float = TIMEOUT_S) -> None:
         """Wait until something holds of what is here; fails the test if it never does."""
-        with self.changed:
-            held = self.changed.wait_for(lambda: self.problem or holds(), timeout_s)
+
+        def held() -> Any:
+            with self.changed:
+                return self.problem or holds()
+
+        wait_until(held, lambda: f"what is expected; {len(self.events)} events came", timeout_s)
         assert not self.problem, self.problem
-        assert held, f"not within {timeout_s} s; {len(self.events)} events came"
 
     @property
     def completed_ids(self) -> list[CheckpointId]:
@@ -241,9 +248,10 @@ class _Handler(BaseHTTPRequestHandler):
         if accident == "nonsense":
             self._answer(200, ["nonsense"])
             return
-        batch = from_wire(
-            EventBatch, json.loads(gzip.decompress(data) if encoding == "gzip" else data)
-        )
+        version = int(self.headers[batches.VERSION_HEADER])
+        body = gzip.decompress(data) if encoding == "gzip" else data
+        batch = batches.decode_batch(body, version)
+        self.control.versions.append(version)
         try:
             applied = self.control.apply(batch)
         except Exception as error:
@@ -257,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         if accident == "slow":
             with self.control.changed:
                 self.control.changed.wait_for(lambda: self.control.is_stopping, 0.5)
-        self._answer(200, to_wire(applied))
+        self._answer(200, json.loads(batches.encode_applied(applied)))
 
     def do_GET(self) -> None:
         if self._is_refused("commands"):
@@ -268,15 +276,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if not self._is_refused("commands"):
-            self._answer(200, to_wire(batch))
+            self._answer(200, json.loads(batches.encode_commands(batch)))
 
     def _is_refused(self, what: str) -> bool:
         path = f"/gateway/v1/jobs/job%20one/{what}"
         headers = self.headers
         if urlsplit(self.path).path != path:
             self._answer(404, {"detail": f"{self.path} is not here"})
-        elif headers["Weir-Schema-Version"] != "1":
-            self._answer(400, {"detail": "another version"})
+        elif int(headers[batches.VERSION_HEADER]) > self.control.version:
+            told = {"detail": "another version", "schema_version": self.control.version}
+            self._answer(400, told)
         elif headers["Authorization"] != f"Bearer {TOKEN}":
             self._answer(401, {"detail": "unknown token"})
         elif self.control.fenced:
@@ -284,13 +293,20 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.control.refusal:
             status, detail = self.control.refusal
             self._answer(status, {"detail": detail})
+        elif self.control.busy and what == "events":
+            self.control.busy -= 1
+            self._answer(503, {"detail": "too many", "code": "too_busy"}, retry_after="1")
         else:
             return False
         return True
 
-    def _answer(self, status: int, told: Any) -> None:
+    def _answer(self, status: int, told: Any, retry_after: str = "") -> None:
         body = json.dumps(told).encode()
         self.send_response(status)
+        if self.control.version > 1:  # The first version did not name it.
+            self.send_header(batches.VERSION_HEADER, str(self.control.version))
+        if retry_after:
+            self.send_header("Retry-After", retry_after)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -13,10 +13,13 @@ import pytest
 from tests.builders import ack, barrier, subtask
 from tests.process.managed.control_plane import JOB, TOKEN, StandIn, control_plane
 from tests.unit.operators.operator_harness import ManualClock
+from tests.waiting import wait_until
+from weir.bounds import TEXT_LENGTH_MAX, WORD_LENGTH_MAX
 from weir.errors import ConfigError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.managed import gateway_client as production
-from weir.managed.gateway_client import Gateway, GatewayAddress
+from weir.managed.gateway_client import Gateway
+from weir.managed.gateway_line import GatewayAddress
 from weir.protocol.driver_messages import (
     BATCH_BYTES_MAX,
     BATCH_EVENTS_MAX,
@@ -26,13 +29,18 @@ from weir.protocol.driver_messages import (
 from weir.protocol.events import Notice
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
+    Acknowledged,
     AlignmentProgress,
+    GateAlignment,
     GateProgress,
+    OperatorAck,
+    SnapshotMetrics,
     SubtaskChanged,
     SubtaskMetrics,
     SubtaskStalled,
     TriggerCheckpoint,
 )
+from weir.wire import batches
 
 ONE = AttemptNumber(1)
 
@@ -44,25 +52,23 @@ class Heard:
     commands: list[DriverCommand] = field(default_factory=list)
     fenced: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    alone: list[str] = field(default_factory=list)
 
     def on_command(self, command: DriverCommand) -> None:
-        self._note(self.commands, command)
+        self.commands.append(command)
 
     def on_fenced(self, reason: str) -> None:
-        self._note(self.fenced, reason)
+        self.fenced.append(reason)
 
     def on_refused(self, cause: str) -> None:
-        self._note(self.refused, cause)
+        self.refused.append(cause)
 
-    def _note(self, where: list[Any], what: Any) -> None:
-        with self.changed:
-            where.append(what)
-            self.changed.notify_all()
+    def on_alone(self, cause: str) -> None:
+        self.alone.append(cause)
 
-    def wait_for(self, holds: Callable[[], Any], timeout_s: float = 10.0) -> None:
-        with self.changed:
-            assert self.changed.wait_for(holds, timeout_s), self
+    def wait_for(self, holds: Callable[[], Any]) -> None:
+        """Wait until something holds of what was heard; often enough to tell milliseconds."""
+        wait_until(holds, lambda: f"what is expected is heard; heard {self}", poll_s=0.001)
 
 
 @pytest.fixture
@@ -144,12 +150,12 @@ def test_nothing_is_lost_while_the_control_plane_is_down_and_the_time_is_told(
         began = time.monotonic()
         for number in range(3 * BATCH_EVENTS_MAX):
             gateway.post(notice(str(number)))
-        assert _soon(lambda: gateway.is_away, production.AWAY_S + 2)
-        assert _soon(lambda: "is away, and the job goes on" in caplog.text, 5)
+        wait_until(lambda: gateway.is_away, "the control plane is away")
+        wait_until(lambda: "is away, and the job goes on" in caplog.text, "that is logged")
         control.start()
         control.wait_for(lambda: control.up_to == 1 + 3 * BATCH_EVENTS_MAX)
         away_s = time.monotonic() - began
-        assert _soon(lambda: not gateway.is_away, 5)
+        wait_until(lambda: not gateway.is_away, "the control plane is back")
         control.wait_for(lambda: control.batches[-1].away_ms == 0)
     assert texts(control) == ["before", *map(str, range(3 * BATCH_EVENTS_MAX))]
     (told,) = [batch.away_ms for batch in control.batches if batch.away_ms]
@@ -162,7 +168,7 @@ def test_a_driver_may_start_before_the_control_plane(control: StandIn) -> None:
     control.stop()
     with driver(control) as gateway:
         gateway.post(notice("early"))
-        assert _soon(lambda: gateway.is_away, production.AWAY_S + 2)
+        wait_until(lambda: gateway.is_away, "the control plane is away")
         control.start()
         control.wait_for(lambda: control.up_to == 1)
 
@@ -231,8 +237,10 @@ def test_acknowledgements_do_not_queue_behind_large_measurements_that_fit_no_bat
     control: StandIn,
 ) -> None:
     """Events taken to be sent are not overtaken, so little more is taken than is sent."""
-    text = "x" * (BATCH_BYTES_MAX // 50)
-    gate = GateProgress(0, (text,), (None,), (0.0,), (0,), (False,))
+    count = BATCH_BYTES_MAX // 50 // WORD_LENGTH_MAX
+    upstream = ("x" * WORD_LENGTH_MAX,) * count
+    none = (None,) * count
+    gate = GateProgress(0, upstream, none, (0.0,) * count, (0,) * count, (False,) * count)
     many = [
         AlignmentProgress(ONE, CheckpointId(1), subtask(f"map-{index}"), 0, 1.0, (gate,))
         for index in range(500)
@@ -245,7 +253,7 @@ def test_acknowledgements_do_not_queue_behind_large_measurements_that_fit_no_bat
             gateway.post(event)
         control.wait_for(lambda: control.up_to > 1)
         gateway.post(ack("sink-0", 1))
-        control.wait_for(lambda: control.up_to == 2 + len(many), 30)
+        control.wait_for(lambda: control.up_to == 2 + len(many))
     (at,) = [n for n, event in enumerate(control.events) if event == ack("sink-0", 1)]
     assert at <= 1 + 50 + production.MEASUREMENTS_AT_ONCE
     assert [event for event in control.events if isinstance(event, AlignmentProgress)] == many
@@ -324,21 +332,30 @@ def test_a_silent_driver_gives_a_sign_of_life(control: StandIn) -> None:
     assert {batch.first_number for batch in control.batches} == {1}
 
 
+def large_ack(number: int, size: int) -> Acknowledged:
+    """An acknowledgement of so many bytes: a gate with channels of long names."""
+    count = size // WORD_LENGTH_MAX
+    names = ("x" * WORD_LENGTH_MAX,) * count
+    gate = GateAlignment(0, names, (None,) * count, (0.0,) * count, (0,) * count)
+    part = OperatorAck(subtask("map-0"), metrics=SnapshotMetrics(gates=(gate,)))
+    return Acknowledged(ONE, CheckpointId(number), subtask("map-0"), (part,))
+
+
 def test_large_batches_are_packed_and_bounded_by_their_size(control: StandIn) -> None:
-    large = "x" * (1 << 20)
+    large = [large_ack(number, 1 << 20) for number in range(9)]
+    largest = large_ack(9, 5 << 20)  # Larger than any batch, and sent all the same.
     with driver(control, heartbeat_s=60) as gateway:
         gateway.post(notice("small"))
         control.wait_for(lambda: control.up_to == 1)
-        for number in range(9):
-            gateway.post(notice(f"{number}{large}"))
-        gateway.post(notice("y" * (5 << 20)))  # Larger than any batch, and sent all the same.
+        for event in (*large, largest):
+            gateway.post(event)
         control.wait_for(lambda: control.up_to == 11)
     assert control.encodings[0] is None
     assert set(control.encodings[1:]) == {"gzip"}
     sizes = [len(batch.events) for batch in control.batches if batch.events]
     assert sum(sizes) == 11
     assert max(sizes) <= 3
-    assert texts(control)[-1] == "y" * (5 << 20)
+    assert control.events[1:] == [*large, largest]
 
 
 def test_commands_come_at_once_in_order_and_each_once(control: StandIn) -> None:
@@ -403,13 +420,52 @@ def test_what_no_retry_repairs_ends_the_gateway(control: StandIn, status: int) -
     assert heard.refused == [f"{status}: this cannot be"]
 
 
+def test_a_busy_control_plane_is_asked_again_quietly(
+    control: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = Heard()
+    control.busy = 3
+    with driver(control, heard) as gateway:
+        gateway.post(notice("patient"))
+        with pytest.raises(AssertionError, match="not within"):
+            wait_until(lambda: gateway.is_away, "it is away", production.AWAY_S + 1)
+        control.wait_for(lambda: control.up_to == 1, 30)
+    assert not control.busy, "the batch was refused so often"
+    assert heard.refused == []
+    assert not [r for r in caplog.records if r.levelname in ("WARNING", "ERROR")]
+
+
+def test_a_control_plane_of_the_version_before_is_answered_in_it(control: StandIn) -> None:
+    heard = Heard()
+    control.version = 1
+    with driver(control, heard) as gateway:
+        gateway.post(notice("as before"))
+        control.wait_for(lambda: control.up_to == 1)
+        control.command(CancelJob("in its version"))
+        heard.wait_for(lambda: heard.commands)
+        assert set(control.versions) == {1}
+        control.version = batches.VERSION_MAX  # It is upgraded, and says so with its next answer.
+        control.wait_for(lambda: control.versions[-1] == batches.VERSION_MAX)
+    assert heard.refused == []
+    assert texts(control) == ["as before"]
+
+
+def test_a_text_that_is_too_long_for_the_control_plane_is_cut(control: StandIn) -> None:
+    with driver(control, Heard()) as gateway:
+        gateway.post(notice("x" * 200_000))
+        control.wait_for(lambda: control.up_to == 1)
+    (text,) = texts(control)
+    assert len(text) == TEXT_LENGTH_MAX
+    assert text.endswith("more characters were cut off")
+
+
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_an_unknown_token_is_tried_again_for_a_while(control: StandIn, status: int) -> None:
     heard = Heard()
     control.refusal = (status, "who is that")
     with driver(control, heard, unknown_max_s=60) as gateway:
         gateway.post(notice("patient"))
-        assert _soon(lambda: gateway.is_away, production.AWAY_S + 2)
+        wait_until(lambda: gateway.is_away, "the control plane is away")
         control.refusal = None
         control.wait_for(lambda: control.up_to == 1)
     assert heard.refused == []
@@ -439,7 +495,7 @@ def test_a_control_plane_that_forgot_what_it_had_is_refused(control: StandIn) ->
         for number in range(3):
             gateway.post(notice(str(number)))
         control.wait_for(lambda: control.up_to == 3)
-        assert _soon(lambda: not gateway._has_work, 5)
+        wait_until(lambda: not gateway._has_work, "all was said")
         with control.changed:
             control.up_to = 1  # As after its database was restored from yesterday.
         heard.wait_for(lambda: heard.refused)
@@ -478,7 +534,7 @@ def test_closing_does_not_wait_where_there_is_nothing_to_say(control: StandIn) -
     gateway.post(notice("said"))
     control.wait_for(lambda: control.up_to == 1)
     control.stop()
-    assert _soon(lambda: gateway.is_away, production.AWAY_S + 2)
+    wait_until(lambda: gateway.is_away, "the control plane is away")
     began = time.monotonic()
     assert gateway.close(60) is True
     assert time.monotonic() - began < 5
@@ -502,9 +558,55 @@ def test_a_control_plane_that_hangs_counts_as_away(monkeypatch: pytest.MonkeyPat
         gateway.start()
         try:
             gateway.post(notice("unheard"))
-            assert _soon(lambda: gateway.is_away, production.AWAY_S + 2)
+            wait_until(lambda: gateway.is_away, "the control plane is away")
         finally:
             gateway.close(0.1)
+
+
+def test_a_driver_whose_control_plane_is_gone_for_good_ends_when_it_was_told_to(
+    control: StandIn,
+) -> None:
+    heard = Heard()
+    with driver(control, heard, flush_s=0.1, alone_max_s=1.5) as gateway:
+        gateway.post(notice("before"))
+        control.wait_for(lambda: control.up_to == 1)
+        control.stop()
+        began = time.monotonic()
+        heard.wait_for(lambda: heard.alone)
+        assert time.monotonic() - began >= 1.0  # Its last sign of life may be half a second old.
+        (cause,) = heard.alone
+        assert "and this driver was told to end after 1.5 s; the last try: " in cause
+        control.start()
+        gateway.post(notice("after"))
+        gateway.close(0.5)
+    assert texts(control) == ["before"]
+    assert (heard.fenced, heard.refused) == ([], [])
+
+
+def test_any_answer_shows_that_the_control_plane_is_there(control: StandIn) -> None:
+    """Busy for longer than a driver may be alone."""
+    heard = Heard()
+    control.busy = 8  # Each asks for a pause.
+    with driver(control, heard, alone_max_s=0.5) as gateway:
+        gateway.post(notice("patient"))
+        control.wait_for(lambda: control.up_to == 1)
+    assert (control.busy, heard.alone) == (0, [])
+
+
+def test_a_driver_that_was_stopped_for_long_was_not_alone(
+    control: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    with driver(control, heard, alone_max_s=600.0) as gateway:
+        control.wait_for(lambda: control.batches)
+        gateway._tried -= 3_600.0  # As if this process had stood still for an hour,
+        control.stop()  # and its first try after that failed.
+        wait_until(lambda: gateway._alone_s > 0, "it has tried in vain")
+        wait_until(lambda: gateway.is_away, "the control plane is away")
+        assert gateway._alone_s < production.TRY_MAX_S + 60
+        control.start()
+        control.wait_for(lambda: gateway._alone_s == 0)
+    assert heard.alone == []
 
 
 @pytest.mark.parametrize(
@@ -536,21 +638,13 @@ def test_plain_http_over_a_network_is_a_decision() -> None:
     GatewayAddress("http://weir.example", JOB, TOKEN, allow_plain_http=True)
 
 
-def _soon(holds: Callable[[], bool], timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() >= deadline:
-            return False
-        threading.Event().wait(0.02)
-    return True
-
-
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])
 def test_a_trigger_is_as_old_as_it_was_for_the_control_plane(
     control: StandIn, ahead_ms: int
 ) -> None:
     """Whose clock may be another: a start delay of an hour would be told, or none at all."""
     clock, heard = ManualClock(), Heard()
+    clock.ms = 1_700_000_000_000
     triggered_ms = clock.now_ms() + ahead_ms
     control.sent_at_ms = triggered_ms + 40
     with driver(control, heard, clock=clock):

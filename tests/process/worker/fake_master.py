@@ -1,12 +1,12 @@
 """The job master's end of control connections, as a test drives it, and slots to connect to it."""
 
 import os
+import pickle
 import selectors
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +15,20 @@ from typing import Any, TypeVar
 import cloudpickle
 import psutil
 
+from tests.networks import JOB_ID, make_network
 from tests.process.worker.standin import STAND_IN, exchange_graph
+from tests.waiting import TIMEOUT_S, wait_until
+from weir.channels.authority import Network
 from weir.channels.control_connection import ControlConnection
+from weir.channels.identity import SlotIdentity
 from weir.config import JobConfig
 from weir.errors import ChannelError
-from weir.ids import AttemptNumber, JobId, OperatorId
+from weir.ids import AttemptNumber, OperatorId
 from weir.protocol.deployment import (
     Address,
     Deploy,
     ReleaseSlot,
+    Secrets,
     SlotAccepted,
     SlotRegistered,
     StartWorker,
@@ -32,16 +37,9 @@ from weir.protocol.deployment import (
 from weir.protocol.messages import SubtaskChanged
 from weir.protocol.wire import WireMessage
 
-JOB_SECRET = b"j" * 32
-JOB_ID = JobId("job-1")
-DEADLINE_S = 20.0
 REPOSITORY = Path(__file__).parents[3]
 
 T = TypeVar("T")
-
-
-def secret_of(attempt: int) -> bytes:
-    return bytes([attempt % 256]) * 32
 
 
 def program(graph: Any = None, **parameters: str) -> bytes:
@@ -55,30 +53,46 @@ class FakeMaster:
     """Accepts connections, keeps what they say and says what it is told to."""
 
     listener: socket.socket
-    attempts: set[int] = field(default_factory=set)  # Those whose secret is accepted.
+    network: Network
+    attempts: set[int] = field(default_factory=set)  # Those that run.
     peers: list[ControlConnection] = field(default_factory=list)
     unseen: list[tuple[ControlConnection, WireMessage]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.security = self.network.job_master()
 
     @property
     def port(self) -> int:
         return int(self.listener.getsockname()[1])
 
-    def expect(
-        self, kind: type[T], deadline_s: float = DEADLINE_S, **values: Any
-    ) -> tuple[ControlConnection, T]:
+    def expect(self, kind: type[T], **values: Any) -> tuple[ControlConnection, T]:
         """Wait for the first message of this class with these fields that was not expected yet."""
-        deadline = time.monotonic() + deadline_s
-        while True:
+
+        def take() -> tuple[ControlConnection, T] | None:
             for index, (peer, message) in enumerate(self.unseen):
                 if isinstance(message, kind) and all(
                     getattr(message, name) == value for name, value in values.items()
                 ):
                     del self.unseen[index]
                     return peer, message
-            if (left := deadline - time.monotonic()) <= 0:
-                raise AssertionError(f"no {kind.__name__} {values}; heard {self.unseen[-20:]}")
-            self.pump(min(left, 0.5))
+            return None
+
+        taken = self.pump_until(
+            take, lambda: f"{kind.__name__} {values} comes; heard {self.unseen[-20:]}"
+        )
+        assert taken is not None
+        return taken
+
+    def pump_until(self, condition: Callable[[], T], expectation: str | Callable[[], str]) -> T:
+        """The value of a condition once it is true; the sockets are served until then."""
+
+        def pumped() -> T:
+            if not (value := condition()):
+                self.pump(0.05)
+            return value
+
+        return wait_until(pumped, expectation, poll_s=0)
 
     def pump(self, timeout_s: float) -> None:
         """Do what the sockets are ready for, once."""
@@ -91,7 +105,10 @@ class FakeMaster:
         for which in ready:
             if which is self.listener:
                 sock, _ = self.listener.accept()
-                self.peers.append(ControlConnection.accept(sock, self._secret_of))
+                connection = ControlConnection.accept(
+                    sock, self.security, self.attempts.__contains__
+                )
+                self.peers.append(connection)
                 continue
             assert isinstance(which, ControlConnection)
             try:
@@ -109,21 +126,20 @@ class FakeMaster:
         peer.send(message)
         peer.pump_out()
 
-    def _secret_of(self, attempt: AttemptNumber | None) -> bytes | None:
-        if attempt is None:
-            return JOB_SECRET
-        return secret_of(attempt) if attempt in self.attempts else None
-
     # A slot's usual life.
 
-    def accept_slot(self, loaded: bytes, slot_index: int = 0) -> ControlConnection:
+    def accept_slot(
+        self, loaded: bytes, slot_index: int = 0, secrets: Secrets = ()
+    ) -> ControlConnection:
         slot, _ = self.expect(SlotRegistered, slot_index=slot_index)
-        self.send(slot, SlotAccepted(JOB_ID, loaded))
+        self.send(slot, SlotAccepted(JOB_ID, loaded, secrets))
         return slot
 
     def order_worker(self, slot: ControlConnection, attempt: int, plan_slot: int = 0) -> None:
         self.attempts.add(attempt)
-        self.send(slot, StartWorker(AttemptNumber(attempt), plan_slot, secret_of(attempt)))
+        number = AttemptNumber(attempt)
+        credentials = self.network.worker(number, plan_slot)
+        self.send(slot, StartWorker(number, plan_slot, credentials))
 
     def start_worker(
         self, slot: ControlConnection, attempt: int = 1, plan_slot: int = 0
@@ -138,6 +154,7 @@ class FakeMaster:
         *addresses: Address,
         max_parallelism: tuple[tuple[OperatorId, int], ...] = (),
         sent_at_ms: int | None = None,
+        secrets: Secrets = (),
     ) -> None:
         deploy = Deploy(
             attempt=AttemptNumber(attempt),
@@ -150,6 +167,7 @@ class FakeMaster:
             restores=(),
             max_parallelism=max_parallelism,
             sent_at_ms=sent_at_ms,
+            secrets=secrets,
         )
         self.send(worker, deploy)
 
@@ -158,9 +176,9 @@ class FakeMaster:
 
 
 @contextmanager
-def fake_master() -> Iterator[FakeMaster]:
+def fake_master(network: str = "plain") -> Iterator[FakeMaster]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        master = FakeMaster(listener)
+        master = FakeMaster(listener, make_network(network))
         try:
             yield master
         finally:
@@ -174,44 +192,42 @@ def supervisor(
     slot_index: int = 0,
     *,
     worker: str = STAND_IN,
-    secret: bytes = JOB_SECRET,
+    network: Network | None = None,
+    output: int | None = None,
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """A supervisor in a process of its own; ended and, with all it started, found gone after it."""
     code = (
-        "import sys; from weir.spark.slot import run_slot\n"
-        "secret = sys.stdin.buffer.read()\n"
-        f"run_slot({slot_index}, '127.0.0.1', {master.port}, secret, 7, worker={worker!r})\n"
+        "import pickle, sys; from weir.spark.slot import run_slot\n"
+        "credentials = pickle.load(sys.stdin.buffer)\n"
+        f"run_slot({slot_index}, '127.0.0.1', {master.port}, credentials, 7, worker={worker!r})\n"
         "assert 'numpy' not in sys.modules and 'pyarrow' not in sys.modules"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
+        stderr=output,
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     assert process.stdin is not None
-    process.stdin.write(secret)
+    process.stdin.write(pickle.dumps((network or master.network).slot(slot_index)))
     process.stdin.close()
     try:
         yield process
         if process.poll() is None:
             for peer in master.peers:
-                if peer.authenticated and peer.peer_identity == f"slot-{slot_index}":
+                if peer.peer == SlotIdentity(slot_index):
                     master.send(peer, ReleaseSlot())
-            assert process.wait(DEADLINE_S) == 0
+            assert process.wait(TIMEOUT_S) == 0
     finally:
         process.kill()
         process.wait()
 
 
-def await_gone(*pids: int, deadline_s: float = 5.0) -> float:
-    """Wait until none of these processes runs; seconds it took. A zombie runs no more."""
-    started = time.monotonic()
-    while living := [pid for pid in pids if is_running(pid)]:
-        if time.monotonic() - started > deadline_s:
-            raise AssertionError(f"still running: {living}")
-        time.sleep(0.002)
-    return time.monotonic() - started
+def await_gone(*pids: int) -> None:
+    """Wait until none of these processes runs. A zombie runs no more."""
+    for pid in pids:
+        wait_until(lambda pid=pid: not is_running(pid), f"process {pid} has ended")
 
 
 def is_running(pid: int) -> bool:
@@ -219,11 +235,3 @@ def is_running(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def await_true(condition: Any, deadline_s: float = 5.0) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("the condition did not come true")
-        time.sleep(0.005)

@@ -7,6 +7,7 @@ test sees it at the other end of the control connection.
 import ctypes
 import os
 import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -20,6 +21,7 @@ from weir.protocol.deployment import Deploy, StopProcess
 from weir.protocol.elements import Watermark
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
+from weir.secrets import job_secrets
 from weir.worker.ports import (
     CommandArrived,
     ConnectionBroken,
@@ -92,6 +94,11 @@ class StandInWorker:
         match self._behaviour:
             case "tell_the_time":
                 self._tell({"now_ms": self._clock.now_ms()})
+            case "print":
+                print("printed", job_secrets.get_secret("PASSWORD"), flush=True)
+                print("complained", job_secrets.get_secret("PASSWORD"), file=sys.stderr, flush=True)
+                self._tell({"told": job_secrets.get_secret("PASSWORD")})
+                os._exit(3)
             case "raise":
                 raise RuntimeError("the stand-in was told to raise")
             case "hold_the_interpreter":

@@ -12,15 +12,14 @@ import psutil
 import pytest
 
 from tests.process.worker.fake_master import (
-    DEADLINE_S,
     FakeMaster,
     await_gone,
-    await_true,
     fake_master,
     program,
     supervisor,
 )
 from tests.process.worker.standin import exchange_graph
+from tests.waiting import TIMEOUT_S, wait_until
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import (
@@ -197,11 +196,13 @@ def test_what_a_worker_starts_has_the_signals_default(master: FakeMaster) -> Non
 def shown_stacks(master: FakeMaster, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
     """The stacks by thread that a worker wrote, once all of them came through its supervisor."""
     shown = ""
-    deadline = time.monotonic() + DEADLINE_S
-    while not shown.endswith("End of the stacks\n"):
-        assert time.monotonic() < deadline, shown
-        master.pump(0.02)
+
+    def is_whole() -> bool:
+        nonlocal shown
         shown += capfd.readouterr().err
+        return shown.endswith("End of the stacks\n")
+
+    master.pump_until(is_whole, lambda: f"the stacks are shown; so far:\n{shown}")
     _, *parts = re.split(r"^Thread (\S+) \(.*\)$", shown, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -234,9 +235,12 @@ def test_work_that_raises_on_the_snapshot_thread_raises_on_the_loop() -> None:
     thread.stop()
     items: list[InboxItem] = []
     while len(items) < 2:
-        inbox.wait(DEADLINE_S)
+        inbox.wait(TIMEOUT_S)
         items += inbox.drain()
     assert isinstance(items[0], Call)
     with pytest.raises(ZeroDivisionError):
         items[0].function()
-    await_true(lambda: "weir-snapshots" not in {t.name for t in threading.enumerate()})
+    wait_until(
+        lambda: "weir-snapshots" not in {t.name for t in threading.enumerate()},
+        "the thread has ended",
+    )

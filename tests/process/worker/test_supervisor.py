@@ -11,18 +11,18 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.networks import KINDS, make_network, worker_credentials
 from tests.process.worker.fake_master import (
-    DEADLINE_S,
-    JOB_SECRET,
     FakeMaster,
     await_gone,
-    await_true,
     fake_master,
     is_running,
     program,
     supervisor,
 )
 from tests.process.worker.standin import exchange_graph, start_a_thread
+from tests.waiting import TIMEOUT_S, wait_until
+from weir.channels.identity import SlotIdentity
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import (
     SlotFailed,
@@ -49,18 +49,17 @@ def descendants(process: "subprocess.Popen[bytes]") -> list[int]:
 def test_a_supervisor_says_who_and_what_it_is(master: FakeMaster) -> None:
     with supervisor(master, slot_index=3) as process:
         slot, registered = master.expect(SlotRegistered)
-        assert slot.peer_identity == "slot-3"
+        assert slot.peer == SlotIdentity(3)
         assert registered == SlotRegistered(3, 7, "127.0.0.1", process.pid, installed_versions())
         for _ in range(2):
             master.expect(SlotHeartbeat, slot_index=3)
 
 
 def test_a_supervisor_with_another_secret_is_refused(master: FakeMaster) -> None:
-    with supervisor(master, secret=b"x" * 32) as process:
-        while not master.refusals:
-            master.pump(DEADLINE_S)
-        assert process.wait(DEADLINE_S) == 1
-    assert master.refusals == ["the peer does not know this attempt's secret"]
+    with supervisor(master, network=make_network("plain")) as process:
+        master.pump_until(lambda: master.refusals, "the supervisor is refused")
+        assert process.wait(TIMEOUT_S) == 1
+    assert master.refusals == ["the peer does not know the secret of this job or attempt"]
     assert master.unseen == []
 
 
@@ -151,8 +150,8 @@ def test_no_process_outlives_its_supervisor(
         pids = descendants(process)
         assert len(pids) == 2
         process.send_signal(number)
-        process.wait(DEADLINE_S)
-        print(f"gone after {await_gone(*pids) * 1000:.0f} ms")
+        process.wait(TIMEOUT_S)
+        await_gone(*pids)
 
 
 def test_what_user_code_started_goes_with_its_worker(master: FakeMaster) -> None:
@@ -182,7 +181,7 @@ def test_the_supervisor_leaves_with_its_job_master(master: FakeMaster) -> None:
         for peer in master.peers:
             peer.close()
         master.peers.clear()
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
         await_gone(*pids)
 
 
@@ -263,17 +262,59 @@ def test_restarts_leave_no_process_descriptor_or_thread(master: FakeMaster, tmp_
         for attempt in range(2, 32):
             seen.append(master.start_worker(slot, attempt)[1])
             master.expect(WorkerExited, attempt=attempt - 1)
-        await_true(lambda: [footprint(this), footprint(template)] == before)
+        wait_until(
+            lambda: [footprint(this), footprint(template)] == before, "all is as it was before"
+        )
         assert footprint(template.children()[0]) == worker_before
         assert [is_running(ready.pid) for ready in seen] == [False] * 29 + [True]
 
 
-def test_the_secret_shows_in_no_command_line_or_environment(master: FakeMaster) -> None:
-    with supervisor(master) as process:
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_credentials_show_in_no_command_line_or_environment(kind: str) -> None:
+    with fake_master(kind) as master, supervisor(master) as process:
         slot = master.accept_slot(program())
         master.start_worker(slot)
+        secret = master.network.slot(0).secret
         for pid in [process.pid, *descendants(process)]:
             for name in ("cmdline", "environ"):
                 shown = Path(f"/proc/{pid}/{name}").read_bytes()
-                assert JOB_SECRET not in shown
-                assert b"\x01" * 32 not in shown
+                assert b"PRIVATE KEY" not in shown
+                if kind == "plain":
+                    assert secret not in shown
+                    assert worker_credentials(master.network, 1, 0).secret not in shown
+
+
+def test_keys_are_on_no_disk() -> None:
+    """No open file of a slot's processes holds one, and none was left in the temporary files."""
+    with fake_master("encrypted") as master, supervisor(master) as process:
+        slot = master.accept_slot(program())
+        master.start_worker(slot)
+        for pid in [process.pid, *descendants(process)]:
+            opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            assert opened
+            assert not [name for name in opened if "weir-key" in name]
+
+
+def test_a_job_secret_reaches_the_worker_and_is_masked_in_all_that_leaves_the_slot(
+    master: FakeMaster, tmp_path: Path
+) -> None:
+    value = "correct horse battery staple"
+    given = (("PASSWORD", value),)
+    log = tmp_path / "log"
+    with log.open("wb") as file, supervisor(master, output=file.fileno()) as process:
+        slot = master.accept_slot(program(behaviour="print"), secrets=given)
+        worker, ready = master.start_worker(slot)
+        for pid in [process.pid, *descendants(process)]:
+            for name in ("cmdline", "environ"):
+                assert value.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
+        master.deploy(worker, 1, ready.address, secrets=given)
+        _, exited = master.expect(WorkerExited, attempt=1)
+        assert exited.stderr_tail == "complained ***\n"
+        wait_until(lambda: log.read_text().count("***") == 2, "both lines of the worker")
+    said = log.read_text()
+    # Python writes standard error in pieces, and both end in one file.
+    assert said.count("***") == 2
+    assert value not in said
+    # Reports are sent by another thread, which the process may not have waited for.
+    told = [m for _, m in master.unseen if isinstance(m, SubtaskChanged)]
+    assert all(message.details == {"told": "***"} for message in told)

@@ -61,7 +61,7 @@ def test_a_wrong_secret_is_refused(role: Role) -> None:
     bad = Handshake(role.peer, SECRET[::-1], "bad", ACCEPTOR_NONCE)
     bad.receive(good.outgoing())
     forged = b"" if role is Role.ACCEPTOR else b"\x01" * 32  # An acceptor proves itself last.
-    with pytest.raises(ChannelError, match="does not know this attempt's secret"):
+    with pytest.raises(ChannelError, match="does not know the secret"):
         good.receive(bad.outgoing() + forged)
     assert not good.done
 

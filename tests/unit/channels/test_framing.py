@@ -1,5 +1,6 @@
 """Frames: what was sent comes out, in whichever pieces it came, and nothing else does."""
 
+import pickle
 import struct
 import threading
 import tracemalloc
@@ -17,6 +18,7 @@ from weir.channels.framing import (
     CONNECTION,
     FRAME_OVERHEAD_MAX,
     HEADER_BYTES,
+    VERSION,
     BytesLike,
     ElementDecoder,
     ElementEncoder,
@@ -51,8 +53,10 @@ CHANNEL = ChannelId(7)
 FRAME_BYTES_MAX = 1 << 20
 
 
-def encoder(channel: ChannelId = CHANNEL, frame_bytes_max: int = FRAME_BYTES_MAX) -> ElementEncoder:
-    return ElementEncoder(channel, FrameEncoder(ATTEMPT, frame_bytes_max))
+def encoder(
+    channel: ChannelId = CHANNEL, frame_bytes_max: int = FRAME_BYTES_MAX, *, pickles: bool = False
+) -> ElementEncoder:
+    return ElementEncoder(channel, FrameEncoder(ATTEMPT, frame_bytes_max), pickles=pickles)
 
 
 def frame_decoder(frame_bytes_max: int = FRAME_BYTES_MAX) -> FrameDecoder:
@@ -188,22 +192,75 @@ def test_the_type_of_rows_is_known_to_the_receiver() -> None:
     assert second.payload.type is first.payload.type  # So that the two can be joined.
 
 
-def test_values_without_an_importable_class_are_sent_by_value() -> None:
-    class Local:
-        def __init__(self, value: int) -> None:
-            self.value = value
+class Local:
+    """A class of a user's script, say."""
 
-    (received,) = there_and_back(of_rows([Local(5)]))
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+def test_an_object_travels_only_where_the_job_allows_pickles() -> None:
+    with pytest.raises(SchemaError, match=r"declare output_type.*--allow-pickled-state"):
+        encoder().encode(of_rows([Local(5)]))
+    data = joined(encoder(pickles=True).encode(of_rows([Local(5)])))
+    schema, rows = frame_decoder().feed(data)
+    allowed = ElementDecoder(CHANNEL, pickles=True)
+    allowed.decode(schema)
+    received = allowed.decode(rows)
     assert isinstance(received, Records)
     assert received.payload.rows[0].value == 5
+    with pytest.raises(SchemaError, match="came as pickles"):
+        ElementDecoder(CHANNEL).decode(rows)
+
+
+def test_a_class_of_the_script_is_sent_by_value() -> None:
+    class Inner:
+        value = 6
+
+    received = ElementDecoder(CHANNEL, pickles=True)
+    data = joined(encoder(pickles=True).encode(of_rows([Inner()])))
+    *_, element = [received.decode(frame) for frame in frame_decoder().feed(data)]
+    assert isinstance(element, Records)
+    assert element.payload.rows[0].value == 6
+
+
+class Attack:
+    """A pickle that runs code where it is read."""
+
+    ran = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return setattr, (Attack, "ran", True)
+
+
+def test_pickles_in_a_column_are_refused_by_both_ends() -> None:
+    """A declared type of pickles made the receiver read them, from any sender."""
+    kind = Types.PICKLED_BYTE_ARRAY()
+    columns = pa.record_batch({"value": pa.array([pickle.dumps(Attack())], pa.binary())})
+    forged = Records(Batch.of_columns(columns, kind), 1, 100)
+    with pytest.raises(SchemaError, match="hold pickles"):
+        encoder().encode(forged)
+    data = joined(encoder(pickles=True).encode(forged))
+    schema, arrow = frame_decoder().feed(data)
+    received = ElementDecoder(CHANNEL)
+    received.decode(schema)
+    with pytest.raises(ChannelError, match="hold pickles, which run code"):
+        received.decode(arrow)
+    assert not Attack.ran
+    allowed = ElementDecoder(CHANNEL, pickles=True)
+    allowed.decode(schema)
+    element = allowed.decode(arrow)
+    assert isinstance(element, Records)
+    assert element.payload.rows
+    assert Attack.ran  # The occasion arose.
 
 
 def test_a_record_that_cannot_be_pickled_is_the_users_to_repair() -> None:
-    with pytest.raises(SchemaError, match="cannot be sent to another subtask"):
-        encoder().encode(of_rows([threading.Lock()]))
+    with pytest.raises(SchemaError, match="cannot be sent to another process"):
+        encoder(pickles=True).encode(of_rows([threading.Lock()]))
     lock = threading.Lock()
     with pytest.raises(SchemaError, match="output_type"):
-        encoder().encode(of_rows([lambda: lock]))
+        encoder(pickles=True).encode(of_rows([lambda: lock]))
 
 
 class Unreadable:
@@ -214,8 +271,10 @@ class Unreadable:
 
 
 def test_a_record_that_cannot_be_read_back_is_the_users_to_repair() -> None:
+    data = joined(encoder(pickles=True).encode(of_rows([Unreadable()])))
+    _, rows = frame_decoder().feed(data)
     with pytest.raises(SchemaError, match="cannot be read there"):
-        there_and_back(of_rows([Unreadable()]))
+        ElementDecoder(CHANNEL, pickles=True).decode(rows)
 
 
 def test_channels_share_a_connection_with_numbers_of_their_own() -> None:
@@ -317,7 +376,7 @@ GOOD = joined([*(elements := encoder()).encode(of_columns(TABLE)), *elements.enc
 
 def sealed(
     magic: bytes = b"WR",
-    version: int = 1,
+    version: int = VERSION,
     kind: int = 6,
     attempt: int = ATTEMPT,
     sequence: int = 0,
@@ -349,7 +408,7 @@ def test_a_damaged_payload_names_its_channel() -> None:
     ("header", "problem"),
     [
         (sealed(magic=b"GE"), "no frame"),
-        (sealed(version=2), "channel 7: the peer sends frame version 2"),
+        (sealed(version=1), "channel 7: the peer sends frame version 1"),
         (sealed(kind=99), "channel 7: unknown frame type 99"),
         (sealed(attempt=2), "channel 7: a frame of attempt 2 came in attempt 3"),
         (sealed(sequence=1), "channel 7: frame 1 came in place of 0"),

@@ -376,6 +376,12 @@ def test_a_barrier_that_was_sent_and_did_not_arrive_is_a_channels() -> None:
     assert "the barrier that enrich-1 sent had not reached hourly-2" in judgement.headline
 
 
+def test_an_alignment_that_waits_for_no_sender_any_more_is_told_without_one() -> None:
+    done = running(rates=IDLE, aligning=Aligning(T0, 590_000.0, [], 0))
+    judgement = judge.judge_checkpoint(waits(*SINKS, (("hourly", 2), done)))
+    assert "hourly-2: aligning for 9 min 50 s, busy 3 %." in judgement.because
+
+
 def test_two_culprits_of_one_wait_are_both_named() -> None:
     judgement = judge.judge_checkpoint(
         waits(
@@ -597,7 +603,7 @@ def channels_of(graph: Graph) -> list[Channel]:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_delay_on_a_channel_is_named_every_time(data: st.DataObject) -> None:
     """For any graph and noise: that channel, and that duration."""
     graph = data.draw(graphs())
@@ -626,7 +632,7 @@ def test_a_delay_on_a_channel_is_named_every_time(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_slow_subtask_is_named_every_time(data: st.DataObject) -> None:
     """Records wait in front of one subtask, which is busy: it is named, not those behind it."""
     graph = data.draw(graphs())

@@ -172,7 +172,7 @@ def times(**given: Any) -> Times:
 def expired(**given: Any) -> Times:
     """One that was given up after its timeout."""
     values: dict[str, Any] = {
-        "status": CheckpointStatus.ABORTED,
+        "status": CheckpointStatus.FAILED,
         "reason": FailureReason.CHECKPOINT_EXPIRED,
         "duration_ms": None,
         "settled_at_ms": T0 + 600_000,

@@ -164,13 +164,13 @@ def test_a_checkpoint_is_one_line_that_names_the_slowest_channel() -> None:
     ]
 
 
-def test_an_aborted_checkpoint_says_why_and_who_is_missing() -> None:
+def test_a_failed_checkpoint_says_why_and_who_is_missing() -> None:
     failure = CheckpointSettled(
         1_500, CheckpointId(7), 500, FailureReason.CHECKPOINT_EXPIRED, "Traceback\n x\nlate"
     )
     events = [triggered(7, 1_000), acked(7, SOURCE, 0), acked(7, SUM, 1), failure]
     assert fold(view(), events) == [
-        "checkpoint 7 aborted after 500 ms: checkpoint_expired: Traceback: late; 3/6 acknowledged, "
+        "checkpoint 7 failed after 500 ms: checkpoint_expired: Traceback: late; 3/6 acknowledged, "
         "missing source-1, sum-0, sink-0"
     ]
 
@@ -289,7 +289,7 @@ def test_the_table_has_a_row_per_chain() -> None:
     fold(job, [*started(), *completed(7, 1_000)])
     assert shown(job, 2_043, 160) == [
         "sums (sums-1a2b)  running  attempt 1  up 2.0 s  0 recoveries",
-        "checkpoints: 1 completed, 0 aborted; last 7, 1.0 s ago, took 43 ms, 1.2 MB",
+        "checkpoints: 1 completed, 0 failed; last 7, 1.0 s ago, took 43 ms, 1.2 MB",
         "operators  running  acked  start delay  alignment  sync  async  state  records  busy  "
         "back-pr.  watermark",
         shown(job, 2_043, 160)[3],  # The rule below the header.
@@ -342,10 +342,12 @@ def test_only_checkpoints_in_memory_are_warned_of() -> None:
 
 def test_the_summary_counts_what_happened() -> None:
     job = view()
-    aborted = CheckpointSettled(1, CheckpointId(8), 1, FailureReason.CHECKPOINT_DECLINED)
-    fold(job, [*started(), *completed(7, 0), aborted, JobChanged(2, JobStatus.FINISHED)])
+    failed = CheckpointSettled(1, CheckpointId(8), 1, FailureReason.CHECKPOINT_DECLINED)
+    aborted = CheckpointSettled(1, CheckpointId(9), 1, FailureReason.JOB_FINISHED)
+    fold(job, [*started(), *completed(7, 0), failed, aborted, JobChanged(2, JobStatus.FINISHED)])
     assert summary(job, 2_500) == (
-        "sums (sums-1a2b) finished after 2.5 s: 1 checkpoint completed, 1 aborted, 0 recoveries"
+        "sums (sums-1a2b) finished after 2.5 s: 1 checkpoint completed, 1 failed, "
+        "1 aborted, 0 recoveries"
     )
 
 

@@ -24,8 +24,8 @@ def test_every_room_and_module_is_listed() -> None:
         ("C:\\env\\weir\\operators\\sinks\\parquet_sink.py", True),
         ("/x/weir/errors.py", True),
         ("/x/weir/examples/flights.py", False),
-        ("/home/ann/weir/pipeline.py", False),
-        ("/home/ann/weirdness/worker/pipeline.py", False),
+        ("/srv/me/weir/pipeline.py", False),
+        ("/srv/me/weirdness/worker/pipeline.py", False),
     ],
 )
 def test_paths_decide(file: str, is_own: bool) -> None:

@@ -72,7 +72,6 @@ def _composite(
 types = st.recursive(st.sampled_from(BASIC), _composite, max_leaves=5)
 
 
-@settings(deadline=None)
 @given(types.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.lists(st.none() | pair[1]))))
 def test_values_of_every_type_come_back(case: tuple[TypeInformation, list[Any]]) -> None:
     kind, values = case
@@ -85,14 +84,12 @@ def test_values_of_every_type_come_back(case: tuple[TypeInformation, list[Any]])
     assert [type(v) for v in kind.from_arrow(array)] == [type(v) for v in values]
 
 
-@settings(deadline=None)
 @given(types.map(lambda pair: pair[0]))
 def test_a_type_comes_back_from_its_wire_form(kind: TypeInformation) -> None:
     assert type_from_wire(kind.to_wire()) == kind
     assert pickle.loads(pickle.dumps(kind)) == kind
 
 
-@settings(deadline=None)
 @given(types.flatmap(lambda pair: st.tuples(st.just(pair[0]), pair[1])))
 def test_a_copy_is_equal_and_shares_nothing_that_can_change(
     case: tuple[TypeInformation, Any],
@@ -223,7 +220,7 @@ def _outcome(action: Callable[[], Any]) -> str:
         return "refused"
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(types.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.none() | pair[1] | AWKWARD)))
 def test_the_normal_form_of_a_value_is_what_comes_back_of_it(
     case: tuple[TypeInformation, Any],
@@ -239,7 +236,6 @@ def test_the_normal_form_of_a_value_is_what_comes_back_of_it(
     )
 
 
-@settings(deadline=None)
 @given(types.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.lists(pair[1], max_size=3))))
 def test_what_normal_values_share_cannot_be_changed(
     case: tuple[TypeInformation, list[Any]],

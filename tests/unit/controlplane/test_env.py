@@ -1,5 +1,6 @@
 """Settings from the environment are read strictly: refused by name rather than guessed."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,36 @@ def test_a_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "seven")
     assert env.text(NAME) == "seven"
     assert env.text(NAME, "eight") == "seven"
+
+
+KEY = bytes(range(32))
+ENCODED = base64.urlsafe_b64encode(KEY)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        KEY.hex(),
+        ENCODED.decode(),
+        ENCODED.decode().rstrip("="),
+        base64.b64encode(KEY).decode(),
+    ],
+)
+def test_a_key_is_read_in_hexadecimal_and_in_base64(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv(NAME, f"{given}, {bytes(32).hex()}")
+    assert env.keys(NAME) == [ENCODED, base64.urlsafe_b64encode(bytes(32))]
+
+
+@pytest.mark.parametrize("given", ["short", "x" * 43 + "!", "zz" * 32, "ü" * 43, KEY.hex()[:-2]])
+def test_a_malformed_key_is_refused_by_its_place_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv(NAME, f"{KEY.hex()},{given}")
+    with pytest.raises(ImproperlyConfigured, match=f"key 2 of {NAME} does not have 32") as refused:
+        env.keys(NAME)
+    assert given not in str(refused.value)
 
 
 def test_the_default_stands_in_for_a_missing_variable() -> None:
@@ -81,6 +112,13 @@ def test_a_number_below_its_least_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         env.integer(NAME, 8, least=5)
 
 
+def test_a_number_above_its_most_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "4")
+    assert env.integer(NAME, 1, most=4) == 4
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME}=4 is too large; give at most 3"):
+        env.integer(NAME, 1, most=3)
+
+
 @pytest.mark.parametrize(("given", "value"), [("YES", True), ("1", True), ("off", False)])
 def test_yes_and_no_have_several_words(
     monkeypatch: pytest.MonkeyPatch, given: str, value: bool
@@ -93,3 +131,12 @@ def test_neither_yes_nor_no_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "perhaps")
     with pytest.raises(ImproperlyConfigured, match="is neither yes nor no"):
         env.flag(NAME, True)
+
+
+def test_a_word_that_is_no_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env.choice(NAME, "tls", ("tls", "none")) == "tls"
+    monkeypatch.setenv(NAME, "none")
+    assert env.choice(NAME, "tls", ("tls", "none")) == "none"
+    monkeypatch.setenv(NAME, "ssl")
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME}='ssl' is none of tls, none"):
+        env.choice(NAME, "tls", ("tls", "none"))

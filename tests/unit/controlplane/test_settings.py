@@ -60,3 +60,33 @@ def test_production_refuses_what_is_missing_or_a_default(
 def test_plain_http_is_possible_for_who_says_so() -> None:
     done = _start(COMPLETE | {"WEIR_URL": "http://weir.lan", "WEIR_ALLOW_PLAIN_HTTP": "yes"})
     assert done.returncode == 0, done.stderr
+
+
+LAUNCHER = {name: COMPLETE[name] for name in ("DATABASE_URL", "REDIS_URL", "WEIR_URL")}
+
+
+def _start_launcher(environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return _start({"DJANGO_SETTINGS_MODULE": "controlplane.settings.launcher"} | environment)
+
+
+def test_launcher_starts_without_a_secret_key() -> None:
+    done = _start_launcher(LAUNCHER)
+    assert (done.returncode, done.stdout) == (0, "[] False\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"SECRET_KEY": "k" * 50}, "leave it out of the launcher's environment"),
+        ({"SECRET_KEY_FILE": "/run/secret"}, "leave it out of the launcher's environment"),
+        ({"DATABASE_URL": None}, "set DATABASE_URL"),
+        ({"WEIR_LAUNCHER_ROLE": "x"}, "WEIR_LAUNCHER_ROLE is set without WEIR_LAUNCHER_PASSWORD"),
+    ],
+)
+def test_launcher_refuses_a_secret_key_and_what_is_missing(
+    change: dict[str, str | None], reason: str
+) -> None:
+    environment = {name: value for name, value in (LAUNCHER | change).items() if value is not None}
+    done = _start_launcher(environment)
+    assert done.returncode != 0
+    assert reason in done.stderr

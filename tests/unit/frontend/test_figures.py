@@ -10,6 +10,7 @@ import pytest
 import frontend
 from checkpoints.models import Checkpoint
 from checkpoints.verdict.facts import Gate
+from controlplane.alerts.models import Alert
 from frontend.base import alignment
 from frontend.base.alignment import Aligned
 from frontend.job import figures
@@ -109,7 +110,7 @@ def test_history_stacks_the_phases_in_their_order_in_seconds_over_time() -> None
 
 
 def test_every_mark_of_a_checkpoint_leads_to_its_page() -> None:
-    failed = checkpoint(3, status=CheckpointStatus.ABORTED, reason="checkpoint_expired")
+    failed = checkpoint(3, status=CheckpointStatus.FAILED, reason="checkpoint_expired")
     figure = history([checkpoint(1), checkpoint(2), failed])
     for trace in figure["data"]:
         numbers = [3] if trace["name"] == "Failed" else [1, 2]
@@ -121,7 +122,7 @@ def test_every_mark_of_a_checkpoint_leads_to_its_page() -> None:
 def test_history_marks_what_failed_with_its_reason_and_leaves_its_size_out() -> None:
     failed = checkpoint(
         2,
-        status=CheckpointStatus.ABORTED,
+        status=CheckpointStatus.FAILED,
         reason="checkpoint_expired",
         duration_ms=600,
         acknowledged_count=11,
@@ -164,6 +165,32 @@ def test_the_time_in_which_the_job_was_down_is_shaded_and_marked() -> None:
     assert is_valid(figure)
 
 
+@pytest.mark.parametrize("end", ["canceled", "suspended", "finished"])
+def test_a_restart_that_was_asked_for_is_no_recovery(end: str) -> None:
+    before = attempt(1, 0, 1, ended=10)
+    before.end, before.cause = end, "restarted by <i>olga</i>"
+    by_name = traces(
+        history(
+            [checkpoint(1), checkpoint(20)], downs=past.down_times([before, attempt(2, 12, 14)])
+        )
+    )
+    assert "Recovery" not in by_name
+    (about,) = by_name["Planned restart"]["customdata"]
+    assert about[3] == "restarted by &lt;i&gt;olga&lt;/i&gt;"
+    assert by_name["Planned restart"]["marker"]["color"] == "var(--quiet)"
+
+
+def test_planned_ends_have_a_mark_that_is_not_that_of_failures() -> None:
+    aborted = checkpoint(2, status=CheckpointStatus.ABORTED, reason="job_rescaled", duration_ms=60)
+    figure = history([aborted, checkpoint(1)])
+    by_name = traces(figure)
+    assert "Failed" not in by_name
+    assert by_name["Aborted"]["x"] == [second(2)]
+    assert by_name["Aborted"]["customdata"][0][3] == "the job was rescaled"
+    assert by_name["End to end"]["x"] == by_name["State size"]["x"] == [second(1)]
+    assert is_valid(figure)
+
+
 def test_a_job_that_is_not_back_is_shaded_until_now() -> None:
     (down,) = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, None)])
     figure = history([checkpoint(1)], downs=[down])
@@ -192,7 +219,7 @@ def test_bars_keep_apart_and_can_be_seen_beside_a_long_gap() -> None:
 def test_of_very_many_checkpoints_the_longest_and_the_failed_are_drawn() -> None:
     rows = [checkpoint(n) for n in range(1, 5_001)]
     rows[2_502].duration_ms = 9_000
-    rows[4_000].status = CheckpointStatus.ABORTED
+    rows[4_000].status = CheckpointStatus.FAILED
     drawn = past.drawn(rows)
     assert len(drawn) <= past.BARS_MAX + 1
     assert rows[2_502] in drawn
@@ -210,7 +237,7 @@ def axes_of(figure: figures.Figure) -> set[str]:
 
 def test_no_axis_is_left_without_values() -> None:
     """Plotly draws the line of such an axis at NaN, and the browser complains."""
-    failed = checkpoint(1, status=CheckpointStatus.ABORTED, reason="checkpoint_expired")
+    failed = checkpoint(1, status=CheckpointStatus.FAILED, reason="checkpoint_expired")
     exceptions = [JobException(at=NOW, kind="attempt", text="x")]
     for rows, about, axes in (
         ([failed], {}, {"x", "y"}),
@@ -330,3 +357,28 @@ def test_barriers_that_came_together_hold_no_subtask() -> None:
 def test_the_slowest_come_first_and_ended_channels_last() -> None:
     channels = alignment.slowest(aligned([gate(arrived_ms=[None, 3, 9, 0])]), 4)
     assert [channel.arrived_ms for channel in channels] == [9, 3, 0, None]
+
+
+def test_alerts_are_marked_where_they_began_and_lead_to_their_pages() -> None:
+    began = datetime(2026, 3, 1, 0, 0, 2, tzinfo=UTC)
+    firing = Alert(
+        rule_name="<b>slow</b>", severity="critical", summary="It took 48 s.", began_at=began
+    )
+    over = Alert(
+        rule_name="late", severity="info", state="resolved", summary="x" * 500, began_at=began
+    )
+    over.ended_at = began + timedelta(seconds=5)
+    figure = history([checkpoint(1)], alerts=[firing, over])
+    marks = traces(figure)["Alert"]
+    assert marks["x"] == [second(2)] * 2
+    assert marks["marker"]["color"] == ["var(--bad)", "var(--warn)"]
+    assert marks["marker"]["symbol"] == ["star", "star-open"]
+    assert [about[-1] for about in marks["customdata"]] == [
+        f"/alerts/{firing.pk}",
+        f"/alerts/{over.pk}",
+    ]
+    assert marks["customdata"][0][1] == "&lt;b&gt;slow&lt;/b&gt;"
+    assert marks["customdata"][1][3] == f"resolved {second(7)}"
+    assert len(marks["customdata"][1][2]) <= 120
+    assert is_valid(figure)
+    assert "Alert" not in traces(history([checkpoint(1)]))

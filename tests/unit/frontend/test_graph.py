@@ -17,7 +17,7 @@ from frontend.graph.layout import Box, Line, layout
 from frontend.graph.picture import Graph
 from frontend.graph.state import Waiting, WaitingGate
 from jobs.models import Edge, Operator
-from tests.database.frontend import rows
+from tests import factories
 from weir.protocol.lifecycle import CheckpointStatus
 
 # Where it is drawn ----------------------------------------------------------------------------
@@ -132,10 +132,10 @@ def flights() -> Graph:
     """The graph of the flights example, as rows say it."""
     operators = [
         operator(uid, chain, is_source=is_source, is_sink=is_sink)
-        for uid, _, chain, is_source, is_sink, _ in rows.FLIGHTS
+        for uid, _, chain, is_source, is_sink, _ in factories.FLIGHTS
     ]
     return graph.build_graph(
-        operators, [edge(n, *ends) for n, ends in enumerate(rows.FLIGHTS_EDGES)]
+        operators, [edge(n, *ends) for n, ends in enumerate(factories.FLIGHTS_EDGES)]
     )
 
 
@@ -352,7 +352,7 @@ def test_a_failed_checkpoint_stays_where_it_was_given_up() -> None:
     slow = graph_state.settled_slow(line("a", "b"), "a-1", "b-0", "4 s", "came never", "bad")
     shown = state(
         line("a", "b"),
-        checkpoint=checkpoint(CheckpointStatus.ABORTED),
+        checkpoint=checkpoint(CheckpointStatus.FAILED),
         acknowledged={"a": [0]},
         slow=slow,
     )

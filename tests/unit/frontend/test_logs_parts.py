@@ -4,20 +4,30 @@ from pathlib import Path
 
 import pytest
 
+from frontend.about import log_tail
 from frontend.about.log_tail import (
     LINE_BYTES_MAX,
     LINE_CHARACTERS_MAX,
     PART_BYTES,
+    LastBytes,
     Part,
-    after,
     as_line,
-    before,
 )
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "driver.log"
+
+
+def before(log: Path, end: int | None, length: int = PART_BYTES) -> Part:
+    with log.open("rb") as file:
+        return log_tail.before(file, end, length)
+
+
+def after(log: Path, offset: int, length: int = PART_BYTES) -> Part:
+    with log.open("rb") as file:
+        return log_tail.after(file, offset, length)
 
 
 def texts(part: Part) -> list[str]:
@@ -35,11 +45,15 @@ def test_an_empty_log_has_no_lines(log: Path) -> None:
     assert (part.has_earlier, part.has_later) == (False, False)
 
 
-def test_what_is_not_there_is_an_error(log: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        before(log, None)
-    with pytest.raises(FileNotFoundError):
-        after(log, 0)
+def test_last_bytes_end_where_the_log_ended_when_it_was_opened(log: Path) -> None:
+    log.write_bytes(b"0123456789")
+    with log.open("rb") as file:
+        last = LastBytes(file, 4)
+        with log.open("ab") as writer:
+            writer.write(b"more")
+        assert (last.length, last.read(3), last.read(), last.read()) == (4, b"678", b"9", b"")
+        last.close()
+        assert file.closed
 
 
 def test_a_short_log_is_shown_whole_with_what_is_not_finished(log: Path) -> None:

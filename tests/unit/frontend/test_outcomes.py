@@ -211,6 +211,7 @@ def test_the_form_of_a_fork_begins_with_what_a_preview_was_about() -> None:
         "pipeline_kind": "",
         "pipeline_target": "",
         "allow_non_restored_state": None,
+        "secrets": "",
     }
     upload = {"kind": "upload", "target": "", "artifact_digest": "d"}
     outcome = results.as_form(

@@ -4,7 +4,7 @@ from frontend.overview.sparkline import HEIGHT, SHOWN, STEP, WIDTH, Point, draw
 from weir.protocol.lifecycle import CheckpointStatus
 
 SLOW, QUICK = Point(1_000), Point(250)
-FAILED = Point(600_000, CheckpointStatus.ABORTED)
+FAILED = Point(600_000, CheckpointStatus.FAILED)
 
 
 def bars(paths: dict[str, str]) -> list[tuple[float, float]]:

@@ -88,6 +88,18 @@ def test_what_was_asked_for_is_planned() -> None:
     assert not took.was_over
 
 
+def test_a_job_suspended_with_its_control_plane_is_down_as_planned_however_long() -> None:
+    suspended = replace(FAILED, end="suspended")
+    again = deployment(2, 40_004, 40_005, driver=2, requested=40_000)
+    took = takeover(again, suspended)
+    assert took is not None
+    assert took.is_planned
+    assert not took.was_over
+    (outage,) = outages([suspended, again], is_over=False)
+    assert outage.is_planned
+    assert summary([suspended, again], at(40_010), is_over=False).failures == 0
+
+
 @pytest.mark.parametrize("end", ["finished", "canceled"])
 def test_a_job_that_was_over_was_not_down(end: str) -> None:
     over = replace(FAILED, end=end)

@@ -6,7 +6,7 @@ import pytest
 import frontend
 from frontend.base import status
 from jobs.models import DriverStatus, OperationKind, OperationStatus
-from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 CSS = Path(frontend.__file__).parent / "static/frontend/weir.css"
 
@@ -19,7 +19,6 @@ CSS = Path(frontend.__file__).parent / "static/frontend/weir.css"
         (status.DRIVER, DriverStatus),
         (status.OPERATION, OperationStatus),
         (status.OPERATION_KIND, OperationKind),
-        (status.REASON, FailureReason),
     ],
 )
 def test_every_state_has_a_name(table: dict, values: type) -> None:

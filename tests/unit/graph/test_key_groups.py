@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import ConfigError, CorruptStateError, KeyTypeError, RestoreError
@@ -104,7 +104,6 @@ def test_encoding_and_hash_stay_what_they_were_in_the_first_version(
     assert weir_hash(key) == hashed
 
 
-@settings(deadline=None)
 @given(keys)
 def test_a_key_comes_back_from_its_canonical_bytes(key: Any) -> None:
     decoded = decode_key(encode_key(key))
@@ -114,14 +113,12 @@ def test_a_key_comes_back_from_its_canonical_bytes(key: Any) -> None:
     assert weir_hash(decoded) == weir_hash(key)
 
 
-@settings(deadline=None)
 @given(keys, keys)
 def test_keys_of_one_type_have_equal_bytes_exactly_when_they_are_equal(a: Any, b: Any) -> None:
     if type(a) is type(b) and not isinstance(a, tuple):
         assert (encode_key(a) == encode_key(b)) == (a == b)
 
 
-@settings(deadline=None)
 @given(keys)
 def test_a_hash_fits_32_unsigned_bits(key: Any) -> None:
     assert 0 <= weir_hash(key) < 2**32
@@ -230,7 +227,6 @@ def test_ranges_are_those_of_flink(
     assert assigned == [KeyGroupRange(first, last) for first, last in ranges]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 400), st.integers(1, 400))
 def test_every_group_belongs_to_the_one_subtask_whose_range_holds_it(a: int, b: int) -> None:
     parallelism, max_parallelism = sorted((a, b))

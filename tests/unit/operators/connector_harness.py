@@ -109,6 +109,7 @@ class Harness:
         rewinds_output: bool = True,
         output: Collected | None = None,
         adopts: str | None = None,
+        allows_pickles: bool = False,
     ) -> None:
         self.operator = factory()
         self.clock = ManualClock()
@@ -133,6 +134,7 @@ class Harness:
                 lineage=lineage,
                 rewinds_output=rewinds_output,
                 adopts=None if adopts is None else JobId(adopts),
+                allows_pickles=allows_pickles,
             )
         )
 

@@ -438,7 +438,7 @@ def test_rows_per_file_must_be_positive(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_sequence_of_crashes_leaves_every_row_once(
     tmp_path_factory: pytest.TempPathFactory, data: Any
 ) -> None:

@@ -68,7 +68,7 @@ def test_split_by_file_keeps_a_file_in_one_subtask_in_order(numbers: Path) -> No
 
 
 @given(st.lists(st.integers(1, 40), max_size=6), st.sampled_from(["file", "row_group"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_restored_source_goes_on_with_the_next_row(
     numbers: Path, before: list[int], split_by: Any
 ) -> None:

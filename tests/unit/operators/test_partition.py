@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import KeyTypeError
@@ -70,13 +70,11 @@ def _python(array: pa.Array) -> list[Any]:
     return list(array.to_pylist())
 
 
-@settings(deadline=None)
 @given(columns())
 def test_a_column_hashes_as_its_values_do(array: pa.Array) -> None:
     assert hash_column(array).tolist() == [weir_hash(value) for value in _python(array)]
 
 
-@settings(deadline=None)
 @given(st.data(), st.integers(0, 8), st.integers(2, 3), st.sampled_from([1, 10, 128, 32768]))
 def test_several_columns_are_a_tuple_key(
     data: st.DataObject, length: int, count: int, max_parallelism: int
@@ -87,7 +85,6 @@ def test_several_columns_are_a_tuple_key(
     assert key_groups_of(arrays, max_parallelism).tolist() == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=600), max_size=5))
 def test_long_strings_hash_as_the_scalar_form_does(values: list[str]) -> None:
     values = [*values, "x" * 511, "x" * 512, "x" * 513, "y" * 5000]
@@ -137,7 +134,6 @@ def test_no_key_columns_are_refused() -> None:
         key_groups_of([], 128)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 127)), st.sampled_from([1, 2, 3, 5, 128]))
 def test_rows_go_to_the_owner_of_their_group_in_the_order_they_came(
     groups: list[int], parallelism: int

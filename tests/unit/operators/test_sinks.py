@@ -1,5 +1,6 @@
 """Output that waits for a checkpoint, and the sinks that hand rows to the driver."""
 
+import base64
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.operators.connector_harness import Harness
 from weir.common import WatermarkStrategy
 from weir.common.batch import Batch
+from weir.common.row_codec import decode_rows, encode_rows
 from weir.datastream import StreamExecutionEnvironment
-from weir.errors import ProtocolError
+from weir.errors import CorruptStateError, ProtocolError, RestoreError, SchemaError
 from weir.ids import CheckpointId
 from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink
 from weir.operators.sinks.pending_commits import PendingCommits, Sink
@@ -21,6 +23,15 @@ from weir.operators.sources import NumberSequenceSource
 
 def sink(of: Sink, **kwargs: Any) -> Harness:
     return Harness(pickle.loads(pickle.dumps(of.create_operator_factory())), **kwargs)
+
+
+class Attack:
+    """A pickle that runs code where it is read."""
+
+    ran = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return setattr, (Attack, "ran", True)
 
 
 def rows(*values: Any) -> Batch:
@@ -100,6 +111,46 @@ class TestCollect:
         assert restored.delivered == collect.delivered == [(1, ["a"]), (2, [("b", 2)])]
         restored.checkpoint(3)
         assert len(restored.delivered) == 2
+
+    def test_rows_wait_in_snapshots_as_data(self) -> None:
+        collect = sink(CollectSink())
+        collect.send(rows(("a", 1), ("b", None)))
+        (item,) = collect.barrier(1)["undelivered"]
+        assert decode_rows(base64.b64decode(item["rows"]["encoded"])) == [("a", 1), ("b", None)]
+
+    @pytest.mark.parametrize("of_this_version", [True, False])
+    def test_pickles_in_a_snapshot_run_only_where_the_job_allows_them(
+        self, of_this_version: bool
+    ) -> None:
+        """Anyone who could write to the storage could run code in a job that collected."""
+        Attack.ran = False
+        collect = sink(CollectSink())
+        collect.send(rows("a"))
+        snapshot = collect.barrier(1)
+        item = snapshot["undelivered"][0]
+        if of_this_version:
+            forged = encode_rows([Attack()], pickles=True)
+            item["rows"] = {"encoded": base64.b64encode(forged).decode()}
+        else:
+            item["rows"] = base64.b64encode(pickle.dumps([Attack()])).decode()
+        with pytest.raises((RestoreError, SchemaError), match="--allow-pickled-state"):
+            sink(CollectSink(), restored=[snapshot], attempt=2)
+        assert not Attack.ran
+        sink(CollectSink(), restored=[snapshot], attempt=2, allows_pickles=True)
+        assert Attack.ran  # The occasion arose.
+
+    def test_damaged_rows_in_a_snapshot_are_told_as_that(self) -> None:
+        collect = sink(CollectSink())
+        collect.send(rows("a"))
+        snapshot = collect.barrier(1)
+        for damaged in ({"encoded": "AAAA"}, {"encoded": "no base64"}, {}, 7):
+            snapshot["undelivered"][0]["rows"] = damaged
+            with pytest.raises(CorruptStateError, match="waiting rows"):
+                sink(CollectSink(), restored=[snapshot], attempt=2)
+
+    def test_a_record_that_is_no_data_fails_at_once_and_not_a_checkpoint(self) -> None:
+        with pytest.raises(SchemaError, match="emit plain values"):
+            sink(CollectSink()).send(rows(object()))
 
     def test_a_fork_does_not_deliver_rows_of_the_original(self) -> None:
         collect = sink(CollectSink())

@@ -446,7 +446,7 @@ def play(source: ListedSource, strategy: WatermarkStrategy, steps: Any) -> Downs
 
 
 @given(layouts, st.integers(0, 10), phases)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_is_on_time_where_it_was_read_first_is_on_time_after_any_rescales(
     layout: list[list[int]], bound_ms: int, steps: Any
 ) -> None:
@@ -466,7 +466,7 @@ def test_what_is_on_time_where_it_was_read_first_is_on_time_after_any_rescales(
 
 
 @given(layouts, st.integers(0, 10), phases)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_with_lowest_times_what_is_on_time_in_its_split_is_on_time(
     layout: list[list[int]], bound_ms: int, steps: Any
 ) -> None:

@@ -296,6 +296,18 @@ class TestDeleting:
         assert not (tmp_path / "_withdrawn").exists()
         assert committed(tmp_path) == [1]
 
+    def test_goes_through_no_link(self, tmp_path: Path) -> None:
+        """User code writes the directory; the control plane deletes in it with more rights."""
+        root, outside = tmp_path / "output", tmp_path / "outside"
+        first, *_ = write(root, 1, 2)
+        back_to(root, first, line((1, 1, 1)))
+        (root / "_withdrawn" / "job" / "1").rename(outside)
+        (root / "_withdrawn" / "job" / "1").symlink_to(outside)
+        (file,) = outside.iterdir()
+        with pytest.raises(OSError, match="symbolic link"):
+            delete_withdrawn(str(root), JobId("job"), {2})
+        assert file.exists()
+
     def test_where_nothing_is_there_is_nothing_to_do(self, tmp_path: Path) -> None:
         assert delete_withdrawn(str(tmp_path / "nowhere"), JobId("job"), [1]) == 0
 

@@ -32,6 +32,8 @@ from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId, OperatorId
 from weir.protocol.coordinator import (
     ABORTED_REMEMBERED,
+    END_REASONS,
+    STOP_REASONS,
     CoordinatorState,
     check_invariants,
     next_due_ms,
@@ -41,6 +43,7 @@ from weir.protocol.coordinator import (
 from weir.protocol.elements import BarrierOptions, CheckpointKind
 from weir.protocol.lifecycle import (
     COUNTING_REASONS,
+    ENDS_AS,
     CheckpointStatus,
     FailureReason,
     JobStatus,
@@ -82,12 +85,23 @@ SOURCES = (subtask("source-0"), subtask("source-1"))
 SAVEPOINT, STOP = CheckpointKind.SAVEPOINT, CheckpointKind.STOP_SUSPEND
 DRAIN = CheckpointKind.STOP_DRAIN
 FAILOVER = CheckpointingStopped(ATTEMPT, FailureReason.JOB_FAILOVER)
+PLANNED_STOPS = sorted(
+    reason for reason in STOP_REASONS if ENDS_AS[reason] is CheckpointStatus.ABORTED
+)
 
 
 def aborted(commands: list[CoordinatorCommand]) -> list[tuple[int, FailureReason]]:
     return [
         (c.checkpoint.checkpoint_id, c.reason) for c in commands if isinstance(c, RecordAborted)
     ]
+
+
+def settled(commands: list[CoordinatorCommand]) -> dict[int, CheckpointStatus]:
+    return {
+        c.checkpoint.checkpoint_id: c.checkpoint.status
+        for c in commands
+        if isinstance(c, RecordAborted)
+    }
 
 
 def refused(commands: list[CoordinatorCommand]) -> list[tuple[str | None, FailureReason]]:
@@ -181,7 +195,7 @@ def test_a_decline_aborts_at_once_and_tells_every_subtask() -> None:
     assert commands == [
         CheckpointAborted(ATTEMPT, CheckpointId(2), latest_completed_id=CheckpointId(1)),
         RecordAborted(
-            replace(lost, status=CheckpointStatus.ABORTED),
+            replace(lost, status=CheckpointStatus.FAILED),
             FailureReason.CHECKPOINT_DECLINED,
             "sink-0: no disk",
         ),
@@ -620,6 +634,7 @@ def test_checkpoints_are_taken_again_after_a_stop_that_ended_in_a_failover() -> 
         (Retention.RETAIN_ON_CANCELLATION, JobStatus.CANCELED, True),
         (Retention.RETAIN_ON_CANCELLATION, JobStatus.FINISHED, False),
         (Retention.DELETE_ON_CANCELLATION, JobStatus.CANCELED, False),
+        (Retention.DELETE_ON_CANCELLATION, JobStatus.FAILED, True),
     ],
 )
 def test_the_end_of_the_job_keeps_or_deletes_its_checkpoints(
@@ -629,11 +644,87 @@ def test_the_end_of_the_job_keeps_or_deletes_its_checkpoints(
     current = state(retention=retention, completed=(held,), next_id=CheckpointId(2))
     current, _ = run(current, requested())
     current, commands = run(current, JobEnded(status))
-    assert aborted(commands) == [(2, FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN)]
+    assert aborted(commands) == [(2, END_REASONS[status])]
+    assert settled(commands) == {
+        2: CheckpointStatus.FAILED if status is JobStatus.FAILED else CheckpointStatus.ABORTED
+    }
     assert (DiscardCheckpoint(held) in commands) is not is_kept
     assert current.completed == ((held,) if is_kept else ())
     again = step(current, JobEnded(status), 0)
     assert (again.commands, again.result) == ((), AckResult.DUPLICATE)
+
+
+# Planned ends
+
+
+@pytest.mark.parametrize("reason", PLANNED_STOPS)
+def test_a_planned_end_of_the_attempt_aborts_its_checkpoints(reason: FailureReason) -> None:
+    current, commands = run(
+        state(tolerable_failures=0), requested(), CheckpointingStopped(ATTEMPT, reason)
+    )
+    assert aborted(commands) == [(1, reason)]
+    assert settled(commands) == {1: CheckpointStatus.ABORTED}
+    assert not [c for c in commands if isinstance(c, FailJob)]
+    assert current.failures.in_a_row == 0
+    check_invariants(current)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        *((CheckpointingStopped(ATTEMPT, planned), planned) for planned in PLANNED_STOPS),
+        (JobEnded(JobStatus.FINISHED), FailureReason.JOB_FINISHED),
+        (JobEnded(JobStatus.CANCELED), FailureReason.JOB_CANCELED),
+    ],
+)
+def test_a_manifest_that_a_planned_end_prevented_is_no_failure(
+    end: CoordinatorEvent, reason: FailureReason
+) -> None:
+    """Its driver is gone, so a tombstone settles it long after the end."""
+    current, commands = run(state(tolerable_failures=0), requested(), *acks(), end)
+    assert aborted(commands) == [], "only the outcome of writing settles it"
+    current, commands = run(current, not_written())
+    assert aborted(commands) == [(1, reason)]
+    assert settled(commands) == {1: CheckpointStatus.ABORTED}
+    check_invariants(current)
+
+
+@pytest.mark.parametrize("end", [FAILOVER, JobEnded(JobStatus.FAILED)])
+def test_a_manifest_that_a_failure_prevented_is_one(end: CoordinatorEvent) -> None:
+    _, commands = run(state(), requested(), *acks(), end, not_written())
+    assert aborted(commands) == [(1, FailureReason.FINALIZE_CHECKPOINT_FAILURE)]
+    assert settled(commands) == {1: CheckpointStatus.FAILED}
+
+
+def test_a_manifest_that_the_failure_before_the_cancellation_prevented_stays_one() -> None:
+    _, commands = run(
+        state(), requested(), *acks(), FAILOVER, JobEnded(JobStatus.CANCELED), not_written()
+    )
+    assert settled(commands) == {1: CheckpointStatus.FAILED}
+
+
+def test_a_planned_end_says_nothing_about_the_next_attempt() -> None:
+    end = CheckpointingStopped(ATTEMPT, FailureReason.JOB_RESTARTED)
+    current, _ = run(state(), end, started(2), requested(), *acks(attempt=2))
+    _, commands = run(current, not_written())
+    assert settled(commands) == {1: CheckpointStatus.FAILED}
+
+
+@pytest.mark.parametrize("kind", [STOP, DRAIN])
+def test_the_savepoint_of_a_stop_aborts_what_it_overtakes(kind: CheckpointKind) -> None:
+    current, _ = run(state(), requested("a"), requested("stop", kind))
+    current, commands = run(current, *acks(2), written(2))
+    assert aborted(commands) == [(1, FailureReason.JOB_STOPPED)]
+    assert settled(commands) == {1: CheckpointStatus.ABORTED}
+
+
+@pytest.mark.parametrize("end", [FAILOVER, JobEnded(JobStatus.FINISHED)])
+def test_after_the_savepoint_of_a_stop_no_end_fails_a_checkpoint(end: CoordinatorEvent) -> None:
+    current, _ = run(state(), requested("s", SAVEPOINT), requested("stop", STOP), *acks(2))
+    current, _ = run(current, written(2))
+    assert [p.checkpoint_id for p in current.pending] == [1]
+    _, commands = run(current, end)
+    assert aborted(commands) == [(1, FailureReason.JOB_STOPPED)]
 
 
 def test_a_manifest_written_after_the_job_ended_is_deleted_where_nothing_is_kept() -> None:

@@ -19,11 +19,13 @@ from tests.builders import (
     written,
 )
 from weir.config import CheckpointConfig, Retention
+from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol import retention
 from weir.protocol.coordinator import (
     CoordinatorState,
     Step,
+    acknowledge,
     check_invariants,
     next_due_ms,
     step,
@@ -36,6 +38,7 @@ from weir.protocol.messages import (
     CheckpointCompleted,
     CheckpointingStarted,
     CheckpointingStopped,
+    CoordinatorCommand,
     CoordinatorEvent,
     DiscardCheckpoint,
     DiscardHandles,
@@ -159,7 +162,7 @@ class World:
                 case DiscardCheckpoint(checkpoint):
                     assert checkpoint.kind is CheckpointKind.CHECKPOINT
                     assert checkpoint.checkpoint_id in self.completed
-                    expires_ms = retention.expires_at_ms(checkpoint, self.state.config)
+                    expires_ms = retention.discard_due_ms(checkpoint, self.state.config)
                     is_over = isinstance(event, JobEnded) or bool(before.ended)
                     assert is_over or expires_ms is None or expires_ms <= self.now_ms
                     self.discarded.append(checkpoint.checkpoint_id)
@@ -218,11 +221,15 @@ class World:
             case "request":
                 self.send(requested(f"r{number}", kind))
             case "ack" | "all ack" if pending:
-                for name in CHAINS if what == "all ack" else (chain,):
-                    if subtask(name) not in ended:
-                        self.send(
-                            ack(name, pending.checkpoint_id, attempt=attempt, handles=(handle(),))
-                        )
+                acks = [
+                    ack(name, pending.checkpoint_id, attempt=attempt, handles=(handle(),))
+                    for name in (CHAINS if what == "all ack" else (chain,))
+                    if subtask(name) not in ended
+                ]
+                unfit = replace(ack(chain, pending.checkpoint_id, attempt=attempt), operators=())
+                check_together(self.state, [*acks[:2], unfit, *acks], self.now_ms)
+                for event in acks:
+                    self.send(event)
             case "decline" if pending:
                 self.send(decline(chain, pending.checkpoint_id, attempt=attempt))
             case "trigger failed" if pending:
@@ -253,11 +260,36 @@ class World:
                 self.start(number)
             case "repeat" if self.sent:
                 event = self.sent[number % len(self.sent)]
+                if isinstance(event, Acknowledged):
+                    check_together(self.state, [event, event], self.now_ms)
                 # Each loss of time is one of its own, however long it is.
                 if not isinstance(event, Tick | TimeLost):
                     self.send(event)
             case _:
                 pass
+
+
+def check_together(state: CoordinatorState, acks: list[Acknowledged], now_ms: int) -> None:
+    """Acknowledgements folded in together do as they do one after another."""
+    tally = acknowledge(state, acks, now_ms)
+    results: list[AckResult | str] = []
+    commands: list[CoordinatorCommand] = []
+    for event in acks:
+        try:
+            done = step(state, event, now_ms)
+        except ProtocolError as error:
+            results.append(str(error))
+            continue
+        state = done.state
+        commands += done.commands
+        assert isinstance(done.result, AckResult)
+        results.append(done.result)
+    assert tally.step.state == state
+    assert list(tally.step.commands) == commands
+    said = [
+        str(result) if isinstance(result, ProtocolError) else result for result in tally.results
+    ]
+    assert said == results
 
 
 def play(config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]) -> World:
@@ -268,7 +300,7 @@ def play(config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
     return world
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(configs, moves)
 def test_any_interleaving_keeps_the_invariants_and_settles_each_checkpoint_once(
     config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
@@ -277,7 +309,7 @@ def test_any_interleaving_keeps_the_invariants_and_settles_each_checkpoint_once(
     world.check_books()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configs, moves, st.sampled_from([JobStatus.FINISHED, JobStatus.FAILED]))
 def test_after_any_events_the_end_leaves_nothing_under_way(
     config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]], status: JobStatus
@@ -294,7 +326,7 @@ def test_after_any_events_the_end_leaves_nothing_under_way(
         assert world.state.completed == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configs, moves)
 def test_time_alone_ends_all_that_is_not_acknowledged(
     config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
@@ -315,7 +347,7 @@ def test_time_alone_ends_all_that_is_not_acknowledged(
     assert world.state.queue == ()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(configs, moves)
 def test_the_state_survives_being_stored(
     config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]
@@ -324,7 +356,7 @@ def test_the_state_survives_being_stored(
     assert from_wire(CoordinatorState, to_wire(state)) == state
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configs, moves)
 def test_a_parent_is_what_the_attempt_last_committed_or_was_restored_from(
     config: CheckpointConfig, script: list[tuple[str, int, CheckpointKind]]

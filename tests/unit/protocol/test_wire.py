@@ -121,14 +121,14 @@ def acknowledged() -> Acknowledged:
     return replace(message, operators=(head, *message.operators[1:]))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(values_of(WireMessage))
 def test_every_message_comes_back_as_it_was(message: WireMessage) -> None:
     sent = json.dumps(encode_message(message), allow_nan=False)
     assert decode_message(json.loads(sent)) == message
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(values_of(EventBatch) | values_of(CommandBatch) | values_of(BatchApplied))
 def test_what_the_gateway_carries_comes_back_as_it_was(
     sent: EventBatch | CommandBatch | BatchApplied,

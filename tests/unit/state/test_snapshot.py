@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.state.snapshots import JOB, ONE, Subtask, due, snapshot_writer
@@ -182,7 +182,6 @@ def test_a_table_comes_back_after_rescaling(key_type: pa.DataType | None, keys: 
         ]
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.integers() | st.text(max_size=3), st.lists(st.text(max_size=2))))
 def test_any_lists_come_back(held: dict[Any, list[str]]) -> None:
     one, two, store = Subtask(), Subtask(), MemoryStore()

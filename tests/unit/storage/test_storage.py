@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,13 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
 from weir.storage.layout import JobLayout, in_job, parse_manifest_path, state_file
 from weir.storage.local import LocalStore
 from weir.storage.memory import MemoryStore
-from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, store_for
+from weir.storage.store import (
+    CheckpointStore,
+    PathNotFoundError,
+    WriteRefusedError,
+    checksum_of,
+    store_for,
+)
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -155,10 +162,10 @@ def test_a_link_whose_answer_was_lost_is_known_as_ones_own(
     """Over NFS the client sends the request again, and that one meets the first one's link."""
     store, link, sent = LocalStore(tmp_path), os.link, []
 
-    def answers_lost(source: Any, target: Any) -> None:
+    def answers_lost(source: Any, target: Any, **where: Any) -> None:
         sent.append(target)
         with suppress(FileExistsError):
-            link(source, target)
+            link(source, target, **where)
         raise error(errno.EEXIST if error is FileExistsError else errno.EIO, "again", str(target))
 
     monkeypatch.setattr(os, "link", answers_lost)
@@ -225,16 +232,52 @@ def test_an_unwritable_place_is_explained(tmp_path: Path) -> None:
         store.put("a", b"")
 
 
+@pytest.mark.parametrize("write", ["put", "create_if_absent"])
+@pytest.mark.parametrize("linked", ["j", "j/chk-1"])
+def test_nothing_is_written_through_a_link_in_the_place_of_a_directory(
+    write: str, linked: str, tmp_path: Path
+) -> None:
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    store = LocalStore(root)
+    store.put("j/chk-1/a", b"")
+    shutil.rmtree(root / linked)
+    (elsewhere / "chk-1").mkdir(parents=True)
+    (root / linked).symlink_to(elsewhere)
+    with pytest.raises(WriteRefusedError, match="is a symbolic link"):
+        getattr(store, write)("j/chk-1/manifest", b"")
+    assert [path.name for path in elsewhere.rglob("*")] == ["chk-1"]
+    (root / linked).unlink()
+    store.put("j/chk-1/manifest", b"")  # The directories are made again.
+    assert store.list() == ["j/chk-1/manifest"]
+
+
+def test_writers_leave_no_descriptor_open(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    store.put("a/b", b"")
+    assert not store.create_if_absent("a/b", b"")
+    assert store.create_if_absent("a/c", b"")
+    with store.open_writer("a/d") as writer:
+        writer.abort()
+    with pytest.raises(StorageError):
+        store.put("a/b/c", b"")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_missing_permission_names_user_and_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tests may run as root, whom no permission stops, so the refusal is made."""
 
-    def refuse(self: Path, *args: Any, **kwargs: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *args: Any, **where: Any) -> int:
+        if flags & os.O_CREAT:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, *args, **where)
 
     store = LocalStore(tmp_path)
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StorageError, match=rf"runs as .*{tmp_path}.* write access"):
         store.put("a", b"")
 

@@ -11,10 +11,11 @@ from types import FrameType
 import pytest
 
 from tests.builders import barrier, subtask
-from tests.process.worker.fake_master import DEADLINE_S, FakeMaster, fake_master, supervisor
+from tests.process.worker.fake_master import FakeMaster, fake_master, supervisor
 from tests.process.worker.fake_master import program as dumped
 from tests.unit.operators.operator_harness import ManualClock
 from tests.unit.worker.subtask_harness import ATTEMPT, Reports
+from tests.waiting import wait_until
 from weir.channels.control_connection import ControlConnection
 from weir.common import WatermarkStrategy
 from weir.common.tracebacks import STACK_FRAMES_MAX, users_stack
@@ -206,8 +207,8 @@ def test_a_deep_stack_keeps_both_ends() -> None:
 def test_a_stack_without_a_frame_of_the_user_is_shown_whole() -> None:
     snapshots = SnapshotWorker(ThreadInbox())
     try:
-        while (frame := _frame_of("weir-snapshots")) is None:
-            time.sleep(0.001)
+        frame = wait_until(lambda: _frame_of("weir-snapshots"), "its thread stands in Weir")
+        assert frame is not None
         stack = users_stack(frames_of(frame))
     finally:
         snapshots.stop()
@@ -286,16 +287,17 @@ def _supervisors(master: FakeMaster, count: int) -> Iterator[None]:
 
 
 def heard_until(
-    master: FakeMaster, holds: Callable[[list[object]], bool], deadline_s: float = DEADLINE_S
+    master: FakeMaster, holds: Callable[[list[object]], bool], expectation: str
 ) -> list[object]:
     """Everything that the workers reported, once that holds of it."""
-    deadline = time.monotonic() + deadline_s
     heard: list[object] = []
-    while not holds(heard):
-        assert time.monotonic() < deadline, heard[-20:]
-        master.pump(0.05)
-        heard += [message for _, message in master.unseen]
+
+    def hear() -> bool:
+        heard.extend(message for _, message in master.unseen)
         master.unseen.clear()
+        return holds(heard)
+
+    master.pump_until(hear, lambda: f"{expectation}; heard {heard[-20:]}")
     return heard
 
 
@@ -308,6 +310,7 @@ def test_a_map_that_sleeps_is_named_with_its_function_and_shows_as_busy_when_it_
                 and isinstance(heard[-1], SubtaskMetrics)
                 and _busy_ms(heard) > 1_000 * STALL_S
             ),
+            "the map has ended",
         )
     stalls = [m for m in heard if isinstance(m, SubtaskStalled)]
     assert {str(m.chain) for m in stalls} == {"numbers-1"}
@@ -326,7 +329,9 @@ def test_a_map_that_sleeps_is_named_with_its_function_and_shows_as_busy_when_it_
 def test_a_barrier_held_back_is_reported_with_the_sender_it_is_awaited_from() -> None:
     """The trigger finds the second source in a call, so that its barrier is late at both sums."""
     with running(2) as (master, workers):
-        heard = heard_until(master, lambda heard: any(isinstance(m, SubtaskStalled) for m in heard))
+        heard = heard_until(
+            master, lambda heard: any(isinstance(m, SubtaskStalled) for m in heard), "one stalls"
+        )
         sources = (SubtaskId(OperatorId("numbers"), 0), SubtaskId(OperatorId("numbers"), 1))
         now_ms = time.time_ns() // 1_000_000
         command = TriggerCheckpoint(ATTEMPT, barrier(1, triggered_at_ms=now_ms), sources)
@@ -335,6 +340,7 @@ def test_a_barrier_held_back_is_reported_with_the_sender_it_is_awaited_from() ->
         heard += heard_until(
             master,
             lambda heard: sum(isinstance(m, AlignmentProgress) for m in heard) >= 2,
+            "two align",
         )
     progress = [m for m in heard if isinstance(m, AlignmentProgress)]
     first, second = progress[:2]

@@ -1,0 +1,114 @@
+"""The driver's line to a control plane over HTTPS with a certificate of a private authority."""
+
+import datetime as dt
+import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.process.managed.control_plane import JOB, TOKEN
+from weir.managed.gateway_line import GatewayAddress, Line, Version
+
+
+@dataclass
+class Authority:
+    """A private authority, with the certificate of a server at 127.0.0.1."""
+
+    certificate: str
+    server: bytes  # Key and certificate.
+
+
+def make_authority() -> Authority:
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+
+    def name(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    def signed(
+        subject: str, public: ec.EllipticCurvePublicKey, extension: x509.ExtensionType
+    ) -> bytes:
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name(subject))
+            .issuer_name(name("authority"))
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=1))
+            .not_valid_after(now + dt.timedelta(days=1))
+            .add_extension(extension, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+    server = ec.generate_private_key(ec.SECP256R1())
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    return Authority(
+        signed(
+            "authority", key.public_key(), x509.BasicConstraints(ca=True, path_length=None)
+        ).decode(),
+        server.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + signed("server", server.public_key(), x509.SubjectAlternativeName([address])),
+    )
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Answers every request, and notes the tokens that came with them."""
+
+    tokens: list[str | None]
+
+    def do_GET(self) -> None:
+        self.tokens.append(self.headers["Authorization"])
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep quiet."""
+
+
+@contextmanager
+def https_server(authority: Authority, directory: Path) -> Iterator[tuple[str, list[str | None]]]:
+    """The URL of a server, and the tokens that it got."""
+    file = directory / "server.pem"
+    file.write_bytes(authority.server)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    tokens: list[str | None] = []
+    handler = type("Handler", (Answers,), {"tokens": tokens})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # Refused handshakes.
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{server.server_address[1]}", tokens
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_token_goes_only_to_a_server_of_the_given_authority(tmp_path: Path) -> None:
+    ours, other = make_authority(), make_authority()
+    with https_server(ours, tmp_path) as (url, tokens):
+        for authority in ("", other.certificate):
+            line = Line(GatewayAddress(url, JOB, TOKEN, authority=authority), Version())
+            _, problem = line.ask("GET", "/", 10.0)
+            assert "CERTIFICATE_VERIFY_FAILED" in problem
+            line.close()
+        assert tokens == []
+        line = Line(GatewayAddress(url, JOB, TOKEN, authority=ours.certificate), Version())
+        assert line.ask("GET", "/", 10.0)[1] == "204: "
+        line.close()
+        assert tokens == [f"Bearer {TOKEN}"]

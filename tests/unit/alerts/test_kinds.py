@@ -1,0 +1,211 @@
+"""The kinds of rules: what each says about facts, and until when. Odd facts break none."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.alerts.facts import (
+    HISTORY_MAX,
+    AttemptFacts,
+    ChainFacts,
+    DriverFacts,
+    Ended,
+    FailedOperation,
+    History,
+    JobFacts,
+    Life,
+)
+from controlplane.alerts.kinds import KINDS
+from controlplane.alerts.matching import Quiet, Scope, fits, silence_of
+from weir.protocol.lifecycle import FailureReason, JobStatus
+
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+moments = st.integers(-5_000, 5_000).map(lambda s: T0 + timedelta(seconds=s))
+maybe = st.none() | moments
+texts = st.sampled_from(["", "OSError: no space left", "hourly"])
+endeds = st.builds(
+    Ended,
+    number=st.integers(1, 100),
+    at=moments,
+    is_completed=st.booleans(),
+    duration_ms=st.none() | st.floats(0, 1e7),
+    alignment_ms=st.floats(0, 1e7),
+    state_bytes=st.integers(0, 1 << 50),
+    reason=st.sampled_from(["", *(reason.value for reason in FailureReason)]),
+    cause=texts,
+)
+facts = st.builds(
+    JobFacts,
+    id=st.just("flights-1"),
+    name=st.just("flights"),
+    life=st.builds(
+        Life,
+        status=st.sampled_from([status.value for status in JobStatus]),
+        is_planned=st.booleans(),
+        cause=texts,
+        started_at=maybe,
+        ended_at=maybe,
+        interval_ms=st.none() | st.floats(1, 1e7),
+    ),
+    history=st.builds(
+        History,
+        st.lists(endeds, max_size=12).map(tuple),
+        st.just(0),
+        st.none() | endeds,
+    ),
+    attempts=st.lists(
+        st.builds(
+            AttemptFacts,
+            number=st.integers(1, 9),
+            started_at=moments,
+            running_at=maybe,
+            ended_at=maybe,
+            has_failed=st.booleans(),
+            cause=texts,
+        ),
+        max_size=6,
+    ).map(tuple),
+    driver=st.none()
+    | st.builds(DriverFacts, number=st.just(1), is_running=st.booleans(), heard_at=maybe),
+    chains=st.lists(
+        st.builds(
+            ChainFacts,
+            chain=texts,
+            back_pressured=st.none() | st.floats(0, 1),
+            busiest=st.none() | st.floats(0, 1),
+            watermark_ms=st.none() | st.integers(-(2**63), 2**63 - 1),
+            updated_at=maybe,
+        ),
+        max_size=3,
+    ).map(tuple),
+    operations=st.lists(
+        st.builds(FailedOperation, id=texts, kind=st.just("savepoint"), at=moments, error=texts),
+        max_size=3,
+    ).map(tuple),
+    sizes=st.dictionaries(st.just(3_600), st.tuples(moments, st.integers(0, 1 << 50))),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(job=facts, now=moments, later=st.integers(0, 20_000))
+def test_a_judgement_stands_until_it_says(
+    kind: str, job: JobFacts, now: datetime, later: int
+) -> None:
+    parameters = KINDS[kind].read({"seconds": 30} if kind == "checkpoint_duration" else {})
+    judged = KINDS[kind].judge(parameters, job, now)
+    assert judged.until is None or judged.until > now
+    then = now + timedelta(seconds=later)
+    if judged.until is None or then < judged.until:
+        again = KINDS[kind].judge(parameters, job, then)
+        assert {one.subject for one in again.holding} == {one.subject for one in judged.holding}
+    for one in judged.holding:
+        assert one.summary.endswith((".", "!")) or ": " in one.summary
+        assert all(name and value for name, value in one.evidence)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(job=facts, now=moments)
+def test_a_job_that_ended_as_planned_holds_no_condition(
+    kind: str, job: JobFacts, now: datetime
+) -> None:
+    parameters = KINDS[kind].read({"seconds": 30} if kind == "checkpoint_duration" else {})
+    life = Life(status=JobStatus.CANCELED, is_planned=True, ended_at=T0)
+    over = JobFacts(
+        id=job.id,
+        name=job.name,
+        life=life,
+        history=job.history,
+        attempts=job.attempts,
+        driver=job.driver,
+        chains=job.chains,
+        sizes=job.sizes,
+    )
+    assert KINDS[kind].judge(parameters, over, now).holding == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_describes_itself_and_its_parameters(kind: str) -> None:
+    one = KINDS[kind]
+    schema = one.schema()
+    assert schema["properties"].keys() == one.texts.keys()
+    assert one.text.endswith(".")
+    assert set(one.reads) <= set(JobFacts.__dataclass_fields__)
+    with pytest.raises(msgspec.ValidationError):
+        one.read({"unheard_of": 1})
+
+
+def test_a_history_keeps_the_newest_and_knows_what_is_fresh() -> None:
+    def ended(number: int, is_completed: bool = True) -> Ended:
+        at = T0 + timedelta(seconds=number)
+        return Ended(number=number, at=at, is_completed=is_completed)
+
+    history = History().grown(tuple(ended(n) for n in range(1, HISTORY_MAX + 11)))
+    assert [one.number for one in history.ended] == [*range(11, HISTORY_MAX + 11)]
+    assert history.fresh == HISTORY_MAX
+    assert history.grown(()).fresh == 0
+    failed = history.grown(tuple(ended(n, False) for n in range(100, 100 + HISTORY_MAX)))
+    assert not any(one.is_completed for one in failed.ended)
+    assert failed.completed == history.ended[-1]
+
+
+# Scopes and silences ------------------------------------------------------------------------------
+
+JOBS = {"flights-1": "flights", "orders-1": "orders", "orders-2": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "ids"),
+    [
+        (Scope(), [*JOBS]),
+        (Scope(job="orders-1"), ["orders-1"]),
+        (Scope(job="gone-1"), []),
+        (Scope(pattern="ord*"), ["orders-1", "orders-2"]),
+        (Scope(pattern="*[!s]"), []),
+        (Scope(pattern="ord"), []),
+    ],
+)
+def test_a_scope_names_its_jobs(scope: Scope, ids: list[str]) -> None:
+    assert fits(scope, JOBS) == ids
+    matches = scope.matcher()
+    assert [id for id, name in JOBS.items() if matches(id, name)] == ids
+
+
+def test_the_silence_that_lasts_longest_holds_a_notice_back() -> None:
+    from uuid import UUID
+
+    rule, other = UUID(int=1), UUID(int=2)
+
+    def quiet(number: int, hours: int, **parts: object) -> Quiet:
+        given = {"scope": Scope(), "rule": None, "severity": "", "from_at": T0, **parts}
+        return Quiet(id=UUID(int=number), until_at=T0 + timedelta(hours=hours), **given)  # type: ignore[arg-type]
+
+    silences = [
+        quiet(10, 1),
+        quiet(11, 2, rule=rule),
+        quiet(12, 9, rule=other),
+        quiet(13, 9, severity="info"),
+        quiet(14, 9, scope=Scope(pattern="orders")),
+        quiet(15, 9, from_at=T0 + timedelta(hours=1)),
+    ]
+
+    def silenced(hours: float) -> UUID | None:
+        return silence_of(
+            silences,
+            rule=rule,
+            job="flights-1",
+            job_name="flights",
+            severity="critical",
+            now=T0 + timedelta(hours=hours),
+        )
+
+    assert [silenced(h) for h in (-0.1, 0, 0.99, 1, 9)] == [
+        None,
+        UUID(int=11),
+        UUID(int=11),
+        UUID(int=15),
+        None,
+    ]

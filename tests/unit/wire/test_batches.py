@@ -1,0 +1,309 @@
+"""Batches on the network: what comes back as it was, what is refused and where, all versions."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import ack, pending, started, subtask
+from tests.unit.protocol.test_lifecycle import PLANNED
+from tests.unit.wire.fitting import fitting
+from weir.bounds import TEXT_LENGTH_MAX
+from weir.errors import ProtocolError
+from weir.ids import AttemptNumber
+from weir.protocol import wire
+from weir.protocol.driver_messages import (
+    BATCH_EVENTS_MAX,
+    BatchApplied,
+    CommandBatch,
+    EventBatch,
+    NumberedCommand,
+)
+from weir.protocol.events import Notice
+from weir.protocol.lifecycle import ENDS_AS, CheckpointStatus, FailureReason, SubtaskStatus
+from weir.protocol.messages import (
+    CheckpointsRestored,
+    GateAlignment,
+    RecordAborted,
+    SnapshotMetrics,
+    SubtaskChanged,
+)
+from weir.wire import batches
+from weir.wire.batches import COMMAND_CLASSES, EVENT_CLASSES, VERSION_MAX, VERSION_MIN
+
+VERSIONS = range(VERSION_MIN, VERSION_MAX + 1)
+HERE = Path(__file__).parent
+
+events = st.one_of(*map(fitting, EVENT_CLASSES))
+commands = st.one_of(*map(fitting, COMMAND_CLASSES))
+
+
+def recorded(what: str) -> bytes:
+    """One of each message, as the version before wrote them."""
+    return (HERE / f"recorded_version_1_{what}.json").read_bytes()
+
+
+def body(*sent: Any) -> bytes:
+    """A batch of these events, from number 1."""
+    return batches.encode_batch(1, map(batches.encode_event, sent))
+
+
+def raw(event: dict[str, Any]) -> bytes:
+    """A batch of one event, which may fit no class."""
+    return json.dumps({"first_number": 1, "events": [event]}).encode()
+
+
+def notice(**changed: Any) -> dict[str, Any]:
+    return {"type": "Notice", "at_ms": 1, "text": "hello"} | changed
+
+
+def status(**changed: Any) -> dict[str, Any]:
+    chain = {"operator": "map", "index": 0}
+    return {"type": "SubtaskChanged", "attempt": 1, "chain": chain, "status": "running"} | changed
+
+
+# Versions.
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_events_of_the_version_before_are_read_and_written_as_then(version: int) -> None:
+    read = batches.decode_batch(recorded("events"), version)
+    assert {type(event) for event in read.events} == set(EVENT_CLASSES)
+    assert read == wire.from_wire(EventBatch, json.loads(recorded("events")))
+    written = batches.encode_batch(
+        read.first_number, map(batches.encode_event, read.events), read.away_ms
+    )
+    assert json.loads(written) == json.loads(recorded("events"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_commands_of_the_version_before_are_read_and_written_as_then(version: int) -> None:
+    read = batches.decode_commands(recorded("commands"), version)
+    assert {type(n.command) for n in read.commands} == set(COMMAND_CLASSES)
+    assert read == wire.from_wire(CommandBatch, json.loads(recorded("commands")))
+    assert json.loads(batches.encode_commands(read, version)) == json.loads(recorded("commands"))
+    applied = batches.decode_applied(recorded("applied"), version)
+    assert json.loads(batches.encode_applied(applied)) == json.loads(recorded("applied"))
+
+
+def test_the_lower_of_both_highest_versions_is_written() -> None:
+    assert [batches.agreed(theirs) for theirs in (0, 1, 2, 3, 99)] == [None, 1, 2, 3, 3]
+
+
+def test_texts_of_the_version_before_are_cut_and_those_of_this_one_refused() -> None:
+    sent = raw(notice(text="x" * (TEXT_LENGTH_MAX + 1)))
+    (read,) = batches.decode_batch(sent, 1).events
+    assert isinstance(read, Notice)
+    assert len(read.text) == TEXT_LENGTH_MAX
+    with pytest.raises(ProtocolError, match=r"events\[0\]\.text: .* of length <= 65536"):
+        batches.decode_batch(sent, 2)
+
+
+@pytest.mark.parametrize("reason", sorted(ENDS_AS))
+def test_drivers_of_the_versions_before_get_reasons_and_a_status_that_they_know(
+    reason: FailureReason,
+) -> None:
+    """They refuse others and end, although a stop, for one, aborts while they are still needed."""
+    known = set(FailureReason) - PLANNED
+    ended = replace(pending(), status=ENDS_AS[reason])
+    batch = CommandBatch((NumberedCommand(1, RecordAborted(ended, reason, "why")),), 7)
+    assert batches.decode_commands(batches.encode_commands(batch)) == batch
+    for version in (1, 2):
+        sent = batches.encode_commands(batch, version)
+        read = batches.decode_commands(sent, version).commands[0].command
+        assert isinstance(read, RecordAborted)
+        assert read.checkpoint.status is CheckpointStatus.ABORTED
+        assert read.reason in known
+        assert (read.reason is reason) is (reason in known)
+        assert read.cause == "why"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_unknown_field_is_refused_in_each_version(version: int) -> None:
+    for sent in (
+        raw(notice(more=1)),
+        raw(status(chain={"operator": "a", "index": 0, "more": 1})),
+        b'{"first_number": 1, "events": [], "more": 1}',
+    ):
+        with pytest.raises(ProtocolError, match="unknown field `more`"):
+            batches.decode_batch(sent, version)
+
+
+# What fits.
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(events, max_size=4), st.sampled_from(VERSIONS))
+def test_events_come_back_as_they_were(sent: list[Any], version: int) -> None:
+    assert batches.decode_batch(body(*sent), version).events == tuple(sent)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(commands, max_size=4), st.sampled_from(VERSIONS))
+def test_commands_come_back_as_they_were(sent: list[Any], version: int) -> None:
+    batch = CommandBatch(tuple(NumberedCommand(n + 1, c) for n, c in enumerate(sent)), 7)
+    assert batches.decode_commands(batches.encode_commands(batch), version) == batch
+
+
+@settings(max_examples=100, deadline=None)
+@given(events)
+def test_the_form_is_that_of_messages_everywhere_else(sent: Any) -> None:
+    assert json.loads(batches.encode_event(sent)) == wire.encode(sent)
+
+
+def test_a_field_with_a_default_may_be_missing() -> None:
+    (read,) = batches.decode_batch(raw(status())).events
+    assert read == SubtaskChanged(AttemptNumber(1), subtask("map-0"), SubtaskStatus.RUNNING)
+
+
+def test_characters_that_no_database_stores_are_replaced() -> None:
+    for text, stored in (
+        ("a\0b", "a�b"),
+        ("a\\u0000b", "a\\u0000b"),  # Six plain characters.
+        ("a\\\0", "a\\�"),
+        ("\ud800", "?"),
+        ("\udc00\ud800x", "??x"),
+        ("😀\0", "😀�"),
+    ):
+        (read,) = batches.decode_batch(raw(notice(text=text))).events  # json escapes all of them.
+        assert read == Notice(1, stored)
+    (read,) = batches.decode_batch(body(Notice(1, "a\ud800\0"))).events
+    assert read == Notice(1, "a?�")
+
+
+def test_sets_go_out_in_a_fixed_order() -> None:
+    sinks = json.loads(batches.encode_event(started()))["plan"]["sinks"]
+    assert len(sinks) > 1
+    assert sinks == sorted(sinks, key=lambda s: (s["operator"], s["index"]))
+
+
+# What is refused, and where.
+
+
+@pytest.mark.parametrize(
+    ("sent", "problem"),
+    [
+        (b"", "truncated"),
+        (b"[]", "Expected `object`"),
+        (b"[" * 100_000, "Expected `object`"),
+        (b'{"first_number": 1}', "missing required field `events`"),
+        (b'{"first_number": 1' + b"0" * 5_000 + b', "events": []}', "first_number: "),
+        (b'{"first_number": 1, "events": [], "away_ms": -1}', "away_ms: Expected `int` >= 0"),
+        (b"\xff\xfe", "malformed"),
+        (raw({"type": "Surprise"}), r"events\[0\]\.type: Invalid value 'Surprise'"),
+        (raw({}), r"events\[0\]: .*missing required field `type`"),
+        (raw(notice(at_ms="1")), r"events\[0\]\.at_ms: Expected `int`, got `str`"),
+        (raw(notice(at_ms=True)), "Expected `int`, got `bool`"),
+        (raw(notice(at_ms=1.0)), "Expected `int`, got `float`"),
+        (raw(notice(at_ms=10**18)), "at_ms: Expected `int` <= 32503680000000"),
+        (raw(notice(at_ms=-(10**18))), "at_ms: Expected `int` >= 0"),
+        (raw(status(attempt=10**400)), r"events\[0\]\.attempt: "),
+        (
+            raw(status(chain={"operator": "map", "index": 10**9})),
+            r"chain\.index: .* <= 32768",
+        ),
+        (raw(status(chain={"operator": "map", "index": -1})), r"chain\.index: Expected `int` >= 0"),
+        (
+            raw(status(chain={"operator": "m" * 301, "index": 0})),
+            r"chain\.operator: .* <= 300",
+        ),
+        (raw(status(status="sleeping")), r"events\[0\]\.status: Invalid enum value 'sleeping'"),
+        (raw(status(details={"at": 10**300})), r"events\[0\]\.details: .* has no JSON form"),
+        (raw(status(details={"at": "x" * 300_000})), r"details: .* bytes of JSON; at most 262144"),
+        (raw(status(details=[])), r"events\[0\]\.details: Expected `object`"),
+        (b'{"first_number":1,"events":[{"type":"Notice","at_ms":1,"text":"\x00"}]}', "malformed"),
+        (
+            json.dumps({"first_number": 1, "events": [{"type": "Tick"}] * 1_001}).encode(),
+            "events: Expected `array` of length <= 1000",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_the_error_says_where(sent: bytes, problem: str) -> None:
+    with pytest.raises(ProtocolError, match=problem):
+        batches.decode_batch(sent)
+
+
+def test_details_nested_too_deeply_are_refused() -> None:
+    for depth in (33, 5_000):
+        nested = b'{"in":' * depth + b"1" + b"}" * depth
+        sent = raw(status()).replace(b'"status"', b'"details": %b, "status"' % nested)
+        with pytest.raises(ProtocolError, match=r"nested deeper than 32|recursion"):
+            batches.decode_batch(sent)
+
+
+def test_settings_that_contradict_themselves_are_refused_with_their_place() -> None:
+    data = json.loads(recorded("events"))
+    assert data["events"][0]["type"] == "JobPlanned"
+    data["events"][0]["checkpoints"]["interval_ms"] = 1
+    with pytest.raises(ProtocolError, match=r"events\[0\]\.checkpoints: .*at least 10 ms"):
+        batches.decode_batch(json.dumps(data).encode())
+
+
+def test_more_events_than_a_batch_holds_are_refused_before_they_are_made() -> None:
+    with pytest.raises(ProtocolError, match="length <= 1000"):
+        batches.decode_batch(body(*[Notice(1, "")] * (BATCH_EVENTS_MAX + 1)))
+
+
+def test_a_value_that_does_not_fit_is_refused_when_it_is_written() -> None:
+    wrong = CheckpointsRestored((), "7")  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match=r"CheckpointsRestored\.next_id: Expected `int`"):
+        batches.encode_event(wrong)
+    metrics = SnapshotMetrics(sync_ms=float("nan"))
+    part = replace(ack().operators[0], metrics=metrics)
+    with pytest.raises(ProtocolError, match=r"Acknowledged\.operators\[0\]\.metrics\.sync_ms"):
+        batches.encode_event(replace(ack(), operators=(part,)))
+    details: Any = {"at": float("inf")}
+    changed = SubtaskChanged(AttemptNumber(1), subtask("map-0"), SubtaskStatus.RUNNING, "", details)
+    with pytest.raises(ProtocolError, match=r"SubtaskChanged\.details: .* has no JSON form"):
+        batches.encode_event(changed)
+
+
+def test_a_text_for_people_is_cut_when_it_is_written() -> None:
+    (read,) = batches.decode_batch(body(Notice(1, "x" * 10**6))).events
+    assert isinstance(read, Notice)
+    assert len(read.text) == TEXT_LENGTH_MAX
+    assert read.text.endswith("more characters were cut off")
+
+
+# Speed.
+
+
+def test_acknowledgements_cost_less_than_half_of_what_the_plain_codec_takes() -> None:
+    """Thousands of them arrive each second at a high parallelism. The ratio is of the same run."""
+    gate = GateAlignment(
+        0, ("a-0", "a-1", "a-2", "a-3"), (0.0, 1.5, None, 2.5), (2.5, 1.0, 0.0, 0.0), (1, 2, 3, 4)
+    )
+    metrics = SnapshotMetrics(sync_ms=1.25, gates=(gate,))
+    part = replace(ack().operators[0], metrics=metrics)
+    sent = EventBatch(1, (replace(ack(), operators=(part, *ack().operators[1:])),) * 500)
+    text = json.dumps(wire.to_wire(sent)).encode()
+    assert batches.decode_batch(text) == sent
+    plain_s, s = _best_s(
+        lambda: wire.from_wire(EventBatch, json.loads(text)), lambda: batches.decode_batch(text)
+    )
+    assert s < plain_s / 2
+    plain_s, s = _best_s(lambda: json.dumps(wire.to_wire(sent)), lambda: body(*sent.events))
+    assert s < plain_s / 2
+
+
+def _best_s(*calls: Callable[[], object]) -> list[float]:
+    """The least processor time of each, measured in turn."""
+    best = [float("inf")] * len(calls)
+    for _ in range(7):
+        for index, call in enumerate(calls):
+            began = time.process_time()
+            call()
+            best[index] = min(best[index], time.process_time() - began)
+    return best
+
+
+def test_an_acknowledgement_of_a_batch_is_read() -> None:
+    assert batches.decode_applied(b'{"up_to": 7}') == BatchApplied(7)
+    with pytest.raises(ProtocolError):
+        batches.decode_applied(b'["nonsense"]')
