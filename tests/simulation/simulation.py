@@ -5,6 +5,7 @@ coordinator, job master, recovery) runs here too, on a clock, lines, storage and
 seed drives. The same seed gives the same run. After every step it is checked that
 
 - a channel is blocked only while its subtask aligns a checkpoint, and exactly those it must be;
+- a subtask that waits has no work, and the loop wakes it in time;
 - the coordinator's state is one that may be;
 - a completed checkpoint is a consistent cut: on every channel the receiver's snapshot holds as many
   records as the sender's says it sent before its own;
@@ -61,6 +62,7 @@ from tests.simulation.pipelines import (
     Row,
     random_pipeline,
 )
+from tests.simulation.waiting_subtasks import overlooked
 from weir import fault_points
 from weir.config import (
     ChannelConfig,
@@ -635,10 +637,12 @@ class Simulation:
             self._events.after(self._rng.randint(0, 60) * 1_000_000, arrive)
 
     def stepped(self, process: SimulatedWorker) -> None:
-        """Look at the gates of every subtask of the worker, unless it has failed half way."""
+        """Look at every subtask of the worker, unless it has failed half way."""
         if process.worker._failed:
             return
         for subtask in process.worker.subtasks:
+            if work := overlooked(subtask, process.worker._ready):
+                raise InvariantBroken(f"{subtask.chain} waits for ever: it has {work}")
             handler = subtask._handler
             if handler is None:
                 continue

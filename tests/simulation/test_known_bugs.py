@@ -19,7 +19,10 @@ from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
 from weir.protocol.elements import CheckpointBarrier, Element
 from weir.protocol.messages import Acknowledged, CheckpointCompleted, WriteManifest
 from weir.worker.gates import InputGates, OutputGate
+from weir.worker.ports import CreditGranted, InboxItem
+from weir.worker.ready_queue import ReadyQueue
 from weir.worker.subtask import Subtask
+from weir.worker.worker import Worker
 
 
 def test_a_channel_that_is_not_blocked_is_caught(
@@ -69,8 +72,10 @@ def test_a_commit_before_the_manifest_is_caught(
     production = CheckpointRunner._write_manifest
 
     def write(runner: CheckpointRunner, pending: Any) -> None:
-        runner._send(CheckpointCompleted(pending.attempt, pending.checkpoint_id))
-        production(runner, pending)
+        production(runner, pending)  # Which begins to write.
+        is_final = pending.checkpoint_id == runner._final_id
+        told = CheckpointCompleted(pending.attempt, pending.checkpoint_id, final=is_final)
+        runner._send(told)
 
     monkeypatch.setattr(CheckpointRunner, "_write_manifest", write)
     failure = caught_at("commit before the manifest", show)
@@ -112,6 +117,44 @@ def test_a_settled_checkpoints_barrier_that_blocks_is_caught(
 
     monkeypatch.setattr(AlignedBarrierHandler, "on_barrier", on_barrier)
     caught_at("a settled checkpoint's barrier blocks", show)
+
+
+# The ready queue.
+
+
+def test_a_sender_that_credit_does_not_wake_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    production = Worker.handle
+
+    def handle(worker: Worker, item: InboxItem) -> None:
+        if not isinstance(item, CreditGranted) or not worker._deployed:
+            production(worker, item)
+            return
+        _, gate, index = worker._senders[item.channel]
+        gate.granted(index, item.size)
+
+    monkeypatch.setattr(Worker, "handle", handle)
+    caught_at("credit wakes no sender", show)
+
+
+def test_a_subtask_that_elements_do_not_wake_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    monkeypatch.setattr(
+        Worker,
+        "_deliver",
+        lambda worker, channel, element: worker._receivers[channel].inputs.deliver(
+            channel, element
+        ),
+    )
+    caught_at("elements wake no receiver", show)
+
+
+def test_a_timer_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
+    monkeypatch.setattr(ReadyQueue, "wait", lambda queue, subtask, timer_ms: None)
+    failure = caught_at("a timer is lost", show)
+    assert "waits for ever" in str(failure)
 
 
 # Under a control plane.

@@ -179,7 +179,7 @@ class Poll(Enum):
     """The answer of a source to ``poll``."""
 
     MORE = auto()  # Poll again as soon as possible.
-    WAIT = auto()  # Nothing now; poll again at ``next_timer_ms`` or when woken.
+    WAIT = auto()  # Nothing now; poll again at ``next_timer_ms``.
     END = auto()  # No record will ever follow.
 
 

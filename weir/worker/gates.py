@@ -145,13 +145,12 @@ def _split(records: Records, rows: int) -> tuple[Records, Records]:
 class OutputChannel:
     """One output channel: its credit, and the elements that wait for it."""
 
-    __slots__ = ("bytes_out", "credit", "id", "overdraft", "records_waiting")
+    __slots__ = ("bytes_out", "credit", "id", "overdraft")
 
     def __init__(self, channel: Channel, credit_bytes: int) -> None:
         self.id = channel.id
         self.credit = SenderCredit(credit_bytes)
         self.overdraft: deque[Element] = deque()
-        self.records_waiting = 0  # Batches in the overdraft queue.
         self.bytes_out = 0
 
 
@@ -167,6 +166,7 @@ class OutputGate:
     ) -> None:
         self.channels = [OutputChannel(channel, config.credit_bytes) for channel in channels]
         self.records_out = 0
+        self._batches_waiting = 0  # In the overdraft queues of all channels.
         self._partitioner = partitioner
         self._transport = transport
         self._rows_max = config.batch_rows_max
@@ -176,7 +176,7 @@ class OutputGate:
     @property
     def has_overdraft(self) -> bool:
         """Whether records wait for credit."""
-        return any(channel.records_waiting for channel in self.channels)
+        return self._batches_waiting > 0
 
     def emit(self, batch: Batch) -> None:
         """Send every channel its share of the batch, order kept."""
@@ -185,7 +185,7 @@ class OutputGate:
             channel = self.channels[index]
             for piece in _pieces(part, self._rows_max, self._bytes_max):
                 channel.overdraft.append(piece)
-                channel.records_waiting += 1
+                self._batches_waiting += 1
             self._flush(channel)
 
     def broadcast(self, element: Element) -> None:
@@ -219,7 +219,7 @@ class OutputGate:
         queue = channel.overdraft
         first = queue.popleft()
         assert type(first) is Records
-        channel.records_waiting -= 1
+        self._batches_waiting -= 1
         taken, count, size = [first.payload], first.count, first.size
         while queue:
             following = queue[0]
@@ -231,7 +231,7 @@ class OutputGate:
             ):
                 break
             queue.popleft()
-            channel.records_waiting -= 1
+            self._batches_waiting -= 1
             taken.append(following.payload)
             count += following.count
             size += following.size

@@ -135,10 +135,16 @@ class Subtask:
         self._snapshotter = snapshotter
         self._alignment = AlignmentClock(inputs.gates, clock)
         self._slice = SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
-        # For pending work, one per operator: its timers and window rows have a cost of their own.
+        # Most operators never have pending work, or a timer. The last of the chain comes first: its
+        # work makes room. Timers and window rows have a cost of their own, so a size of their own.
+        chained = [one.operator for one in operators]
         self._pending_slices = [
-            SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
-            for _ in operators
+            (one, SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms))
+            for one in reversed(chained)
+            if type(one).has_pending is not Operator.has_pending
+        ]
+        self._timed = [
+            one for one in chained if type(one).next_timer_ms is not Operator.next_timer_ms
         ]
         self._finished_count = 0  # Operators of the chain that were told to finish.
         self._stays = self._checkpointing  # ENDED after the input, for a confirming checkpoint.
@@ -175,7 +181,7 @@ class Subtask:
         Raises:
             Exception: Raised by user code; the attempt cannot go on.
         """
-        if any(gate.has_overdraft for gate in self.outputs):
+        if self._is_held:
             return Progress.BACK_PRESSURED
         if self.status is not SubtaskStatus.RUNNING:
             return Progress.IDLE
@@ -195,12 +201,15 @@ class Subtask:
             return self._poll_source(self._source)
         return self._poll_inputs()
 
+    @property
+    def _is_held(self) -> bool:
+        return any(gate.has_overdraft for gate in self.outputs)
+
     def _advance(self) -> bool:
         """Do a slice of pending work; returns whether there was any."""
-        for place in range(len(self._operators) - 1, -1, -1):
-            operator = self._operators[place].operator
+        for operator, size in self._pending_slices:
             if operator.has_pending:
-                size, clock = self._pending_slices[place], self._clock
+                clock = self._clock
                 worked, started = clock.thread_ns(), clock.monotonic_ns()
                 if done := operator.advance(size.rows):
                     size.measured(done, clock.thread_ns() - worked, clock.monotonic_ns() - started)
@@ -209,12 +218,11 @@ class Subtask:
 
     def next_timer_ms(self) -> int | None:
         """The time of the next due timer, by ``Clock.now_ms``; None where there is none."""
-        if self.status is not SubtaskStatus.RUNNING or any(g.has_overdraft for g in self.outputs):
+        if self.status is not SubtaskStatus.RUNNING or self._is_held:
             return None
         timers = list(self._alignment_deadlines.values())
         if self._suspended_by is None:
-            operators = (chained.operator for chained in self._operators)
-            timers += [t for o in operators if (t := o.next_timer_ms()) is not None]
+            timers += [t for o in self._timed if (t := o.next_timer_ms()) is not None]
         return min(timers, default=None)
 
     def _time_out_alignments(self) -> bool:
@@ -232,8 +240,7 @@ class Subtask:
             return False
         self._time_out_alignments()
         fired = False
-        for chained in self._operators:
-            operator = chained.operator
+        for operator in self._timed:
             if operator is self._source:
                 continue  # Polled anyway.
             timer = operator.next_timer_ms()
@@ -336,7 +343,7 @@ class Subtask:
             # Though checkpointing may be off, the drain's savepoint confirms the final output.
             operator.ctx.checkpointing = self._stays
             operator.finish()
-            if any(chained.operator.has_pending for chained in self._operators):
+            if any(one.has_pending for one, _ in self._pending_slices):
                 return
         for gate in self.outputs:
             gate.broadcast(EndOfInput())

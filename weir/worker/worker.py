@@ -1,4 +1,4 @@
-"""The worker: all subtasks of one slot in one attempt, stepped in turn by one loop.
+"""The worker: all subtasks of one slot in one attempt; one loop steps those that have work.
 
 The worker knows no socket, process or thread. All input comes in through ``handle``, all output
 leaves through its ports, so that a simulation runs this very class.
@@ -42,6 +42,7 @@ from weir.worker.ports import (
     SnapshotThread,
     Transport,
 )
+from weir.worker.ready_queue import ReadyQueue
 from weir.worker.subtask import Progress, Subtask
 
 METRICS_INTERVAL_NS = 500_000_000
@@ -80,7 +81,9 @@ class Worker:
         self._clock = clock
         self._open_store = open_store
         self._receivers: dict[ChannelId, Subtask] = {}
-        self._senders: dict[ChannelId, tuple[OutputGate, int]] = {}
+        self._senders: dict[ChannelId, tuple[Subtask, OutputGate, int]] = {}
+        self._ready = ReadyQueue()
+        self._aligning: dict[Subtask, None] = {}  # Those whose alignment is to be reported.
         self._early: list[InboxItem] = []  # From peers that were deployed before this worker.
         self._deployed = False
         self._failed = False
@@ -100,8 +103,9 @@ class Worker:
             case ElementArrived(channel, element):
                 self._deliver(channel, element)
             case CreditGranted(channel, size):
-                gate, index = self._senders[channel]
+                subtask, gate, index = self._senders[channel]
                 gate.granted(index, size)
+                self._ready.add(subtask)
             case Call(function):
                 function()
             case CommandArrived(command):
@@ -111,7 +115,9 @@ class Worker:
                 self._fail_all(error, {"lost_peer": peer})
 
     def _deliver(self, channel: ChannelId, element: Element) -> None:
-        self._receivers[channel].inputs.deliver(channel, element)
+        subtask = self._receivers[channel]
+        subtask.inputs.deliver(channel, element)
+        self._ready.add(subtask)
 
     def _obey(self, command: object) -> None:
         match command:
@@ -155,7 +161,8 @@ class Worker:
                 self._receivers[channel_id] = subtask
             for gate in subtask.outputs:
                 for index, channel in enumerate(gate.channels):
-                    self._senders[channel.id] = gate, index
+                    self._senders[channel.id] = subtask, gate, index
+            self._ready.add(subtask)
         self._deployed = True
         if deploy.completes_stop:
             for subtask in self.subtasks:
@@ -165,7 +172,7 @@ class Worker:
         self._early.clear()
 
     def run_once(self) -> float | None:
-        """Run one slice of every subtask.
+        """Run one slice of every subtask that is ready.
 
         Returns:
             Seconds the loop may sleep unless an item arrives: 0 to run again at once, None to
@@ -173,8 +180,8 @@ class Worker:
         """
         if self._failed:
             return None
-        worked = False
-        for subtask in self.subtasks:
+        self._ready.wake(self._clock.now_ms())
+        for subtask in self._ready.take():
             started = self._clock.monotonic_ns()
             self.calling_since_ns = started
             self.calling = subtask.chain
@@ -186,21 +193,25 @@ class Worker:
                 return None
             if progress is Progress.BACK_PRESSURED:
                 subtask.hold(started)
+                self._ready.wait(subtask, None)  # Credit lets it enter.
                 continue
             subtask.release(started)
             if progress is Progress.WORKED:
-                worked = True
                 subtask.busy_ns += self._clock.monotonic_ns() - started
+                self._ready.add(subtask)
+                self._note_alignment(subtask)
+            else:
+                self._ready.wait(subtask, subtask.next_timer_ms())
         self.calling = None
         now = self._clock.monotonic_ns()
         if now >= self._look_due_ns:
             self._look(now)
-        return 0.0 if worked else self._sleep(now)
+        return 0.0 if self._ready else self._sleep(now)
 
     def _sleep(self, now_ns: int) -> float | None:
-        timers = [t for s in self.subtasks if (t := s.next_timer_ms()) is not None]
-        sleeps = [(min(timers) - self._clock.now_ms()) / 1000] if timers else []
-        progress = [due for s in self.subtasks if (due := s.progress_due_ns) is not None]
+        timer_ms = self._ready.next_timer_ms()
+        sleeps = [] if timer_ms is None else [(timer_ms - self._clock.now_ms()) / 1000]
+        progress = [due for s in self._aligning if (due := s.progress_due_ns) is not None]
         if progress:
             due_ns = min(progress)
             self._look_due_ns = min(self._look_due_ns, due_ns)
@@ -210,8 +221,10 @@ class Worker:
     def _look(self, now_ns: int) -> None:
         """Send due reports; a busy loop does so only every ``LOOK_INTERVAL_NS``."""
         self._look_due_ns = now_ns + LOOK_INTERVAL_NS
-        for subtask in self.subtasks:
+        for subtask in list(self._aligning):
             subtask.report_progress(now_ns)
+            if subtask.progress_due_ns is None:
+                del self._aligning[subtask]
         if now_ns >= self._metrics_due_ns:
             self._metrics_due_ns = now_ns + METRICS_INTERVAL_NS
             for subtask in self.subtasks:
@@ -234,7 +247,13 @@ class Worker:
                 self._fail(subtask.chain, error)
                 return
             subtask.busy_ns += self._clock.monotonic_ns() - started
+            self._ready.add(subtask)
+            self._note_alignment(subtask)
         self.calling = None
+
+    def _note_alignment(self, subtask: Subtask) -> None:
+        if subtask.progress_due_ns is not None:
+            self._aligning[subtask] = None
 
     def _fail_all(self, error: Exception, details: dict[str, Any] | None = None) -> None:
         """Fail for a cause that belongs to the slot, not to one subtask."""

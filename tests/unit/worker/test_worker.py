@@ -37,6 +37,7 @@ from weir.worker.ports import (
     CreditGranted,
     ElementArrived,
 )
+from weir.worker.subtask import Progress, Subtask
 from weir.worker.worker import METRICS_INTERVAL_NS, Worker
 
 CHANNEL = ChannelId(0)
@@ -238,10 +239,49 @@ def test_a_timer_bounds_the_sleep() -> None:
     harness.deploy()
     harness.run()
     harness.sink.timer_ms = harness.clock.ms + 1_500
+    harness.worker.handle(ElementArrived(CHANNEL, records("a")))
     assert harness.run() == 1.5
     harness.clock.ms += 1_500
     harness.run()
     assert harness.sink.calls == [("timer", harness.clock.ms)]
+
+
+class Endless(Counting):
+    """Always has a record."""
+
+    def poll(self, records_max: int) -> Poll:
+        super().poll(records_max)
+        return Poll.MORE
+
+
+def test_a_subtask_that_is_never_without_work_leaves_the_others_their_turn() -> None:
+    harness = WorkerHarness(source=lambda: Endless(1_000), credit_bytes=1 << 20)
+    harness.deploy()
+    source, sink = harness.worker.subtasks
+    for turn in range(1, 101):
+        harness.worker.handle(ElementArrived(CHANNEL, records("a")))
+        assert harness.worker.run_once() == 0
+        assert (source.records_in, sink.records_in) == (turn, turn)
+
+
+def test_a_subtask_without_work_is_not_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = WorkerHarness(source=lambda: Endless(1_000))
+    harness.deploy()
+    harness.worker.run_once()
+    stepped: list[str] = []
+    step = Subtask.step
+
+    def noting(one: Subtask) -> Progress:
+        stepped.append(str(one.chain))
+        return step(one)
+
+    monkeypatch.setattr(Subtask, "step", noting)
+    for _ in range(10):
+        harness.worker.run_once()
+    assert stepped == ["source-0"] * 10
+    harness.worker.handle(ElementArrived(CHANNEL, records("a")))
+    harness.worker.run_once()
+    assert stepped[10:] == ["source-0", "sink-0"]
 
 
 def test_metrics_come_at_intervals_however_idle_it_is() -> None:
