@@ -30,6 +30,7 @@ from weir.protocol.messages import (
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.assembly import build_subtasks
 from weir.worker.gates import OutputGate
+from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports
 from weir.worker.ports import (
     Call,
     CommandArrived,
@@ -45,7 +46,6 @@ from weir.worker.ports import (
 from weir.worker.ready_queue import ReadyQueue
 from weir.worker.subtask import Progress, Subtask
 
-METRICS_INTERVAL_NS = 500_000_000
 LOOK_INTERVAL_NS = 50_000_000  # How often a busy loop checks for due reports.
 
 
@@ -88,7 +88,8 @@ class Worker:
         self._deployed = False
         self._failed = False
         self._started_ns = clock.monotonic_ns()
-        self._metrics_due_ns = self._started_ns + METRICS_INTERVAL_NS
+        self._metrics = MetricsReports(reporter)
+        self._metrics_due_ns = self._started_ns + INTERVAL_NS
         self._look_due_ns = self._started_ns
         # The call under way that may be user code: its subtask, and since when. Another thread
         # reads both, so the time is set first: while it stays the same, so does the subtask.
@@ -226,9 +227,9 @@ class Worker:
             if subtask.progress_due_ns is None:
                 del self._aligning[subtask]
         if now_ns >= self._metrics_due_ns:
-            self._metrics_due_ns = now_ns + METRICS_INTERVAL_NS
+            self._metrics_due_ns = now_ns + INTERVAL_NS
             for subtask in self.subtasks:
-                self._reporter.report(subtask.metrics(now_ns, now_ns - self._started_ns))
+                self._metrics.offer(subtask.metrics(now_ns, now_ns - self._started_ns), now_ns)
 
     def _enter(self, chain: SubtaskId) -> None:
         self.calling_since_ns = self._clock.monotonic_ns()

@@ -30,6 +30,7 @@ from weir.protocol.messages import (
     SubtaskMetrics,
     TriggerCheckpoint,
 )
+from weir.worker.metrics_reports import INTERVAL_NS
 from weir.worker.ports import (
     Call,
     CommandArrived,
@@ -38,7 +39,7 @@ from weir.worker.ports import (
     ElementArrived,
 )
 from weir.worker.subtask import Progress, Subtask
-from weir.worker.worker import METRICS_INTERVAL_NS, Worker
+from weir.worker.worker import Worker
 
 CHANNEL = ChannelId(0)
 
@@ -288,7 +289,7 @@ def test_metrics_come_at_intervals_however_idle_it_is() -> None:
     harness = WorkerHarness()
     harness.deploy()
     harness.run()
-    harness.clock.ms += METRICS_INTERVAL_NS // 1_000_000
+    harness.clock.ms += INTERVAL_NS // 1_000_000
     harness.run()
     assert len([r for r in harness.reports if isinstance(r, SubtaskMetrics)]) == 2
 
@@ -381,7 +382,7 @@ def test_a_source_without_data_is_idle_also_while_it_asks() -> None:
     metrics = [r for r in harness.reports if isinstance(r, SubtaskMetrics)][-2]
     assert metrics.chain == subtask("source-0")
     assert (metrics.busy_ms, metrics.back_pressured_ms) == (0, 0)
-    assert metrics.idle_ms >= METRICS_INTERVAL_NS // 1_000_000
+    assert metrics.idle_ms >= INTERVAL_NS // 1_000_000
 
 
 def test_a_call_of_another_thread_runs_on_the_loop() -> None:

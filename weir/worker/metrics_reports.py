@@ -1,0 +1,49 @@
+"""Reports of counters: those that change at every interval, those that rest now and then.
+
+A job has many subtasks and most of them rest most of the time. After its last change a subtask is
+reported for ``SETTLING_NS`` more, so that a reader's window of rates sees the end of it; then as
+often as a reader needs to know that it is there.
+"""
+
+from weir.ids import SubtaskId
+from weir.protocol.messages import SubtaskMetrics
+from weir.worker.ports import Reporter
+
+INTERVAL_NS = 500_000_000
+SETTLING_NS = 2_500_000_000
+RESTING_INTERVAL_NS = 5_000_000_000
+
+
+class MetricsReports:
+    """The reports of one worker's subtasks."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._work: dict[SubtaskId, tuple[object, ...]] = {}  # As last seen.
+        self._changed_ns: dict[SubtaskId, int] = {}
+        self._reported_ns: dict[SubtaskId, int] = {}
+
+    def offer(self, metrics: SubtaskMetrics, now_ns: int) -> None:
+        """Report a subtask's counters, unless it rests and was reported not long ago."""
+        chain, work = metrics.chain, _work(metrics)
+        if self._work.get(chain) != work:
+            self._work[chain] = work
+            self._changed_ns[chain] = now_ns
+        rests = now_ns - self._changed_ns[chain] > SETTLING_NS
+        if rests and now_ns - self._reported_ns[chain] < RESTING_INTERVAL_NS:
+            return
+        self._reported_ns[chain] = now_ns
+        self._reporter.report(metrics)
+
+
+def _work(metrics: SubtaskMetrics) -> tuple[object, ...]:
+    """The counters that grow with work; idle time grows without."""
+    return (
+        metrics.records_in,
+        metrics.records_out,
+        metrics.bytes_in,
+        metrics.bytes_out,
+        metrics.busy_ms,
+        metrics.back_pressured_ms,
+        metrics.watermark_ms,
+    )
