@@ -2,9 +2,9 @@
 
 *Endpoints* are added and from then on told when they may read or write; everything an endpoint does
 happens on this thread, so endpoints need no locks. Other threads hand work over with ``call``,
-which appends to a deque and, unless a wake-up is already under way, writes one byte to a socket
-pair. No call on this thread may block, and an exception that reaches the thread is a bug: it ends
-the thread and is given to ``on_crash``, since a process without its I/O thread is of no use.
+which appends to a deque and, if the thread sleeps, writes one byte to a socket pair. No call on
+this thread may block, and an exception that reaches the thread is a bug: it ends the thread and is
+given to ``on_crash``, since a process without its I/O thread is of no use.
 """
 
 import selectors
@@ -43,7 +43,7 @@ class IoThread:
         self._wake_writer.setblocking(False)
         self._selector.register(self._wake_reader, READ)
         self._calls: deque[Callable[[], None]] = deque()
-        self._waking = False
+        self._sleeps = False  # Or is about to; a wake-up is under way where it is False again.
         self._periodic: list[tuple[float, Callable[[], None]]] = []
         self._due: list[float] = []
         self._stopping = False
@@ -67,8 +67,8 @@ class IoThread:
 
     def wake(self) -> None:
         """Wake the thread, so that it runs the calls handed over."""
-        if self._calls and not self._waking:
-            self._waking = True
+        if self._calls and self._sleeps:
+            self._sleeps = False
             try:
                 self._wake_writer.send(b"\0")
             except BlockingIOError:  # Full of bytes that wake just as well.
@@ -115,12 +115,14 @@ class IoThread:
             self._on_crash(error)
 
     def _round(self) -> None:
-        for key, events in self._selector.select(self._timeout()):
+        # Before it looks for calls: one that comes in between wakes it.
+        self._sleeps = True
+        ready = self._selector.select(self._timeout())
+        self._sleeps = False
+        for key, events in ready:
             endpoint: Endpoint | None = key.data
             if endpoint is None:
-                # Cleared before the calls are taken: a call that comes in between wakes once more.
                 self._wake_reader.recv(4096)
-                self._waking = False
             elif (
                 self._selector.get_map().get(key.fd) is key
             ):  # Not removed by an endpoint before it.
