@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 WINDOW_MS = 2_000.0
-# Subtasks report every half second, so five samples make a window; this many are kept at most.
+# Subtasks that work report every half second, so five samples make a window; this many are kept at most.
 SAMPLES_MAX = 16
 
 Counters: TypeAlias = Mapping[str, Any]  # Fields of weir.protocol.messages.SubtaskMetrics.

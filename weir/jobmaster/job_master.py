@@ -22,7 +22,7 @@ there; under a control plane requests are commands.
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -728,6 +728,10 @@ class JobMaster:
             return choice, stored
 
         def done(outcome: tuple[RestoreChoice, CheckpointsRestored] | Exception) -> None:
+            if not isinstance(outcome, Exception) and not self.is_over:
+                # Also of an attempt that has failed meanwhile: its base is noted, so that the next
+                # one looks at no checkpoint that this one passed over.
+                self._tell(outcome[0].notes)
             if self._attempt is not attempt or not self._is_initializing:
                 return
             if isinstance(outcome, JobFinished) and self._control is not None:
@@ -743,17 +747,19 @@ class JobMaster:
                 return
             choice, stored = outcome
             attempt.choice = choice
-            now = self._clock.now_ms()
-            for note in choice.notes:
-                if note not in self._told:  # Every restart would repeat it.
-                    self._told.add(note)
-                    self._emit(Notice(now, note))
             self._checkpoints.loaded(stored)
             self._checkpoints.restored(choice)
+            now = self._clock.now_ms()
             self._emit(AttemptStarted(now, attempt.number, choice.checkpoint_id))
             self._deploy_if_ready()
 
         self._checkpoints.after_pending_manifest(lambda: self._cluster.io(work, done))
+
+    def _tell(self, notes: Iterable[str]) -> None:
+        for note in notes:
+            if note not in self._told:  # Every restart would repeat it.
+                self._told.add(note)
+                self._emit(Notice(self._clock.now_ms(), note))
 
     # A running attempt.
 

@@ -506,6 +506,28 @@ def test_a_damaged_checkpoint_is_told_of_once_however_often_the_job_restarts() -
     assert job.checkpointed() == 3
 
 
+def test_a_damaged_checkpoint_is_told_of_although_the_attempt_fails_while_it_chooses() -> None:
+    """The next attempt goes on from the base of that one, and never looks at the damaged one."""
+    job = JobHarness(restart=delayed(0))
+    stored_checkpoint(job.store, 1)
+    job.running()
+    damaged = state_file(job.store, "chk-2/1/sink-0-x")
+    stored_checkpoint(job.store, 2, damaged)
+    state_file(job.store, "chk-2/1/sink-0-x", b"other")
+    job.master.on_slot(exited(0))
+    job.wait(0)
+    base = LAYOUT.base(AttemptNumber(2), CheckpointId(1))
+    while not job.store.exists(base):
+        work, done = job.cluster.waiting.popleft()
+        outcome = work()
+        if job.store.exists(base):
+            job.master.on_slot(exited(0, attempt=2))
+        done(outcome)
+    job.restarted()
+    assert (job.deploys[-1].attempt, job.deploys[-1].restored_checkpoint) == (3, 1)
+    assert len([note for note in job.notices if "checkpoint 2 is passed over" in note]) == 1
+
+
 def test_nothing_whole_to_restore_fails_the_job() -> None:
     job = JobHarness()
     job.store.put(LAYOUT.manifest(CheckpointId(1)), b"half")
