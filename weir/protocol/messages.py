@@ -123,6 +123,8 @@ class SubtaskMetrics:
     back_pressured_ms: MeasuredMs
     watermark_ms: EventTimeMs | None
     late_records: Count = 0
+    bad_records: Count = 0  # Skipped or diverted, by what the operator's functions raised.
+    cpu_wait_ms: MeasuredMs = 0  # Of its slot: ready to run while every processor was taken.
 
 
 @dataclass(frozen=True, slots=True)
