@@ -109,7 +109,8 @@ class SubtaskMetrics:
 
     *Busy* is the time in the subtask's own calls, known when a call is over; *back-pressured* the
     time in which output waited for credit; *idle* is the rest, in which the subtask had no input,
-    or waited for its turn on the loop that it shares with the other subtasks of its slot.
+    or waited for its turn on the loop that it shares with the other subtasks of its slot. The wait
+    for a processor lies within these three, wherever it came.
     """
 
     attempt: AttemptNumber
