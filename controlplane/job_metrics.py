@@ -1,4 +1,4 @@
-"""Metrics of jobs: statuses, restarts, intervals, drivers, back pressure; the age of the tick.
+"""Metrics of jobs: statuses, restarts, intervals, drivers, shares of time; the age of the tick.
 
 The number of queries does not depend on the number of jobs.
 """
@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Count, FloatField, Max, QuerySet
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from frontend.overview.queries import back_pressure
-from jobs.models import Attempt, AttemptEnd, ControlPlanePulse, Driver, DriverStatus, Job
-from weir.protocol.lifecycle import JobStatus
+from jobs.models import Attempt, AttemptEnd, ControlPlanePulse, Driver, DriverStatus, Job, Subtask
+from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
 
 def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
@@ -43,6 +45,22 @@ def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
     for job_id, most in back_pressure(live).items():
         pressed.add_metric([job_id], most.share)
     yield pressed
+    yield _cpu_waits(live)
+
+
+def _cpu_waits(job_ids: Sequence[str]) -> Metric:
+    waits = GaugeMetricFamily(
+        "weir_cpu_wait_ratio",
+        "Share of about two seconds in which the slot of a job that was worst off was ready to run "
+        "and had no processor: 0 to 1.",
+        labels=["job"],
+    )
+    share = Max(Cast(KT("rates__cpu_wait"), FloatField()))
+    running = Subtask.objects.filter(job__in=job_ids, status=SubtaskStatus.RUNNING)
+    for job_id, most in running.order_by().values_list("job").annotate(share=share):
+        if most is not None:
+            waits.add_metric([job_id], most)
+    return waits
 
 
 def _count_metrics(jobs: Sequence[Job]) -> Iterator[Metric]:

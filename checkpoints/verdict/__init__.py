@@ -10,7 +10,8 @@ reported.
 - ``failed``, ``pending``: why it failed or was aborted, or what it still waits for;
 - ``waiting``: the subtasks upstream of those that have not acknowledged;
 - ``upstream_walk``: from a late barrier, channel by channel, to the slow subtask;
-- ``causes``: skewed keys, slow storage; ``stacks``: the line of user code in a stack;
+- ``causes``: skewed keys, slow storage; ``starvation``: slots without a processor;
+- ``stacks``: the line of user code in a stack;
 - ``wording``: the words for subtasks, durations and shares;
 - ``evidence``: the part of the subtasks' reports that is stored for later;
 - ``queries``: rows to facts. It and ``evidence`` know Django; the rest is pure.

@@ -18,8 +18,18 @@ from checkpoints.verdict.causes import (
 )
 from checkpoints.verdict.facts import Ack, Facts, Key, Stall, Times, name_of, share
 from checkpoints.verdict.result import Finding, Verdict
+from checkpoints.verdict.starvation import cpu_wait, is_starved
 from checkpoints.verdict.upstream_walk import TOGETHER_MS, Blame, Hop, Why, blame, trace
-from checkpoints.verdict.wording import Tense, hop, of_blame, of_channel, of_stall, of_step, of_two
+from checkpoints.verdict.wording import (
+    Tense,
+    hop,
+    of_blame,
+    of_channel,
+    of_stall,
+    of_starvation,
+    of_step,
+    of_two,
+)
 from controlplane.base.formatting import duration, interval, number, size
 
 # Beyond half of its interval a checkpoint leaves the job little time without one, and one that is a
@@ -229,7 +239,8 @@ def _of_travel(facts: Facts, last: Key) -> Finding:
     if finding.clause:
         if others := _others(facts, last, worst):
             finding = of_two(finding, of_blame(facts, others[0], Tense.PAST), Tense.PAST)
-        clause = of_channel(channel, worst.channel, finding.culprits)
+        named = () if worst.blame.why is Why.STARVED else finding.culprits
+        clause = of_channel(channel, worst.channel, named)
         finding.clause = f"{finding.clause}; {clause}"
     else:
         came = "was" if worst.channel.is_all else "came"
@@ -273,8 +284,9 @@ def _worst(facts: Facts, last: Key) -> _Worst | None:
         shown = max(
             (i for i in range(at) if hops[i].arrived_ms >= worst.transit_ms / 2), default=at
         )
-    if has_no_culprit and facts.evidence.stall(worst.sender) is not None:
-        blamed = blame(facts, worst.sender)  # Its loop was held before the barrier was sent.
+    is_held = facts.evidence.stall(worst.sender) is not None or is_starved(facts, worst.sender)
+    if has_no_culprit and is_held:
+        blamed = blame(facts, worst.sender)  # Its loop stood before the barrier was on its way.
     way = tuple(hops[i].receiver for i in range(shown, at + 1))
     if blamed.key == worst.sender or (has_no_culprit and shown == at):
         way = (*way, worst.sender)
@@ -297,6 +309,8 @@ def _others(facts: Facts, last: Key, worst: _Worst) -> list[Blame]:
             chain = other.key[0]
             if other.why in (Why.IDLE, Why.UNKNOWN) or chain == worst.blame.key[0]:
                 continue
+            if other.why is worst.blame.why is Why.STARVED:
+                continue  # The same host, or one that is told beside it.
             if chain not in costs or costs[chain][0] < step.transit_ms:
                 costs[chain] = step.transit_ms, other
     return [other for _, other in sorted(costs.values(), key=lambda item: -item[0])]
@@ -364,7 +378,7 @@ def _of_copying(facts: Facts) -> Finding:
     because = [f"{name} holds {size(ack.state_bytes)} of state."]
     if middle is not None and ack.sync_ms >= OUTLIER_FACTOR * max(middle, TOGETHER_MS):
         because.append(f"The median of its siblings is {duration(middle)}.")
-    return Finding(
+    finding = Finding(
         f"{name} copied its state for {duration(ack.sync_ms)}, which held up its loop (sync part)",
         because=because,
         advice=[
@@ -375,6 +389,19 @@ def _of_copying(facts: Facts) -> Finding:
         path=[hop(facts, key)],
         culprits=[name],
     )
+    return _in_starved_slot(facts, key, finding)
+
+
+def _in_starved_slot(facts: Facts, key: Key, finding: Finding) -> Finding:
+    """The finding with the slot in front that had no processor; as it is, if the slot had one."""
+    if not is_starved(facts, key):
+        return finding
+    starved = of_starvation(facts, key, Tense.PAST)
+    starved.clause = f"{starved.clause}; {finding.clause}"
+    starved.because += finding.because
+    starved.advice += finding.advice
+    starved.path = finding.path or [hop(facts, key)]
+    return starved
 
 
 # Async --------------------------------------------------------------------------------------------
@@ -407,6 +434,7 @@ def _of_writing(facts: Facts, key: Key) -> Finding:
         finding.advice = [
             f"Look at the disk or the connection of {slot}; the other slots write faster."
         ]
+        finding = _in_starved_slot(facts, key, finding)
     elif is_large:
         finding.clause = f"the state is large: {name} and its slot wrote {how} (async part)"
         finding.advice = [
@@ -427,7 +455,10 @@ def _of_writing(facts: Facts, key: Key) -> Finding:
                 "there."
             ],
         )
-        if wrote.others_async_ms is not None:
+        others = {index for _, index in facts.acks if index != key[1]}
+        if is_starved(facts, key) and all(cpu_wait(facts, index) for index in others):
+            return _in_starved_slot(facts, key, finding)
+        if others:
             finding.because.append("All slots waited alike, so the storage is slow, not one host.")
     return finding
 

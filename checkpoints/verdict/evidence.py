@@ -20,6 +20,7 @@ from django.db import connection
 from checkpoints.verdict.facts import (
     Aligning,
     ChainSeen,
+    CpuWait,
     Evidence,
     Key,
     Rates,
@@ -42,6 +43,8 @@ KEPT_PER_CHAIN = 4  # By each measure: the busiest, and the most back-pressured.
 MISSING_KEPT = 32  # Of those that never acknowledged; they are counted beside.
 SENDERS_KEPT = 4  # Of the barriers that an alignment waits for.
 STALLS_KEPT = 4
+CPU_WAIT_KEPT_FROM = 0.05  # Share of a slot's time; less tells of no want of processors.
+CPU_WAITS_KEPT = 32  # Slots, the largest shares first.
 STACK_LENGTH_MAX = 8_000
 
 # Of alignments in progress, as the database stores them. Those of 2,000 subtasks with 1,000
@@ -159,6 +162,7 @@ def take(
         "missing": [name_of(row.key) for row in kept],
         "missing_count": len(absent),
         "stalls": (noted or {}).get("stalls", {}),
+        "cpu_waits": _cpu_waits(rows),
     }
 
 
@@ -276,6 +280,24 @@ def _chains(rows: Iterable[Row]) -> Json:
     }
 
 
+def _cpu_waits(rows: Iterable[Row]) -> Json:
+    """The slots that waited for a processor, the longest waits of them."""
+    slots: dict[int, CpuWait] = {}
+    for row in rows:
+        if row.rates:
+            known = slots.get(row.index, CpuWait(0.0, 0.0))
+            slots[row.index] = CpuWait(
+                max(known.share, row.rates.get("cpu_wait", 0.0)),
+                max(known.busiest, row.rates["busy"]),
+            )
+    longest = sorted(slots, key=lambda index: -slots[index].share)[:CPU_WAITS_KEPT]
+    return {
+        str(index): {"share": round(wait.share, 3), "busiest": round(wait.busiest, 3)}
+        for index in longest
+        if (wait := slots[index]).share >= CPU_WAIT_KEPT_FROM
+    }
+
+
 def _mean(values: Sequence[float]) -> float | None:
     return round(sum(values) / len(values), 3) if values else None
 
@@ -340,4 +362,5 @@ def read(value: Json) -> Evidence:
         missing=[key_of(name) for name in value.get("missing", ())],
         missing_count=value.get("missing_count", 0),
         stalls={key_of(name): Stall(**stall) for name, stall in value.get("stalls", {}).items()},
+        cpu_waits={int(slot): CpuWait(**wait) for slot, wait in value.get("cpu_waits", {}).items()},
     )

@@ -83,6 +83,14 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuWait:
+    """The loop of one slot was ready to run, and waited for a processor."""
+
+    share: float
+    busiest: float  # Busy share of the slot's busiest subtask, which includes such waits.
+
+
+@dataclass(frozen=True, slots=True)
 class ChainSeen:
     """A chain's subtasks together."""
 
@@ -102,6 +110,7 @@ class Evidence:
     missing: Sequence[Key] = ()  # Subtasks that never acknowledged; bounded.
     missing_count: int = 0
     stalls: Mapping[Key, Stall] = field(default_factory=dict)  # Noticed meanwhile, over or not.
+    cpu_waits: Mapping[int, CpuWait] = field(default_factory=dict)  # By slot, those worth telling.
 
     def rates(self, key: Key) -> Rates | None:
         """The rates of a subtask; None: it reported none."""

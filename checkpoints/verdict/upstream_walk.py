@@ -11,13 +11,16 @@ transit of nothing, so a delay is not blamed on every subtask behind it.
 The shares of time at the ends of a channel tell why it was slow. Records wait in front of a subtask
 that is busy. In front of one that is back-pressured they wait because of a subtask further down, so
 the walk follows the back pressure downstream, to the first that is busy. A subtask that is neither
-shares its loop with the others of its slot: one of those may be busy instead.
+shares its loop with the others of its slot: one of those may be busy instead. And the loop of a
+slot may find no processor (``starvation``): then the host is to blame, not a subtask or the
+network.
 """
 
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from checkpoints.verdict.facts import Facts, Gate, Key, Rates, Stall, key_of
+from checkpoints.verdict.starvation import cpu_wait, is_starved
 
 # Half of a loop that several subtasks share: one that has more keeps it from the others.
 BUSY_SHARE = 0.5
@@ -35,6 +38,7 @@ class Why(Enum):
     SILENT = auto()
     BUSY = auto()
     NEIGHBOUR = auto()  # Its slot's loop is taken by another subtask.
+    STARVED = auto()  # Its slot's loop was ready to run and had no processor.
     IDLE = auto()  # It had time, so it is not to blame.
     UNKNOWN = auto()  # Nothing was reported of it.
 
@@ -120,11 +124,20 @@ def _left_ms(facts: Facts, gate: Gate, at: int) -> float:
 
 def blame(facts: Facts, key: Key) -> Blame:
     """The subtask to blame for a barrier that waited in front of ``key``, and why."""
-    return _direct(facts, key, (key,)) or _down(facts, key) or _idle(facts, key)
+    return (
+        _direct(facts, key, (key,))
+        or _down(facts, key)
+        or _starved(facts, key, (key,))
+        or _idle(facts, key)
+    )
 
 
 def _direct(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
-    """Blame a subtask, or one of its slot, that is stuck, silent or busy; None: none is."""
+    """Blame a subtask, or one of its slot, that is stuck, silent or busy; None: none is.
+
+    A subtask that only looks busy has a starved slot. One that is held back is not slow itself,
+    with or without a processor.
+    """
     seen = facts.evidence.subtasks.get(key)
     rates = seen.rates if seen else None
     if (stall := facts.evidence.stall(key)) is not None:
@@ -134,9 +147,20 @@ def _direct(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
             return Blame(other, Why.STUCK, (*way, other), facts.evidence.rates(other), held)
     if seen is not None and seen.silent_ms is not None:
         return Blame(key, Why.SILENT, way, rates, silent_ms=seen.silent_ms)
+    if rates is None or not is_held_back(rates):
+        starved = _starved(facts, key, way)
+        if starved is not None:
+            return starved
     if rates is not None and is_busy(rates):
         return Blame(key, Why.BUSY, way, rates)
     return None
+
+
+def _starved(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
+    """Blame a slot that had no processor; None: it had one."""
+    if not is_starved(facts, key):
+        return None
+    return Blame(key, Why.STARVED, way, facts.evidence.rates(key))
 
 
 def is_busy(rates: Rates) -> bool:
@@ -150,12 +174,15 @@ def is_held_back(rates: Rates) -> bool:
 
 
 def _down(facts: Facts, key: Key) -> Blame | None:
-    """Follow back pressure to the first subtask that is busy, stuck or silent."""
+    """Follow back pressure to the first subtask that is busy, stuck or silent.
+
+    Without such a one it is the first starved slot on the way.
+    """
     rates = facts.evidence.rates(key)
     if rates is None or not is_held_back(rates):
         return None
     way: tuple[Key, ...] = (key,)
-    visited = {key[0]}
+    visited, starved = {key[0]}, None
     while len(way) < WALK_MAX:
         receivers = [
             receiver
@@ -164,15 +191,18 @@ def _down(facts: Facts, key: Key) -> Blame | None:
             for receiver in _receivers(facts, chain, partitioning, way[-1][1])
         ]
         blamed = [b for r in receivers if (b := _direct(facts, r, (*way, r))) is not None]
-        if blamed:
-            return max(blamed, key=_weight)
+        slow = [b for b in blamed if b.why is not Why.STARVED]
+        if slow:
+            return max(slow, key=_weight)
+        if blamed and starved is None:
+            starved = max(blamed, key=lambda b: cpu_wait(facts, b.key[1]))
         held = [r for r in receivers if (s := facts.evidence.rates(r)) and is_held_back(s)]
         if not held:
-            return None
+            return starved
         worst = max(held, key=lambda r: _back_pressure(facts, r))
         way = (*way, worst)
         visited.add(worst[0])
-    return None
+    return starved
 
 
 def _receivers(facts: Facts, chain: str, partitioning: str, index: int) -> list[Key]:

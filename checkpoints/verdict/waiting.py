@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from checkpoints.verdict.facts import Aligning, Facts, Key, key_of, name_of, share
 from checkpoints.verdict.result import Finding, LateChannel
+from checkpoints.verdict.starvation import is_starved
 from checkpoints.verdict.upstream_walk import WALK_MAX, Blame, Why, blame
 from checkpoints.verdict.wording import Tense, hop, of_blame
 from controlplane.base.formatting import duration, listed, plural, rough_duration
@@ -25,6 +26,7 @@ _GRAVITY = {
     Why.STUCK: 5,
     Why.SILENT: 4,
     Why.BUSY: 3,
+    Why.STARVED: 3,
     Why.NEIGHBOUR: 2,
     Why.UNKNOWN: 1,
     Why.IDLE: 0,
@@ -63,6 +65,8 @@ def waiting(facts: Facts, tense: Tense) -> Finding | None:
     for other, its_root in ranked[1:]:
         if worst.why in _OF_SLOT and (other.why, other.key[1]) == (worst.why, worst.key[1]):
             continue  # The same slot once more.
+        if other.why is worst.why is Why.STARVED:
+            continue  # Such slots are listed beside the worst.
         if _GRAVITY[other.why] >= _GRAVITY[Why.BUSY] and other.key[0] not in chains:
             chains.add(other.key[0])
             second = _of_root(facts, other, its_root, tense)
@@ -141,8 +145,14 @@ def _blame(facts: Facts, root: _Root) -> Blame:
     if _is_writing(facts, root.key) and facts.evidence.stall(root.key) is None:
         rates = seen.rates if seen else None
         why = Why.UNKNOWN if rates is None else Why.IDLE
+        if is_starved(facts, root.key):
+            why = Why.STARVED
         return Blame(root.key, why, (root.key,), rates)
-    return blame(facts, root.key)
+    blamed, sender = blame(facts, root.key), root.sender
+    if sender is not None and blamed.why in (Why.IDLE, Why.UNKNOWN) and is_starved(facts, sender):
+        # It took its snapshot and has had no processor to send the barrier on.
+        return Blame(sender, Why.STARVED, (root.key, sender), facts.evidence.rates(sender))
+    return blamed
 
 
 def _of_root(facts: Facts, blamed: Blame, root: _Root, tense: Tense) -> Finding:

@@ -7,9 +7,10 @@ from checkpoints.verdict.causes import Skew, skew
 from checkpoints.verdict.facts import Facts, Key, Stall, name_of, share
 from checkpoints.verdict.result import Finding, Hop, LateChannel
 from checkpoints.verdict.stacks import where
+from checkpoints.verdict.starvation import also_starved, cpu_wait, is_starved, slots_on_host
 from checkpoints.verdict.upstream_walk import Blame, Why
 from checkpoints.verdict.upstream_walk import Hop as Step
-from controlplane.base.formatting import duration, number, rough_duration, size
+from controlplane.base.formatting import duration, listed, number, rough_duration, size
 
 BUSIEST_NAMED = 3
 NEARLY_ALL_FACTOR = 1_000  # Beyond it a factor says less than a word.
@@ -52,7 +53,9 @@ def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
                     f"{name} and {name_of(blame.way[0])} share the loop of slot {blame.key[1]}: "
                     "while one works the other waits."
                 )
-            return finding
+            return _with_wait(facts, finding, blame.key, tense)  # It worked for longer than that.
+        case Why.STARVED:
+            return of_starvation(facts, blame.key, tense)
         case Why.IDLE:
             assert rates is not None
             return Finding("", because=[f"{name} itself had time: {rates.known}."])
@@ -73,7 +76,7 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
         if tense is Tense.PAST
         else f"{call} does not return"
     )
-    return Finding(
+    finding = Finding(
         clause,
         f"{name} ({what} for {duration(stall.stalled_ms)})",
         because=[
@@ -88,6 +91,7 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
         culprits=[name],
         stack=stall.stack,
     )
+    return _with_wait(facts, finding, key, tense)
 
 
 def of_silence(facts: Facts, key: Key, silent_ms: float, tense: Tense) -> Finding:
@@ -108,6 +112,52 @@ def of_silence(facts: Facts, key: Key, silent_ms: float, tense: Tense) -> Findin
         ],
         culprits=[name],
     )
+
+
+def of_starvation(facts: Facts, key: Key, tense: Tense) -> Finding:
+    """The finding on a subtask whose slot was ready to run and had no processor."""
+    name, slot, waited = name_of(key), facts.slot(key), share(cpu_wait(facts, key[1]))
+    runs, waits = ("ran", "waited") if tense is Tense.PAST else ("runs", "waits")
+    place = f"slot {key[1]}" + (f" on host {slot.host}" if slot.host else "")
+    return Finding(
+        f"{place}, where {name} {runs}, {waits} {waited} of the time for a processor",
+        f"{name} ({place} {waits} {waited} of the time for a processor)",
+        because=_of_wait(facts, key, tense),
+        advice=_against_wait(facts, key),
+        culprits=[name],
+    )
+
+
+def _with_wait(facts: Facts, finding: Finding, key: Key, tense: Tense) -> Finding:
+    """The finding on another cause, with the want of a processor beside it, if that is large."""
+    if cpu_wait(facts, key[1]):
+        finding.because += _of_wait(facts, key, tense)
+        finding.advice += _against_wait(facts, key)
+    return finding
+
+
+def _of_wait(facts: Facts, key: Key, tense: Tense) -> list[str]:
+    because = [
+        f"The loop of slot {key[1]}{facts.slot(key).text} {tense} ready to run and {tense.has} no "
+        f"processor for {share(cpu_wait(facts, key[1]))} of about two seconds; busy and "
+        "idle shares include that."
+    ]
+    if (count := slots_on_host(facts, key[1])) > 1:
+        runs = "ran" if tense is Tense.PAST else "run"
+        because.append(f"{count:,} slots of this job {runs} on that host.")
+    if others := also_starved(facts, key[1]):
+        shares = [f"slot {i}{facts.slot(('', i)).text} {share(waited)}" for i, waited in others]
+        because.append(f"Other slots without a processor: {listed(shares, BUSIEST_NAMED)}.")
+    return because
+
+
+def _against_wait(facts: Facts, key: Key) -> list[str]:
+    host = facts.slot(key).host
+    place = f"host {host}" if host else f"the host of slot {key[1]}"
+    return [
+        f"See what else runs on {place}, and whether a container there has a processor limit. Run "
+        "fewer slots on it, give it more cores, or move slots to another host."
+    ]
 
 
 def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
@@ -241,5 +291,7 @@ def hop(facts: Facts, key: Key, text: str = "") -> Hop:
         parts.append("stuck")
     elif rates is not None:
         parts.append(rates.known)
+    if is_starved(facts, key):
+        parts.append(f"without a processor {share(cpu_wait(facts, key[1]))}")
     parts += [text] if text else []
     return Hop(key[0], name_of(key), ", ".join(parts))

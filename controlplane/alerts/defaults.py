@@ -1,8 +1,10 @@
 """The rules that Weir comes with. Admins change, disable and delete them; they do not come back.
 
-A migration stores them once. Until an endpoint exists, their alerts are only listed.
+Migrations store them once: one has those that were there at first, and each that brings a kind of
+rule has the rule of that kind. Until an endpoint exists, their alerts are only listed.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from controlplane.base import clock
@@ -82,6 +84,14 @@ DEFAULT_RULES: tuple[dict[str, Any], ...] = (
         "is_enabled": False,
     },
     {
+        "name": "Host short of processors",
+        "kind": "host_starved",
+        "severity": "warning",
+        "parameters": {"share": 0.3},
+        "hold_s": 5 * _MINUTE,
+        "is_enabled": False,
+    },
+    {
         "name": "Event time behind",
         "kind": "event_time_lag",
         "severity": "warning",
@@ -99,9 +109,16 @@ DEFAULT_RULES: tuple[dict[str, Any], ...] = (
 )
 
 
-def install(rules: Any) -> None:
-    """Store the rules by the manager given, of a migration or of now; names in use are left out."""
+def install(rules: Any, kinds: Collection[str] | None = None) -> None:
+    """Store the rules by the manager given, of a migration or of now; names in use are left out.
+
+    Args:
+        kinds: Only these. Without any, all that the model has: that of a migration has those of its
+            time.
+    """
     now = clock.now()
+    if kinds is None:
+        kinds = [kind for kind, _ in rules.model._meta.get_field("kind").choices]
     rules.bulk_create(
         (
             rules.model(
@@ -112,6 +129,7 @@ def install(rules: Any) -> None:
                 **given,
             )
             for given in DEFAULT_RULES
+            if given["kind"] in kinds
         ),
         ignore_conflicts=True,
     )

@@ -97,6 +97,15 @@ class ChainFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFacts:
+    """A slot with running subtasks."""
+
+    index: int
+    host: str  # Empty: not known.
+    cpu_wait: float  # The share of time in which its loop waited for a processor.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailedOperation:
     """An operation that failed or expired."""
 
@@ -117,6 +126,7 @@ class JobFacts:
     attempts: tuple[AttemptFacts, ...] = ()  # The newest first.
     driver: DriverFacts | None = None
     chains: tuple[ChainFacts, ...] = ()
+    slots: tuple[SlotFacts, ...] = ()  # Those whose wait for a processor is measured.
     operations: tuple[FailedOperation, ...] = ()
     # Time and state in bytes of a checkpoint that completed so many seconds ago, or a bit before.
     sizes: Mapping[int, tuple[datetime, int]] = field(default_factory=dict)

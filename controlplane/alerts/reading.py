@@ -28,6 +28,7 @@ from controlplane.alerts.facts import (
     History,
     JobFacts,
     Life,
+    SlotFacts,
 )
 from jobs import job_events
 from jobs.headlines import headline
@@ -81,6 +82,22 @@ _NEWEST_ATTEMPTS = """
     ORDER BY attempt.job_id, attempt.number DESC
 """
 
+_CPU_WAITS = """
+    SELECT slot.job_id, slot.index, slot.cpu_wait, worker.host
+    FROM (
+        SELECT job_id, "index", attempt, max((rates ->> 'cpu_wait')::float) AS cpu_wait
+        FROM jobs_subtask
+        WHERE status = %s AND job_id = ANY(%s)
+        GROUP BY job_id, "index", attempt
+    ) AS slot
+    LEFT JOIN jobs_attempt AS attempt
+        ON attempt.job_id = slot.job_id AND attempt.number = slot.attempt
+    LEFT JOIN jobs_worker AS worker
+        ON worker.attempt_id = attempt.id AND worker.slot_index = slot.index
+    WHERE slot.cpu_wait IS NOT NULL
+    ORDER BY slot.job_id, slot.index
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -127,6 +144,7 @@ class Reader:
         attempts = _attempts(live) if "attempts" in needs.sections else {}
         drivers = _drivers(live) if "driver" in needs.sections else {}
         chains = _chains(running) if "chains" in needs.sections else {}
+        slots = _slots(running) if "slots" in needs.sections else {}
         sizes = {window: self._sizes_before(window, now) for window in needs.sizes}
         return {
             id: JobFacts(
@@ -137,6 +155,7 @@ class Reader:
                 attempts=attempts.get(id, ()),
                 driver=drivers.get(id),
                 chains=chains.get(id, ()),
+                slots=slots.get(id, ()),
                 operations=operations.get(id, ()),
                 sizes={w: by_job[id] for w, by_job in sizes.items() if id in by_job},
             )
@@ -367,6 +386,16 @@ def _chains(job_ids: Sequence[str]) -> dict[str, tuple[ChainFacts, ...]]:
                 updated_at=row["updated"],
             )
         )
+    return {job: tuple(of_job) for job, of_job in by_job.items()}
+
+
+def _slots(job_ids: Sequence[str]) -> dict[str, tuple[SlotFacts, ...]]:
+    by_job: dict[str, list[SlotFacts]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_CPU_WAITS, [SubtaskStatus.RUNNING.value, list(job_ids)])
+        for job, index, cpu_wait, host in cursor.fetchall():
+            slot = SlotFacts(index=index, host=host or "", cpu_wait=cpu_wait)
+            by_job.setdefault(job, []).append(slot)
     return {job: tuple(of_job) for job, of_job in by_job.items()}
 
 

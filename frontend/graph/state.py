@@ -29,6 +29,8 @@ from weir.protocol.lifecycle import CheckpointStatus
 MISSING_NAMED = 6  # Per chain; the rest is counted.
 STALE_MS = 15_000.0  # Measurements come every second or so.
 BACK_PRESSURE_SHOWN = 0.05
+# The wait for a processor: in the hint, and from the share on at which verdicts name it in the box.
+CPU_WAIT_TOLD, CPU_WAIT_SHOWN = 0.01, 0.25
 SKEW_SHOWN = 0.25  # The busiest subtask is busier than the mean by at least this share.
 NAME_CHARACTERS = 17  # What fits between two boxes.
 CLOCKS_APART_MS = 24 * 3_600_000.0  # A larger lag of event time means a replay.
@@ -64,6 +66,9 @@ class Load:
     idle: float
     busiest: int  # Index of the busiest subtask.
     busiest_busy: float  # The busy share of that subtask.
+    # Index of the subtask whose slot waits most for a processor, and the share of that wait.
+    waiting_most: int = 0
+    cpu_wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +407,9 @@ def _rates(chain: Chain, graph: Graph, load: Load | None, *, is_silent: bool) ->
     if sends:
         title += f"; out: {load.records_out:,.0f} per second ({size(load.bytes_out)}/s)"
     text = f"busy {_percent(load.busy)}"
-    if load.back_pressured >= BACK_PRESSURE_SHOWN:
+    if load.cpu_wait >= CPU_WAIT_SHOWN:
+        text += f" · waits for CPU {_percent(load.cpu_wait)}"
+    elif load.back_pressured >= BACK_PRESSURE_SHOWN:
         text += f" · back-pressured {_percent(load.back_pressured)}"
     elif load.busiest_busy >= load.busy + SKEW_SHOWN:
         text += f" · {_cut(f'{chain.uid}-{load.busiest}', NAME_CHARACTERS)} "
@@ -413,10 +420,20 @@ def _rates(chain: Chain, graph: Graph, load: Load | None, *, is_silent: bool) ->
         "load": text,
         "load_title": f"Shares of the time, mean of the subtasks: busy {_percent(load.busy)}, "
         f"back-pressured {_percent(load.back_pressured)}, idle {_percent(load.idle)}. "
-        f"The busiest is {chain.uid}-{load.busiest}: {_percent(load.busiest_busy)}",
+        f"The busiest is {chain.uid}-{load.busiest}: {_percent(load.busiest_busy)}" + _waits(load),
         "busy": round(min(load.busy, 1.0), 3),
         "back_pressured": round(min(load.back_pressured, 1.0 - min(load.busy, 1.0)), 3),
     }
+
+
+def _waits(load: Load) -> str:
+    """The longest wait for a processor as a sentence; empty: there is none to tell of."""
+    if load.cpu_wait < CPU_WAIT_TOLD:
+        return ""
+    return (
+        f". Slot {load.waiting_most} is ready to run and has no processor for "
+        f"{_percent(load.cpu_wait)} of the time"
+    )
 
 
 def _watermark(subtasks: ChainSubtasks | None, newest_ms: int | None, moment: Moment) -> Json:

@@ -182,6 +182,12 @@ def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
             busy=Avg(_measured("busy"), filter=measured),
             back_pressured=Avg(_measured("back_pressured"), filter=measured),
             idle=Avg(_measured("idle"), filter=measured),
+            cpu_wait=Max(_measured("cpu_wait"), filter=measured),
+            waiting_most=ArrayAgg(
+                "index",
+                filter=measured,
+                order_by=[_measured("cpu_wait").desc(nulls_last=True), "index"],
+            ),
             busiest_busy=Max(_measured("busy"), filter=measured),
             busiest=ArrayAgg(
                 "index", filter=measured, order_by=[_measured("busy").desc(), "index"]
@@ -204,11 +210,12 @@ def _load(row: Mapping[str, Any]) -> Load | None:
     if row["measured_at"] is None:
         return None
     names = ("measured_at", "busy", "back_pressured", "idle", "busiest_busy")
-    sums = ("records_in", "records_out", "bytes_in", "bytes_out")
+    sums = ("records_in", "records_out", "bytes_in", "bytes_out", "cpu_wait")
     return Load(
         **{name: row[name] for name in names},
         **{name: row[name] or 0.0 for name in sums},
         busiest=row["busiest"][0],
+        waiting_most=row["waiting_most"][0],
     )
 
 

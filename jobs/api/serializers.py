@@ -298,6 +298,13 @@ class RatesSerializer(serializers.Serializer[Any]):
     back_pressured = serializers.FloatField(
         help_text="Share of the time, 0 to 1: the output waits for credit."
     )
+    cpu_wait = serializers.FloatField(
+        required=False,
+        help_text=(
+            "Share of the time, 0 to 1, in which the loop of the subtask's slot was ready to run "
+            "and had no processor; part of the three above. Absent: not measured yet."
+        ),
+    )
 
 
 class GateProgressSerializer(serializers.Serializer[Any]):

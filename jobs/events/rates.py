@@ -5,6 +5,10 @@ rates; the samples between are kept so that the window can move on. Time is the 
 growth of busy, idle and back-pressured together: delayed reports, or several in one batch, change
 nothing. A step that lasts longer than the window widens it: its time is known only at its end.
 
+The wait for a processor is part of that time, wherever it came, and no fourth part beside them: a
+subtask may be busy for all of its time and have waited for a processor for half of it. It is the
+loop's, so the subtasks of a slot share it.
+
 Source: Flink's busyTimeMsPerSecond, idleTimeMsPerSecond and backPressuredTimeMsPerSecond, here as
 shares of the time.
 """
@@ -13,18 +17,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 WINDOW_MS = 2_000.0
-# Subtasks that work report every half second, so five samples make a window; this many are kept at most.
+# Subtasks that work report every half second, so five samples make a window; so many are kept.
 SAMPLES_MAX = 16
 
 Counters: TypeAlias = Mapping[str, Any]  # Fields of weir.protocol.messages.SubtaskMetrics.
 
 _COUNTED = ("records_in", "records_out", "bytes_in", "bytes_out")
 _TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
+_WAIT = "cpu_wait_ms"
 
 
 def sample(counters: Counters) -> dict[str, float]:
     """The counters of a subtask that its rates need."""
-    return {name: counters[name] for name in (*_COUNTED, *_TIMES)}
+    return {name: counters[name] for name in (*_COUNTED, *_TIMES, _WAIT)}
 
 
 def slid(samples: Sequence[Counters], newest: Counters) -> list[Counters]:
@@ -47,7 +52,7 @@ def over(samples: Sequence[Counters]) -> dict[str, float]:
     """Rates and shares over a window; empty while there is no time between two samples.
 
     Shape: ``window_ms``; ``records_in_per_s``, ``records_out_per_s``, ``bytes_in_per_s``,
-    ``bytes_out_per_s``; ``busy``, ``idle``, ``back_pressured`` between 0 and 1.
+    ``bytes_out_per_s``; ``busy``, ``idle``, ``back_pressured``, ``cpu_wait`` between 0 and 1.
     """
     if len(samples) < 2:
         return {}
@@ -58,8 +63,9 @@ def over(samples: Sequence[Counters]) -> dict[str, float]:
     rates = {"window_ms": window_ms}
     for name in _COUNTED:
         rates[f"{name}_per_s"] = (last[name] - first[name]) * 1_000 / window_ms
-    for name in _TIMES:
-        share = (last[name] - first[name]) / window_ms
+    for name in (*_TIMES, _WAIT):
+        # Samples that an earlier version stored have no wait: it counts from those on that do.
+        share = (last[name] - first.get(name, last[name])) / window_ms
         rates[name.removesuffix("_ms")] = min(1.0, max(0.0, share))
     return rates
 

@@ -73,6 +73,7 @@ class ChainPicture:
     records_per_s: float | None = None
     busy: float | None = None  # Shares between 0 and 1.
     back_pressured: float | None = None
+    cpu_wait: float | None = None  # Of the subtask whose slot waits most for a processor.
     watermark_ms: int | None = None
 
 
@@ -181,8 +182,9 @@ class JobView:
             async_ms=_largest(acks, lambda ack: ack.metrics.async_ms),
             state_size=sum(ack.metrics.state_size for ack in acks) if acks else None,
             records_per_s=sum(rates) if rates else None,
-            busy=sum(b for b, _ in busy) / len(busy) if busy else None,
-            back_pressured=sum(p for _, p in busy) / len(busy) if busy else None,
+            busy=sum(b for b, _, _ in busy) / len(busy) if busy else None,
+            back_pressured=sum(p for _, p, _ in busy) / len(busy) if busy else None,
+            cpu_wait=max((w for _, _, w in busy), default=None),
             watermark_ms=min(watermarks, default=None),
         )
 
@@ -196,8 +198,8 @@ class JobView:
             return None
         return (new.records_in - old.records_in) * 1_000 / (until - since)
 
-    def _busy(self, subtask: SubtaskId) -> tuple[float, float] | None:
-        """The shares of time in which a subtask was busy and back-pressured."""
+    def _busy(self, subtask: SubtaskId) -> tuple[float, float, float] | None:
+        """A subtask's shares of time: busy, back-pressured, and its slot's wait for a processor."""
         reports = self._reports.get(subtask, deque())
         if len(reports) < 2:
             return None
@@ -205,7 +207,8 @@ class JobView:
         busy = new.busy_ms - old.busy_ms
         held = new.back_pressured_ms - old.back_pressured_ms
         whole = busy + held + new.idle_ms - old.idle_ms
-        return (busy / whole, held / whole) if whole > 0 else None
+        waited = new.cpu_wait_ms - old.cpu_wait_ms
+        return (busy / whole, held / whole, waited / whole) if whole > 0 else None
 
 
 def checkpoint_picture(record: CheckpointRecord, now_ms: float) -> CheckpointPicture:

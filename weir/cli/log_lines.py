@@ -21,6 +21,7 @@ from weir.protocol.messages import SubtaskMetrics, SubtaskStalled
 from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS
 
 METRICS_EVERY_MS = 10_000
+CPU_WAIT_TOLD = 0.25  # As in the verdicts of a control plane.
 STALLS_EVERY_MS = 10_000  # Of one subtask: a function slow for every record stalls often.
 _MISSING_NAMED_MAX = 5
 
@@ -98,6 +99,9 @@ class PlainLog:
                 parts.append(
                     f"most back-pressured {held.name} {formats.share(held.back_pressured)}"
                 )
+            waits = max(chain.cpu_wait or 0.0 for chain in chains)
+            if waits >= CPU_WAIT_TOLD:
+                parts.append(f"a slot without a processor {formats.share(waits)} of the time")
         watermarks = [c.watermark_ms for c in chains if c.watermark_ms is not None]
         if watermarks:
             parts.append(f"watermark {formats.watermark(min(watermarks), now_ms)}")

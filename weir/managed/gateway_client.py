@@ -23,7 +23,6 @@ A control plane that is away is waited for, for ever unless ``alone_max_s`` says
 counts as gone for good, and the driver ends, since a job that commits nothing only costs money.
 """
 
-import gzip
 import json
 import logging
 import random
@@ -31,6 +30,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -68,7 +68,6 @@ UNKNOWN_MAX_S = 60.0
 FLUSH_MAX_S = 600.0  # How long a driver whose job ended tries to post its last events.
 MEASUREMENTS_GATHERED_S = 0.25
 MEASUREMENTS_AT_ONCE = 100  # Alignments of many channels are tens of kilobytes each.
-COMPRESSED_FROM_BYTES = 8 << 10
 WAITING_WARN = 100_000  # Events, of about a kilobyte each.
 
 
@@ -345,13 +344,9 @@ class Gateway:
     def _try(self, batch: "_Batch") -> "tuple[Verdict, str]":
         assert self._trying_since is not None
         tried_s = time.monotonic() - self._trying_since
-        body = batch.body(int(tried_s * 1000) if tried_s >= AWAY_S else 0)
-        headers = {"Content-Type": "application/json"}
-        if len(body) > COMPRESSED_FROM_BYTES:
-            body = gzip.compress(body, compresslevel=1)
-            headers["Content-Encoding"] = "gzip"
+        body = partial(batch.body, int(tried_s * 1000) if tried_s >= AWAY_S else 0)
         path = f"{self._address.path}/events"
-        return self._post_line.ask("POST", path, POST_TIMEOUT_S, body, headers)
+        return self._post_line.ask("POST", path, POST_TIMEOUT_S, body)
 
     def _note_applied(self, batch: "_Batch", answer: str) -> bool:
         """Remove acknowledged events from a batch; False: the answer acknowledges none."""
@@ -480,9 +475,9 @@ class _Batch:
         """The number after the last of them."""
         return self.first_number + len(self.events)
 
-    def body(self, away_ms: int) -> bytes:
-        """The wire form of the ``EventBatch``."""
-        return batches.encode_batch(self.first_number, self.events, away_ms)
+    def body(self, away_ms: int, version: int) -> bytes:
+        """The wire form of the ``EventBatch`` in this version."""
+        return batches.encode_batch(self.first_number, self.events, away_ms, version)
 
 
 class _Retry:

@@ -4,12 +4,13 @@
 lines of a driver share the version of the messages that they write.
 """
 
+import gzip
 import ipaddress
 import json
 import logging
 import random
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 5.0
 PAUSE_MIN_S, PAUSE_S, PAUSE_MAX_S = 0.1, 2.0, 10.0  # That a busy control plane may ask for.
 ANSWER_BYTES_MAX = 64 << 20
+COMPRESSED_FROM_BYTES = 8 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +144,18 @@ class Line:
         method: str,
         path: str,
         timeout_s: float,
-        body: bytes | None = None,
-        headers: dict[str, str] | None = None,
+        body: Callable[[int], bytes] | None = None,
     ) -> tuple[Verdict, str]:
-        """The verdict on the answer, and its text or a description of the failure."""
+        """The verdict on the answer, and its text or a description of the failure.
+
+        ``body`` makes the JSON of a request in the version that it goes out in.
+        """
         try:
-            status, text = self._exchange(method, path, timeout_s, body, headers or {})
+            status, text = self._exchange(method, path, timeout_s, body)
             if status == 400:
                 self._version.agree(_problem(text).get("schema_version"))
             if status == 400 and self._version.number != self.version:
-                status, text = self._exchange(method, path, timeout_s, body, headers or {})
+                status, text = self._exchange(method, path, timeout_s, body)
         except (OSError, HTTPError, HTTPException, ValueError) as error:
             self._connection.close()
             return Verdict.AGAIN, f"{type(error).__name__}: {error}"
@@ -166,7 +170,7 @@ class Line:
         return verdict, told if verdict is Verdict.FENCED else f"{status}: {told}"
 
     def _exchange(
-        self, method: str, path: str, timeout_s: float, body: bytes | None, headers: dict[str, str]
+        self, method: str, path: str, timeout_s: float, body: Callable[[int], bytes] | None
     ) -> tuple[int, str]:
         connection = self._connection
         if connection.sock is not None and not connection.is_connected:
@@ -179,14 +183,15 @@ class Line:
         if self._is_interrupted:
             raise ConnectionAbortedError("interrupted")
         self.version = self._version.number
-        named = {batches.VERSION_HEADER: str(self.version)}
-        connection.request(
-            method,
-            path,
-            body=body,
-            headers={**self._headers, **named, **headers},
-            preload_content=False,
-        )
+        headers = {**self._headers, batches.VERSION_HEADER: str(self.version)}
+        content = None
+        if body is not None:
+            content = body(self.version)
+            headers["Content-Type"] = "application/json"
+            if len(content) > COMPRESSED_FROM_BYTES:
+                content = gzip.compress(content, compresslevel=1)
+                headers["Content-Encoding"] = "gzip"
+        connection.request(method, path, body=content, headers=headers, preload_content=False)
         response = connection.getresponse()
         self._version.agree(response.headers.get(batches.VERSION_HEADER))
         self.busy_s = _seconds(response.headers.get("Retry-After"))

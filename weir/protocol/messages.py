@@ -109,7 +109,8 @@ class SubtaskMetrics:
 
     *Busy* is the time in the subtask's own calls, known when a call is over; *back-pressured* the
     time in which output waited for credit; *idle* is the rest, in which the subtask had no input,
-    or waited for its turn on the loop that it shares with the other subtasks of its slot.
+    or waited for its turn on the loop that it shares with the other subtasks of its slot. The wait
+    for a processor lies within these three, wherever it came.
     """
 
     attempt: AttemptNumber
@@ -123,6 +124,8 @@ class SubtaskMetrics:
     back_pressured_ms: MeasuredMs
     watermark_ms: EventTimeMs | None
     late_records: Count = 0
+    bad_records: Count = 0  # Skipped or diverted, by what the operator's functions raised.
+    cpu_wait_ms: MeasuredMs = 0  # Of its slot: ready to run while every processor was taken.
 
 
 @dataclass(frozen=True, slots=True)

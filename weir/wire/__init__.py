@@ -1,4 +1,4 @@
-"""Messages between driver and control plane on the network: checked, bounded, in three versions.
+"""Messages between driver and control plane on the network: checked, bounded, in four versions.
 
 ``weir.protocol`` says what the messages are, with the standard library alone, and its fields carry
 their bounds (``weir.bounds``). Here msgspec reads and writes them: ``mirrors`` makes a struct for
@@ -17,5 +17,6 @@ version difference from the one before
 2       Texts for people have at most ``TEXT_LENGTH_MAX`` characters. The writer cuts them.
 3       A checkpoint that ended without a manifest is failed, or aborted by a planned end, each with
         reasons of its own. Before, all are aborted, and planned ends are named for what they do.
+4       Subtasks count bad records, and the time that their slot waited for a processor.
 ======= ==========================================================================================
 """

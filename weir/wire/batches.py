@@ -1,8 +1,9 @@
 """Batches of events, commands and acknowledgements as JSON, and the version they are written in.
 
 The driver writes each event once, as it is first sent, and joins the texts to batches; so a batch
-may hold events that were written before the version was agreed. That is sound as long as each
-version can read what an older one may write, which ``READ`` says.
+may hold events that were written before the version was agreed. ``encode_batch`` takes from them
+what an older version does not know, and each version reads what an older one may write, which
+``READ`` says.
 """
 
 import re
@@ -25,10 +26,10 @@ from weir.protocol.driver_messages import (
     NumberedCommand,
 )
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
-from weir.protocol.messages import RecordAborted
-from weir.wire.mirrors import Convert, Mirrors, MisfitError, check_free_form, cut
+from weir.protocol.messages import RecordAborted, SubtaskMetrics
+from weir.wire.mirrors import TYPE_KEY, Convert, Mirrors, MisfitError, check_free_form, cut
 
-VERSION_MIN, VERSION_MAX = 1, 3
+VERSION_MIN, VERSION_MAX = 1, 4
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
 # Of a request: the version that it is written in, at first the highest that the driver speaks.
 # Of an answer: the highest that the control plane speaks.
@@ -40,6 +41,11 @@ READ: Mapping[int, Mirrors] = {
     1: Mirrors(are_read=True, cuts_prose=True),
     2: _EXACT,
     3: _EXACT,
+    4: _EXACT,
+}
+# Fields that a version brought, by the messages that have them.
+_BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
+    4: {SubtaskMetrics: frozenset({"bad_records", "cpu_wait_ms"})},
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
 _NEAREST: Mapping[FailureReason, FailureReason] = {
@@ -73,7 +79,7 @@ def agreed(theirs: int) -> int | None:
 
 
 def encode_event(event: DriverEvent) -> bytes:
-    """An event as it stands in a batch, in any version; overlong texts for people are cut.
+    """An event as it stands in a batch of the newest version; overlong texts for people are cut.
 
     Raises:
         ProtocolError: A value is not of its field's type, or beyond its bounds.
@@ -81,13 +87,32 @@ def encode_event(event: DriverEvent) -> bytes:
     return _encode(_cut_prose(event), is_tagged=True)
 
 
-def encode_batch(first_number: int, events: Iterable[bytes], away_ms: int = 0) -> bytes:
-    """An ``EventBatch`` of encoded events."""
+def encode_batch(
+    first_number: int, events: Iterable[bytes], away_ms: int = 0, version: int = VERSION_MAX
+) -> bytes:
+    """An ``EventBatch`` of encoded events, in this version."""
+    if unknown := _unknown_to(version):
+        events = (_without(unknown, event) for event in events)
     return b'{"first_number":%d,"away_ms":%d,"events":[%b]}' % (
         first_number,
         away_ms,
         b",".join(events),
     )
+
+
+def _unknown_to(version: int) -> dict[str, frozenset[str]]:
+    """The fields that came after a version, by the names of their messages."""
+    later = [messages for since, messages in _BROUGHT.items() if since > version]
+    return {cls.__name__: names for messages in later for cls, names in messages.items()}
+
+
+def _without(fields: Mapping[str, frozenset[str]], event: bytes) -> bytes:
+    """An encoded event without these fields."""
+    read = msgspec.json.decode(event, type=dict[str, msgspec.Raw])
+    unknown = fields.get(msgspec.json.decode(read[TYPE_KEY], type=str))
+    if unknown is None:
+        return event
+    return _ENCODER.encode({name: value for name, value in read.items() if name not in unknown})
 
 
 def encode_applied(applied: BatchApplied) -> bytes:

@@ -5,5 +5,6 @@
 - ``snapshotter``: the thread that writes snapshots; ``alignment_metrics``: times of each barrier;
 - ``slice_size``: rows per step; ``inbox``, ``ports``: the loop's interfaces to its surroundings;
 - ``process``, ``template``, ``lifeline``: the operating system's process, forked from a warm one;
-- ``stalls``, ``stacks``: detection of a stalled loop, and its stack.
+- ``stalls``, ``stacks``: detection of a stalled loop, and its stack;
+- ``cpu_wait``: the time that the loop waited for a processor.
 """

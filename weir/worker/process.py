@@ -58,6 +58,7 @@ from weir.protocol.messages import (
 )
 from weir.protocol.wire import WireMessage
 from weir.secrets import job_secrets
+from weir.worker.cpu_wait import CpuWait
 from weir.worker.inbox import ThreadInbox
 from weir.worker.ports import (
     Call,
@@ -116,6 +117,7 @@ class WorkerClass(Protocol):
         reporter: Reporter,
         snapshot_thread: SnapshotThread,
         clock: Clock,
+        cpu_wait_ns: Callable[[], int],
     ) -> RunsSubtasks: ...
 
 
@@ -268,6 +270,7 @@ class WorkerProcess:
             reporter=self._master,
             snapshot_thread=self._snapshots,
             clock=clock,
+            cpu_wait_ns=CpuWait().waited_ns,
         )
         self._stalls = StallWatch(
             self._worker,

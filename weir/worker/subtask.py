@@ -522,8 +522,12 @@ class Subtask:
         self.progress_due_ns = now_ns + self._progress_interval_ns
         self._reporter.report(progress)
 
-    def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
-        """The subtask's counters for the ``elapsed_ns`` since the attempt began."""
+    def metrics(self, now_ns: int, elapsed_ns: int, cpu_wait_ns: int = 0) -> SubtaskMetrics:
+        """The subtask's counters for the ``elapsed_ns`` since the attempt began.
+
+        Args:
+            cpu_wait_ns: The time of these in which the slot's loop waited for a processor.
+        """
         held_ns = self.back_pressured_ns
         if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
             held_ns += now_ns - self._held_since_ns
@@ -540,6 +544,7 @@ class Subtask:
             back_pressured_ms=held_ns / 1e6,
             watermark_ms=self._reached_watermark_ms,
             late_records=sum(c.operator.ctx.late_records for c in self._operators),
+            cpu_wait_ms=cpu_wait_ns / 1e6,
         )
 
     @property

@@ -65,6 +65,7 @@ class Worker:
         reporter: Reporter,
         snapshot_thread: SnapshotThread,
         clock: Clock,
+        cpu_wait_ns: Callable[[], int] = lambda: 0,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
     ) -> None:
         self.finished = False  # The process may exit.
@@ -79,6 +80,7 @@ class Worker:
         self._reporter = reporter
         self._snapshot_thread = snapshot_thread
         self._clock = clock
+        self._cpu_wait_ns = cpu_wait_ns  # Of the loop's thread, since the attempt began.
         self._open_store = open_store
         self._receivers: dict[ChannelId, Subtask] = {}
         self._senders: dict[ChannelId, tuple[Subtask, OutputGate, int]] = {}
@@ -228,8 +230,9 @@ class Worker:
                 del self._aligning[subtask]
         if now_ns >= self._metrics_due_ns:
             self._metrics_due_ns = now_ns + INTERVAL_NS
+            elapsed_ns, waited_ns = now_ns - self._started_ns, self._cpu_wait_ns()
             for subtask in self.subtasks:
-                self._metrics.offer(subtask.metrics(now_ns, now_ns - self._started_ns), now_ns)
+                self._metrics.offer(subtask.metrics(now_ns, elapsed_ns, waited_ns), now_ns)
 
     def _enter(self, chain: SubtaskId) -> None:
         self.calling_since_ns = self._clock.monotonic_ns()

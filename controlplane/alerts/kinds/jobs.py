@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from controlplane.alerts.facts import ATTEMPTS_MAX, AttemptFacts, JobFacts
+from controlplane.alerts.facts import ATTEMPTS_MAX, AttemptFacts, JobFacts, SlotFacts
 from controlplane.alerts.kinds.base import (
     QUIET,
     Holding,
@@ -22,6 +22,7 @@ from controlplane.base.formatting import duration, plural, rough_duration
 from weir.protocol.lifecycle import JobStatus
 
 LOOK_AGAIN_MS = 3_600_000.0
+SLOTS_NAMED = 16  # Of a host.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,6 +63,12 @@ class BackPressure(Parameters):
     """Parameters of back pressure."""
 
     share: Share = 0.8
+
+
+class Starved(Parameters):
+    """Parameters of the wait for a processor."""
+
+    share: Share = 0.3
 
 
 class Lag(Parameters):
@@ -254,6 +261,32 @@ def _back_pressure(given: BackPressure, job: JobFacts, now: datetime) -> Judged:
     return Judged(holding) if holding else QUIET
 
 
+def _starved(given: Starved, job: JobFacts, now: datetime) -> Judged:
+    if job.life.status != JobStatus.RUNNING:
+        return QUIET
+    by_host: dict[str, list[SlotFacts]] = {}
+    for slot in job.slots:
+        if slot.cpu_wait > given.share:
+            by_host.setdefault(slot.host or f"slot {slot.index}", []).append(slot)
+    return Judged(tuple(_of_host(given, host, slots) for host, slots in by_host.items()))
+
+
+def _of_host(given: Starved, subject: str, slots: list[SlotFacts]) -> Holding:
+    worst = max(slots, key=lambda slot: slot.cpu_wait)
+    place = f"Slot {worst.index}" + (f" on host {worst.host}" if worst.host else "")
+    return Holding(
+        subject=subject,
+        summary=f"{place} waits for a processor for {worst.cpu_wait:.0%} of the time: more "
+        "processes are ready to run there than it has processors.",
+        evidence=(
+            ("wait for a processor", f"{worst.cpu_wait:.0%}"),
+            ("limit", f"{given.share:.0%}"),
+            ("slots above it", ", ".join(str(slot.index) for slot in slots[:SLOTS_NAMED])),
+            ("their number", str(len(slots))),
+        ),
+    )
+
+
 def _lag(given: Lag, job: JobFacts, now: datetime) -> Judged:
     reached = [one.watermark_ms for one in job.chains if one.watermark_ms is not None]
     # Before 1970: no time of a live source, but the watermark before any record.
@@ -351,6 +384,16 @@ JOB_KINDS = (
         texts={"share": "The limit of the share of time, between 0 and 1."},
         reads=("life", "chains"),
         judge=_back_pressure,
+        is_stored=False,
+    ),
+    Kind(
+        name="host_starved",
+        title="Host short of processors",
+        text="A slot is ready to run, and waits for a processor for too much of its time.",
+        parameters=Starved,
+        texts={"share": "The limit of the share of time, between 0 and 1."},
+        reads=("life", "slots"),
+        judge=_starved,
         is_stored=False,
     ),
     Kind(

@@ -275,6 +275,32 @@ def test_silent_drivers_and_subtasks_back_pressure_and_late_event_time_fire(
     ]
 
 
+def test_a_host_short_of_processors_fires_once_it_has_been_for_the_hold_time(
+    evaluator: Evaluators,
+) -> None:
+    factories.rule("host_starved", name="starved", parameters={"share": 0.3}, hold_s=60)
+    job, before = factories.job("flights"), factories.job("orders")
+    attempt = factories.attempt(factories.driver(job), number=2)
+    factories.attempt(attempt.driver, number=1, workers=2)  # Of an earlier attempt, on "slot".
+    for slot, host in enumerate(("node-1", "node-2")):
+        factories.worker(attempt, slot, host=host)
+    factories.subtasks(job, chains=["hourly"], attempt=2, rates={"cpu_wait": 0.1})
+    factories.subtasks(job, chains=["flights"], attempt=2, rates={"busy": 0.4})
+    factories.subtasks(before, rates={"busy": 0.4, "back_pressured": 0.9})  # None measured.
+    assert evaluator.look() == []
+    assert not Watch.objects.exists()
+
+    job.subtasks.filter(chain="hourly", index=1).update(rates={"cpu_wait": 0.45})
+    assert evaluator.look() == []
+    assert Watch.objects.get().phase == "pending"
+    (alert,) = evaluator.look(61)
+    assert (alert.rule_name, alert.job, alert.subject) == ("starved", job.pk, "node-2")
+    assert alert.summary.startswith("Slot 1 on host node-2 waits for a processor for 45% of the")
+    job.subtasks.filter(chain="hourly", index=1).update(status="finished")
+    assert alert in evaluator.look()  # Until it has been clear for 30 seconds.
+    assert evaluator.look(31) == []
+
+
 def test_state_that_doubles_within_its_window_fires(evaluator: Evaluators) -> None:
     parameters = {"factor": 2, "window_s": 3_600, "least_bytes": 1_000}
     factories.rule("state_growth", parameters=parameters)

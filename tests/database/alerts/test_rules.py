@@ -1,5 +1,7 @@
 """Rules as rows: those that Weir comes with, and what each kind says of itself."""
 
+from importlib import import_module
+
 import msgspec
 import pytest
 
@@ -43,21 +45,28 @@ def test_they_are_stored_once_and_what_admins_changed_stays() -> None:
 
 
 def test_a_migration_stores_them(django_user_model: object) -> None:
-    from importlib import import_module
-
     migration = import_module("controlplane.alerts.migrations.0002_default_rules").Migration
     (operation,) = migration.operations
     Rule.objects.all().delete()
-
-    class Apps:
-        """The models of now, where a migration has those of its time."""
-
-        def get_model(self, app: str, name: str) -> type[Rule]:
-            assert (app, name) == ("alerts", "Rule")
-            return Rule
-
     operation.code(Apps(), None)
     assert Rule.objects.filter(is_builtin=True).count() == len(defaults.DEFAULT_RULES)
+
+
+class Apps:
+    """The models of now, where a migration has those of its time."""
+
+    def get_model(self, app: str, name: str) -> type[Rule]:
+        assert (app, name) == ("alerts", "Rule")
+        return Rule
+
+
+def test_a_new_kind_brings_its_rule_and_none_that_was_deleted() -> None:
+    migration = import_module("controlplane.alerts.migrations.0003_host_starved").Migration
+    Rule.objects.all().delete()
+    migration.operations[-1].code(Apps(), None)
+    (row,) = Rule.objects.all()
+    assert (row.kind, row.is_builtin, row.is_enabled) == ("host_starved", True, False)
+    assert (row.parameters, row.hold_s) == ({"share": 0.3}, 300)
 
 
 @pytest.mark.parametrize("kind", KINDS)

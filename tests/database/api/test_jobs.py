@@ -170,7 +170,7 @@ def test_a_subtask_shows_what_it_does(api: APIClient, operator: User) -> None:
     rates = {
         "window_ms": 2_000.0, "records_in_per_s": 1.5, "records_out_per_s": 1.5,
         "bytes_in_per_s": 12.0, "bytes_out_per_s": 12.0,
-        "busy": 0.25, "idle": 0.5, "back_pressured": 0.25,
+        "busy": 0.25, "idle": 0.5, "back_pressured": 0.25, "cpu_wait": 0.125,
     }  # fmt: skip
     gate = {
         "gate": 0, "upstream": ["source-0", "source-1"], "arrived_ms": [0.0, None],

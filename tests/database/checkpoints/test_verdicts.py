@@ -1,7 +1,7 @@
 """Evidence and verdicts of checkpoints whose driver tells of them, on a real database."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from checkpoints.models import Checkpoint
 from checkpoints.verdict import evidence, queries
+from checkpoints.verdict.facts import CpuWait
 from controlplane.base import clock
 from jobs.models import Subtask
 from tests import builders as protocol
@@ -38,7 +39,9 @@ def triggered(line: Line) -> Checkpoint:
     return line.checkpoint(number)
 
 
-def measured(name: str, at_ms: float, busy: float, records: int = 0) -> SubtaskMetrics:
+def measured(
+    name: str, at_ms: float, busy: float, records: int = 0, cpu_wait: float = 0.0
+) -> SubtaskMetrics:
     """A measurement at ``at_ms`` of the attempt, of a subtask that was busy for a share of it."""
     return SubtaskMetrics(
         attempt=AttemptNumber(1),
@@ -51,6 +54,7 @@ def measured(name: str, at_ms: float, busy: float, records: int = 0) -> SubtaskM
         idle_ms=at_ms * (1 - busy),
         back_pressured_ms=0.0,
         watermark_ms=None,
+        cpu_wait_ms=at_ms * cpu_wait,
     )
 
 
@@ -89,6 +93,37 @@ def test_a_completed_checkpoint_keeps_what_its_subtasks_did(line: Line) -> None:
     assert rates.busy == pytest.approx(1.0)
     assert rates.records_in_per_s == pytest.approx(250.0)
     assert recorded.rates(("source", 0)) is not None
+
+
+def test_a_checkpoint_keeps_which_slots_waited_for_a_processor(line: Line) -> None:
+    """The subtasks of a slot report one after the other: the larger of their shares counts."""
+    row = triggered(line)
+    waits = {"source-0": 0.4, "sink-0": 0.6, "source-1": 0.01, "sink-1": 0.02}
+    line.post(*(measured(name, 1_000, 0.1, cpu_wait=share) for name, share in waits.items()))
+    line.post(*(measured(name, 3_000, 0.3, cpu_wait=share) for name, share in waits.items()))
+    line.complete(row.number)
+    stored = kept(line, row.number)
+    assert stored["cpu_waits"] == {"0": {"share": 0.6, "busiest": 0.4}}
+    assert evidence.read(stored).cpu_waits == {0: CpuWait(0.6, 0.4)}
+    del stored["cpu_waits"]  # As an earlier version stored it.
+    assert evidence.read(stored).cpu_waits == {}
+
+
+def test_the_longest_waits_for_a_processor_are_kept_of_many_slots() -> None:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    rows = [
+        evidence.Row("map", index, 1, "running", shares(cpu_wait=index / 100), None, now)
+        for index in range(100)
+    ]
+    waits = evidence.read(evidence.take(rows, number=1, attempt=1, now_ms=0)).cpu_waits
+    assert sorted(waits) == list(range(100 - evidence.CPU_WAITS_KEPT, 100))
+
+
+def shares(**given: float) -> dict[str, float]:
+    """A row's rates."""
+    return {
+        "busy": 0.5, "back_pressured": 0.2, "idle": 0.3, "records_in_per_s": 10.0, **given,
+    }  # fmt: skip
 
 
 def test_a_stall_that_was_over_before_the_end_is_still_told(

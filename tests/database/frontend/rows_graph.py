@@ -13,6 +13,7 @@ def measured(
     *,
     busy: float = 0.5,
     back_pressured: float = 0.0,
+    cpu_wait: float = 0.0,
     records_per_s: float = 10_000.0,
     watermark_ms: int | None = 1_735_700_400_000,
     index: int | None = None,
@@ -32,6 +33,7 @@ def measured(
             "busy": busy,
             "back_pressured": back_pressured,
             "idle": 1.0 - busy - back_pressured,
+            "cpu_wait": cpu_wait,
         },
         updated_at=clock.now(),
     )

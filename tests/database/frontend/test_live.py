@@ -332,6 +332,33 @@ def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
     assert chains(shot(job))["flights"]["records"] == "no recent measurement"
 
 
+def test_a_slot_without_a_processor_is_shown_with_its_share() -> None:
+    job = flights.running(parallelism=4)
+    rows_graph.measured(job, "hourly", busy=0.4, back_pressured=0.5, cpu_wait=0.1)
+    hourly = chains(shot(job))["hourly"]
+    assert hourly["load"] == "busy 40% · back-pressured 50%"
+    assert hourly["load_title"].endswith(
+        ". Slot 0 is ready to run and has no processor for 10% of the time"
+    )
+    rows_graph.measured(job, "hourly", busy=0.8, cpu_wait=0.62, index=3)
+    hourly = chains(shot(job))["hourly"]
+    assert hourly["load"] == "busy 50% · waits for CPU 62%"
+    assert hourly["load_title"].endswith(
+        ". Slot 3 is ready to run and has no processor for 62% of the time"
+    )
+
+
+def test_measurements_of_an_earlier_version_have_no_wait_for_a_processor() -> None:
+    job = flights.running(parallelism=4)
+    rows_graph.measured(job, "hourly", busy=0.4)
+    for subtask in Subtask.objects.filter(chain="hourly"):
+        del subtask.rates["cpu_wait"]
+        subtask.save()
+    hourly = chains(shot(job))["hourly"]
+    assert hourly["load"] == "busy 40%"
+    assert "processor" not in hourly["load_title"]
+
+
 def test_a_stalled_call_is_shown_while_the_job_runs() -> None:
     job = flights.running()
     rows_graph.stalled(job, "hourly", 1)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -448,6 +448,20 @@ def test_a_control_plane_of_the_version_before_is_answered_in_it(control: StandI
         control.wait_for(lambda: control.versions[-1] == batches.VERSION_MAX)
     assert heard.refused == []
     assert texts(control) == ["as before"]
+
+
+@pytest.mark.parametrize(("version", "bad", "waited"), [(3, 0, 0.0), (batches.VERSION_MAX, 7, 2.5)])
+def test_a_control_plane_gets_the_fields_that_it_knows(
+    control: StandIn, version: int, bad: int, waited: float
+) -> None:
+    heard, sent = Heard(), metrics("a-0", 1)
+    control.version = version
+    with driver(control, heard) as gateway:
+        gateway.post(replace(sent, bad_records=7, cpu_wait_ms=2.5))
+        control.wait_for(lambda: control.up_to == 1)
+    assert control.versions == [version]
+    assert control.events == [replace(sent, bad_records=bad, cpu_wait_ms=waited)]
+    assert heard.refused == []
 
 
 def test_a_text_that_is_too_long_for_the_control_plane_is_cut(control: StandIn) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from weir.common.clock import Clock
@@ -65,6 +66,7 @@ class StandInWorker:
         reporter: Reporter,
         snapshot_thread: SnapshotThread,
         clock: Clock,
+        cpu_wait_ns: Callable[[], int],
     ) -> None:
         self.finished = False
         self.calling_since_ns = 0

@@ -17,6 +17,7 @@ from controlplane.alerts.facts import (
     History,
     JobFacts,
     Life,
+    SlotFacts,
 )
 from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.matching import Quiet, Scope, fits, silence_of
@@ -82,6 +83,10 @@ facts = st.builds(
         ),
         max_size=3,
     ).map(tuple),
+    slots=st.lists(
+        st.builds(SlotFacts, index=st.integers(0, 9), host=texts, cpu_wait=st.floats(0, 1)),
+        max_size=4,
+    ).map(tuple),
     operations=st.lists(
         st.builds(FailedOperation, id=texts, kind=st.just("savepoint"), at=moments, error=texts),
         max_size=3,
@@ -122,6 +127,7 @@ def test_a_job_that_ended_as_planned_holds_no_condition(
         attempts=job.attempts,
         driver=job.driver,
         chains=job.chains,
+        slots=job.slots,
         sizes=job.sizes,
     )
     assert KINDS[kind].judge(parameters, over, now).holding == ()
@@ -136,6 +142,35 @@ def test_a_kind_describes_itself_and_its_parameters(kind: str) -> None:
     assert set(one.reads) <= set(JobFacts.__dataclass_fields__)
     with pytest.raises(msgspec.ValidationError):
         one.read({"unheard_of": 1})
+
+
+def test_a_starved_host_is_one_condition_with_all_its_slots() -> None:
+    slots = (
+        SlotFacts(index=0, host="node-1", cpu_wait=0.31),
+        SlotFacts(index=1, host="node-1", cpu_wait=0.62),
+        SlotFacts(index=2, host="node-1", cpu_wait=0.3),  # The limit itself is none too much.
+        SlotFacts(index=3, host="node-2", cpu_wait=0.1),
+        SlotFacts(index=4, host="", cpu_wait=0.9),
+    )
+    life = Life(status=JobStatus.RUNNING, is_planned=False)
+    job = JobFacts(id="flights-1", name="flights", life=life, slots=slots)
+    kind = KINDS["host_starved"]
+    node, unknown = kind.judge(kind.read({}), job, T0).holding
+    assert (node.subject, unknown.subject) == ("node-1", "slot 4")
+    assert node.summary.startswith(
+        "Slot 1 on host node-1 waits for a processor for 62% of the time: "
+    )
+    assert dict(node.evidence) == {
+        "wait for a processor": "62%",
+        "limit": "30%",
+        "slots above it": "0, 1",
+        "their number": "2",
+    }
+    assert unknown.summary.startswith("Slot 4 waits for a processor for 90% of the time: ")
+    assert kind.judge(kind.read({"share": 0.9}), job, T0).holding == ()
+    restarting = Life(status=JobStatus.RESTARTING, is_planned=False)
+    over = JobFacts(id="flights-1", name="flights", life=restarting, slots=slots)
+    assert kind.judge(kind.read({}), over, T0).holding == ()
 
 
 def test_a_history_keeps_the_newest_and_knows_what_is_fresh() -> None:

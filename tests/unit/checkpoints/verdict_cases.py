@@ -12,6 +12,7 @@ from typing import Any
 from checkpoints.verdict.facts import (
     Ack,
     ChainSeen,
+    CpuWait,
     Edge,
     Evidence,
     Facts,
@@ -81,6 +82,7 @@ class Case:
     records: dict[Key, int] = field(default_factory=dict)
     queued: dict[Channel, int] = field(default_factory=dict)
     rates: dict[Key, Rates] = field(default_factory=dict)
+    cpu_wait: dict[int, float] = field(default_factory=dict)  # By slot.
     noise: dict[Any, float] = field(default_factory=dict)  # Per channel and subtask.
 
     def run(self, **given: Any) -> Facts:
@@ -117,7 +119,9 @@ class Case:
             "edges": [Edge(*edge) for edge in self.graph.edges],
             "acks": acks,
             "gates": gates,
-            "evidence": seen(self.graph, self.rates),
+            "evidence": seen(
+                self.graph, self.rates, cpu_waits=cpu_waits(self.rates, self.cpu_wait)
+            ),
             "slots": {index: Slot(f"node-{index}", 4_700 + index) for index in range(8)},
         }
         return Facts(**facts | given)
@@ -198,6 +202,14 @@ def seen(graph: Graph, rates: Mapping[Key, Rates], **given: Any) -> Evidence:
         "subtasks": {key: Seen(SubtaskStatus.RUNNING, rates.get(key)) for key in graph.subtasks()},
     }
     return Evidence(**values | given)
+
+
+def cpu_waits(rates: Mapping[Key, Rates], shares: Mapping[int, float]) -> dict[int, CpuWait]:
+    """The waits for a processor of slots, beside what their busiest subtask did."""
+    return {
+        slot: CpuWait(share, max((r.busy for (_, i), r in rates.items() if i == slot), default=0.0))
+        for slot, share in shares.items()
+    }
 
 
 def _mean(values: Sequence[float]) -> float | None:

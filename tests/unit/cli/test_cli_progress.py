@@ -103,7 +103,9 @@ def completed(number: int, at_ms: int) -> list[JobEvent]:
     return [triggered(number, at_ms), *(acked(number, u, i) for u, i in heads()), settled]
 
 
-def metrics(uid: OperatorId, index: int, records: int, busy: float, idle: float) -> SubtaskMetrics:
+def metrics(
+    uid: OperatorId, index: int, records: int, busy: float, idle: float, cpu_wait: float = 0.0
+) -> SubtaskMetrics:
     is_source = uid == SOURCE
     return SubtaskMetrics(
         ONE,
@@ -116,6 +118,7 @@ def metrics(uid: OperatorId, index: int, records: int, busy: float, idle: float)
         idle_ms=idle,
         back_pressured_ms=0.0,
         watermark_ms=5_000 + index,
+        cpu_wait_ms=cpu_wait,
     )
 
 
@@ -209,6 +212,23 @@ def test_metrics_come_at_most_every_ten_seconds() -> None:
     assert lines[0][1] == (
         "records: 2,000/s from the sources, busiest Numbers 25 %, watermark -5.0 s"
     )
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.24, False), (0.26, True)])
+def test_a_slot_that_waits_for_a_processor_is_told_with_the_rates(share: float, told: bool) -> None:
+    job = view()
+    fold(job, started())
+    log = PlainLog(job)
+    lines: list[str] = []
+    for now in range(0, 11_000, 500):
+        for uid, index in heads():
+            waited = now * share if index == 1 else 0.0
+            event = metrics(uid, index, now, now * 0.25, now * 0.75, waited)
+            job.on_event(event, now)
+            lines += [line.text for line in log.on_event(event, now)]
+    assert len(lines) == 1
+    assert (", a slot without a processor 26 % of the time, " in lines[0]) is told
+    assert ("processor" in lines[0]) is told
 
 
 def test_a_call_that_lasts_is_told_with_its_line_at_most_every_ten_seconds() -> None:

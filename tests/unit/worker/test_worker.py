@@ -78,6 +78,7 @@ class WorkerHarness:
         source: Callable[[], Operator] | None = None,
         records: int = 0,
         credit_bytes: int = 1_000,
+        cpu_wait_ns: Callable[[], int] | None = None,
     ) -> None:
         self.made: list[Operator] = []
         self.clock = ManualClock()
@@ -97,6 +98,7 @@ class WorkerHarness:
             job, config, ATTEMPT, JOB, 0,
             inbox=self.snapshots, transport=self.transport, reporter=self.reports,
             snapshot_thread=self.snapshots, clock=self.clock,
+            **({} if cpu_wait_ns is None else {"cpu_wait_ns": cpu_wait_ns}),
         )  # fmt: skip
 
     def _making(self, factory: Callable[[], Operator]) -> Callable[[], Operator]:

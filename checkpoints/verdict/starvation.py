@@ -1,0 +1,40 @@
+"""Slots whose loop was ready to run and got no processor: too many processes on their host. Pure.
+
+The wait for a processor comes anywhere in a subtask's time. In a call it looks like work, and
+asleep, after an element has come, like idleness; so neither busy nor idle shares tell of it, and
+the channel in front of such a slot looks slow. The wait belongs to the loop, so it is judged by
+slot. It explains a delay unless a subtask of the slot worked for longer than the loop waited: work
+is the busiest one's busy share without the wait.
+"""
+
+from checkpoints.verdict.facts import Facts, Key
+
+# A loop that always has work and waits for a quarter of the time is a third slower than it need be;
+# short bursts of other programs stay below that over the two seconds that are measured.
+CPU_WAIT_SHARE = 0.25
+
+
+def cpu_wait(facts: Facts, index: int) -> float:
+    """A slot's share of time without a processor, where it is large; else 0."""
+    wait = facts.evidence.cpu_waits.get(index)
+    return wait.share if wait is not None and wait.share >= CPU_WAIT_SHARE else 0.0
+
+
+def is_starved(facts: Facts, key: Key) -> bool:
+    """Whether the want of a processor explains that a subtask's slot was slow."""
+    wait = facts.evidence.cpu_waits.get(key[1])
+    if wait is None or wait.share < CPU_WAIT_SHARE:
+        return False
+    return wait.share >= wait.busiest - wait.share
+
+
+def slots_on_host(facts: Facts, index: int) -> int:
+    """The number of the job's slots on the host of one, itself included; 0: not known."""
+    host = facts.slots[index].host if index in facts.slots else ""
+    return sum(slot.host == host for slot in facts.slots.values()) if host else 0
+
+
+def also_starved(facts: Facts, index: int) -> list[tuple[int, float]]:
+    """The other slots that waited for a processor, and their shares; the largest first."""
+    shares = ((i, cpu_wait(facts, i)) for i in facts.evidence.cpu_waits if i != index)
+    return sorted(((i, share) for i, share in shares if share), key=lambda item: -item[1])
