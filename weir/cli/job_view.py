@@ -74,6 +74,7 @@ class ChainPicture:
     busy: float | None = None  # Shares between 0 and 1.
     back_pressured: float | None = None
     watermark_ms: int | None = None
+    bad_records: int = 0  # Since the attempt began.
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,7 @@ class JobView:
             busy=sum(b for b, _ in busy) / len(busy) if busy else None,
             back_pressured=sum(p for _, p in busy) / len(busy) if busy else None,
             watermark_ms=min(watermarks, default=None),
+            bad_records=sum(m.bad_records for s in subtasks if (m := history.metrics.get(s))),
         )
 
     def _rate(self, subtask: SubtaskId) -> float | None:

@@ -152,6 +152,7 @@ class Subtask:
         self._snapshot_id = 0  # Of the newest snapshot taken.
         self._completed_id = 0
         self._records_in = 0
+        self.began_ns = clock.monotonic_ns()  # The worker's own begin, once the worker has it.
         self.busy_ns = 0
         self.back_pressured_ns = 0
         self._held_since_ns: int | None = None
@@ -340,6 +341,10 @@ class Subtask:
                 return
         for gate in self.outputs:
             gate.broadcast(EndOfInput())
+        if any(chained.operator.ctx.bad_records for chained in self._operators):
+            # Periodic reports end with a job that may have lasted less than their interval.
+            now_ns = self._clock.monotonic_ns()
+            self._reporter.report(self.metrics(now_ns, now_ns - self.began_ns))
         self._change(SubtaskStatus.ENDED if self._stays else SubtaskStatus.FINISHED)
         for barrier in list(self._triggers.values()):
             self._take_snapshot(barrier, unaligned=False)
@@ -533,6 +538,7 @@ class Subtask:
             back_pressured_ms=held_ns / 1e6,
             watermark_ms=self._reached_watermark_ms,
             late_records=sum(c.operator.ctx.late_records for c in self._operators),
+            bad_records=sum(c.operator.ctx.bad_records for c in self._operators),
         )
 
     @property

@@ -151,6 +151,7 @@ class Worker:
             return
         self.calling = None
         for subtask in self.subtasks:
+            subtask.began_ns = self._started_ns
             for channel_id in subtask.inputs.channels:
                 self._receivers[channel_id] = subtask
             for gate in subtask.outputs:
