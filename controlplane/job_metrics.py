@@ -7,11 +7,21 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Max, QuerySet
+from django.db.models import BigIntegerField, Count, Max, QuerySet, Sum
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from frontend.overview.queries import back_pressure
-from jobs.models import Attempt, AttemptEnd, ControlPlanePulse, Driver, DriverStatus, Job
+from jobs.models import (
+    Attempt,
+    AttemptEnd,
+    ControlPlanePulse,
+    Driver,
+    DriverStatus,
+    Job,
+    Subtask,
+)
 from weir.protocol.lifecycle import JobStatus
 
 
@@ -35,6 +45,7 @@ def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
 
     live = [job.pk for job in jobs if not job.is_over]
     yield from _driver_metrics(live, now)
+    yield _bad_records(live)
     pressed = GaugeMetricFamily(
         "weir_back_pressured_ratio",
         "Share of about two seconds that a job's most back-pressured subtask waited: 0 to 1.",
@@ -43,6 +54,23 @@ def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
     for job_id, most in back_pressure(live).items():
         pressed.add_metric([job_id], most.share)
     yield pressed
+
+
+def _bad_records(job_ids: list[str]) -> Metric:
+    bad = CounterMetricFamily(
+        "weir_bad_records",
+        "Records on which a function raised, and which were left out, since the attempt began.",
+        labels=["job"],
+    )
+    counts = (
+        Subtask.objects.filter(job__in=job_ids, metrics__has_key="bad_records")
+        .order_by()
+        .values("job")
+        .annotate(count=Sum(Cast(KT("metrics__bad_records"), BigIntegerField())))
+    )
+    for job_id, count in counts.values_list("job", "count"):
+        bad.add_metric([job_id], count)
+    return bad
 
 
 def _count_metrics(jobs: Sequence[Job]) -> Iterator[Metric]:

@@ -72,6 +72,12 @@ DEFAULT_RULES: tuple[dict[str, Any], ...] = (
         "severity": "warning",
         "parameters": {"seconds": 60.0},
     },
+    {
+        "name": "Bad records",
+        "kind": "bad_records",
+        "severity": "warning",
+        "parameters": {"count": 0, "window_s": 10 * _MINUTE},
+    },
     # Usual in a replay of history, so an admin enables them where they say something.
     {
         "name": "Back pressure",
@@ -99,9 +105,16 @@ DEFAULT_RULES: tuple[dict[str, Any], ...] = (
 )
 
 
-def install(rules: Any) -> None:
-    """Store the rules by the manager given, of a migration or of now; names in use are left out."""
+def install(rules: Any, kind: str | None = None) -> None:
+    """Store the rules by the manager given, of a migration or of now; names in use are left out.
+
+    Args:
+        kind: Only rules of this kind. Those of kinds that the manager's model does not know yet are
+            stored by a later migration.
+    """
     now = clock.now()
+    known = {name for name, _ in rules.model._meta.get_field("kind").choices}
+    wanted = known if kind is None else {kind}
     rules.bulk_create(
         (
             rules.model(
@@ -112,6 +125,7 @@ def install(rules: Any) -> None:
                 **given,
             )
             for given in DEFAULT_RULES
+            if given["kind"] in wanted
         ),
         ignore_conflicts=True,
     )
