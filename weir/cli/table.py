@@ -91,7 +91,7 @@ COLUMNS = (
     Column("async", _time(lambda c: c.async_ms), 90),
     Column("state", _state),
     Column("records", _records),
-    Column("bad", _bad, is_shown=lambda c: c.bad_records > 0),
+    Column("bad", _bad, 80, is_shown=lambda c: c.bad_records > 0),
     Column("busy", _share(lambda c: c.busy), 80),
     Column("back-pr.", _share(lambda c: c.back_pressured), 120),
     Column("watermark", _watermark, 140),

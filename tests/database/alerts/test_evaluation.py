@@ -275,6 +275,26 @@ def test_silent_drivers_and_subtasks_back_pressure_and_late_event_time_fire(
     ]
 
 
+def test_bad_records_fire_for_their_operator_until_the_window_is_over(
+    evaluator: Evaluators,
+) -> None:
+    factories.rule("bad_records", parameters={"count": 4, "window_s": 600})
+    job = factories.job("flights")
+    at = clock.to_ms(evaluator.now)
+    factories.subtasks(job, chains=["hourly"], parallelism=3, bad_marks=[[at, 2]])
+    factories.subtasks(job, chains=["flights"], parallelism=2, bad_marks=[[at, 2]])
+    over = factories.job("over", status=JobStatus.RESTARTING)
+    factories.subtasks(over, chains=["hourly"], parallelism=3, bad_marks=[[at, 2]])
+    (alert,) = evaluator.look()
+    assert (alert.job, alert.subject) == (job.pk, "hourly")
+    assert alert.summary.startswith("hourly left out 6 bad records within 10 min 00 s")
+    restarted = evaluator.look(300)
+    evaluator.restart()
+    assert evaluator.look() == restarted == [alert]
+    evaluator.look(300)
+    assert evaluator.look(SETTLING.total_seconds()) == []
+
+
 def test_state_that_doubles_within_its_window_fires(evaluator: Evaluators) -> None:
     parameters = {"factor": 2, "window_s": 3_600, "least_bytes": 1_000}
     factories.rule("state_growth", parameters=parameters)

@@ -81,3 +81,21 @@ def test_bad_parameters_are_refused(parameters: object) -> None:
         )
     assert list(refused.value.extra["errors"]) == ["parameters"]
     assert not Rule.objects.filter(name="x").exists()
+
+
+def test_a_later_migration_stores_its_own_rule_and_brings_no_other_back() -> None:
+    from importlib import import_module
+
+    operations = import_module(
+        "controlplane.alerts.migrations.0003_bad_records"
+    ).Migration.operations
+    Rule.objects.all().delete()
+
+    class Apps:
+        """The models of now, where a migration has those of its time."""
+
+        def get_model(self, app: str, name: str) -> type[Rule]:
+            return Rule
+
+    operations[-1].code(Apps(), None)
+    assert [rule.kind for rule in Rule.objects.all()] == ["bad_records"]

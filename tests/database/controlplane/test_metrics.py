@@ -276,6 +276,20 @@ def test_back_pressure_is_that_of_the_worst_subtask(
     assert value(samples, "weir_back_pressured_ratio", job=unmeasured.pk) is None
 
 
+def test_bad_records_add_up_over_the_subtasks_of_a_job(
+    client: Client, settings: Settings, job: Job
+) -> None:
+    factories.subtasks(job, chains=["a"], metrics={"bad_records": 3})
+    factories.subtasks(job, chains=["b"], metrics={"bad_records": 0})
+    factories.subtasks(job, chains=["c"])
+    unmeasured = factories.job()
+    factories.subtasks(unmeasured)
+    samples = scraped(client, settings)
+    count = 3 * factories.PARALLELISM
+    assert value(samples, "weir_bad_records_total", job=job.pk) == count
+    assert value(samples, "weir_bad_records_total", job=unmeasured.pk) is None
+
+
 def test_the_tick_has_an_age_once_there_was_one(client: Client, settings: Settings) -> None:
     assert value(scraped(client, settings), "weir_tick_age_seconds") is None
     at = clock.now() - timedelta(seconds=100)
