@@ -163,12 +163,12 @@ def _fire_windows_of_this_size(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keep_changes_of_bad_records(patch: pytest.MonkeyPatch) -> None:
-    """What a function did to keyed state before it raised stays."""
+    """Changes of keyed state stay that a function made before it raised."""
     patch.setattr(Changes, "undo", Changes.keep)
 
 
 def _emit_for_bad_records(patch: pytest.MonkeyPatch) -> None:
-    """What a function yielded before it raised goes on."""
+    """Records go on that a function yielded before it raised."""
     patch.setattr(Collector, "withdraw", lambda *_: None)
 
 

@@ -362,8 +362,8 @@ def test_a_silence_holds_notices_back_not_alerts(evaluator: Evaluators, endpoint
 def test_a_silenced_alert_that_resolves_or_is_acknowledged_is_never_told(
     evaluator: Evaluators, endpoint: Endpoint
 ) -> None:
-    factories.rule("job_failed", parameters={"window_s": 600})
-    factories.rule("job_failed", parameters={"window_s": 86_400})
+    factories.rule("job_failed", name="a", parameters={"window_s": 600})
+    factories.rule("job_failed", name="b", parameters={"window_s": 86_400})
     factories.silence(until_at=evaluator.now + timedelta(hours=1))
     factories.job(status=JobStatus.FAILED, ended_at=evaluator.now)
     short, long = sorted(evaluator.look(), key=lambda alert: alert.rule_name)

@@ -86,9 +86,7 @@ def test_bad_parameters_are_refused(parameters: object) -> None:
 def test_a_later_migration_stores_its_own_rule_and_brings_no_other_back() -> None:
     from importlib import import_module
 
-    operations = import_module(
-        "controlplane.alerts.migrations.0003_bad_records"
-    ).Migration.operations
+    migration = import_module("controlplane.alerts.migrations.0003_bad_records").Migration
     Rule.objects.all().delete()
 
     class Apps:
@@ -97,5 +95,5 @@ def test_a_later_migration_stores_its_own_rule_and_brings_no_other_back() -> Non
         def get_model(self, app: str, name: str) -> type[Rule]:
             return Rule
 
-    operations[-1].code(Apps(), None)
+    migration.operations[-1].code(Apps(), None)
     assert [rule.kind for rule in Rule.objects.all()] == ["bad_records"]

@@ -172,7 +172,7 @@ class Stream:
         make: Callable[[], Iterable[Event]],
         kind: Type | None,
         sides: dict[str, list[Event]],
-        tolerance: Tolerance,
+        tolerance: Tolerance | None = None,
     ) -> "Stream":
         """A stream; as its events are made, those of its side outputs get into ``sides``."""
         return Stream(self.env, make, kind, sides, tolerance)

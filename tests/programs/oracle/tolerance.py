@@ -28,7 +28,7 @@ class Tolerance:
         made: Callable[[], Iterable[Any]],
         undo: Callable[[], None] = lambda: None,
     ) -> Iterable[Any]:
-        """What a function makes of a record; nothing if it raises and that is tolerated."""
+        """The records that a function makes of one; none if it raises and that is tolerated."""
         if not self._skips:
             return made()
         try:
