@@ -7,13 +7,21 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, FloatField, Max, QuerySet
+from django.db.models import BigIntegerField, Count, FloatField, Max, Q, QuerySet, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from frontend.overview.queries import back_pressure
-from jobs.models import Attempt, AttemptEnd, ControlPlanePulse, Driver, DriverStatus, Job, Subtask
+from jobs.models import (
+    Attempt,
+    AttemptEnd,
+    ControlPlanePulse,
+    Driver,
+    DriverStatus,
+    Job,
+    Subtask,
+)
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
 
@@ -45,22 +53,37 @@ def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
     for job_id, most in back_pressure(live).items():
         pressed.add_metric([job_id], most.share)
     yield pressed
-    yield _cpu_waits(live)
+    yield from _subtask_metrics(live)
 
 
-def _cpu_waits(job_ids: Sequence[str]) -> Metric:
+def _subtask_metrics(job_ids: Sequence[str]) -> Iterator[Metric]:
     waits = GaugeMetricFamily(
         "weir_cpu_wait_ratio",
         "Share of about two seconds in which the slot of a job that was worst off was ready to run "
         "and had no processor: 0 to 1.",
         labels=["job"],
     )
-    share = Max(Cast(KT("rates__cpu_wait"), FloatField()))
-    running = Subtask.objects.filter(job__in=job_ids, status=SubtaskStatus.RUNNING)
-    for job_id, most in running.order_by().values_list("job").annotate(share=share):
+    bad = CounterMetricFamily(
+        "weir_bad_records",
+        "Records on which a function raised, and which were left out, since the attempt began.",
+        labels=["job"],
+    )
+    wait = Cast(KT("rates__cpu_wait"), FloatField())
+    measured = (
+        Subtask.objects.filter(job__in=job_ids)
+        .order_by()
+        .values("job")
+        .annotate(
+            wait=Max(wait, filter=Q(status=SubtaskStatus.RUNNING)),
+            bad=Sum(Cast(KT("metrics__bad_records"), BigIntegerField())),
+        )
+    )
+    for job_id, most, count in measured.values_list("job", "wait", "bad"):
         if most is not None:
             waits.add_metric([job_id], most)
-    return waits
+        if count is not None:
+            bad.add_metric([job_id], count)
+    yield from (waits, bad)
 
 
 def _count_metrics(jobs: Sequence[Job]) -> Iterator[Metric]:

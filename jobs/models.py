@@ -392,6 +392,7 @@ class Subtask(models.Model):
     samples = models.JSONField(default=list)  # Samples of the counters for jobs.events.rates.
     # The result of jobs.events.rates.over; empty: not known yet, or the subtask has ended.
     rates = models.JSONField(default=dict)
+    bad_marks = models.JSONField(default=list)  # Marks of jobs.events.bad_records.
     # messages.AlignmentProgress: checkpoint, since_ms, waited_ms and, by gate, the arrivals.
     aligning = models.JSONField(null=True, blank=True)
     # messages.SubtaskStalled: since_ms, stalled_ms, stack. Null: not stalled.

@@ -8,6 +8,7 @@
     │   ├── GraphError             the pipeline cannot be built
     │   ├── SchemaError            records do not fit their declared type
     │   ├── KeyTypeError           a key of a type that has no canonical encoding
+    │   ├── BadRecordsError        more bad records than the operator's limit allows
     │   ├── SourceChangedError     an input file changed since the checkpoint
     │   └── RestoreError           a checkpoint does not fit the job, or cannot be found
     ├── ExternalError              storage, cluster or network failed; a retry may help
@@ -54,6 +55,10 @@ class SchemaError(UserError):
 
 class KeyTypeError(UserError):
     """A key has a type without a canonical encoding."""
+
+
+class BadRecordsError(UserError):
+    """An operator's function raised on more records than its limit allows."""
 
 
 class SourceChangedError(UserError):

@@ -74,6 +74,12 @@ DEFAULT_RULES: tuple[dict[str, Any], ...] = (
         "severity": "warning",
         "parameters": {"seconds": 60.0},
     },
+    {
+        "name": "Bad records",
+        "kind": "bad_records",
+        "severity": "warning",
+        "parameters": {"count": 0, "window_s": 10 * _MINUTE},
+    },
     # Usual in a replay of history, so an admin enables them where they say something.
     {
         "name": "Back pressure",

@@ -94,6 +94,8 @@ class ChainFacts:
     busiest: float | None = None
     watermark_ms: int | None = None  # The least.
     updated_at: datetime | None = None  # The one that has been silent for longest.
+    # Times at which there were bad records, with their number; of the last hour, in no order.
+    bad_records: tuple[tuple[datetime, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from controlplane.alerts.facts import (
     Life,
     SlotFacts,
 )
+from controlplane.base import clock
 from jobs import job_events
 from jobs.headlines import headline
 from jobs.models import (
@@ -374,6 +375,7 @@ def _chains(job_ids: Sequence[str]) -> dict[str, tuple[ChainFacts, ...]]:
             updated=Min(F("updated_at")),
         )
     )
+    bad = _bad_records(job_ids)
     by_job: dict[str, list[ChainFacts]] = {}
     for row in rows:
         mark = row["watermark"]
@@ -384,6 +386,7 @@ def _chains(job_ids: Sequence[str]) -> dict[str, tuple[ChainFacts, ...]]:
                 busiest=row["busiest"],
                 watermark_ms=None if mark is None else round(mark),
                 updated_at=row["updated"],
+                bad_records=bad.get((row["job"], row["chain"]), ()),
             )
         )
     return {job: tuple(of_job) for job, of_job in by_job.items()}
@@ -397,6 +400,21 @@ def _slots(job_ids: Sequence[str]) -> dict[str, tuple[SlotFacts, ...]]:
             slot = SlotFacts(index=index, host=host or "", cpu_wait=cpu_wait)
             by_job.setdefault(job, []).append(slot)
     return {job: tuple(of_job) for job, of_job in by_job.items()}
+
+
+def _bad_records(job_ids: Sequence[str]) -> dict[tuple[str, str], tuple[tuple[datetime, int], ...]]:
+    """Times and numbers of bad records by job and chain; most subtasks have none."""
+    rows = (
+        Subtask.objects.filter(status=SubtaskStatus.RUNNING.value, job__in=job_ids)
+        .exclude(bad_marks=[])
+        .order_by("job", "chain", "index")
+        .values_list("job", "chain", "bad_marks")
+    )
+    by_chain: dict[tuple[str, str], tuple[tuple[datetime, int], ...]] = {}
+    for job, chain, marks in rows:
+        of_subtask = tuple((clock.from_ms(at_ms), count) for at_ms, count in marks)
+        by_chain[job, chain] = (*by_chain.get((job, chain), ()), *of_subtask)
+    return by_chain
 
 
 def _measured(path: str) -> Cast:

@@ -80,6 +80,7 @@ class ChainSubtasks:
     finished: frozenset[int]  # They take part in no checkpoint any more.
     load: Load | None = None
     watermark_ms: int | None = None  # The lowest of the subtasks.
+    bad_records: int = 0  # Since the attempt began.
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +370,7 @@ def _chain(
         # A subtask loop that is stuck in a call measures nothing; "stuck" says so already.
         **_rates(chain, graph, load, is_silent=moment.is_over or bool(stuck)),
         **_watermark(subtasks, newest_watermark_ms, moment),
+        **_bad_records(subtasks),
     }
 
 
@@ -449,6 +451,17 @@ def _watermark(subtasks: ChainSubtasks | None, newest_ms: int | None, moment: Mo
         "watermark": f"watermark {text.removesuffix(' UTC')}",
         "watermark_title": f"Watermark, the lowest of its subtasks: {text}"
         + (f"; {facts}" if facts else ""),
+    }
+
+
+def _bad_records(subtasks: ChainSubtasks | None) -> Json:
+    if subtasks is None or not subtasks.bad_records:
+        return {"bad": "", "bad_title": ""}
+    count = subtasks.bad_records
+    return {
+        "bad": f"{rate(count).removesuffix('/s')} bad",
+        "bad_title": f"Bad records since the attempt began: {count:,}. A function raised on them, "
+        "and they were left out.",
     }
 
 

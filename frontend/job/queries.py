@@ -174,6 +174,7 @@ def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
             running=Count("id", filter=Q(status__in=up)),
             finished=ArrayAgg("index", filter=Q(status=SubtaskStatus.FINISHED), default=Value([])),
             watermark_ms=Min(_measured("watermark_ms", "metrics", BigIntegerField), filter=running),
+            bad_records=Sum(_measured("bad_records", "metrics", BigIntegerField)),
             measured_at=Max("updated_at", filter=measured),
             records_in=Sum(_measured("records_in_per_s"), filter=measured),
             records_out=Sum(_measured("records_out_per_s"), filter=measured),
@@ -201,6 +202,7 @@ def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
             finished=frozenset(row["finished"]),
             load=_load(row),
             watermark_ms=row["watermark_ms"],
+            bad_records=row["bad_records"] or 0,
         )
         for row in rows
     }

@@ -11,7 +11,7 @@ from django.db.models import Q
 from controlplane.base import clock
 from controlplane.base.errors import Invalid
 from jobs.drivers.drivers import SUBTASK_ENDS
-from jobs.events import rates
+from jobs.events import bad_records, rates
 from jobs.models import Job, Subtask
 from jobs.storable_text import storable
 from weir.ids import SubtaskId
@@ -63,6 +63,11 @@ class Subtasks:
         row = self._measured(event)
         if row is None:
             return
+        if event.bad_records or row.bad_marks:
+            before = row.metrics.get("bad_records", 0)
+            row.bad_marks = bad_records.marked(
+                row.bad_marks, clock.to_ms(self._now), before, event.bad_records
+            )
         # Thousands a second: ``dataclasses.asdict`` would cost as much as writing the rows.
         row.metrics = {name: getattr(event, name) for name in _COUNTERS}
         if not self._job.is_over:  # The last counters are kept, but rates are over.
@@ -131,6 +136,7 @@ class Subtasks:
                 "metrics",
                 "samples",
                 "rates",
+                "bad_marks",
                 "aligning",
                 "stall",
                 "updated_at",

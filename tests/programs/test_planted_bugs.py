@@ -21,10 +21,12 @@ from weir.common.batch import Batch
 from weir.common.inferred_schema import InferredSchema
 from weir.datastream import TimeDomain, environment
 from weir.operators import stateless
+from weir.operators.collector import Collector
 from weir.operators.hand_over import HandOver
 from weir.operators.keyed import TimerOperator
 from weir.operators.windows.window_operator import WindowOperator
 from weir.state.keyed import State
+from weir.state.store import Changes
 from weir.state.timers import Timer
 
 PROGRAMS_MAX = 300
@@ -160,6 +162,16 @@ def _fire_windows_of_this_size(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WindowOperator, "fire", fire)
 
 
+def _keep_changes_of_bad_records(patch: pytest.MonkeyPatch) -> None:
+    """Changes of keyed state stay that a function made before it raised."""
+    patch.setattr(Changes, "undo", Changes.keep)
+
+
+def _emit_for_bad_records(patch: pytest.MonkeyPatch) -> None:
+    """Records go on that a function yielded before it raised."""
+    patch.setattr(Collector, "withdraw", lambda *_: None)
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -265,6 +277,16 @@ BUGS = (
         only("collection vectorised window") | {"window-reduce"},
         kinds=("resized windows",),
         plant=_fire_windows_of_this_size,
+    ),
+    Bug(
+        "a bad record leaves its state",
+        only("collection vectorised tolerant"),
+        plant=_keep_changes_of_bad_records,
+    ),
+    Bug(
+        "a bad record leaves its output",
+        only("collection tolerant"),
+        plant=_emit_for_bad_records,
     ),
 )
 

@@ -1,15 +1,26 @@
 """A pipeline in one process and one thread, without Spark and without a seed."""
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from weir.common import Types
 from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
+from weir.datastream import (
+    KeyedProcessFunction,
+    OutputTag,
+    RuntimeContext,
+    ValueStateDescriptor,
+)
 from weir.datastream.environment import StreamExecutionEnvironment
 from weir.graph.logical import JobGraph
 from weir.ids import JobId
-from weir.local.cluster import run_in_process
+from weir.local.cluster import JobResult, run_in_process
 from weir.operators.sinks import CollectSink
-from weir.protocol.events import CheckpointSettled, Recovered
+from weir.protocol.events import AttemptStarted, CheckpointSettled, Recovered
 from weir.protocol.lifecycle import JobStatus
+from weir.protocol.messages import SubtaskMetrics
 
 WORDS = ["to", "be", "or", "not", "to", "be"] * 200
 
@@ -73,3 +84,67 @@ def test_a_function_that_always_throws_fails_the_job_with_its_cause() -> None:
     result = run_in_process(counting(fail), JobConfig(parallelism=2))
     assert result.status is JobStatus.FAILED
     assert "this never works" in result.cause
+
+
+BAD = OutputTag("bad")
+
+
+def skipping(limit: int, mark: object) -> JobGraph:
+    """Every ``not`` of the words is bad, in a function that keeps a count of all words."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(2)
+    words = env.from_collection(WORDS, Types.STRING()).rebalance().map(mark)  # type: ignore[arg-type]
+    counted = words.key_by(lambda pair: 0).process(CountsAll())
+    counted.on_error(side_output=BAD, limit=limit).uid("counted")
+    counted.sink_to(CollectSink()).uid("good")
+    counted.get_side_output(BAD).map(lambda bad: bad.message).sink_to(CollectSink()).uid("bad")
+    return env.get_job_graph("bad words")
+
+
+class CountsAll(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.count.update((self.count.value() or 0) + 1)
+        yield self.count.value()
+        if value[0] == "not":
+            raise ValueError(f"word {self.count.value()}")
+        yield value[0]
+
+
+def run_failing_once(limit: int, storage: Path) -> JobResult:
+    FailsOnce.thrown = False
+    config = JobConfig(
+        parallelism=2,
+        checkpoints=CheckpointConfig(interval_ms=10, storage=str(storage)),
+        restart=RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=3, delay_ms=0),
+    )
+    return run_in_process(skipping(limit, FailsOnce(300)), config, job_id=JobId("words"))
+
+
+def test_bad_records_count_once_and_leave_nothing_across_a_restart(tmp_path: Path) -> None:
+    """The limit is their very number, so one that counted twice would fail the job."""
+    result = run_failing_once(200, tmp_path)
+    assert FailsOnce.thrown
+    assert (result.status, result.cause) == (JobStatus.FINISHED, "")
+    assert any(isinstance(e, CheckpointSettled) and e.failure is None for e in result.events)
+    good = [value for value in result.collected if isinstance(value, int)]
+    assert good == list(range(1, 1_001))
+    causes = [v for v in result.collected if isinstance(v, str) and v.startswith("word ")]
+    assert len(causes) == 200
+    words = Counter(v for v in result.collected if isinstance(v, str) and v not in causes)
+    assert words == {"to": 400, "be": 400, "or": 200}
+    metrics = [e for e in result.events if isinstance(e, SubtaskMetrics) and e.bad_records]
+    assert {e.chain.operator for e in metrics} == {"counted"}
+    assert 0 < max(e.bad_records for e in metrics if e.attempt == 2) <= 200
+
+
+def test_one_bad_record_beyond_the_limit_fails_the_job_for_good(tmp_path: Path) -> None:
+    result = run_failing_once(199, tmp_path)
+    assert result.status is JobStatus.FAILED
+    assert "failed on 200 records in subtask counted-" in result.cause
+    assert "more than its limit of 199" in result.cause
+    assert "ValueError: word " in result.cause
+    attempts = [e for e in result.events if isinstance(e, AttemptStarted)]
+    assert len(attempts) == 2, "a restart would meet the same records"

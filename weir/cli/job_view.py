@@ -75,6 +75,7 @@ class ChainPicture:
     back_pressured: float | None = None
     cpu_wait: float | None = None  # Of the subtask whose slot waits most for a processor.
     watermark_ms: int | None = None
+    bad_records: int = 0  # Since the attempt began.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,7 @@ class JobView:
             back_pressured=sum(p for _, p, _ in busy) / len(busy) if busy else None,
             cpu_wait=max((w for _, _, w in busy), default=None),
             watermark_ms=min(watermarks, default=None),
+            bad_records=sum(m.bad_records for s in subtasks if (m := history.metrics.get(s))),
         )
 
     def _rate(self, subtask: SubtaskId) -> float | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from weir.cli import formats
-from weir.cli.job_view import JobView, slowest_channel
+from weir.cli.job_view import JobView, Picture, slowest_channel
 from weir.config import JobConfig
 from weir.ids import CheckpointId, SubtaskId
 from weir.jobmaster.history import CheckpointRecord
@@ -102,6 +102,8 @@ class PlainLog:
             waits = max(chain.cpu_wait or 0.0 for chain in chains)
             if waits >= CPU_WAIT_TOLD:
                 parts.append(f"a slot without a processor {formats.share(waits)} of the time")
+        if bad := sum(chain.bad_records for chain in chains):
+            parts.append(f"{bad:,} bad")
         watermarks = [c.watermark_ms for c in chains if c.watermark_ms is not None]
         if watermarks:
             parts.append(f"watermark {formats.watermark(min(watermarks), now_ms)}")
@@ -136,8 +138,14 @@ def summary(view: JobView, now_ms: float) -> str:
         f"{picture.name} ({picture.job_id}) {history.status} after "
         f"{formats.duration(picture.uptime_ms)}: "
         f"{formats.counted(history.completed_count, 'checkpoint')} completed{failed}{aborted}, "
-        f"{formats.counted(len(history.recoveries), 'recovery', 'recoveries')}{_stop(view)}"
+        f"{formats.counted(len(history.recoveries), 'recovery', 'recoveries')}{_bad(picture)}"
+        f"{_stop(view)}"
     )
+
+
+def _bad(picture: Picture) -> str:
+    count = sum(chain.bad_records for chain in picture.chains)
+    return f", {formats.counted(count, 'bad record')} left out" if count else ""
 
 
 def _stop(view: JobView) -> str:

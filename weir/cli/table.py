@@ -34,6 +34,7 @@ class Column:
     title: str
     cell: Callable[[ChainPicture, float], str]
     from_width: int = 0
+    is_shown: Callable[[ChainPicture], bool] = lambda chain: True  # With any such chain.
 
 
 def _time(of: Callable[[ChainPicture], float | None]) -> Callable[[ChainPicture, float], str]:
@@ -73,6 +74,10 @@ def _records(chain: ChainPicture, now_ms: float) -> str:
     return "-" if chain.records_per_s is None else formats.rate(chain.records_per_s)
 
 
+def _bad(chain: ChainPicture, now_ms: float) -> str:
+    return f"{chain.bad_records:,}" if chain.bad_records else "-"
+
+
 def _watermark(chain: ChainPicture, now_ms: float) -> str:
     return formats.watermark(chain.watermark_ms, now_ms)
 
@@ -86,6 +91,7 @@ COLUMNS = (
     Column("async", _time(lambda c: c.async_ms), 90),
     Column("state", _state),
     Column("records", _records),
+    Column("bad", _bad, 80, is_shown=lambda c: c.bad_records > 0),
     Column("busy", _share(lambda c: c.busy), 80),
     Column("back-pr.", _share(lambda c: c.back_pressured), 120),
     Column("watermark", _watermark, 140),
@@ -103,7 +109,11 @@ def render(picture: Picture, width: int) -> RenderableType:
 
 def chain_table(picture: Picture, width: int) -> Table:
     """A row per chain, with the columns there is room for."""
-    columns = [column for column in COLUMNS if width >= column.from_width]
+    columns = [
+        column
+        for column in COLUMNS
+        if width >= column.from_width and any(map(column.is_shown, picture.chains))
+    ]
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     rows = [[column.cell(chain, picture.now_ms) for column in columns] for chain in picture.chains]
     widths = [

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from weir.common.configuration import Configuration
 from weir.common.typeinfo import TypeInformation
@@ -23,8 +23,9 @@ from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.options import read_options
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
-from weir.errors import GraphError
+from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
+from weir.operators.bad_records import FAIL, make_policy
 from weir.operators.sources import CollectionSource
 from weir.operators.sources.split_source import tells_event_time
 from weir.operators.sources.split_time import SourceWatermarkFactory
@@ -44,6 +45,7 @@ class StreamExecutionEnvironment:
         self._restart = RestartConfig()
         self._restore: str | None = None
         self._chaining = True
+        self._on_error = FAIL
         self._transformations: list[Transformation] = []
         if configuration is not None:
             self.configure(configuration)
@@ -116,6 +118,19 @@ class StreamExecutionEnvironment:
         self._restart = restart
         return self
 
+    def set_on_error(self, action: Literal["fail", "skip"], *, limit: int | None = None) -> Self:
+        """Set the treatment of bad records, on which a function raises; not in PyFlink.
+
+        It applies to ``map``, ``flat_map``, ``filter`` and ``process`` that set none themselves
+        (``DataStream.on_error``); errors of all other operators fail the job. ``limit`` is for each
+        subtask of each operator.
+
+        Raises:
+            GraphError: The arguments contradict each other.
+        """
+        self._on_error = make_policy(action, None, limit)
+        return self
+
     def disable_operator_chaining(self) -> Self:
         """Give every operator subtasks of its own, instead of chaining operators."""
         self._chaining = False
@@ -142,6 +157,8 @@ class StreamExecutionEnvironment:
             self._checkpoints.set_aligned_checkpoint_timeout(unaligned["timeout_ms"])
         if "enabled" in unaligned:
             self._checkpoints.enable_unaligned_checkpoints(unaligned["enabled"])
+        if on_error := read.get("on_error", {}):
+            self._configure_on_error(**on_error)
         options = read.get("options", {})
         self._restore = options.get("restore", self._restore)
         self._chaining = options.get("chaining", self._chaining)
@@ -153,6 +170,14 @@ class StreamExecutionEnvironment:
                 else self._execution.disable_object_reuse
             )()
         return self
+
+    def _configure_on_error(self, action: str | None = None, limit: int | None = None) -> None:
+        try:
+            self._on_error = make_policy(
+                action or self._on_error.action, None, limit or self._on_error.limit
+            )
+        except GraphError as error:
+            raise ConfigError(f"weir.on-error: {error}") from error
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """The pipeline's argument ``key``, as given with ``--arg key=value``, or the default.
@@ -250,7 +275,7 @@ class StreamExecutionEnvironment:
         """
         options = replace(self._options(), collect_limit=collect_limit)
         config = options.over(self._config(job_name))
-        graph = build_graph(self._transformations, config, chaining=self._chaining)
+        graph = self._build(config)
         self._transformations = []
         return execution.execute(graph, config, options)
 
@@ -261,7 +286,7 @@ class StreamExecutionEnvironment:
             GraphError: The pipeline cannot run; its author can repair it.
         """
         config = self._options().over(self._config(job_name))
-        return build_graph(self._transformations, config, chaining=self._chaining)
+        return self._build(config)
 
     def get_execution_plan(self) -> str:
         """The job graph as JSON, in the form of Flink's execution plans."""
@@ -275,6 +300,11 @@ class StreamExecutionEnvironment:
         """Add an operator to the pipeline; for the stream classes, not for users."""
         self._transformations.append(transformation)
         return transformation
+
+    def _build(self, config: JobConfig) -> JobGraph:
+        return build_graph(
+            self._transformations, config, chaining=self._chaining, on_error=self._on_error
+        )
 
     def _options(self) -> ExecutionOptions:
         options = execution.current_options()

@@ -29,7 +29,7 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
 class Option:
     """The setting behind a key, and the reader of its value."""
 
-    section: str  # "checkpoints", "restart", "channels", "unaligned", "job" or "options".
+    section: str  # "checkpoints", "restart", "channels", "unaligned", "on_error", "job", "options".
     field: str
     read: Callable[[Any], Any]
 
@@ -130,6 +130,8 @@ OPTIONS: Mapping[str, Option] = {
         "job", "allow_non_restored_state", _boolean
     ),
     "weir.network.security": Option("channels", "security", _security),
+    "weir.on-error": Option("on_error", "action", _name),
+    "weir.on-error.limit": Option("on_error", "limit", int),
     "weir.state.allow-pickled": Option("job", "allow_pickled_state", _boolean),
     "restart-strategy.type": Option("restart", "kind", _strategy),
     _FIXED + "attempts": Option("restart", "attempts_max", int),

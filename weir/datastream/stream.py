@@ -9,7 +9,7 @@ operator where there is none.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from weir.common.abstract import check_complete
 from weir.common.typeinfo import TypeInformation
@@ -17,7 +17,7 @@ from weir.common.watermark import WatermarkStrategy
 from weir.datastream.checks import check_function
 from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
-from weir.datastream.transformation import End, OperatorFactory, Transformation
+from weir.datastream.transformation import End, OperatorFactory, Transformation, common_type
 from weir.datastream.windowed_stream import WindowedStream
 from weir.errors import GraphError
 from weir.graph.logical import Chaining, Partitioning
@@ -28,6 +28,7 @@ from weir.operators.aggregates import (
     RunningAggregateFactory,
     parse_aggregates,
 )
+from weir.operators.bad_records import make_policy
 from weir.operators.functions import (
     BatchProcessFunction,
     FilterFunction,
@@ -131,6 +132,34 @@ class DataStream:
         self._operator("disable_chaining").chaining = Chaining.NEVER
         return self
 
+    def on_error(
+        self,
+        action: Literal["fail", "skip"] | None = None,
+        *,
+        side_output: OutputTag | None = None,
+        limit: int | None = None,
+    ) -> Self:
+        """Set the treatment of bad records: those on which the operator's function raises.
+
+        ``"skip"`` leaves them out; ``side_output`` leaves them out and sends each there, as a Row
+        of ``record``, ``error``, ``message``, ``operator`` and ``event_time``; ``"fail"`` fails the
+        attempt. With ``limit`` the job fails when a subtask has more of them. Not in PyFlink.
+
+        Raises:
+            GraphError: The operator's function does not get one record at a time, or the arguments
+                contradict each other.
+        """
+        owner = self._operator("on_error")
+        if not owner.per_record:
+            raise GraphError(
+                f"{owner.name!r} cannot tell bad records apart: on_error belongs to map, flat_map, "
+                "filter and process, whose functions get one record at a time. Of a batch that "
+                "fails it is not known which record is bad: process it per record, or let the "
+                "function sort bad records out"
+            )
+        owner.on_error = make_policy(action, side_output, limit)
+        return self
+
     # Per record ---------------------------------------------------------------------------------
 
     def map(
@@ -140,7 +169,7 @@ class DataStream:
     ) -> "DataStream":
         """Each record becomes ``func(record)``."""
         check_function(func, MapFunction, "map")
-        return self._then("Map", MapFactory(func, output_type), output_type)
+        return self._then("Map", MapFactory(func, output_type), output_type, per_record=True)
 
     def flat_map(
         self,
@@ -149,12 +178,13 @@ class DataStream:
     ) -> "DataStream":
         """Each record becomes the records of the iterable ``func(record)``; None: no records."""
         check_function(func, FlatMapFunction, "flat_map")
-        return self._then("Flat Map", FlatMapFactory(func, output_type), output_type)
+        factory = FlatMapFactory(func, output_type)
+        return self._then("Flat Map", factory, output_type, per_record=True)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool]) -> "DataStream":
         """The records for which ``func(record)`` is true."""
         check_function(func, FilterFunction, "filter")
-        return self._then("Filter", FilterFactory(func), self._type())
+        return self._then("Filter", FilterFactory(func), self._type(), per_record=True)
 
     def process(
         self, func: ProcessFunction, output_type: TypeInformation | None = None
@@ -168,7 +198,8 @@ class DataStream:
         if not isinstance(func, ProcessFunction):
             raise GraphError(f"process takes a ProcessFunction, not {func!r}")
         check_complete(func)
-        return self._then("Process", ProcessFactory(func, output_type), output_type)
+        factory = ProcessFactory(func, output_type)
+        return self._then("Process", factory, output_type, per_record=True)
 
     # Per batch ----------------------------------------------------------------------------------
 
@@ -337,8 +368,7 @@ class DataStream:
 
     def _type(self) -> TypeInformation | None:
         """The declared type of the records, if all of them have the same."""
-        types = [end.of.output_type if end.side_tag is None else None for end in self._ends]
-        return types[0] if types.count(types[0]) == len(types) else None
+        return common_type(self._ends)
 
     def _then(
         self,
@@ -347,10 +377,16 @@ class DataStream:
         output_type: TypeInformation | None = None,
         *,
         keyed: bool = False,
+        per_record: bool = False,
     ) -> "DataStream":
         made = self._environment.add(
             Transformation(
-                name, _Always(factory), inputs=self._ends, keyed=keyed, output_type=output_type
+                name,
+                _Always(factory),
+                inputs=self._ends,
+                keyed=keyed,
+                per_record=per_record,
+                output_type=output_type,
             )
         )
         return DataStream(self._environment, (End(made),), made)
@@ -420,7 +456,8 @@ class KeyedStream(DataStream):
         if not isinstance(func, MapFunction):
             return super().map(func, output_type)  # A plain function cannot ask for state.
         check_complete(func)
-        return self._keyed("Map", KeyedMapFactory(self._selector, func, output_type), output_type)
+        factory = KeyedMapFactory(self._selector, func, output_type)
+        return self._keyed("Map", factory, output_type, per_record=True)
 
     def flat_map(
         self,
@@ -431,16 +468,16 @@ class KeyedStream(DataStream):
         if not isinstance(func, FlatMapFunction):
             return super().flat_map(func, output_type)
         check_complete(func)
-        return self._keyed(
-            "Flat Map", KeyedFlatMapFactory(self._selector, func, output_type), output_type
-        )
+        factory = KeyedFlatMapFactory(self._selector, func, output_type)
+        return self._keyed("Flat Map", factory, output_type, per_record=True)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
         """Like ``DataStream.filter``; a FilterFunction may keep state per key."""
         if not isinstance(func, FilterFunction):
             return super().filter(func)
         check_complete(func)
-        return self._keyed("Filter", KeyedFilterFactory(self._selector, func), self._type())
+        factory = KeyedFilterFactory(self._selector, func)
+        return self._keyed("Filter", factory, self._type(), per_record=True)
 
     def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
@@ -450,7 +487,7 @@ class KeyedStream(DataStream):
             raise GraphError(f"process after key_by takes a KeyedProcessFunction, not {func!r}")
         check_complete(func)
         factory = KeyedProcessFactory(self._selector, func, output_type)
-        return self._keyed("Keyed Process", factory, output_type)
+        return self._keyed("Keyed Process", factory, output_type, per_record=True)
 
     def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
         """Per key, the reduction of all records so far, emitted after every record."""
@@ -533,9 +570,14 @@ class KeyedStream(DataStream):
         return self._selector
 
     def _keyed(
-        self, name: str, factory: OperatorFactory, output_type: TypeInformation | None = None
+        self,
+        name: str,
+        factory: OperatorFactory,
+        output_type: TypeInformation | None = None,
+        *,
+        per_record: bool = False,
     ) -> DataStream:
-        return self._then(name, factory, output_type, keyed=True)
+        return self._then(name, factory, output_type, keyed=True, per_record=per_record)
 
     def _reduce(
         self, name: str, function: ReduceFunction | Callable[[Any, Any], Any]

@@ -21,6 +21,7 @@ from weir.errors import GraphError
 from weir.graph.key_groups import default_max_parallelism
 from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
 from weir.ids import OperatorId
+from weir.operators.bad_records import FAIL, ErrorPolicy
 
 OperatorFactory: TypeAlias = Callable[[], Any]
 
@@ -54,6 +55,8 @@ class Transformation:
     is_sink: bool = False
     files: str | None = None  # The directory that a file sink commits its output to.
     keyed: bool = False
+    per_record: bool = False  # A function is called with one record at a time: on_error applies.
+    on_error: ErrorPolicy | None = None  # None: the job's.
     output_type: TypeInformation | None = None  # Of the main output, where it is declared.
     # The operator that brings this one along, which takes its uid from it ("sum-1-combine") and
     # its parallelism from its own input, so that input and companion are chained.
@@ -80,9 +83,15 @@ def _is_weir(module: str) -> bool:
 
 
 def build_graph(
-    transformations: Iterable[Transformation], config: JobConfig, *, chaining: bool
+    transformations: Iterable[Transformation],
+    config: JobConfig,
+    *,
+    chaining: bool,
+    on_error: ErrorPolicy = FAIL,
 ) -> JobGraph:
     """The checked graph of all transformations.
+
+    ``on_error`` is the policy of operators per record that have none of their own.
 
     Raises:
         GraphError: There is no source, an operator's parallelism lies above its max parallelism,
@@ -109,11 +118,25 @@ def build_graph(
             keyed=t.keyed,
             files=t.files,
             location=t.location,
+            on_error=_policy(t, on_error),
         )
         for t in members
     )
     edges = tuple(_edges(members, uids, parallelism))
     return JobGraph(config.name, operators, edges)
+
+
+def common_type(ends: Iterable[End]) -> TypeInformation | None:
+    """The declared type of the records of all ends, if it is the same."""
+    types = [end.of.output_type if end.side_tag is None else None for end in ends]
+    return types[0] if types.count(types[0]) == len(types) else None
+
+
+def _policy(t: Transformation, default: ErrorPolicy) -> ErrorPolicy | None:
+    policy = t.on_error or default
+    if not t.per_record or policy.action == "fail":
+        return None
+    return replace(policy, record_type=common_type(t.inputs))
 
 
 def _parallelism(t: Transformation, default: int) -> int:

@@ -51,6 +51,7 @@ class Operator:
     keyed: bool = False  # Whether it may hold keyed state.
     files: str | None = None  # The directory that a file sink commits its output to.
     location: str = ""  # File and line of the call that created it, for messages.
+    on_error: Any = None  # weir.operators.bad_records.ErrorPolicy; None: an error fails the job.
 
 
 @dataclass(frozen=True, slots=True)

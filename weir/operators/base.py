@@ -25,6 +25,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskI
 from weir.protocol.lineage import UNKNOWN, Lineage
 
 if TYPE_CHECKING:
+    from weir.operators.bad_records import ErrorPolicy
     from weir.state.store import OperatorStateStore, SnapshotPart
 
 
@@ -71,6 +72,8 @@ class OperatorContext:
     # Another job, whose output pending at the restored checkpoint this job commits in its stead.
     adopts: JobId | None = None
     late_records: int = 0  # Counted by operators that drop or divert late records.
+    bad_records: int = 0  # Skipped or diverted, by what the operator's function raised.
+    on_error: "ErrorPolicy | None" = None  # None: a record on which the function raises fails all.
     allows_pickles: bool = False  # Whether records may be pickled, which run code when read.
     object_reuse: bool = False  # Whether operators may hand on the very objects they hold.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # The job's, by name.

@@ -7,7 +7,7 @@ slices holds exactly the timers still to fire; the watermark is passed on after 
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from weir.common.batch import Batch, builtin_name
 from weir.common.typeinfo import TypeInformation, Types
 from weir.common.types.dynamic import DYNAMIC
-from weir.errors import GraphError, UserError
+from weir.errors import BadRecordsError, GraphError, UserError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
+from weir.operators.collector import Collector, times_of
 from weir.operators.event_time import WatermarkState
 from weir.operators.functions import (
     FilterFunction,
@@ -32,12 +33,10 @@ from weir.operators.hand_over import HandOver
 from weir.operators.keys import RowKeySelector, check_ownership, key_groups_of_keys
 from weir.operators.stateless import (
     CallOperator,
-    Collector,
     FilterOperator,
     FlatMapOperator,
     FunctionOperator,
     MapOperator,
-    times_of,
 )
 from weir.operators.user_code import failure_at, failure_in, short_repr
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
@@ -347,6 +346,7 @@ class TimerOperator(FunctionOperator):
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         """Keep the watermark in the snapshot."""
+        super().prepare_snapshot(checkpoint_id)
         self._saved_watermark.save(self.watermark)
 
     def on_watermark(self, timestamp_ms: int) -> None:
@@ -431,13 +431,29 @@ class KeyedProcessOperator(TimerOperator):
         cursor, context = self._input.backend.cursor, self._context
         left = iter(rows)
         try:
-            for row, (key, cursor.slot, cursor.group, timestamp) in zip(left, places, strict=True):
-                context.key, context.now = key, timestamp
-                if (made := process(row, context)) is not None:
-                    take(made, timestamp)
+            if self.bad is not None:
+                each = self._under_keys(zip(left, places, strict=True))
+                self.bad.process_each(each, lambda row: process(row, context), self.collector)
+            else:
+                for row, (key, cursor.slot, cursor.group, timestamp) in zip(
+                    left, places, strict=True
+                ):
+                    context.key, context.now = key, timestamp
+                    if (made := process(row, context)) is not None:
+                        take(made, timestamp)
+        except BadRecordsError:
+            raise
         except Exception as error:
             raise failure_at(self.ctx.label, rows, left, error) from error
         self.collector.flush()
+        if self.bad is not None:
+            self.bad.flush()
+
+    def _under_keys(self, records: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, int | None]]:
+        cursor, context = self._input.backend.cursor, self._context
+        for row, (key, cursor.slot, cursor.group, timestamp) in records:
+            context.key, context.now = key, timestamp
+            yield row, timestamp
 
     def fire(self, timer: Timer, domain: TimeDomain) -> None:
         """Call ``on_timer``; the records of an event-time timer have the timer's time."""
@@ -450,6 +466,8 @@ class KeyedProcessOperator(TimerOperator):
         except Exception as error:
             where = f"in the timer {timestamp} of the key {short_repr(timer.key)}"
             raise failure_in(self.ctx.label, where, error) from error
+        if self.bad is not None:
+            self.bad.keep()
 
 
 class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):

@@ -6,8 +6,9 @@ the records that a flat map makes of one have its time. A vectorised function th
 number of rows does not tell which came from which, so its output has no event time until it is
 assigned again.
 
-Operators whose functions can ask for the watermark keep it in their snapshot; the others have no
-state.
+Operators whose functions can ask for the watermark keep it in their snapshot, and those with a
+policy for bad records the number of these; the others have no state. With a policy records are
+processed in a loop that goes on behind a bad one.
 """
 
 import copy
@@ -23,11 +24,12 @@ import pyarrow as pa
 
 from weir.common.batch import Batch, Timestamps, builtin_name
 from weir.common.column_types import fit_columns
-from weir.common.ownership import IMMUTABLE
 from weir.common.typeinfo import TypeInformation
-from weir.errors import SchemaError
+from weir.errors import BadRecordsError, SchemaError
 from weir.ids import CheckpointId
+from weir.operators.bad_records import BadRecords
 from weir.operators.base import Operator, OperatorContext
+from weir.operators.collector import Collector, times_of
 from weir.operators.event_time import WatermarkState
 from weir.operators.functions import (
     BatchProcessFunction,
@@ -40,7 +42,6 @@ from weir.operators.functions import (
     TimerService,
 )
 from weir.operators.hand_over import HandOver
-from weir.operators.output_tag import OutputTag
 from weir.operators.user_code import all_handled, failure_at, failure_in
 from weir.protocol.elements import MIN_WATERMARK_MS
 
@@ -146,11 +147,14 @@ class FunctionOperator(Operator):
 
     def __init__(self, function: Any) -> None:
         self.function = function
+        self.bad: BadRecords | None = None  # None: without a policy.
         self._opened = False
 
     def open(self, ctx: OperatorContext) -> None:
         """Open the function."""
         super().open(ctx)
+        if ctx.on_error is not None:
+            self.bad = BadRecords(ctx, ctx.on_error, keyed=self.keyed)
         if isinstance(self.function, Function):
             self._opened = (
                 True  # Before the call: a function that fails half way is closed as well.
@@ -159,6 +163,11 @@ class FunctionOperator(Operator):
                 self.function.open(RuntimeContext(ctx, keyed=self.keyed))
             except Exception as error:
                 raise failure_in(ctx.label, "in open()", error) from error
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        """Keep the number of bad records in the snapshot."""
+        if self.bad is not None:
+            self.bad.save()
 
     def close(self) -> None:
         """Close the function if it was opened."""
@@ -174,6 +183,9 @@ class CallOperator(FunctionOperator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice."""
+        if self.bad is not None:
+            self._tolerate(batch, self.bad)
+            return
         rows = batch.rows
         left = iter(rows)
         try:
@@ -182,6 +194,42 @@ class CallOperator(FunctionOperator):
             raise failure_at(self.ctx.label, rows, left, error) from error
         all_handled(self.ctx.label, left)
         self.ctx.output.emit(self.made(batch, made))  # Failures downstream are not the function's.
+
+    def _tolerate(self, batch: Batch, bad: BadRecords) -> None:
+        """Process a slice, past the records on which the function raises."""
+        rows = batch.rows
+        left = iter(rows)
+        good: list[int] = []
+        results: list[Any] = []
+        bad.keep()
+        try:
+            for i, row in enumerate(left):
+                original = bad.original(row)
+                try:
+                    results.append(self.apply_one(row))
+                except Exception as error:
+                    at = None if batch.timestamps is None else int(batch.timestamps[i])
+                    bad.take(original, at, error)
+                else:
+                    good.append(i)
+                    bad.keep()
+        except BadRecordsError:
+            raise
+        except Exception as error:
+            raise failure_at(self.ctx.label, rows, left, error) from error
+        all_handled(self.ctx.label, left)
+        if len(good) < len(rows):
+            batch = batch.take(np.array(good, np.int64))
+        self.ctx.output.emit(self.made_of_each(batch, results))
+        bad.flush()
+
+    @abstractmethod
+    def apply_one(self, row: Any) -> Any:
+        """Call the function for one record; returns its result for ``made_of_each``."""
+
+    @abstractmethod
+    def made_of_each(self, batch: Batch, results: list[Any]) -> Batch:
+        """The output slice, from the results of ``apply_one`` for each record of the batch."""
 
     @abstractmethod
     def apply(self, batch: Batch, left: Iterator[Any]) -> Any:
@@ -213,6 +261,14 @@ class MapOperator(CallOperator):
         """The records with their times."""
         return self._hand_over.batch(returned, batch.timestamps)
 
+    def apply_one(self, row: Any) -> Any:
+        """The record made of one."""
+        return self._hand_over.of_each(self.call, (row,))[0]
+
+    def made_of_each(self, batch: Batch, results: list[Any]) -> Batch:
+        """The records with their times."""
+        return self.made(batch, results)
+
 
 class FilterOperator(CallOperator):
     """Keeps some of the records."""
@@ -229,6 +285,14 @@ class FilterOperator(CallOperator):
     def made(self, batch: Batch, returned: list[int]) -> Batch:
         """The records that stay; the batch itself if all do."""
         return batch if len(returned) == len(batch) else batch.take(np.array(returned, np.int64))
+
+    def apply_one(self, row: Any) -> bool:
+        """Whether a record stays."""
+        return bool(self.call(row))
+
+    def made_of_each(self, batch: Batch, results: list[Any]) -> Batch:
+        """The records that stay."""
+        return self.made(batch, [i for i, stays in enumerate(results) if stays])
 
 
 class FlatMapOperator(CallOperator):
@@ -258,81 +322,15 @@ class FlatMapOperator(CallOperator):
         timestamps = np.repeat(batch.timestamps, list(map(len, returned)))
         return self._hand_over.batch(list(chain.from_iterable(returned)), timestamps)
 
+    def apply_one(self, row: Any) -> list[Any]:
+        """All records made of one."""
+        return self._hand_over.of_all(self.call, (row,))
 
-class Collector:
-    """Collects the records that a process function yields, by output, until ``flush`` emits them.
-
-    Order within each output is the order of yielding.
-    """
-
-    def __init__(self, ctx: OperatorContext, output_type: TypeInformation | None) -> None:
-        self._ctx = ctx
-        self._hand_over = HandOver(ctx, output_type)
-        self._main: list[Any] = []
-        self._main_times: list[int | None] = []
-        self._sides: dict[str, _Side] = {}
-
-    def __len__(self) -> int:
-        return len(self._main)
-
-    def take(self, yielded: Iterable[Any], timestamp: int | None) -> None:
-        """Keep all ``yielded`` records with this event time."""
-        main, times, own = self._main, self._main_times, self._hand_over.own
-        for value in yielded:
-            if type(value) is tuple:
-                for item in value:  # Most often there is nothing to copy and no tag.
-                    if type(item) not in IMMUTABLE:
-                        break
-                else:
-                    main.append(value)
-                    times.append(timestamp)
-                    continue
-                if len(value) == 2 and isinstance(value[0], OutputTag):
-                    self._side(value[0]).take(value[1], timestamp)
-                    continue
-            main.append(value if own is None or type(value) in IMMUTABLE else own(value))
-            times.append(timestamp)
-
-    def flush(self) -> None:
-        """Emit the records that were kept.
-
-        Raises:
-            SchemaError: A record does not fit the declared type of its output.
-        """
-        if self._main:
-            rows, times = self._main, self._main_times
-            self._main, self._main_times = [], []
-            self._ctx.output.emit(self._hand_over.batch(rows, timestamps_of(times)))
-        for side in self._sides.values():
-            if side.rows:
-                self._ctx.output.emit_side(side.tag.tag_id, side.taken())
-
-    def _side(self, tag: OutputTag) -> "_Side":
-        side = self._sides.get(tag.tag_id)
-        if side is None:
-            side = self._sides[tag.tag_id] = _Side(tag, HandOver(self._ctx, tag.type_info))
-        return side
-
-
-class _Side:
-    """The records for one side output."""
-
-    def __init__(self, tag: OutputTag, hand_over: HandOver) -> None:
-        self.tag = tag
-        self.rows: list[Any] = []
-        self._times: list[int | None] = []
-        self._hand_over = hand_over
-
-    def take(self, value: Any, timestamp: int | None) -> None:
-        own = self._hand_over.own
-        self.rows.append(value if own is None else own(value))
-        self._times.append(timestamp)
-
-    def taken(self) -> Batch:
-        """Take out all records, as a batch."""
-        rows, times = self.rows, self._times
-        self.rows, self._times = [], []
-        return self._hand_over.batch(rows, timestamps_of(times))
+    def made_of_each(self, batch: Batch, results: list[Any]) -> Batch:
+        """All records, each with the time of the record it was made of."""
+        if batch.timestamps is None:
+            results = [list(chain.from_iterable(results))]
+        return self.made(batch, results)
 
 
 class ProcessOperator(FunctionOperator):
@@ -357,13 +355,28 @@ class ProcessOperator(FunctionOperator):
         times = times_of(batch)
         left = iter(rows)
         try:
-            for row, timestamp in zip(left, times, strict=True):
-                context.now = timestamp
-                if (made := process(row, context)) is not None:
-                    take(made, timestamp)
+            if self.bad is not None:
+                each = self._with_context(zip(left, times, strict=True), context)
+                self.bad.process_each(each, lambda row: process(row, context), self._collector)
+            else:
+                for row, timestamp in zip(left, times, strict=True):
+                    context.now = timestamp
+                    if (made := process(row, context)) is not None:
+                        take(made, timestamp)
+        except BadRecordsError:
+            raise
         except Exception as error:
             raise failure_at(self.ctx.label, rows, left, error) from error
         self._collector.flush()
+        if self.bad is not None:
+            self.bad.flush()
+
+    def _with_context(
+        self, records: Iterable[tuple[Any, int | None]], context: "_ElementContext"
+    ) -> Iterator[tuple[Any, int | None]]:
+        for row, timestamp in records:
+            context.now = timestamp
+            yield row, timestamp
 
     def on_watermark(self, timestamp_ms: int) -> None:
         """Note the watermark for the function's context, and pass it on."""
@@ -372,6 +385,7 @@ class ProcessOperator(FunctionOperator):
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         """Keep the watermark in the snapshot."""
+        super().prepare_snapshot(checkpoint_id)
         self._saved_watermark.save(self._watermark)
 
     @property
@@ -532,6 +546,7 @@ class ProcessBatchesOperator(FunctionOperator):
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         """Keep the watermark in the snapshot."""
+        super().prepare_snapshot(checkpoint_id)
         self._saved_watermark.save(self.watermark)
 
 
@@ -600,18 +615,3 @@ def _checked(name: str, made: Any, method: str) -> pa.RecordBatch:
 def _numpy(array: pa.Array) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values
-
-
-def times_of(batch: Batch) -> list[int | None]:
-    """The event time of every record; all None if the batch has none."""
-    if batch.timestamps is None:
-        return [None] * len(batch)
-    times: list[int | None] = batch.timestamps.tolist()
-    return times
-
-
-def timestamps_of(times: list[int | None]) -> Timestamps | None:
-    """The times as an array; None: a record has no time, so the batch gets none."""
-    if not times or None in times:
-        return None
-    return np.array(times, np.int64)

@@ -20,6 +20,9 @@ from weir.protocol.deployment import OperatorRestore, RestoredHandle
 
 # Operator state that holds only the event-time progress. Skipping it on restore loses nothing.
 WATERMARK_STATE = "watermark"
+# The number of bad records so far, which an operator's limit counts.
+BAD_RECORDS_STATE = "bad-records"
+_LEAVABLE = {WATERMARK_STATE, BAD_RECORDS_STATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,9 @@ class OperatorSnapshot:
 
     @property
     def may_be_left(self) -> bool:
-        """Whether the operator saved nothing but its watermark."""
+        """Whether the operator saved nothing but its watermark and its count of bad records."""
         return all(
-            handle.kind == "operator" and handle.name == WATERMARK_STATE
-            for handle in _all_handles(self)
+            handle.kind == "operator" and handle.name in _LEAVABLE for handle in _all_handles(self)
         )
 
 

@@ -42,7 +42,7 @@ from weir.state.keyed import (
     ValueState,
     no_key,
 )
-from weir.state.shared import FrozenTables, SharedTables
+from weir.state.shared import ChangeLog, FrozenTables, SharedTables
 
 S = TypeVar("S", bound=State)
 
@@ -165,6 +165,7 @@ class KeyedStateBackend:
         # One per state; several for a state restored in several types, until it is declared.
         self._tables: dict[str, list[StateTable]] = {}
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
+        self._changes: list[ChangeLog[SlotKey]] | None = None  # Of the declared states.
 
     def set_current_key(self, key: Key) -> None:
         """Act on ``key`` from now on.
@@ -223,6 +224,18 @@ class KeyedStateBackend:
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
         """One accumulator per key."""
         return self._state(descriptor, lambda t, c: AggregatingState(t, c, descriptor.agg_function))
+
+    def record_changes(self) -> list[ChangeLog[SlotKey]]:
+        """Log the changes of every state declared from now on; the list grows with them."""
+        if self._changes is None:
+            self._changes = []
+        return self._changes
+
+    def undo(self) -> None:
+        """Put back every value that has changed since the logs were cleared."""
+        for name in self._states:
+            for table in self._tables[name]:
+                table.undo()
 
     def keys(self, name: str) -> Iterator[Key]:
         """All keys that have a value in the state of this name, by key group."""
@@ -288,7 +301,10 @@ class KeyedStateBackend:
                     f"as {kind} of {type_info}; give one of them another name"
                 )
             return cast(S, state)
-        made = make(self._declared(name, kind, type_info), self.cursor)
+        table = self._declared(name, kind, type_info)
+        if self._changes is not None:
+            self._changes.append(table.record_changes())
+        made = make(table, self.cursor)
         self._states[name] = descriptor, made
         return made
 

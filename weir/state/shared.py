@@ -14,6 +14,10 @@ interpreter lock (keys are ints, strs, bytes or tuples of these, whose compariso
 code). A change that the copy saw is therefore always in the log; one that it did not see may be in
 the log as well, and putting back an unchanged value has no effect.
 
+An operator that may have to undo a record keeps one more log, the *changes* since it last began one
+(``record_changes``). It is the last of the views, so that ``StateTable.own`` copies a mutable value
+once per record, and the value that is put back is the untouched one.
+
 Mutable values are shared by both sides even after the copy, until the view is released: their owner
 copies them before the first use (``StateTable.own``), and the log, kept to the end, tells which
 ones it has already copied.
@@ -30,11 +34,13 @@ _ABSENT: Final = object()  # In a log: the key was not there.
 class SharedTables(Generic[K]):
     """One dictionary per key group. ``tables`` may be read freely; changes go through methods."""
 
-    __slots__ = ("_values_mutable", "tables", "views")
+    __slots__ = ("_changes", "_values_mutable", "tables", "views")
 
     def __init__(self, groups: int, *, values_mutable: bool = False) -> None:
         self.tables: tuple[dict[K, Any], ...] = tuple({} for _ in range(groups))
-        self.views: tuple[FrozenTables[K], ...] = ()  # Not released, oldest first.
+        # Not released, oldest first; the log of changes last.
+        self.views: tuple[FrozenTables[K] | ChangeLog[K], ...] = ()
+        self._changes: ChangeLog[K] | None = None
         self._values_mutable = values_mutable
 
     def put(self, group: int, key: K, value: Any) -> None:
@@ -64,14 +70,57 @@ class SharedTables(Generic[K]):
         """
         view = FrozenTables(self.tables, keep_logs=self._values_mutable)
         self.views = (*self.views, view)
+        if (changes := self._changes) is not None:
+            changes.clear()  # The view shares what was copied before.
+            self.views = (*(other for other in self.views if other is not changes), changes)
         return view
 
     def release(self, view: "FrozenTables[K]") -> None:
         """Stop logging for this view."""
         self.views = tuple(other for other in self.views if other is not view)
 
+    def record_changes(self) -> "ChangeLog[K]":
+        """Log all changes from now on, so that ``undo`` can put values back."""
+        if self._changes is None:
+            self._changes = ChangeLog()
+            self.views = (*self.views, self._changes)
+        return self._changes
+
+    def undo(self) -> None:
+        """Put back every value that has changed since the log was cleared."""
+        changes = self._changes
+        if changes is None:
+            return
+        for group, log in changes.logs.items():
+            for key, before in list(log.items()):
+                if before is _ABSENT:
+                    self.remove(group, key)
+                else:
+                    self.put(group, key, before)
+        changes.clear()
+
     def __len__(self) -> int:
         return sum(map(len, self.tables))
+
+
+class _LogsByGroup(dict[int, dict[K, Any]]):
+    def __missing__(self, group: int) -> dict[K, Any]:
+        log = self[group] = {}
+        return log
+
+
+class ChangeLog(Generic[K]):
+    """The value before the first change of each key, by group, since the log was cleared."""
+
+    __slots__ = ("logs",)
+
+    def __init__(self) -> None:
+        self.logs: _LogsByGroup[K] = _LogsByGroup()
+
+    def clear(self) -> None:
+        """Forget the changes so far: they stay."""
+        if self.logs:
+            self.logs.clear()
 
 
 class FrozenTables(Generic[K]):

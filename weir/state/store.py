@@ -176,6 +176,15 @@ class OperatorStateStore:
         self._declare_mode(name, BroadcastState.mode)
         return self._broadcast(name)
 
+    def record_changes(self) -> "Changes":
+        """The changes to keyed values and timers, logged from now on; before states are declared.
+
+        Raises:
+            UserError: The stream has no key.
+        """
+        self._check_keyed()
+        return Changes(self._keyed, self._timers)
+
     def freeze(self, checkpoint_id: CheckpointId) -> list[SnapshotPart]:
         """All state as it is now.
 
@@ -268,6 +277,32 @@ class OperatorStateStore:
     def _check_keyed(self) -> None:
         if not self._is_keyed:
             raise UserError("keyed state and timers need a keyed stream; call key_by(...) before")
+
+
+class Changes:
+    """The changes to the keyed values and timers of a subtask since they were last kept.
+
+    Units: a mutable value (a list, a map, an object) is copied at its first use after ``keep``.
+    """
+
+    def __init__(self, keyed: KeyedStateBackend, timers: KeyedTimers) -> None:
+        self._keyed = keyed
+        self._timers = tuple(timers.queues.values())
+        self._of_timers = [queue.record_changes() for queue in self._timers]
+        self._of_values = keyed.record_changes()
+
+    def keep(self) -> None:
+        """Keep the changes so far, for good."""
+        for log in self._of_values:
+            log.clear()
+        for timers in self._of_timers:
+            timers.clear()
+
+    def undo(self) -> None:
+        """Put values and timers back as they were when changes were last kept."""
+        self._keyed.undo()
+        for queue in self._timers:
+            queue.undo()
 
 
 class _Target:

@@ -15,7 +15,7 @@ from weir.errors import ProtocolError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
 from weir.state.codec import SlotKey, key_of_slot, slot_key
-from weir.state.shared import FrozenTables, SharedTables
+from weir.state.shared import ChangeLog, FrozenTables, SharedTables
 
 TimerId: TypeAlias = tuple[int, SlotKey, SlotKey]  # Timestamp, key, namespace.
 
@@ -102,6 +102,25 @@ class TimerQueue:
     def release(self, view: FrozenTables[TimerId]) -> None:
         """Release a frozen view."""
         self._numbers.release(view)
+
+    def record_changes(self) -> ChangeLog[TimerId]:
+        """Log all changes from now on, so that ``undo`` can put timers back."""
+        return self._numbers.record_changes()
+
+    def undo(self) -> None:
+        """Put back the timers as they were when the log was cleared."""
+        changed = [
+            (index, timer) for index, log in self.record_changes().logs.items() for timer in log
+        ]
+        tables = self._numbers.tables
+        before = sum(timer in tables[index] for index, timer in changed)
+        self._numbers.undo()
+        for index, timer in changed:
+            number = tables[index].get(timer)
+            if number is not None:  # Its entry may have left the heap; a second one is stale.
+                heapq.heappush(self._heap, (timer[0], number, index, timer))
+                self._count += 1
+        self._count -= before
 
     def restore(self, group: int, timers: Iterable[TimerId]) -> None:
         """Add the timers of one key group."""

@@ -546,6 +546,7 @@ class _Preview:
             parameters=dict(self._config.parameters),
             checkpointing=self._config.checkpoints.interval_ms is not None,
             deliver=lambda checkpoint_id, payload: None,
+            on_error=op.on_error,
         )
 
     def _judged(

@@ -152,6 +152,7 @@ def _build(
             object_reuse=config.object_reuse,
             secrets=dict(deploy.secrets),
             location=node.location,
+            on_error=node.on_error,
             adopts=deploy.adopts,
             allows_pickles=config.allow_pickled_state,
         )

@@ -158,8 +158,10 @@ class Subtask:
         self._snapshot_id = 0  # Of the newest snapshot taken.
         self._completed_id = 0
         self._records_in = 0
+        self.began_ns = clock.monotonic_ns()  # The worker's own begin, once the worker has it.
         self.busy_ns = 0
         self.back_pressured_ns = 0
+        self.cpu_wait_ns = 0  # Of the slot's loop, as last measured by the worker.
         self._held_since_ns: int | None = None
         self._alignment_deadlines: dict[CheckpointId, int] = {}
         self._aligning_id: CheckpointId | None = None
@@ -347,6 +349,10 @@ class Subtask:
                 return
         for gate in self.outputs:
             gate.broadcast(EndOfInput())
+        if any(chained.operator.ctx.bad_records for chained in self._operators):
+            # Periodic reports end with a job that may have lasted less than their interval.
+            now_ns = self._clock.monotonic_ns()
+            self._reporter.report(self.metrics(now_ns, now_ns - self.began_ns))
         self._change(SubtaskStatus.ENDED if self._stays else SubtaskStatus.FINISHED)
         for barrier in list(self._triggers.values()):
             self._take_snapshot(barrier, unaligned=False)
@@ -522,12 +528,8 @@ class Subtask:
         self.progress_due_ns = now_ns + self._progress_interval_ns
         self._reporter.report(progress)
 
-    def metrics(self, now_ns: int, elapsed_ns: int, cpu_wait_ns: int = 0) -> SubtaskMetrics:
-        """The subtask's counters for the ``elapsed_ns`` since the attempt began.
-
-        Args:
-            cpu_wait_ns: The time of these in which the slot's loop waited for a processor.
-        """
+    def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
+        """The subtask's counters for the ``elapsed_ns`` since the attempt began."""
         held_ns = self.back_pressured_ns
         if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
             held_ns += now_ns - self._held_since_ns
@@ -544,7 +546,8 @@ class Subtask:
             back_pressured_ms=held_ns / 1e6,
             watermark_ms=self._reached_watermark_ms,
             late_records=sum(c.operator.ctx.late_records for c in self._operators),
-            cpu_wait_ms=cpu_wait_ns / 1e6,
+            cpu_wait_ms=self.cpu_wait_ns / 1e6,
+            bad_records=sum(c.operator.ctx.bad_records for c in self._operators),
         )
 
     @property

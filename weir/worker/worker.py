@@ -160,6 +160,7 @@ class Worker:
             return
         self.calling = None
         for subtask in self.subtasks:
+            subtask.began_ns = self._started_ns
             for channel_id in subtask.inputs.channels:
                 self._receivers[channel_id] = subtask
             for gate in subtask.outputs:
@@ -232,7 +233,8 @@ class Worker:
             self._metrics_due_ns = now_ns + INTERVAL_NS
             elapsed_ns, waited_ns = now_ns - self._started_ns, self._cpu_wait_ns()
             for subtask in self.subtasks:
-                self._metrics.offer(subtask.metrics(now_ns, elapsed_ns, waited_ns), now_ns)
+                subtask.cpu_wait_ns = waited_ns
+                self._metrics.offer(subtask.metrics(now_ns, elapsed_ns), now_ns)
 
     def _enter(self, chain: SubtaskId) -> None:
         self.calling_since_ns = self._clock.monotonic_ns()

@@ -23,6 +23,7 @@ from weir.protocol.lifecycle import JobStatus
 
 LOOK_AGAIN_MS = 3_600_000.0
 SLOTS_NAMED = 16  # Of a host.
+BAD_RECORDS_KEPT_S = 3_600  # As long as jobs.events.bad_records keeps their times.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -69,6 +70,13 @@ class Starved(Parameters):
     """Parameters of the wait for a processor."""
 
     share: Share = 0.3
+
+
+class BadRecords(Parameters):
+    """Parameters of bad records."""
+
+    count: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
+    window_s: Annotated[int, msgspec.Meta(ge=60, le=BAD_RECORDS_KEPT_S)] = 600
 
 
 class Lag(Parameters):
@@ -287,6 +295,33 @@ def _of_host(given: Starved, subject: str, slots: list[SlotFacts]) -> Holding:
     )
 
 
+def _bad_records(given: BadRecords, job: JobFacts, now: datetime) -> Judged:
+    if job.life.status != JobStatus.RUNNING:
+        return QUIET
+    window = seconds(given.window_s)
+    within = rough_duration(given.window_s * 1_000)
+    holding, ends = [], []
+    for one in job.chains:
+        recent = sorted(mark for mark in one.bad_records if mark[0] + window > now)
+        count = left = sum(number for _, number in recent)
+        if count <= given.count:
+            continue
+        for at, number in recent:
+            left -= number
+            if left <= given.count:
+                ends.append(at + window)
+                break
+        holding.append(
+            Holding(
+                subject=one.chain,
+                summary=f"{one.chain} left out {plural(count, 'bad record')} within {within}: "
+                "its function raised on them. The log of its worker has their causes.",
+                evidence=(("bad records", f"{count:,}"), ("limit", f"{given.count:,}")),
+            )
+        )
+    return Judged(tuple(holding), until=first(ends)) if holding else QUIET
+
+
 def _lag(given: Lag, job: JobFacts, now: datetime) -> Judged:
     reached = [one.watermark_ms for one in job.chains if one.watermark_ms is not None]
     # Before 1970: no time of a live source, but the watermark before any record.
@@ -394,6 +429,20 @@ JOB_KINDS = (
         texts={"share": "The limit of the share of time, between 0 and 1."},
         reads=("life", "slots"),
         judge=_starved,
+        is_stored=False,
+    ),
+    Kind(
+        name="bad_records",
+        title="Bad records",
+        text="A function of an operator has raised on more records than the limit, and they were "
+        "left out.",
+        parameters=BadRecords,
+        texts={
+            "count": "More than so many bad records; 0: any.",
+            "window_s": "Within so many seconds.",
+        },
+        reads=("life", "chains"),
+        judge=_bad_records,
         is_stored=False,
     ),
     Kind(

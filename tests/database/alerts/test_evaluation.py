@@ -301,6 +301,26 @@ def test_a_host_short_of_processors_fires_once_it_has_been_for_the_hold_time(
     assert evaluator.look(31) == []
 
 
+def test_bad_records_fire_for_their_operator_until_the_window_is_over(
+    evaluator: Evaluators,
+) -> None:
+    factories.rule("bad_records", parameters={"count": 4, "window_s": 600})
+    job = factories.job("flights")
+    at = clock.to_ms(evaluator.now)
+    factories.subtasks(job, chains=["hourly"], parallelism=3, bad_marks=[[at, 2]])
+    factories.subtasks(job, chains=["flights"], parallelism=2, bad_marks=[[at, 2]])
+    over = factories.job("over", status=JobStatus.RESTARTING)
+    factories.subtasks(over, chains=["hourly"], parallelism=3, bad_marks=[[at, 2]])
+    (alert,) = evaluator.look()
+    assert (alert.job, alert.subject) == (job.pk, "hourly")
+    assert alert.summary.startswith("hourly left out 6 bad records within 10 min 00 s")
+    restarted = evaluator.look(300)
+    evaluator.restart()
+    assert evaluator.look() == restarted == [alert]
+    evaluator.look(300)
+    assert evaluator.look(SETTLING.total_seconds()) == []
+
+
 def test_state_that_doubles_within_its_window_fires(evaluator: Evaluators) -> None:
     parameters = {"factor": 2, "window_s": 3_600, "least_bytes": 1_000}
     factories.rule("state_growth", parameters=parameters)
@@ -368,8 +388,8 @@ def test_a_silence_holds_notices_back_not_alerts(evaluator: Evaluators, endpoint
 def test_a_silenced_alert_that_resolves_or_is_acknowledged_is_never_told(
     evaluator: Evaluators, endpoint: Endpoint
 ) -> None:
-    factories.rule("job_failed", parameters={"window_s": 600})
-    factories.rule("job_failed", parameters={"window_s": 86_400})
+    factories.rule("job_failed", name="a", parameters={"window_s": 600})
+    factories.rule("job_failed", name="b", parameters={"window_s": 86_400})
     factories.silence(until_at=evaluator.now + timedelta(hours=1))
     factories.job(status=JobStatus.FAILED, ended_at=evaluator.now)
     short, long = sorted(evaluator.look(), key=lambda alert: alert.rule_name)

@@ -60,13 +60,16 @@ class Apps:
         return Rule
 
 
-def test_a_new_kind_brings_its_rule_and_none_that_was_deleted() -> None:
-    migration = import_module("controlplane.alerts.migrations.0003_host_starved").Migration
+def test_new_kinds_bring_their_rules_and_none_that_was_deleted() -> None:
+    name = "controlplane.alerts.migrations.0003_hosts_and_bad_records"
+    migration = import_module(name).Migration
     Rule.objects.all().delete()
     migration.operations[-1].code(Apps(), None)
-    (row,) = Rule.objects.all()
-    assert (row.kind, row.is_builtin, row.is_enabled) == ("host_starved", True, False)
-    assert (row.parameters, row.hold_s) == ({"share": 0.3}, 300)
+    bad, starved = Rule.objects.order_by("kind")
+    assert (bad.kind, bad.is_builtin, bad.is_enabled) == ("bad_records", True, True)
+    assert bad.parameters == {"count": 0, "window_s": 600}
+    assert (starved.kind, starved.is_builtin, starved.is_enabled) == ("host_starved", True, False)
+    assert (starved.parameters, starved.hold_s) == ({"share": 0.3}, 300)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -178,8 +178,12 @@ def test_a_subtask_shows_what_it_does(api: APIClient, operator: User) -> None:
     }  # fmt: skip
     aligning = {"checkpoint": 4, "since_ms": 1_000, "waited_ms": 300.0, "gates": [gate]}
     stall = {"since_ms": 1_000, "stalled_ms": 1_200.0, "stack": "in look_up\n"}
-    job.subtasks.filter(chain="totals", index=1).update(rates=rates, aligning=aligning, stall=stall)
+    counted = {"records_in": 9, "bad_records": 2}
+    job.subtasks.filter(chain="totals", index=1).update(
+        rates=rates, aligning=aligning, stall=stall, metrics=counted
+    )
     shown = api.get(at).json()["results"][3]
+    assert shown["metrics"] == counted
     assert (shown["rates"], shown["aligning"], shown["stall"]) == (rates, aligning, stall)
 
 

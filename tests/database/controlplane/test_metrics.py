@@ -289,6 +289,20 @@ def test_the_wait_for_a_processor_is_that_of_the_slot_that_is_worst_off(
     assert value(samples, "weir_cpu_wait_ratio", job=earlier.pk) is None
 
 
+def test_bad_records_add_up_over_the_subtasks_of_a_job(
+    client: Client, settings: Settings, job: Job
+) -> None:
+    factories.subtasks(job, chains=["a"], metrics={"bad_records": 3})
+    factories.subtasks(job, chains=["b"], metrics={"bad_records": 0})
+    factories.subtasks(job, chains=["c"])
+    unmeasured = factories.job()
+    factories.subtasks(unmeasured)
+    samples = scraped(client, settings)
+    count = 3 * factories.PARALLELISM
+    assert value(samples, "weir_bad_records_total", job=job.pk) == count
+    assert value(samples, "weir_bad_records_total", job=unmeasured.pk) is None
+
+
 def test_the_tick_has_an_age_once_there_was_one(client: Client, settings: Settings) -> None:
     assert value(scraped(client, settings), "weir_tick_age_seconds") is None
     at = clock.now() - timedelta(seconds=100)

@@ -359,6 +359,13 @@ def test_measurements_of_an_earlier_version_have_no_wait_for_a_processor() -> No
     assert "processor" not in hourly["load_title"]
 
 
+def test_bad_records_are_those_of_all_subtasks_of_a_chain() -> None:
+    job = flights.running(parallelism=4)
+    Subtask.objects.filter(chain="hourly").update(metrics={"bad_records": 3})
+    by_chain = chains(shot(job))
+    assert (by_chain["hourly"]["bad"], by_chain["flights"]["bad"]) == ("12 bad", "")
+
+
 def test_a_stalled_call_is_shown_while_the_job_runs() -> None:
     job = flights.running()
     rows_graph.stalled(job, "hourly", 1)

@@ -1,5 +1,6 @@
 """Rows of what subtasks report: rates, alignments in progress, calls that do not end."""
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY
 
@@ -230,3 +231,18 @@ def test_since_when_is_told_by_this_clock_not_the_workers(ahead_ms: int) -> None
     assert sent_ms - 2 <= told <= applied_ms + 2
     told = row(job, "sink-0").aligning["since_ms"] + 251.5
     assert sent_ms - 2 <= told <= applied_ms + 2
+
+
+def test_times_of_bad_records_outlive_an_attempt() -> None:
+    job = running()
+    apply(job, replace(metrics("sink-0", 1), bad_records=2))
+    apply(job, metrics("sink-1", 1), replace(metrics("sink-0", 2), bad_records=2))
+    (first,) = row(job, "sink-0").bad_marks
+    assert first[1] == 2
+    assert first[0] == pytest.approx(clock.now_ms(), abs=60_000)
+    assert row(job, "sink-0").metrics["bad_records"] == 2
+    assert row(job, "sink-1").bad_marks == []
+    apply(job, changed(JobStatus.RESTARTING), attempt_started(2), changed(JobStatus.RUNNING))
+    assert row(job, "sink-0").metrics == {}
+    apply(job, replace(metrics("sink-0", 1, attempt=2), bad_records=1))
+    assert sum(count for _, count in row(job, "sink-0").bad_marks) == 3

@@ -59,7 +59,8 @@ def make_rows() -> None:
     later = now + timedelta(minutes=10)
     job = factories.job(id="flights-1")
     factories.graph(job)
-    factories.subtasks(job, rates={"back_pressured": 0.25, "cpu_wait": 0.125})
+    rates = {"back_pressured": 0.25, "cpu_wait": 0.125}
+    factories.subtasks(job, rates=rates, metrics={"bad_records": 0})
     driver = factories.driver(job, heard_at=later)
     ends = {"end": "failed", "ended_at": now}
     factories.attempt(driver, 1, **ends)

@@ -5,7 +5,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.programs.generate import columns, failing, keyed, sources, stateless, windows
+from tests.programs.generate import (
+    columns,
+    failing,
+    keyed,
+    sources,
+    stateless,
+    tolerant,
+    windows,
+)
 from tests.programs.generate.growing import Growing
 from tests.programs.model import Order, Program, Stream, Time
 
@@ -37,6 +45,7 @@ STAGES: dict[str, StageBehind] = {
     "batches": columns.batches,
     "columns": columns.columns,
     "failing": failing.failing,
+    "tolerant": tolerant.tolerant,
 }
 
 
@@ -75,7 +84,7 @@ def _add_stage(growing: Growing) -> None:
 
 def _suiting(stream: Stream, streams: int) -> list[str]:
     """The stages that give a defined result behind a stream; the likelier ones several times."""
-    stages = ["map", "map", "flat_map", "filter", "split", "spread"]
+    stages = ["map", "map", "flat_map", "filter", "split", "spread", "tolerant"]
     if stream.order is not Order.NONE:
         stages += ["keyed_map", "reduce", "running", "count"]
         stages += ["accumulate"] * 4

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from tests.programs.oracle.aggregates import aggregated
@@ -12,6 +13,7 @@ from tests.programs.oracle.keys import hashable, identity
 from tests.programs.oracle.state import State
 from tests.programs.oracle.streams import Stream, without_sides
 from tests.programs.oracle.timers import Context, Timers
+from tests.programs.oracle.tolerance import Tolerance
 from tests.programs.oracle.windows import WindowedStream
 from weir.datastream.functions import FilterFunction, FlatMapFunction, MapFunction, ReduceFunction
 from weir.operators.windows.window_assigners import TumblingWindows
@@ -49,6 +51,9 @@ class KeyedStream(Stream):
     def _under_key(
         self, func: Any, kind: Type | None, made_of: Callable[[Any], Iterable[Any]]
     ) -> Stream:
+        sides: dict[str, list[Event]] = {}
+        tolerance = Tolerance(sides)
+
         def make() -> Iterator[Event]:
             state = State()
             func.open(state)
@@ -57,10 +62,12 @@ class KeyedStream(Stream):
                     yield event
                     continue
                 named = repr(event.value)
-                for value in made_of(event.value):
+                for value in tolerance.results(
+                    event, partial(made_of, event.value), state.as_it_is()
+                ):
                     yield Record(applied(kind, value, named), event.at)
 
-        return Stream(self.env, make, kind)
+        return Stream(self.env, make, kind, sides, tolerance)
 
     def map(self, func: Any, output_type: Type | None = None) -> Stream:
         if not isinstance(func, MapFunction):
@@ -84,6 +91,7 @@ class KeyedStream(Stream):
 
     def process(self, func: Any, output_type: Type | None = None) -> Stream:
         sides: dict[str, list[Event]] = {}
+        tolerance = Tolerance(sides)
 
         def make() -> Iterator[Event]:
             state, timers = State(), Timers()
@@ -103,11 +111,16 @@ class KeyedStream(Stream):
                     continue
                 state.key = context.key = key
                 context.shown, context.at = shown, event.at
-                made = yielded(func.process_element, event.value, context)
+                undo = state.as_it_is(), timers.as_they_are()
+                made = tolerance.results(
+                    event,
+                    partial(yielded, func.process_element, event.value, context),
+                    lambda undo=undo: [each() for each in undo],
+                )
                 yield from without_sides(made, event.at, output_type, sides)
             yield from fired(LAST_MS)
 
-        return self.with_sides(make, output_type, sides)
+        return self.with_sides(make, output_type, sides, tolerance)
 
     def reduce(self, func: Any) -> Stream:
         call = func.reduce if isinstance(func, ReduceFunction) else func

@@ -1,7 +1,7 @@
 """State under a key: copied whenever a value goes in or comes out."""
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,15 @@ class State:
     def get_state(self, descriptor: Descriptor) -> "Kept":
         """The handle of a state."""
         return Kept(self, descriptor)
+
+    def as_it_is(self) -> Callable[[], None]:
+        """A function that brings the values of now back."""
+        before = dict(self.values)  # Values are replaced, never changed.
+
+        def undo() -> None:
+            self.values = before
+
+        return undo
 
     get_list_state = get_map_state = get_reducing_state = get_aggregating_state = get_state
 

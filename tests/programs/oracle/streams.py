@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from tests.programs.oracle.declared_types import Type, applied
 from tests.programs.oracle.events import FIRST_MS, Event, Mark, Record
 from tests.programs.oracle.state import State
 from tests.programs.oracle.timers import Context
+from tests.programs.oracle.tolerance import Tolerance
 from weir.common.watermark import WatermarkStrategy
 from weir.datastream import OutputTag
 from weir.datastream.functions import FilterFunction, FlatMapFunction, Function, MapFunction
@@ -51,12 +53,14 @@ class Stream:
         make: Callable[[], Iterable[Event]],
         kind: Type | None = None,
         sides: dict[str, list[Event]] | None = None,
+        tolerance: Tolerance | None = None,
     ) -> None:
         self.env = env
         self._make = make
         self._events: list[Event] | None = None
         self.kind = kind
         self._sides = sides
+        self._tolerance = tolerance
 
     def events(self) -> list[Event]:
         """All events; the records are the caller's own."""
@@ -64,8 +68,14 @@ class Stream:
             self._events = list(self._make())
         return copy.deepcopy(self._events)
 
-    def _then(self, make: Callable[[], Iterable[Event]], kind: Type | None = None) -> "Stream":
-        return Stream(self.env, make, kind)
+    def _then(
+        self,
+        make: Callable[[], Iterable[Event]],
+        kind: Type | None = None,
+        sides: dict[str, list[Event]] | None = None,
+        tolerance: Tolerance | None = None,
+    ) -> "Stream":
+        return Stream(self.env, make, kind, sides, tolerance)
 
     # What does not matter to a result.
 
@@ -77,6 +87,17 @@ class Stream:
 
     def set_parallelism(self, parallelism: int) -> "Stream":
         self.parallelism = parallelism
+        return self
+
+    def on_error(
+        self,
+        action: str | None = None,
+        *,
+        side_output: OutputTag | None = None,
+        limit: int | None = None,
+    ) -> "Stream":
+        assert self._tolerance is not None
+        self._tolerance.set(action, side_output)
         return self
 
     def broadcast(self) -> "Stream":
@@ -105,17 +126,22 @@ class Stream:
     def _mapped(
         self, func: Any, kind: Type | None, made_of: Callable[[Any], Iterable[Any]]
     ) -> "Stream":
+        sides: dict[str, list[Event]] = {}
+        tolerance = Tolerance(sides)
+
         def make() -> Iterator[Event]:
             self._open(func)
             for event in self.events():
                 if isinstance(event, Mark):
                     yield event
+                    for side in sides.values():
+                        side.append(event)
                     continue
                 named = repr(event.value)
-                for value in made_of(event.value):
+                for value in tolerance.results(event, partial(made_of, event.value)):
                     yield Record(applied(kind, value, named), event.at)
 
-        return self._then(make, kind)
+        return self._then(make, kind, sides, tolerance)
 
     def _open(self, func: Any) -> None:
         if isinstance(func, Function):
@@ -123,6 +149,7 @@ class Stream:
 
     def process(self, func: Any, output_type: Type | None = None) -> "Stream":
         sides: dict[str, list[Event]] = {}
+        tolerance = Tolerance(sides)
 
         def make() -> Iterator[Event]:
             self._open(func)
@@ -134,16 +161,21 @@ class Stream:
                         side.append(event)
                     continue
                 context.at = event.at
-                made = yielded(func.process_element, event.value, context)
+                call = partial(yielded, func.process_element, event.value, context)
+                made = tolerance.results(event, call)
                 yield from without_sides(made, event.at, output_type, sides)
 
-        return self.with_sides(make, output_type, sides)
+        return self.with_sides(make, output_type, sides, tolerance)
 
     def with_sides(
-        self, make: Callable[[], Iterable[Event]], kind: Type | None, sides: dict[str, list[Event]]
+        self,
+        make: Callable[[], Iterable[Event]],
+        kind: Type | None,
+        sides: dict[str, list[Event]],
+        tolerance: Tolerance | None = None,
     ) -> "Stream":
         """A stream; as its events are made, those of its side outputs get into ``sides``."""
-        return Stream(self.env, make, kind, sides)
+        return Stream(self.env, make, kind, sides, tolerance)
 
     def get_side_output(self, tag: OutputTag) -> "Stream":
         def make() -> list[Event]:
@@ -253,8 +285,14 @@ class Broadcast(Stream):
         self._origin = origin
         self._readers: list[Stream] = []
 
-    def _then(self, make: Callable[[], Iterable[Event]], kind: Type | None = None) -> Stream:
-        reader = Stream(self.env, make, kind)
+    def _then(
+        self,
+        make: Callable[[], Iterable[Event]],
+        kind: Type | None = None,
+        sides: dict[str, list[Event]] | None = None,
+        tolerance: Tolerance | None = None,
+    ) -> Stream:
+        reader = Stream(self.env, make, kind, sides, tolerance)
         self._readers.append(reader)
         return reader
 

@@ -1,7 +1,7 @@
 """Timers of event time, and the context through which a function sets them."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -28,6 +28,15 @@ class Timers:
     def delete(self, at: int, key: Any) -> None:
         """Do not fire."""
         self._alive.pop((at, key, None), None)
+
+    def as_they_are(self) -> Callable[[], None]:
+        """A function that brings the timers of now back."""
+        heap, alive = list(self._heap), dict(self._alive)
+
+        def undo() -> None:
+            self._heap, self._alive = heap, alive
+
+        return undo
 
     def due(self, until: int) -> Iterator[tuple[int, Any, Any, Any]]:
         """Time, key, namespace and the key as it was, of one timer after the other."""

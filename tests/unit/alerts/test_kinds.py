@@ -80,6 +80,7 @@ facts = st.builds(
             busiest=st.none() | st.floats(0, 1),
             watermark_ms=st.none() | st.integers(-(2**63), 2**63 - 1),
             updated_at=maybe,
+            bad_records=st.lists(st.tuples(moments, st.integers(1, 9)), max_size=4).map(tuple),
         ),
         max_size=3,
     ).map(tuple),
@@ -244,3 +245,32 @@ def test_the_silence_that_lasts_longest_holds_a_notice_back() -> None:
         UUID(int=15),
         None,
     ]
+
+
+def bad_records(count: int, *marks: tuple[float, int]) -> tuple[list[str], datetime | None]:
+    """Summaries of a rule of so many bad records within ten minutes, and its end."""
+    chain = ChainFacts(
+        chain="hourly",
+        bad_records=tuple((T0 + timedelta(seconds=at), number) for at, number in marks),
+    )
+    life = Life(status=JobStatus.RUNNING, is_planned=False)
+    job = JobFacts(id="flights-1", name="flights", life=life, chains=(chain,))
+    kind = KINDS["bad_records"]
+    judged = kind.judge(kind.read({"count": count, "window_s": 600}), job, T0)
+    return [one.summary for one in judged.holding], judged.until
+
+
+def test_bad_records_within_the_window_hold_until_too_few_are_left() -> None:
+    assert bad_records(0) == ([], None)
+    assert bad_records(0, (-600, 5)) == ([], None)
+    (summary,), until = bad_records(0, (-599, 1))
+    assert summary == (
+        "hourly left out 1 bad record within 10 min 00 s: its function raised on them. The log of "
+        "its worker has their causes."
+    )
+    assert until == T0 + timedelta(seconds=1)
+    marks = ((-10, 3), (-300, 4), (-500, 2), (-700, 9))
+    assert bad_records(9, *marks) == ([], None)
+    (summary,), until = bad_records(6, *marks)
+    assert "9 bad records" in summary
+    assert until == T0 + timedelta(seconds=300)

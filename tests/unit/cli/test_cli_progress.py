@@ -212,6 +212,10 @@ def test_metrics_come_at_most_every_ten_seconds() -> None:
     assert lines[0][1] == (
         "records: 2,000/s from the sources, busiest Numbers 25 %, watermark -5.0 s"
     )
+    counted = replace(metrics(SUM, 0, 30_000, busy=7_500, idle=22_500), bad_records=1_200)
+    job.on_event(counted, 30_000)
+    (line,) = log.on_event(counted, 30_000)
+    assert ", 1,200 bad, watermark " in line.text
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.24, False), (0.26, True)])
@@ -320,13 +324,28 @@ def test_the_table_has_a_row_per_chain() -> None:
     ]
 
 
+def test_bad_records_have_a_column_once_there_are_any() -> None:
+    job = view()
+    fold(job, started())
+    fold(job, [metrics(SUM, i, 100, 1, 1) for i in (0, 1)])
+    assert "  bad  " not in shown(job, 500, 160)[2]
+    fold(job, [replace(metrics(SUM, i, 200, 2, 2), bad_records=600 + i) for i in (0, 1)])
+    header, _, numbers, sums = shown(job, 500, 160)[2:6]
+    at = header.split("  ").index("bad")
+    assert (numbers.split("  ")[at], sums.split("  ")[at]) == ("-", "1,201")
+    finished = JobChanged(2, JobStatus.FINISHED)
+    fold(job, [finished])
+    assert summary(job, 2_500).endswith("0 recoveries, 1,201 bad records left out")
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 140, 200])
 def test_the_table_fits_the_terminal(width: int) -> None:
     job = view()
     fold(job, [*started(), *completed(7, 1_000)])
     for now in (0, 500, 1_000):
         for uid, index in heads():
-            job.on_event(metrics(uid, index, now * 1_000, now * 0.5, now * 0.5), now)
+            counted = metrics(uid, index, now * 1_000, now * 0.5, now * 0.5)
+            job.on_event(replace(counted, bad_records=now), now)
     console = Console(file=io.StringIO(), width=width)
     options = console.options.update(max_width=1_000)
     table = chain_table(job.picture(1_000), width)

@@ -435,3 +435,117 @@ def test_a_setter_refuses_what_contradicts_the_others() -> None:
     with pytest.raises(ConfigError, match="unaligned checkpoints need concurrent_max=1"):
         checkpoints.enable_unaligned_checkpoints()
     assert not checkpoints.is_unaligned_checkpoints_enabled()
+
+
+# Bad records -----------------------------------------------------------------------------------
+
+BAD = OutputTag("bad")
+
+
+class Halving(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield 10 // value
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda numbers: numbers.map(lambda x: 10 // x),
+        lambda numbers: numbers.flat_map(lambda x: [10 // x]),
+        lambda numbers: numbers.process(Halving()),
+    ],
+)
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_bad_records_are_left_out_or_go_to_a_side_output(
+    method: Callable[[DataStream], DataStream], parallelism: int
+) -> None:
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        numbers = env.from_collection([5, 0, 2], Types.INT()).rebalance()
+        made = method(numbers).on_error(side_output=BAD).uid("halves")
+        bad = made.get_side_output(BAD).map(lambda bad: (*bad[:2], *bad[3:]))
+        return made.map(lambda x: (x,)).union(bad)
+
+    bad = (0, "ZeroDivisionError", "halves", None)
+    assert results(build, parallelism) == [bad, (2,), (5,)]
+
+
+def test_bad_records_of_a_declared_type_are_columns_with_the_record() -> None:
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        numbers = env.from_collection([5, 0], Types.INT())
+        made = numbers.filter(lambda x: 10 // x > 1).on_error(side_output=BAD)
+        return made.get_side_output(BAD).map_batches(lambda batch: batch.select([0, 1]))
+
+    assert results(build) == [(0, "ZeroDivisionError")]
+
+
+def policies(build: Callable[[StreamExecutionEnvironment], Any]) -> dict[str, Any]:
+    by_name = {op.name: op.on_error for op in captured(build).graph.operators}
+    return {name: policy and (policy.action, policy.limit) for name, policy in by_name.items()}
+
+
+def test_the_jobs_policy_is_that_of_operators_per_record_without_their_own() -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.set_on_error("skip", limit=7)
+        numbers = env.from_collection([1])
+        numbers.map(lambda x: x).name("a").print()
+        numbers.map(lambda x: x).name("b").on_error("fail").print()
+        numbers.filter(bool).name("c").on_error("skip").print()
+        numbers.key_by(lambda x: x).reduce(max).name("d").print()
+
+    made = policies(build)
+    assert [made[name] for name in "abcd"] == [("skip", 7), None, ("skip", None), None]
+
+
+def test_the_jobs_policy_may_be_configured() -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.configure(Configuration({"weir.on-error": "skip", "weir.on-error.limit": "3"}))
+        env.from_collection([1]).map(lambda x: x).name("a").print()
+
+    assert policies(build)["a"] == ("skip", 3)
+
+
+@pytest.mark.parametrize("values", [{"weir.on-error": "skp"}, {"weir.on-error.limit": "3"}])
+def test_a_policy_that_cannot_be_is_refused_with_its_key(values: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"weir\.on-error"):
+        environment().configure(Configuration(values))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "takes 'fail', 'skip' or side_output"),
+        ({"action": "skp"}, "not 'skp'"),
+        ({"action": "skip", "side_output": BAD}, "give one of them"),
+        ({"side_output": "bad"}, "is an OutputTag"),
+        ({"side_output": OutputTag("bad", Types.INT())}, "leave it out"),
+        ({"action": "skip", "limit": 0}, "at least 1"),
+        ({"action": "skip", "limit": True}, "at least 1"),
+        ({"action": "fail", "limit": 3}, "has no limit"),
+    ],
+)
+def test_a_policy_that_contradicts_itself_is_refused(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(GraphError, match=says):
+        words(environment()).map(lambda x: x).on_error(**arguments)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda stream: stream,
+        lambda stream: stream.map_batches(lambda batch: batch),
+        lambda stream: stream.filter_batches(lambda batch: batch),
+        lambda stream: stream.key_by("word").count(),
+        lambda stream: stream.key_by("word").reduce(max),
+        lambda stream: stream.assign_timestamps_and_watermarks(BY_COLUMN),
+    ],
+)
+def test_an_operator_that_cannot_tell_records_apart_has_no_policy(
+    method: Callable[[DataStream], DataStream],
+) -> None:
+    with pytest.raises(GraphError, match="process it per record, or let the function sort"):
+        method(words(environment())).on_error("skip")
+
+
+def test_a_policy_after_key_by_is_refused_as_other_settings_are() -> None:
+    with pytest.raises(GraphError, match="call it right after the operator"):
+        words(environment()).key_by("word").on_error("skip")

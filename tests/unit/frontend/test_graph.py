@@ -384,6 +384,19 @@ def test_a_chain_fills_as_its_subtasks_acknowledge() -> None:
     assert (b["fraction"], b["count"]) == (0.0, "0/3")  # b-3 had finished, and was not asked.
 
 
+def test_bad_records_are_counted_at_their_operator() -> None:
+    def having(count: int) -> graph_state.ChainSubtasks:
+        return graph_state.ChainSubtasks(2, 2, frozenset(), bad_records=count)
+
+    none, some, many = state(
+        line("a", "b", "c"), chains={"a": having(0), "b": having(12), "c": having(12_345)}
+    )["chains"]
+    assert (none["bad"], none["bad_title"]) == ("", "")
+    assert some["bad"] == "12 bad"
+    assert many["bad"] == "12.3k bad"
+    assert many["bad_title"].startswith("Bad records since the attempt began: 12,345.")
+
+
 def test_a_watermark_says_how_far_it_is_behind() -> None:
     def at(seconds: float) -> graph_state.ChainSubtasks:
         reached = int(NOW_MS - seconds * 1_000)

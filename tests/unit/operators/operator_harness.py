@@ -1,6 +1,6 @@
 """One operator on real state without a job around it: what it emits, its clock, its snapshots."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ from weir.common.clock import Clock
 from weir.common.typeinfo import TypeInformation
 from weir.graph.key_groups import key_group_range
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
+from weir.operators.bad_records import ErrorPolicy
 from weir.operators.base import Operator, OperatorContext
 from weir.protocol.deployment import RestoredHandle
-from weir.state.store import OperatorStateStore
+from weir.protocol.restore import OperatorSnapshot, RestoreTarget, plan_restore
+from weir.state.store import OperatorStateStore, SnapshotPart
 
 MAX_PARALLELISM = 128
 
@@ -69,6 +71,18 @@ class InlineWriter:
         return False
 
 
+def assigned(
+    handles: Mapping[int, tuple[StateHandle, ...]], before: int, index: int, parallelism: int
+) -> tuple[RestoredHandle, ...]:
+    """The pieces of an operator's state that a subtask reads after a change of parallelism."""
+    uid = OperatorId("op")
+    plan = plan_restore(
+        [OperatorSnapshot(uid, before, MAX_PARALLELISM, handles)],
+        [RestoreTarget(uid, parallelism)],
+    )
+    return next((r.handles for r in plan.restores if r.subtask.index == index), ())
+
+
 class Harness:
     """One subtask of an operator."""
 
@@ -82,7 +96,10 @@ class Harness:
         restored: Iterable[StateHandle] = (),
         parameters: dict[str, str] | None = None,
         clock: Clock | None = None,
+        on_error: ErrorPolicy | None = None,
+        rescaled: tuple[Mapping[int, tuple[StateHandle, ...]], int] | None = None,
     ) -> None:
+        """``rescaled`` has all handles of an operator by subtask, and its parallelism then."""
         groups = key_group_range(MAX_PARALLELISM, parallelism, index)
         self.operator = factory()
         self.clock = ManualClock()
@@ -95,7 +112,9 @@ class Harness:
                 RestoredHandle(handle, handle.key_groups and groups.intersection(handle.key_groups))
                 for handle in restored
                 if handle.key_groups is None or groups.intersection(handle.key_groups)
-            ],
+            ]
+            if rescaled is None
+            else assigned(*rescaled, index, parallelism),
             read=lambda handle: handle.inline or b"",
         )
         self.ctx = OperatorContext(
@@ -112,6 +131,7 @@ class Harness:
             parameters=parameters or {},
             checkpointing=True,
             deliver=lambda checkpoint_id, rows: None,
+            on_error=on_error,
         )
         self.operator.open(self.ctx)
 
@@ -154,9 +174,16 @@ class Harness:
 
     def snapshot(self) -> list[StateHandle]:
         """All state, as a checkpoint would keep it."""
+        return self.written(self.freeze())
+
+    def freeze(self) -> list[SnapshotPart]:
+        """All state as it is now, to be written later."""
         checkpoint_id = CheckpointId(1)
         self.operator.prepare_snapshot(checkpoint_id)
-        parts = self.state.freeze(checkpoint_id)
+        return self.state.freeze(checkpoint_id)
+
+    def written(self, parts: Sequence[SnapshotPart]) -> list[StateHandle]:
+        """Frozen state, written and released."""
         handles = [handle for part in parts for handle in part.write(InlineWriter())]  # type: ignore[arg-type]
         for part in parts:
             part.release()

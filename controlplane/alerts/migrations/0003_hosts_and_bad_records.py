@@ -18,14 +18,15 @@ KINDS = [
     "subtask_silent",
     "back_pressure",
     "host_starved",
+    "bad_records",
     "event_time_lag",
 ]
 CHOICES = [(kind, kind) for kind in KINDS]
 
 
 def install(apps: Any, schema_editor: Any) -> None:
-    """Store the rule of the new kind, but none that an admin has deleted since."""
-    defaults.install(apps.get_model("alerts", "Rule").objects, ["host_starved"])
+    """Store the rules of the new kinds, but none that an admin has deleted since."""
+    defaults.install(apps.get_model("alerts", "Rule").objects, ["host_starved", "bad_records"])
 
 
 class Migration(migrations.Migration):
