@@ -163,7 +163,6 @@ class BadRecords:
         collector: Collector,
     ) -> None:
         """Process records with their event times, past those on which ``process`` raises."""
-        self.keep()
         for row, timestamp in records:
             original, mark = self.original(row), collector.mark()
             try:

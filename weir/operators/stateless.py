@@ -201,7 +201,6 @@ class CallOperator(FunctionOperator):
         left = iter(rows)
         good: list[int] = []
         results: list[Any] = []
-        bad.keep()
         try:
             for i, row in enumerate(left):
                 original = bad.original(row)

@@ -241,6 +241,10 @@ def test_the_count_is_that_of_the_snapshot_and_of_what_is_replayed() -> None:
     again = tolerant(factory, policy, restored=handles)
     again.rows([0, 0])  # Replayed.
     assert again.ctx.bad_records == 2
+    third = tolerant(factory, policy, restored=again.snapshot())
+    assert third.rows([1]) == [10]
+    with pytest.raises(BadRecordsError, match="on 4 records"):
+        third.rows([0])
     with pytest.raises(BadRecordsError, match="on 4 records"):
         again.rows([0])
 

@@ -168,6 +168,11 @@ def test_an_operator_that_saved_nothing_but_its_watermark_may_go() -> None:
             plan_restore([held], [target()])
 
 
+def test_an_operator_that_saved_nothing_but_its_number_of_bad_records_may_go() -> None:
+    held = snapshot((listed("split", 0, "bad-records"),), operator=OperatorId("map"))
+    assert plan_restore([held], [target()]).skipped == ("map",)
+
+
 def test_a_parallelism_above_the_restored_max_parallelism_is_refused() -> None:
     held = [snapshot((keyed(0, 3),), max_parallelism=4)]
     with pytest.raises(RestoreError, match="lower the parallelism to 4 or less"):

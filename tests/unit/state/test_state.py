@@ -226,6 +226,28 @@ def test_a_value_changed_in_place_after_a_freeze_stays_out_of_the_view() -> None
     assert contents(frozen) == {"basket": {1: [1]}, "deep": {1: {"x": [1]}}}
 
 
+def test_changes_are_undone_and_views_keep_what_they_froze() -> None:
+    keyed = backend()
+    changes = keyed.record_changes()
+    state = keyed.get_list_state(ListStateDescriptor("list", Types.INT()))
+    keyed.set_current_key("a")
+    state.add(1)
+    frozen = keyed.freeze(CheckpointId(1))
+    state.add(2)
+    keyed.undo()
+    assert state.get() == [1]
+    state.add(3)
+    again = keyed.freeze(CheckpointId(2))
+    state.add(4)
+    assert contents(frozen)["list"] == {"a": [1]}
+    assert contents(again)["list"] == {"a": [1, 3]}
+    for log in changes:
+        log.clear()
+    state.clear()
+    keyed.undo()
+    assert state.get() == [1, 3, 4]
+
+
 def test_without_a_live_view_values_are_not_copied() -> None:
     keyed = backend()
     basket = keyed.get_state(BASKET)

@@ -168,3 +168,21 @@ class FreezingTimers(RuleBasedStateMachine):
 
 TestFreezingTimers = FreezingTimers.TestCase
 TestFreezingTimers.settings = settings(deadline=None)
+
+
+def test_changes_are_undone_up_to_the_last_that_were_kept() -> None:
+    queue = timers().event_time
+    for number in range(3_000):
+        queue.register(number, "k")
+    changes = queue.record_changes()
+    queue.register(5_000, "k")
+    changes.clear()
+    for number in range(2_900):  # So many that the due times are gathered anew.
+        queue.delete(number, "k")
+    queue.register(1, "other")
+    queue.register(5, "k")
+    queue.undo()
+    assert len(queue) == 3_001
+    assert queue.next_ms() == 0
+    assert due(queue, 10_000) == [Timer(at, "k") for at in (*range(3_000), 5_000)]
+    assert len(queue) == 0
