@@ -30,6 +30,8 @@ def _choices(enum: Any) -> list[tuple[str, str]]:
     return [(member.value, member.value) for member in enum]
 
 
+RECOVERY_TARGET_S_MIN = 0.001
+RECOVERY_TARGET_S_MAX = 2_592_000  # 30 days, as limits of rules.
 FINAL_JOB_STATUSES = tuple(status.value for status in JobStatus if status not in JOB_TRANSITIONS)
 
 
@@ -142,6 +144,8 @@ class Job(models.Model):
     spark_master = models.CharField(max_length=200)
     spark_conf = models.JSONField(default=dict)
     storage = models.CharField(max_length=500)  # Root of its checkpoints.
+    # The longest time from a failure until all subtasks run again; null: rules have their limits.
+    recovery_target_s = models.FloatField(null=True, blank=True)
 
     # The checkpoint or savepoint that the next driver restores, until the job has completed one of
     # its own after it; empty: the newest checkpoint of the job.
@@ -215,6 +219,13 @@ class Job(models.Model):
                 condition=(Q(pipeline_kind="upload") & Q(artifact__isnull=False))
                 | (~Q(pipeline_kind="upload") & Q(artifact__isnull=True)),
                 name="job_artifact_of_upload",
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    recovery_target_s__gte=RECOVERY_TARGET_S_MIN,
+                    recovery_target_s__lte=RECOVERY_TARGET_S_MAX,
+                ),
+                name="job_recovery_target",
             ),
         ]
 

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.base import clock, logs
+from controlplane.base import clock, logs, wakeups
 from controlplane.base.errors import Invalid, NotFound, WrongState
 from jobs import operations
 from jobs.drivers import drivers, outbox
@@ -33,7 +33,7 @@ from jobs.models import (
     OperationKind,
 )
 from jobs.signals import job_created, job_reopened, restore_asked
-from jobs.submissions import Checked, Submission, check
+from jobs.submissions import Checked, Submission, check, check_recovery_target
 from weir.protocol.driver_messages import CancelJob
 from weir.protocol.lifecycle import FailureReason, JobStatus
 
@@ -50,6 +50,7 @@ __all__ = [
     "parameters_of",
     "relaunch",
     "restart",
+    "set_recovery_target",
     "submit",
     "submit_fork",
     "suspend_all",
@@ -215,6 +216,7 @@ def _created(
         spark_master=checked.spark_master,
         spark_conf=checked.spark_conf,
         storage=checked.storage,
+        recovery_target_s=checked.recovery_target_s,
         created_by=actor,
         created_at=now,
         status_changed_at=now,
@@ -357,6 +359,31 @@ def restart(actor: User | None, job_id: str, *, key: str | None = None) -> Opera
     return operation
 
 
+def set_recovery_target(actor: User | None, job_id: str, seconds: float | None) -> Job:
+    """Set a job's recovery target, or with None remove it; the job itself is not affected.
+
+    Raises:
+        NotFound: There is no such job.
+        Invalid: The target is out of its bounds.
+    """
+    try:
+        seconds = None if seconds is None else check_recovery_target(seconds)
+    except ValueError as error:
+        raise Invalid(
+            "the recovery target cannot be set", errors={"recovery_target_s": [str(error)]}
+        ) from error
+    with transaction.atomic(), logs.about(job=job_id):
+        job = locked(job_id)
+        before = {"recovery_target_s": job.recovery_target_s}
+        after = {"recovery_target_s": seconds}
+        if after != before:
+            job.recovery_target_s = seconds
+            job.save(update_fields=["recovery_target_s"])
+            record(actor, "job.set_recovery_target", f"job/{job.pk}", before=before, after=after)
+            wakeups.on_commit(wakeups.job(job.pk))
+    return job
+
+
 def relaunch(job: Job, why: str, reason: FailureReason) -> None:
     """End the job's driver, if it has one, and request the next; the caller holds the job's lock.
 
@@ -442,6 +469,11 @@ def parameters_of(submission: Submission) -> dict[str, Any]:
         "spark_master": submission.spark_master,
         "spark_conf": dict(submission.spark_conf),
         "storage": submission.storage,
+        **(
+            {}
+            if submission.recovery_target_s is None
+            else {"recovery_target_s": submission.recovery_target_s}
+        ),
     }
 
 

@@ -11,7 +11,12 @@ from django.conf import settings
 
 from controlplane.base.errors import Problems
 from controlplane.secrets import services as secrets
-from jobs.models import Artifact, PipelineKind
+from jobs.models import (
+    RECOVERY_TARGET_S_MAX,
+    RECOVERY_TARGET_S_MIN,
+    Artifact,
+    PipelineKind,
+)
 from jobs.options import check_options
 from weir.errors import WeirError
 from weir.storage.store import store_for
@@ -48,6 +53,7 @@ class Submission:
     spark_master: str = ""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     storage: str = ""
+    recovery_target_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,7 @@ class Checked:
     spark_master: str
     spark_conf: dict[str, str]
     storage: str
+    recovery_target_s: float | None
     restore: str | None  # The state to start from, no option of later drivers,
     claims: bool  # and whether the job owns it from then on.
 
@@ -93,6 +100,12 @@ def check(submission: Submission) -> Checked:
     conf = _conf(submission.spark_conf, errors)
     storage = _storage(submission.storage or str(settings.WEIR_CHECKPOINT_ROOT), errors)
     _check_secrets(options.get("secrets", ()), master, errors)
+    target_s = submission.recovery_target_s
+    if target_s is not None:
+        try:
+            target_s = check_recovery_target(target_s)
+        except ValueError as error:
+            errors.add("recovery_target_s", str(error))
     errors.refuse("the job cannot be submitted")
     assert kind is not None, "an unknown kind was refused"
     return Checked(
@@ -104,9 +117,25 @@ def check(submission: Submission) -> Checked:
         spark_master=master,
         spark_conf=conf,
         storage=storage,
+        recovery_target_s=target_s,
         restore=restore,
         claims=claims,
     )
+
+
+def check_recovery_target(value: Any) -> float:
+    """A recovery target in seconds.
+
+    Raises:
+        ValueError: It is no number, or out of its bounds.
+    """
+    is_number = type(value) in (int, float)
+    if not is_number or not RECOVERY_TARGET_S_MIN <= value <= RECOVERY_TARGET_S_MAX:
+        raise ValueError(
+            f"Give a number of seconds from {RECOVERY_TARGET_S_MIN} to {RECOVERY_TARGET_S_MAX} "
+            "(30 days)."
+        )
+    return float(value)
 
 
 def _pipeline(

@@ -137,6 +137,7 @@ class ForkView(OperationActionView):
                 parameters=given.get("parameters"),
                 secrets=given.get("secrets"),
                 parallelism=given.get("parallelism"),
+                recovery_target_s=given.get("recovery_target_s"),
                 pipeline=pipeline_of(given),
                 allow_non_restored_state=given.get("allow_non_restored_state"),
                 key=key,

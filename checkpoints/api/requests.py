@@ -6,7 +6,12 @@ from rest_framework import serializers
 
 from checkpoints.catalog.savepoint_names import NOTE_LENGTH_MAX
 from controlplane.base.serializers import RequestSerializer
-from jobs.api.serializers import PipelineRequest, SecretsField, TextsField
+from jobs.api.serializers import (
+    PipelineRequest,
+    RecoveryTargetField,
+    SecretsField,
+    TextsField,
+)
 from weir.storage.savepoint_names import LENGTH_MAX
 
 PREVIEW_KINDS = ("restore", "rollback")
@@ -130,6 +135,9 @@ class ForkRequest(_TargetRequest):
         required=False, help_text="Names of all its secrets, instead of those of the origin."
     )
     parallelism = _parallelism(required=False)
+    recovery_target_s = RecoveryTargetField(
+        help_text="Its recovery target in seconds; without it, that of the origin, if any."
+    )
     pipeline = PipelineRequest(required=False, help_text="Instead of the origin's.")
     allow_non_restored_state = serializers.BooleanField(required=False, help_text=_ALLOWS)
 

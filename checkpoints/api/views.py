@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
@@ -18,6 +18,8 @@ from checkpoints.operations import savepoints
 from checkpoints.verdict import queries
 from controlplane.base.errors import NotFound
 from controlplane.base.pagination import CursorPagination, Ordering, Page
+from jobs import services
+from jobs.api import serializers as job_shapes
 from jobs.api import views as job_views
 from jobs.api.common import JOB_ID, OfJob, OperationActionView, ShowView, action_schema, list_schema
 from jobs.models import Job, Operation
@@ -65,6 +67,26 @@ class JobView(job_views.JobView):
         """One job with all its settings, its newest driver and a summary of its checkpoints."""
         attach([self.job])
         return super().get(request, job_id)
+
+    @extend_schema(
+        operation_id="change_job",
+        tags=["jobs"],
+        summary="Change a job's settings",
+        parameters=[JOB_ID],
+        request=job_shapes.JobChangeRequest,
+        examples=[
+            OpenApiExample("A recovery target", {"recovery_target_s": 30}, request_only=True)
+        ],
+    )
+    def patch(self, request: Request, job_id: str) -> Response:
+        """Changes the job's recovery target; the job goes on as it is."""
+        asked = job_shapes.JobChangeRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        if "recovery_target_s" in asked.validated_data:
+            target_s = asked.validated_data["recovery_target_s"]
+            services.set_recovery_target(request.user, self.job.pk, target_s)
+        self.job = self.find_job(self.job.pk)
+        return self.get(request, job_id)
 
 
 @action_schema("trigger_checkpoint", "Trigger a checkpoint")

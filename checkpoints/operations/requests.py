@@ -137,6 +137,7 @@ def fork(
     parameters: Mapping[str, str] | None = None,
     secrets: Sequence[str] | None = None,
     parallelism: int | None = None,
+    recovery_target_s: float | None = None,
     pipeline: Pipeline | None = None,
     allow_non_restored_state: bool | None = None,
     key: str | None = None,
@@ -149,6 +150,7 @@ def fork(
     Args:
         parameters: Laid over the origin's.
         secrets: Names of all secrets of the fork; None: those of the origin.
+        recovery_target_s: None: that of the origin, if it has one.
         pipeline: What the fork runs; None: what the origin runs.
 
     Raises:
@@ -161,6 +163,7 @@ def fork(
         "parameters": dict(parameters or {}),
         **({} if secrets is None else {"secrets": sorted(set(secrets))}),
         "parallelism": parallelism,
+        **({} if recovery_target_s is None else {"recovery_target_s": recovery_target_s}),
         "pipeline": None if pipeline is None else [pipeline.kind, pipeline.target],
         "artifact_digest": None if pipeline is None else pipeline.artifact_digest,
         "allow_non_restored_state": allow_non_restored_state,
@@ -176,6 +179,7 @@ def fork(
             parallelism=parallelism,
             parameters=parameters,
             secrets=secrets,
+            recovery_target_s=recovery_target_s,
             allow_non_restored_state=allow_non_restored_state,
         )
         check(submission)
@@ -211,6 +215,7 @@ def derived_submission(
     parallelism: int | None,
     parameters: Mapping[str, str] | None,
     secrets: Sequence[str] | None = None,
+    recovery_target_s: float | None = None,
     allow_non_restored_state: bool | None,
 ) -> Submission:
     """The job's submission, changed by the arguments given; parameters are laid over the job's."""
@@ -233,6 +238,7 @@ def derived_submission(
         spark_master=job.spark_master,
         spark_conf=job.spark_conf,
         storage=job.storage,
+        recovery_target_s=job.recovery_target_s if recovery_target_s is None else recovery_target_s,
     )
 
 

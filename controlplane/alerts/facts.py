@@ -22,6 +22,7 @@ class Life:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     interval_ms: float | None = None  # Null: no periodic checkpoints.
+    recovery_target_s: float | None = None  # Null: the rule's limit counts.
 
     @property
     def is_over(self) -> bool:

@@ -281,6 +281,7 @@ def _life_before(job: Job, events: Sequence[JobEvent]) -> Life:
         started_at=job.started_at,
         ended_at=job.ended_at,
         interval_ms=interval_ms(job.checkpoint_config),
+        recovery_target_s=job.recovery_target_s,
     )
     for event in events:
         if event.kind == JobEventKind.JOB_CHANGED:

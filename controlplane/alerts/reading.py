@@ -316,11 +316,14 @@ def _lives(needs: Needs, also: Iterable[str], now: datetime) -> dict[str, tuple[
                 started_at=started_at,
                 ended_at=ended_at,
                 interval_ms=interval_ms(config),
+                recovery_target_s=target_s,
             ),
         )
-        for id, name, status, is_planned, cause, started_at, ended_at, config in rows.values_list(
-            *("pk", "name", "status", "is_planned", "cause", "started_at", "ended_at"),
-            "checkpoint_config",
+        for id, name, status, is_planned, cause, started_at, ended_at, config, target_s in (
+            rows.values_list(
+                *("pk", "name", "status", "is_planned", "cause", "started_at", "ended_at"),
+                *("checkpoint_config", "recovery_target_s"),
+            )
         )
     }
 

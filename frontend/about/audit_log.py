@@ -48,6 +48,7 @@ ACTIONS: Mapping[str, str] = {
     "job.restart": "Requested a restart",
     "job.rollback": "Requested a rollback",
     "job.savepoint": "Requested a savepoint",
+    "job.set_recovery_target": "Changed the job’s recovery target",
     "job.stop": "Requested to stop the job",
     "job.submit": "Submitted the job",
     "rule.change": "Changed the rule",

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from controlplane.base.formatting import moment
+from controlplane.base.formatting import interval, moment
 from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NETWORK, RESTART, Words, slots
 from jobs import redaction
 from jobs.models import Driver, Job, Operator, PipelineKind
@@ -163,6 +163,7 @@ def _pipeline(job: Job) -> Iterator[Setting]:
             Source.SUBMITTED,
             name="secrets",
         )
+    yield _recovery_target(job)
     yield Setting(
         "Slots", slots(job.slot_count), "Each slot runs one subtask of every operator chain."
     )
@@ -241,6 +242,18 @@ def _restart(job: Job) -> Iterator[Setting]:
     yield Setting(words.label, words.write(kind.value), words.help + why, source, "kind")
     wanted = {name: RESTART[name] for name in _OF_STRATEGY[kind]}
     yield from _settled(job, wanted, RestartConfig, job.restart_config)
+
+
+def _recovery_target(job: Job) -> Setting:
+    target_s = job.recovery_target_s
+    return Setting(
+        "Recovery target",
+        "none" if target_s is None else interval(target_s * 1_000),
+        "The longest time from a failure until all subtasks run again. Rules on slow recoveries "
+        "judge the job by it, and without one by their own limits.",
+        Source.DEFAULT if target_s is None else Source.SUBMITTED,
+        "recovery_target_s",
+    )
 
 
 def _storage(job: Job, server: str) -> Iterator[Setting]:

@@ -11,6 +11,7 @@ from checkpoints.models import Checkpoint
 from controlplane.base.formatting import (
     NOTHING,
     duration,
+    interval,
     iso,
     milliseconds_between,
     moment,
@@ -22,6 +23,7 @@ from controlplane.base.formatting import (
 from frontend.attempts.outages import Deployment, Summary, Takeover, summary, takeover
 from frontend.base.status import Label
 from frontend.base.texts import has_more, headline, tail
+from frontend.job import recoveries
 from jobs.models import Attempt, AttemptEnd, Job
 
 PER_PAGE = 25
@@ -90,20 +92,29 @@ def shown(job: Job, page: int) -> Shown:
 
 
 def attempt_list(job: Job, page: Shown, now: datetime) -> Json:
-    """The page's value. Three queries for any number of attempts."""
+    """The page's value. Four queries for any number of attempts."""
     earlier = [*page.attempts[1:], page.before][: len(page.attempts)]
     kept = _own_checkpoints(job, page.attempts)
+    beyond = recoveries.beyond_target(job, [row.number for row in page.attempts])
     return {
         "now": iso(now),
         "is_over": job.is_over,
         "summary": _tiles(_summary(job, now), page.count),
+        "target": _target(job),
         "takeovers": "shown" if any(earlier) else "none",
         "considered": _considered(page.count),
         "attempts": [
-            _attempt(job, row, last, kept, now)
+            _attempt(job, row, last, kept, now) | {"beyond": beyond.get(row.number, "")}
             for row, last in zip(page.attempts, earlier, strict=True)
         ],
     }
+
+
+def _target(job: Job) -> str:
+    """The job's recovery target in a sentence."""
+    if job.recovery_target_s is None:
+        return "The job has no recovery target: rules on slow recoveries have limits of their own."
+    return f"The job's recovery target is {interval(job.recovery_target_s * 1_000)}."
 
 
 def _own_checkpoints(job: Job, attempts: Sequence[Attempt]) -> set[int]:

@@ -1,8 +1,8 @@
 """The page of a job's attempts: why each ended, and what its replacement cost.
 
 The page is rendered from the value that ``recovery/data`` returns. Data and figure have as ETag a
-revision that changes with the newest attempts and the job's status, so that repeated requests cost
-little while nothing changes.
+revision that changes with the newest attempts and the job's status and recovery target, so that
+repeated requests cost little while nothing changes.
 """
 
 from typing import Any
@@ -55,12 +55,12 @@ def _page(request: HttpRequest, job: Job) -> int:
 
 
 def _revision(_: HttpRequest, job_id: str) -> str | None:
-    status = Job.objects.filter(pk=job_id).values_list("status", flat=True).first()
-    if status is None:
+    job = Job.objects.filter(pk=job_id).values_list("status", "recovery_target_s").first()
+    if job is None:
         return None
     newest = Attempt.objects.filter(job=job_id).order_by("-number")
     columns = ("number", "running_at", "ended_at", "catch_up_ms", "replayed_records")
-    parts: list[Any] = [VERSION, status]
+    parts: list[Any] = [VERSION, *job]
     for number, running_at, ended_at, *rest in newest.values_list(*columns)[:REVISION_ATTEMPTS]:
         parts += [number, iso(running_at), iso(ended_at), *rest]
     return f'"recovery/{"/".join(str(part) for part in parts)}"'.replace(" ", "")

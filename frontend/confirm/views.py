@@ -31,6 +31,7 @@ from frontend.base.access import may, role_required
 from frontend.job import queries, snapshot
 from frontend.operations import effects, forms, restore_targets, results, steps
 from frontend.operations.effects import Known
+from jobs import services
 from jobs.models import Attempt, Job, Operation, OperationKind, OperationStatus
 from weir.ids import JobId
 from weir.protocol.lifecycle import CheckpointStatus
@@ -283,6 +284,43 @@ def _taken_for(operation: Operation) -> Checkpoint | None:
 def _acknowledged(taken: Checkpoint) -> steps.Acknowledged:
     is_durable = taken.status == CheckpointStatus.COMPLETED
     return steps.Acknowledged(taken.acknowledged_count, taken.subtask_count, is_durable)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@role_required(Role.OPERATOR)
+def change_recovery_target(request: HttpRequest, job_id: str) -> HttpResponse:
+    """Change a job's recovery target, or remove it."""
+    job = _job(job_id)
+    known = {"recovery_target_s": job.recovery_target_s}
+    given = {"data": request.POST} if request.method == "POST" else {"initial": known}
+    form = forms.RecoveryTargetForm(job, [], **given)
+    said: Refusal | None = None
+    if request.method == "POST" and form.is_valid():
+        target_s = form.cleaned_data["recovery_target_s"]
+        try:
+            services.set_recovery_target(request.user, job_id, target_s)
+        except Refusal as refusal:
+            said = refusal
+        else:
+            messages.success(request, "The recovery target was changed.")
+            return HttpResponseRedirect(reverse("job-recovery", args=[job_id]))
+    context = {
+        "job": job,
+        "title": _RECOVERY_TARGET.title.format(job.name),
+        "question": _RECOVERY_TARGET,
+        "button": _RECOVERY_TARGET.button.format(job.name),
+        "back": reverse("job-recovery", args=[job_id]),
+    }
+    return _asked(request, form, said, context)
+
+
+_RECOVERY_TARGET = Words(
+    title="Change the recovery target of {}",
+    button="Save the recovery target of {}",
+    says="Rules on slow recoveries judge the job by its target, and without one by their own "
+    "limits. The job is not touched.",
+)
 
 
 @never_cache

@@ -21,7 +21,7 @@ from controlplane.base.formatting import (
 )
 from frontend.base import alignment, status
 from frontend.base.texts import has_more, headline, tail
-from frontend.job import history, queries
+from frontend.job import history, queries, recoveries
 from jobs.models import Attempt, Job, JobException
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus
@@ -50,6 +50,8 @@ def job_details(job: Job, window: history.Window) -> Json:
     """Settled checkpoints, the latest alignment, recoveries and exceptions of a job, as JSON."""
     settled = queries.settled_within(job.pk, window)
     latest = queries.latest_aligned(job.pk)
+    recovered = queries.recoveries(job.pk)
+    beyond = recoveries.beyond_target(job, [row.number for row in recovered])
     return {
         "history": [_checkpoint(row) for row in settled[: queries.HISTORY_ROWS]],
         "history_summary": summary(settled),
@@ -57,7 +59,7 @@ def job_details(job: Job, window: history.Window) -> Json:
         "percentiles": percentiles(settled),
         "window": window.key,
         "alignment": _alignment(latest, queries.aligned(latest, CHANNELS_SHOWN)),
-        "recoveries": [_recovery(row) for row in queries.recoveries(job.pk)],
+        "recoveries": [_recovery(row, beyond.get(row.number, "")) for row in recovered],
         "exceptions": [_exception(row) for row in queries.exceptions(job.pk)],
         "firing": [_firing(row) for row in queries.firing_alerts(job.pk)],
     }
@@ -147,7 +149,7 @@ def _channel(channel: alignment.Channel) -> Json:
     }
 
 
-def _recovery(attempt: Attempt) -> Json:
+def _recovery(attempt: Attempt, beyond: str) -> Json:
     parts = (attempt.backoff_ms, attempt.redeploy_ms, attempt.restore_ms)
     known = [part for part in parts if part is not None]
     if attempt.restored_checkpoint is None:
@@ -168,6 +170,7 @@ def _recovery(attempt: Attempt) -> Json:
         f"{duration(attempt.redeploy_ms)}, restore {duration(attempt.restore_ms)}"
         if known
         else "",
+        "beyond": beyond,
         "catch_up": duration(attempt.catch_up_ms),
         "replayed": number(attempt.replayed_records),
         "restored_bytes": size(attempt.restored_bytes),

@@ -398,9 +398,11 @@ def exceptions(job_id: str) -> list[JobException]:
 
 
 def job_with_revisions(job_id: str) -> Job | None:
-    """The job with only the id of its newest exception, and its alerts' revision."""
+    """The job with its recovery target, the id of its newest exception, its alerts' revision."""
     newest = JobException.objects.filter(job=OuterRef("pk")).order_by("-at", "-id").values("id")
-    rows = Job.objects.only("pk").annotate(newest_exception=Subquery(newest[:1]), **_ALERTS)
+    rows = Job.objects.only("pk", "recovery_target_s").annotate(
+        newest_exception=Subquery(newest[:1]), **_ALERTS
+    )
     return rows.filter(pk=job_id).first()
 
 

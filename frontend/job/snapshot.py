@@ -193,7 +193,7 @@ def revisions(job_id: str) -> dict[str, str] | None:
 
 
 def _revisions(job: Any, settled_at: datetime | None, attempt: Attempt | None) -> dict[str, str]:
-    parts: tuple[Any, ...] = (job.newest_exception or 0,)
+    parts: tuple[Any, ...] = (job.newest_exception or 0, job.recovery_target_s or "")
     if attempt is not None:
         parts += (attempt.number, iso(attempt.running_at), attempt.catch_up_ms, attempt.end)
     return {

@@ -8,9 +8,10 @@ from typing import Any
 
 from django import forms
 
+from controlplane.base.formatting import interval
 from frontend.operations import restore_targets
 from jobs import redaction
-from jobs.models import Job, PipelineKind
+from jobs.models import RECOVERY_TARGET_S_MAX, RECOVERY_TARGET_S_MIN, Job, PipelineKind
 from jobs.submissions import Pipeline
 from weir.protocol.lifecycle import JobStatus
 
@@ -58,6 +59,20 @@ class NamesField(forms.CharField):
     def clean(self, value: Any) -> list[str]:
         """The names."""
         return [name for name in map(str.strip, super().clean(value).split(",")) if name]
+
+
+class RecoveryTargetField(forms.FloatField):
+    """A recovery target in seconds; it may be left empty."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            label="Recovery target (s)",
+            required=False,
+            min_value=RECOVERY_TARGET_S_MIN,
+            max_value=RECOVERY_TARGET_S_MAX,
+            widget=forms.NumberInput(attrs={"step": "any"}),
+            **options,
+        )
 
 
 class Form(forms.Form):
@@ -281,7 +296,8 @@ class ForkForm(ChangedForm):
     """A second job beside this one."""
 
     name = forms.CharField(label="Name of the new job", max_length=100)
-    field_order = ("name", "target", "parameters", "parallelism")
+    recovery_target_s = RecoveryTargetField()
+    field_order = ("name", "target", "parameters", "parallelism", "recovery_target_s")
 
     def prepare(self, restorable: GroupedChoices) -> None:
         """Offer a savepoint that is taken first, where the job is running."""
@@ -290,6 +306,20 @@ class ForkForm(ChangedForm):
             restorable = [("Now", [(NEW, "a new savepoint")]), *restorable]
         super().prepare(restorable)
         self.fields["parameters"].help_text += " Give the fork an output of its own."
+        own_s = self.job.recovery_target_s
+        self.fields["recovery_target_s"].help_text = (
+            "Left empty: none, as the job."
+            if own_s is None
+            else f"Left empty: {interval(own_s * 1_000)}, unchanged."
+        )
+
+
+class RecoveryTargetForm(Form):
+    """The recovery target of a job."""
+
+    recovery_target_s = RecoveryTargetField(
+        help_text="The longest time from a failure until all subtasks run again. Left empty: none."
+    )
 
 
 class PreviewForm(ChangedForm):

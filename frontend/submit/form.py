@@ -10,7 +10,7 @@ from typing import Any
 from django import forms
 
 from controlplane.accounts.models import Role
-from frontend.operations.forms import NamesField, TextsField
+from frontend.operations.forms import NamesField, RecoveryTargetField, TextsField
 from frontend.submit.choices import Choice
 from jobs.models import PipelineKind
 from jobs.options import SECRETS_MAX
@@ -30,7 +30,10 @@ _FIELD_OF_KIND = {
     PipelineKind.UPLOAD: "file",
 }
 _FLAGS = ("claims", "allow_non_restored_state", "allow_pickled_state")
-_PLAIN = ("parallelism", "checkpoint_interval_ms", "mode", "restore", "spark_master", "storage")
+_PLAIN = (
+    *("parallelism", "checkpoint_interval_ms", "mode", "recovery_target_s", "restore"),
+    *("spark_master", "storage"),
+)
 _TEXTS = ("parameters", "secrets", "spark_conf")
 
 KINDS = (
@@ -103,6 +106,10 @@ class SubmitForm(forms.Form):
         help_text="From trigger to trigger: 10000 is 10 s. Left empty: as set in the pipeline.",
     )
     mode = forms.ChoiceField(label="Checkpointing mode", required=False, choices=MODES)
+    recovery_target_s = RecoveryTargetField(
+        help_text="The longest time from a failure until all subtasks run again; rules on slow "
+        "recoveries judge the job by it. Left empty: by their own limits."
+    )
     restore = forms.CharField(
         label="Restore from",
         required=False,

@@ -9,6 +9,8 @@ from rest_framework.reverse import reverse
 from controlplane.base.serializers import RequestSerializer
 from jobs import redaction
 from jobs.models import (
+    RECOVERY_TARGET_S_MAX,
+    RECOVERY_TARGET_S_MIN,
     Artifact,
     Attempt,
     Driver,
@@ -23,8 +25,14 @@ from jobs.models import (
     Worker,
 )
 from jobs.options import SECRETS_MAX
+from jobs.submissions import check_recovery_target
 from weir.config import SECRET_NAME_LENGTH_MAX, CheckpointingMode
 from weir.protocol.operations import Phase
+
+RECOVERY_TARGET = (
+    "The longest time that a recovery may take, in seconds: from a failure until all subtasks run "
+    "again. Rules of the kind `recovery_time` judge the job by it instead of by their own limit."
+)
 
 
 class PipelineSerializer(serializers.ModelSerializer):
@@ -207,6 +215,7 @@ class JobDetailSerializer(JobSerializer):
             "spark_master",
             "spark_conf",
             "storage",
+            "recovery_target_s",
             "checkpoint_config",
             "restart_config",
             "settings",
@@ -220,6 +229,7 @@ class JobDetailSerializer(JobSerializer):
         ]
         extra_kwargs = JobSerializer.Meta.extra_kwargs | {
             "storage": {"help_text": "The root directory or URI of the job's checkpoints."},
+            "recovery_target_s": {"help_text": f"{RECOVERY_TARGET} Null: by their limit."},
             "restore_uri": {
                 "help_text": (
                     "The checkpoint or savepoint that the next driver restores, until the job has "
@@ -568,6 +578,36 @@ class SecretsField(serializers.ListField):
         )
 
 
+class RecoveryTargetField(serializers.FloatField):
+    """A recovery target in seconds, as a number: neither a text nor true."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            min_value=RECOVERY_TARGET_S_MIN,
+            max_value=RECOVERY_TARGET_S_MAX,
+            **{"required": False, **options},
+        )
+
+    def to_internal_value(self, data: Any) -> float:
+        """The seconds.
+
+        Raises:
+            ValidationError: It is no number, or out of its bounds.
+        """
+        try:
+            return check_recovery_target(data)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+
+
+class JobChangeRequest(RequestSerializer):
+    """Settings of a job that can be changed; one that is left out stays as it is."""
+
+    recovery_target_s = RecoveryTargetField(
+        allow_null=True, help_text=f"{RECOVERY_TARGET} Null: by their limit."
+    )
+
+
 class SubmissionRequest(RequestSerializer):
     """A job to run. The pipeline or the server decides the fields that are left out."""
 
@@ -585,6 +625,7 @@ class SubmissionRequest(RequestSerializer):
         required=False,
         help_text="Names of secrets, whose values the pipeline gets; store them first.",
     )
+    recovery_target_s = RecoveryTargetField(help_text=RECOVERY_TARGET)
     restore = serializers.CharField(
         required=False,
         max_length=1_000,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from controlplane.alerts.facts import ATTEMPTS_MAX, AttemptFacts, JobFacts, SlotFacts
+from controlplane.alerts.facts import ATTEMPTS_MAX, JobFacts, SlotFacts
 from controlplane.alerts.kinds.base import (
     QUIET,
     Holding,
@@ -18,7 +18,8 @@ from controlplane.alerts.kinds.base import (
     first,
     seconds,
 )
-from controlplane.base.formatting import duration, plural, rough_duration
+from controlplane.alerts.recoveries import last_outage
+from controlplane.base.formatting import duration, interval, plural, rough_duration
 from weir.protocol.lifecycle import JobStatus
 
 LOOK_AGAIN_MS = 3_600_000.0
@@ -148,57 +149,38 @@ def _operation_failed(given: OperationFailed, job: JobFacts, now: datetime) -> J
 
 
 def _recovery(given: Recovery, job: JobFacts, now: datetime) -> Judged:
-    if job.life.is_over or not (outage := _last_outage(job.attempts)):
+    if job.life.is_over or not (outage := last_outage(job.attempts)):
         return QUIET
-    began, over, cause = outage
-    limit = seconds(given.seconds)
-    if over is None:
-        if now < began + limit:
-            return Judged(until=began + limit)
+    own_s = job.life.recovery_target_s
+    whose, target_s = ("rule's limit", given.seconds) if own_s is None else ("job's target", own_s)
+    limit = seconds(target_s)
+    if outage.ended_at is None:
+        if now < outage.began_at + limit:
+            return Judged(until=outage.began_at + limit)
         until = None
-        took = now - began
+        took = now - outage.began_at
     else:
-        took, until = over - began, over + seconds(given.window_s)
+        took = outage.ended_at - outage.began_at
+        until = outage.ended_at + seconds(given.window_s)
         if took <= limit or now >= until:
             return QUIET
     took_ms = _ms(took)
-    said = "The job has been recovering for" if over is None else "The job's recovery took"
+    said = "The job has been recovering for" if until is None else "The job's recovery took"
     return Judged(
         (
             Holding(
-                summary=f"{said} {rough_duration(took_ms)}"
-                + (f", after this failure: {cause}" if cause else "."),
+                summary=f"{said} {duration(took_ms)}, over the {whose} of "
+                f"{interval(target_s * 1_000)}"
+                + (f", after this failure: {outage.cause}" if outage.cause else "."),
                 evidence=(
                     ("time without a running job", duration(took_ms)),
-                    ("target", duration(given.seconds * 1_000)),
-                    *([("cause", cause)] if cause else []),
+                    (whose, duration(target_s * 1_000)),
+                    *([("cause", outage.cause)] if outage.cause else []),
                 ),
             ),
         ),
         until=until,
     )
-
-
-def _last_outage(
-    attempts: tuple[AttemptFacts, ...],
-) -> tuple[datetime, datetime | None, str] | None:
-    """Begin, end and cause of the newest outage: from a failure until the job runs again.
-
-    An attempt that fails before it runs prolongs the outage.
-    """
-    began: datetime | None = None
-    over: datetime | None = None
-    cause = ""
-    for attempt in attempts:  # The newest first.
-        if attempt.has_failed and attempt.ended_at is not None:
-            began, cause = attempt.ended_at, cause or attempt.cause
-            if attempt.running_at is not None:
-                break  # It ran: the outage begins with its end.
-        elif began is None and attempt.ended_at is None:
-            over = attempt.running_at
-        else:
-            break  # A planned end.
-    return None if began is None else (began, over, cause)
 
 
 def _driver_silent(given: Silent, job: JobFacts, now: datetime) -> Judged:
@@ -374,9 +356,13 @@ JOB_KINDS = (
     Kind(
         name="recovery_time",
         title="Slow recovery",
-        text="The time from a failure until all subtasks run again is longer than the target.",
+        text="The time from a failure until all subtasks run again is longer than the job's "
+        "recovery target, or without one than the rule's limit.",
         parameters=Recovery,
-        texts={"seconds": "The target, in seconds.", "window_s": _STAYS},
+        texts={
+            "seconds": "The limit, in seconds, for jobs without a recovery target.",
+            "window_s": _STAYS,
+        },
         reads=("life", "attempts"),
         judge=_recovery,
         is_stored=True,

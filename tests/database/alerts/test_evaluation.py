@@ -16,6 +16,7 @@ from controlplane.alerts.machine import SETTLING
 from controlplane.alerts.models import Alert, Evaluator, Rule, Watch
 from controlplane.base import clock
 from controlplane.deliveries.models import Delivery, Endpoint
+from jobs import services
 from jobs.models import Job, JobEventKind
 from tests import factories
 from weir.protocol.lifecycle import JobStatus
@@ -247,8 +248,45 @@ def test_failed_operations_restarts_and_slow_recoveries_fire(evaluator: Evaluato
     assert summaries == {
         "a": "The savepoint failed: disk full",
         "b": "The job has failed and restarted 2 times within 10 min 00 s: OSError: no space left",
-        "c": "The job's recovery took 2 min 40 s, after this failure: OSError: no space left",
+        "c": "The job's recovery took 2 min 40 s, over the rule's limit of 1 min 00 s, after this "
+        "failure: OSError: no space left",
     }
+
+
+def recovered(job: Job, ended: datetime, took_s: float) -> None:
+    """Two attempts of a job: the first failed, and the second ran so many seconds later."""
+    driver = factories.driver(job)
+    began = ended - timedelta(seconds=600)
+    factories.attempt(driver, 1, started_at=began, running_at=began, ended_at=ended, end="failed")
+    factories.attempt(driver, 2, started_at=ended, running_at=ended + timedelta(seconds=took_s))
+
+
+def test_a_job_is_judged_by_its_own_recovery_target(evaluator: Evaluators) -> None:
+    factories.rule("recovery_time", parameters={"seconds": 60, "window_s": 3_600})
+    ended = evaluator.now - timedelta(seconds=120)
+    for name, target_s in (("strict", 30.0), ("lenient", 90.0), ("open", None)):
+        recovered(factories.job(name, recovery_target_s=target_s), ended, 80)
+    alerts = sorted(evaluator.look(), key=lambda alert: alert.job_name)
+    assert [(alert.job_name, alert.summary) for alert in alerts] == [
+        ("open", "The job's recovery took 1 min 20 s, over the rule's limit of 1 min 00 s."),
+        ("strict", "The job's recovery took 1 min 20 s, over the job's target of 30 s."),
+    ]
+    assert dict(alerts[1].evidence)["job's target"] == "30.0 s"
+
+
+def test_a_changed_recovery_target_is_judged_anew(evaluator: Evaluators) -> None:
+    factories.rule("recovery_time", parameters={"seconds": 60, "window_s": 86_400})
+    job = factories.job()
+    recovered(job, evaluator.now - timedelta(seconds=50), 40)
+    assert evaluator.look() == []
+    assert evaluator.look() == []
+    services.set_recovery_target(None, job.pk, 10)
+    (alert,) = evaluator.look()
+    assert alert.summary.endswith("over the job's target of 10 s.")
+    services.set_recovery_target(None, job.pk, 40)
+    assert evaluator.settle() == []
+    alert.refresh_from_db()
+    assert alert.resolution == alerting.CLEARED
 
 
 def test_silent_drivers_and_subtasks_back_pressure_and_late_event_time_fire(

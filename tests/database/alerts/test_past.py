@@ -139,6 +139,25 @@ def test_failed_jobs_and_operations_and_restarts_would_have_fired() -> None:
     assert times(operations) == [(50.0, 40 - settles)]
 
 
+def test_slow_recoveries_would_have_fired_by_the_target_of_their_job() -> None:
+    for name, target_s in (("strict", 30.0), ("lenient", 600.0), ("open", None)):
+        driver = factories.driver(factories.job(name, recovery_target_s=target_s))
+        failed, ran = ago(minutes=60), ago(minutes=60) + timedelta(seconds=90)
+        begun = {"started_at": ago(minutes=90), "running_at": ago(minutes=90)}
+        factories.attempt(driver, 1, **begun, ended_at=failed, end="failed", cause="OSError: full")
+        factories.attempt(driver, 2, started_at=failed, running_at=ran)
+    rule = factories.rule("recovery_time", parameters={"seconds": 60, "window_s": 600})
+    alerts = {one.job_name: one for one in would_have_fired(rule).alerts}
+    assert {name: one.summary for name, one in alerts.items()} == {
+        "strict": "The job has been recovering for 30.0 s, over the job's target of 30 s, after "
+        "this failure: OSError: full",
+        "open": "The job has been recovering for 1 min 00 s, over the rule's limit of 1 min 00 s, "
+        "after this failure: OSError: full",
+    }
+    earlier = alerts["open"].fired_at - alerts["strict"].fired_at
+    assert round(earlier.total_seconds()) == 30
+
+
 def test_state_that_grew_would_have_fired() -> None:
     job = factories.job()
     for number, minutes in enumerate(range(240, 0, -5), 1):

@@ -260,6 +260,61 @@ def test_a_submission_is_a_job_and_an_operation(api: APIClient, operator: User) 
     assert entry.address == "127.0.0.1"
 
 
+@pytest.mark.parametrize("target_s", [0.001, 30, 2_592_000])
+def test_a_job_is_submitted_with_a_recovery_target(api: APIClient, target_s: float) -> None:
+    operation = api.post(f"{API}jobs", MODULE | {"recovery_target_s": target_s}).json()
+    assert operation["parameters"]["recovery_target_s"] == target_s
+    shown = api.get(f"{API}jobs/{operation['job']}").json()
+    assert (shown["recovery_target_s"], shown["options"]) == (target_s, {})
+    entry = AuditEntry.objects.get(action="job.submit")
+    assert entry.after["recovery_target_s"] == target_s
+
+
+def test_without_a_recovery_target_a_submission_is_what_it_was(api: APIClient) -> None:
+    operation = api.post(f"{API}jobs", MODULE).json()
+    assert "recovery_target_s" not in operation["parameters"]
+    assert api.get(f"{API}jobs/{operation['job']}").json()["recovery_target_s"] is None
+
+
+def test_a_recovery_target_is_changed_and_removed(api: APIClient) -> None:
+    job = factories.job(recovery_target_s=30)
+    url = f"{API}jobs/{job.pk}"
+    for body, target_s in (
+        ({"recovery_target_s": 2.5}, 2.5),
+        ({}, 2.5),
+        ({"recovery_target_s": None}, None),
+        ({"recovery_target_s": None}, None),
+    ):
+        answer = api.patch(url, body)
+        assert answer.status_code == 200, answer.content
+        assert answer.json()["recovery_target_s"] == target_s
+        assert answer.json() == api.get(url).json()
+    entries = AuditEntry.objects.filter(action="job.set_recovery_target").order_by("pk")
+    assert [(one.before, one.after) for one in entries] == [
+        ({"recovery_target_s": 30.0}, {"recovery_target_s": 2.5}),
+        ({"recovery_target_s": 2.5}, {"recovery_target_s": None}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"recovery_target_s": 0},
+        {"recovery_target_s": "1"},
+        {"recovery_target_s": 1e9},
+        {"name": "a"},
+    ],
+)
+def test_a_change_of_a_job_that_cannot_be_names_the_field(
+    api: APIClient, body: dict[str, Any]
+) -> None:
+    job = factories.job(recovery_target_s=30)
+    problem = is_problem(api.patch(f"{API}jobs/{job.pk}", body), 400, "invalid")
+    assert list(problem["errors"]) == list(body)
+    job.refresh_from_db()
+    assert (job.recovery_target_s, job.name) == (30, "flights")
+
+
 def test_secrets_of_a_submission_are_kept_and_not_shown(
     api: APIClient, admin_api: APIClient
 ) -> None:
@@ -300,6 +355,14 @@ def test_secrets_of_a_submission_are_kept_and_not_shown(
         ({"parallelism": "many"}, "parallelism"),
         ({"checkpoint_interval_ms": 1}, "checkpoint_interval_ms"),
         ({"mode": "maybe"}, "mode"),
+        ({"recovery_target_s": 0}, "recovery_target_s"),
+        ({"recovery_target_s": -5}, "recovery_target_s"),
+        ({"recovery_target_s": 2_592_001}, "recovery_target_s"),
+        ({"recovery_target_s": 10**400}, "recovery_target_s"),
+        ({"recovery_target_s": "30"}, "recovery_target_s"),
+        ({"recovery_target_s": "nan"}, "recovery_target_s"),
+        ({"recovery_target_s": True}, "recovery_target_s"),
+        ({"recovery_target_s": None}, "recovery_target_s"),
         ({"parameters": {"a": 1}}, "parameters.a"),
         ({"parameters": {"a": {"b": "c"}}}, "parameters.a"),
         ({"parameters": []}, "parameters"),

@@ -39,6 +39,7 @@ TABLE = {
     ("GET", "jobs"): "viewer",
     ("POST", "jobs"): "operator",
     ("GET", "jobs/{job_id}"): "viewer",
+    ("PATCH", "jobs/{job_id}"): "operator",
     ("GET", "jobs/{job_id}/attempts"): "viewer",
     ("POST", "jobs/{job_id}/cancel"): "operator",
     ("POST", "jobs/{job_id}/checkpoint"): "operator",

@@ -146,6 +146,7 @@ EVERYTHING = {
     "pipeline": None,
     "allow_non_restored_state": None,
     "secrets": None,
+    "recovery_target_s": None,
 }
 
 
@@ -190,11 +191,13 @@ EVERYTHING = {
                 "name": "trial",
                 "checkpoint": 7,
                 "parameters": {"output": "/x"},
+                "recovery_target_s": 30,
                 "pipeline": {"kind": "upload", "upload": UPLOAD},
             },
             {
                 "name": "trial",
                 **EVERYTHING,
+                "recovery_target_s": 30,
                 "checkpoint": 7,
                 "parameters": {"output": "/x"},
                 "pipeline": Pipeline("upload", "", UPLOAD),

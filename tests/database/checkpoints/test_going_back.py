@@ -419,6 +419,29 @@ def test_fork_from_a_savepoint_is_a_job_of_its_own(line: Line, operator: User) -
     assert ended(submit).status == "succeeded"
 
 
+@pytest.mark.parametrize(
+    ("own_s", "given_s", "target_s"), [(None, None, None), (30, None, 30), (30, 5, 5), (None, 5, 5)]
+)
+def test_fork_takes_over_the_recovery_target_unless_it_has_its_own(
+    line: Line, own_s: float | None, given_s: float | None, target_s: float | None
+) -> None:
+    complete_next(line)
+    job_services.set_recovery_target(None, line.job_id, own_s)
+    operation = requests.fork(
+        None, line.job_id, name="trial", checkpoint=1, recovery_target_s=given_s
+    )
+    assert Job.objects.get(pk=operation.result["job"]).recovery_target_s == target_s
+    assert Job.objects.get(pk=line.job_id).recovery_target_s == own_s
+
+
+def test_fork_with_a_bad_recovery_target_is_refused_at_once(line: Line) -> None:
+    complete_next(line)
+    with pytest.raises(Invalid) as refused:
+        requests.fork(None, line.job_id, name="trial", checkpoint=1, recovery_target_s=0)
+    assert list(refused.value.extra["errors"]) == ["recovery_target_s"]
+    assert not line.job.forks.exists()
+
+
 def test_fork_keeps_its_lineage_once_it_has_begun(line: Line) -> None:
     complete_next(line)
     operation = requests.fork(None, line.job_id, name="trial", checkpoint=1)

@@ -15,6 +15,7 @@ from checkpoints.operations import previews, requests
 from controlplane.base import clock
 from controlplane.base.errors import Busy, Invalid
 from frontend.confirm import views
+from jobs import services
 from jobs.models import Job, Operation
 from jobs.submissions import Pipeline
 from tests import factories
@@ -204,6 +205,7 @@ def test_a_job_is_stopped_by_form(operator: Client) -> None:
                 "target": "",
                 "parameters": "output=/x=y",
                 "secrets": "A, B",
+                "recovery_target_s": "2.5",
                 "pipeline_kind": "module",
                 "pipeline_target": "a.b",
             },
@@ -212,6 +214,7 @@ def test_a_job_is_stopped_by_form(operator: Client) -> None:
                 "parameters": {"output": "/x=y"},
                 "secrets": ["A", "B"],
                 "parallelism": None,
+                "recovery_target_s": 2.5,
                 "pipeline": Pipeline("module", "a.b"),
                 "allow_non_restored_state": None,
             },
@@ -248,6 +251,12 @@ def test_a_form_becomes_a_call_of_its_service(
     assert answer["Location"] == f"/jobs/{job.pk}/operations/{job.operations.get().pk}"
 
 
+def test_a_fork_says_which_recovery_target_it_takes_over(operator: Client, job: Job) -> None:
+    assert "Left empty: none, as the job." in words(operator.get(address("fork", job)))
+    services.set_recovery_target(None, job.pk, 90)
+    assert "Left empty: 1 min 30 s, unchanged." in words(operator.get(address("fork", job)))
+
+
 def test_two_jobs_are_compared_only_where_they_are_related(
     operator: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +278,7 @@ def test_two_jobs_are_compared_only_where_they_are_related(
         ("preview", {"target": "checkpoint:10", "pipeline_kind": "module"}),
         ("rollback", {"target": "checkpoint:999"}),
         ("fork", {"name": ""}),
+        ("fork", {"name": "trial", "target": "", "recovery_target_s": "0"}),
         ("stop", {"drain": "perhaps"}),
     ],
 )

@@ -137,6 +137,16 @@ def test_a_restart_strategy_shows_what_it_goes_by(
     assert by_name["kind"].source is (Source.DEFAULT if restart.kind is None else Source.PIPELINE)
 
 
+def test_the_recovery_target_is_shown() -> None:
+    for target_s, text, source in (
+        (None, "none", Source.DEFAULT),
+        (0.5, "500 ms", Source.SUBMITTED),
+        (90.0, "1 min 30 s", Source.SUBMITTED),
+    ):
+        one = settings_of(unsaved(recovery_target_s=target_s), "pipeline")["recovery_target_s"]
+        assert (one.value, one.source) == (text, source)
+
+
 def test_places_are_the_server_s_or_submitted() -> None:
     job = planned(origin_uri="s3://me:pw@bucket/sp", restore_claims=True)
     by_name = settings_of(job, "storage")

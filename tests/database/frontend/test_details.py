@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from checkpoints.operations import savepoints
 from controlplane.base import clock
 from frontend.job import details, history
+from jobs import services
 from jobs.models import Job
 from tests import factories
 from tests.database.frontend import flights
@@ -150,6 +151,25 @@ def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
     assert recovery["replayed"] == "38,200"
     assert recovery["catch_up"] == "1.21 s"
     assert not recovery["has_more"]
+    assert recovery["beyond"] == ""
+
+
+def test_a_recovery_beyond_the_job_s_target_is_marked() -> None:
+    job = flights.running()
+    now = clock.now()
+    job.attempts.update(
+        running_at=now - timedelta(minutes=5), ended_at=now - timedelta(seconds=9), end="failed"
+    )
+    factories.attempt(job.drivers.get(), 2, running_at=now - timedelta(seconds=4))
+    for target_s, said in (
+        (5, ""),
+        (4, "Recovered in 5.00 s, over the job's target of 4 s."),
+        (None, ""),
+    ):
+        services.set_recovery_target(None, job.pk, target_s)
+        job.refresh_from_db()
+        (recovery,) = details_of(job)["recoveries"]
+        assert recovery["beyond"] == said
 
 
 def test_exceptions_come_with_headline_and_traceback_and_only_so_many() -> None:

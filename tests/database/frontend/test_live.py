@@ -11,6 +11,7 @@ from controlplane.base import clock
 from controlplane.base.formatting import iso
 from frontend.base import verdict_cache
 from frontend.job import queries, snapshot
+from jobs import services
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests import factories
 from tests.database.frontend import flights, rows_graph
@@ -224,7 +225,9 @@ def test_a_recovery_moves_the_revision_on() -> None:
     second = snapshot.revisions(job.pk)
     Attempt.objects.filter(job=job, number=2).update(running_at=clock.now())
     third = snapshot.revisions(job.pk)
-    assert len({str(revision) for revision in (first, second, third)}) == 3
+    services.set_recovery_target(None, job.pk, 5)
+    fourth = snapshot.revisions(job.pk)
+    assert len({str(revision) for revision in (first, second, third, fourth)}) == 4
 
 
 def settled_twice(job: Job) -> None:

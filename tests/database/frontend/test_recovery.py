@@ -1,5 +1,6 @@
 """The page of a job's attempts."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from django.test import Client
 
 from controlplane.base import clock
 from frontend.attempts.rows import percent
+from jobs import services
 from jobs.models import Attempt, Job
 from tests import factories
 from tests.database.frontend import rows_recovery
@@ -94,6 +96,67 @@ def test_the_page_knows_whether_there_was_a_takeover(viewer: Client, job: Job) -
     assert viewer.get(address(job, "data")).json()["takeovers"] == "shown"
 
 
+def test_recoveries_beyond_the_target_are_marked(viewer: Client, job: Job) -> None:
+    rows_recovery.eventful(job)
+    assert [row["beyond"] for row in attempts(viewer, job)] == ["", "", "", ""]
+    for target_s, marked in (
+        (3, ["", "Recovered in 14.0 s, over the job's target of 3 s.", "", ""]),
+        (14, ["", "", "", ""]),
+        (
+            0.5,
+            [
+                "",  # Rolled back on request.
+                "Recovered in 14.0 s, over the job's target of 500 ms.",
+                "Recovered in 3.00 s, over the job's target of 500 ms.",
+                "",
+            ],
+        ),
+    ):
+        services.set_recovery_target(None, job.pk, target_s)
+        assert [row["beyond"] for row in attempts(viewer, job)] == marked
+        assert [one for one in marked if one] == [
+            one for one in marked if one and one in words(viewer.get(address(job)))
+        ]
+
+
+def test_a_recovery_over_several_attempts_is_measured_as_a_whole(viewer: Client) -> None:
+    job = factories.job(recovery_target_s=15)
+    driver, now = factories.driver(job), clock.now()
+
+    def at(seconds: float) -> datetime:
+        return now + timedelta(seconds=seconds)
+
+    failed = {"end": "failed", "cause": "OSError: full"}
+    factories.attempt(driver, 1, started_at=at(-99), running_at=at(-98), ended_at=at(-50), **failed)
+    factories.attempt(driver, 2, started_at=at(-49), running_at=None, ended_at=at(-40), **failed)
+    factories.attempt(driver, 3, started_at=at(-39), running_at=at(-30))
+    third, second, first = attempts(viewer, job)
+    assert third["down"] == "10.0 s"
+    assert third["beyond"] == "Recovered in 20.0 s, over the job's target of 15 s."
+    assert (second["beyond"], first["beyond"]) == ("", "")
+
+
+def test_the_page_says_the_target_and_operators_change_it(
+    viewer: Client, operator: Client, job: Job
+) -> None:
+    rows_recovery.eventful(job)
+    assert "The job has no recovery target" in words(viewer.get(address(job)))
+    assert "recovery/target" not in viewer.get(address(job)).content.decode()
+    assert f'href="{address(job, "target")}"' in operator.get(address(job)).content.decode()
+    answer = operator.post(address(job, "target"), {"recovery_target_s": "2.5"}, follow=True)
+    assert answer.redirect_chain == [(address(job), 302)]
+    assert "The job's recovery target is 2.5 s." in words(answer)
+    assert 'value="2.5"' in operator.get(address(job, "target")).content.decode()
+    refused = operator.post(address(job, "target"), {"recovery_target_s": "0"})
+    assert refused.status_code == 400
+    assert "greater than or equal to 0.001" in words(refused)
+    job.refresh_from_db()
+    assert job.recovery_target_s == 2.5
+    operator.post(address(job, "target"), {"recovery_target_s": ""})
+    job.refresh_from_db()
+    assert job.recovery_target_s is None
+
+
 @pytest.mark.parametrize(
     ("share", "text"),
     [
@@ -160,6 +223,9 @@ def test_what_has_not_changed_is_not_sent_again(viewer: Client, job: Job) -> Non
         Attempt.objects.filter(number=4).update(replayed_records=7)
         assert viewer.get(address(job, more), headers={"If-None-Match": etag}).status_code == 200
         Attempt.objects.filter(number=4).update(replayed_records=None)
+        services.set_recovery_target(None, job.pk, 5)
+        assert viewer.get(address(job, more), headers={"If-None-Match": etag}).status_code == 200
+        services.set_recovery_target(None, job.pk, None)
     Job.objects.update(status=JobStatus.FAILING)
     assert viewer.get(address(job, "data"), headers={"If-None-Match": etag}).status_code == 200
 
@@ -168,6 +234,7 @@ def test_queries_do_not_grow_with_the_attempts(
     viewer: Client, job: Job, django_assert_max_num_queries: Any
 ) -> None:
     rows_recovery.many(job, 60)
+    services.set_recovery_target(None, job.pk, 1)
     counts = []
     for page in ("", "?page=3"):
         with django_assert_max_num_queries(9) as captured:

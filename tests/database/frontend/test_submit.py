@@ -114,6 +114,7 @@ def test_a_filled_in_form_becomes_a_job_and_leads_to_its_page(operator: Client) 
         parallelism="4",
         checkpoint_interval_ms="5000",
         mode="at_least_once",
+        recovery_target_s="2.5",
         restore="/savepoints/a",
         claims="on",
         allow_non_restored_state="on",
@@ -130,6 +131,7 @@ def test_a_filled_in_form_becomes_a_job_and_leads_to_its_page(operator: Client) 
         "allow_non_restored_state": True,
     }
     assert (job.restore_uri, job.restore_claims) == ("/savepoints/a", True)
+    assert job.recovery_target_s == 2.5
     assert job.created_by is not None
     assert AuditEntry.objects.get(action="job.submit").target == f"job/{job.pk}"
 
@@ -138,6 +140,7 @@ def test_what_is_left_empty_is_up_to_the_pipeline(operator: Client) -> None:
     operator.post(PAGE, filled())
     job = Job.objects.get()
     assert (job.options, job.spark_conf, job.restore_uri) == ({}, {}, "")
+    assert job.recovery_target_s is None
 
 
 def test_the_same_form_sent_twice_submits_once(operator: Client) -> None:
@@ -208,6 +211,10 @@ def test_a_form_may_be_as_large_as_its_script(settings: Settings) -> None:
         ({"parallelism": "0"}, "parallelism", "greater than or equal to 1"),
         ({"parallelism": "many"}, "parallelism", "whole number"),
         ({"checkpoint_interval_ms": "9"}, "checkpoint_interval_ms", "greater than or equal to 10"),
+        ({"recovery_target_s": "0"}, "recovery_target_s", "greater than or equal to 0.001"),
+        ({"recovery_target_s": "2592001"}, "recovery_target_s", "less than or equal to 2592000"),
+        ({"recovery_target_s": "soon"}, "recovery_target_s", "Enter a number"),
+        ({"recovery_target_s": "nan"}, "recovery_target_s", "Enter a number"),
         ({"parameters": "rate"}, "parameters", "one “name=text” per line"),
         ({"restore": "latest"}, "restore", "no latest checkpoint"),
         ({"restore": "chk-7"}, "restore", "has to be absolute"),
@@ -225,7 +232,7 @@ def test_what_is_wrong_is_said_beside_its_field(
     assert "The job was not submitted" in page
     assert not Job.objects.exists()
     for name, text in fields.items():  # What was filled in is still there.
-        if name in ("restore", "parallelism", "script"):
+        if name in ("restore", "parallelism", "script", "recovery_target_s"):
             assert f'value="{text}"' in page
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import User
@@ -175,6 +176,32 @@ def test_spark_settings_are_checked(conf: dict[str, Any]) -> None:
 @pytest.mark.parametrize("storage", ["relative/path", "gopher://x", "x" * 501, "/a\0b"])
 def test_storage_is_checked(storage: str) -> None:
     assert list(refused(storage=storage)) == ["storage"]
+
+
+@pytest.mark.parametrize(
+    "target_s", [0, -1, 0.0009, 2_592_000.1, float("nan"), float("inf"), 10**400, True, "30"]
+)
+def test_recovery_target_is_checked(target_s: Any) -> None:
+    assert list(refused(recovery_target_s=target_s)) == ["recovery_target_s"]
+    job = submitted()
+    with pytest.raises(Invalid) as raised:
+        services.set_recovery_target(None, job.pk, target_s)
+    assert list(raised.value.extra["errors"]) == ["recovery_target_s"]
+    job.refresh_from_db()
+    assert job.recovery_target_s is None
+
+
+@pytest.mark.parametrize("target_s", [0.001, 30, 2_592_000])
+def test_recovery_target_is_the_jobs_and_no_option(target_s: float) -> None:
+    job = submitted(recovery_target_s=target_s)
+    assert (job.recovery_target_s, job.options) == (target_s, {})
+
+
+@pytest.mark.parametrize("target_s", [0.0, -1.0, 2_592_001.0, float("nan")])
+def test_no_row_has_a_recovery_target_out_of_bounds(target_s: float) -> None:
+    job = submitted()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Job.objects.filter(pk=job.pk).update(recovery_target_s=target_s)
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 101, "a\nb"])

@@ -51,6 +51,7 @@ facts = st.builds(
         started_at=maybe,
         ended_at=maybe,
         interval_ms=st.none() | st.floats(1, 1e7),
+        recovery_target_s=st.none() | st.floats(0.001, 2_592_000),
     ),
     history=st.builds(
         History,
