@@ -16,11 +16,11 @@ non-blocking one, for a loop over selectors::
         ...
 """
 
-import json
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Self
 
 from weir.channels.identity import JOB_MASTER, SlotIdentity, parse_identity
@@ -28,24 +28,26 @@ from weir.channels.session import BytesLike, Role, Security, Session
 from weir.errors import ChannelError, ProtocolError
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import Address
-from weir.protocol.wire import WireMessage, decode_message, encode_message
+from weir.protocol.wire import WireMessage
+from weir.wire.control_messages import ControlMessage, decode_control, encode_control
 
 MESSAGE_BYTES_MAX = 64 << 20  # A program, or an acknowledgement with all its inline state.
 QUEUED_BYTES_MAX = 4 * MESSAGE_BYTES_MAX  # A peer that lets this much wait has hung.
 RECEIVE_BYTES = 1 << 20
+BUFFERS_MAX = 256  # Written by one call; the kernel takes at most 1,024.
 UNANSWERED_MS_MAX = 30_000  # A machine that vanished sends no end of connection.
 CONNECT_TIMEOUT_S = 10.0
 
 _LENGTH = struct.Struct("!I")
 
 
-def encode_frame(message: WireMessage) -> bytes:
+def encode_frame(message: ControlMessage) -> bytes:
     """A message as bytes on the connection.
 
     Raises:
         ProtocolError: The message is longer than ``MESSAGE_BYTES_MAX``, or has no wire form.
     """
-    body = json.dumps(encode_message(message), separators=(",", ":")).encode()
+    body = encode_control(message)
     if len(body) > MESSAGE_BYTES_MAX:
         raise ProtocolError(
             f"a {type(message).__name__} of {len(body)} bytes is over {MESSAGE_BYTES_MAX}; with "
@@ -79,9 +81,8 @@ class MessageDecoder:
             if len(received) < end:
                 break
             try:
-                envelope = json.loads(received[position + _LENGTH.size : end])
-                messages.append(decode_message(envelope))
-            except (ValueError, RecursionError, ProtocolError) as error:
+                messages.append(decode_control(bytes(received[position + _LENGTH.size : end])))
+            except ProtocolError as error:
                 raise ChannelError(f"the peer sent an unreadable message: {error}") from error
             position = end
         del received[:position]
@@ -171,7 +172,7 @@ class ControlConnection:
         """Whether bytes wait to be written."""
         return bool(self._outgoing)
 
-    def send(self, message: WireMessage) -> None:
+    def send(self, message: ControlMessage) -> None:
         """Queue a message; it leaves in ``pump_out``, after the peer has proved itself.
 
         Raises:
@@ -188,13 +189,12 @@ class ControlConnection:
         """Write as much as is possible without blocking; sets ``ended`` where the peer left."""
         try:
             while self._outgoing:
-                first = self._outgoing[0]
-                written = self.socket.send(first)
+                written = self.socket.sendmsg(list(islice(self._outgoing, BUFFERS_MAX)))
                 self._queued_bytes -= written
-                if written < len(first):
-                    self._outgoing[0] = first[written:]
-                    return
-                self._outgoing.popleft()
+                while self._outgoing and written >= len(self._outgoing[0]):
+                    written -= len(self._outgoing.popleft())
+                if written:
+                    self._outgoing[0] = self._outgoing[0][written:]
         except BlockingIOError:
             return
         except OSError:  # Reset, broken pipe or timed out: the peer does not receive any more.

@@ -10,13 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from weir.bounds import TEXT_LENGTH_MAX, Length
-from weir.errors import ProtocolError
 from weir.protocol.driver_messages import (
     BatchApplied,
     CommandBatch,
@@ -27,7 +25,8 @@ from weir.protocol.driver_messages import (
 )
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
 from weir.protocol.messages import RecordAborted, SubtaskMetrics
-from weir.wire.mirrors import TYPE_KEY, Convert, Mirrors, MisfitError, check_free_form, cut
+from weir.wire.codec import ENCODER, Reader, Writer, union_members
+from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
 VERSION_MIN, VERSION_MAX = 1, 4
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
@@ -35,7 +34,7 @@ PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
 # Of an answer: the highest that the control plane speaks.
 VERSION_HEADER = "Weir-Schema-Version"
 
-_WRITE = Mirrors(are_read=False, cuts_prose=False)
+_WRITER = Writer(Mirrors(are_read=False, cuts_prose=False))
 _EXACT = Mirrors(are_read=True, cuts_prose=False)
 READ: Mapping[int, Mirrors] = {
     1: Mirrors(are_read=True, cuts_prose=True),
@@ -57,7 +56,6 @@ _NEAREST: Mapping[FailureReason, FailureReason] = {
     FailureReason.JOB_ROLLED_BACK: FailureReason.JOB_FAILOVER,
     FailureReason.CONTROL_PLANE_STOPPED: FailureReason.JOB_FAILOVER,
 }
-_ENCODER = msgspec.json.Encoder(order="deterministic")
 # A backslash that is escaped itself, or the escape of a character that no database can store: NUL
 # and halves of surrogate pairs. Whole pairs match too, and stay.
 _ESCAPES = re.compile(
@@ -66,7 +64,6 @@ _ESCAPES = re.compile(
 )
 _REPLACED, _QUESTION_MARK = rb"\ufffd", rb"\u003f"  # Of a zero, and of half of a pair.
 _MAY_BE_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
-_PLACE = re.compile(r"(.*) - at `(?:key in )?\$\.?([^`]*)`", re.DOTALL)
 
 
 def agreed(theirs: int) -> int | None:
@@ -84,7 +81,7 @@ def encode_event(event: DriverEvent) -> bytes:
     Raises:
         ProtocolError: A value is not of its field's type, or beyond its bounds.
     """
-    return _encode(_cut_prose(event), is_tagged=True)
+    return _WRITER.encode(_cut_prose(event), is_tagged=True)
 
 
 def encode_batch(
@@ -112,12 +109,12 @@ def _without(fields: Mapping[str, frozenset[str]], event: bytes) -> bytes:
     unknown = fields.get(msgspec.json.decode(read[TYPE_KEY], type=str))
     if unknown is None:
         return event
-    return _ENCODER.encode({name: value for name, value in read.items() if name not in unknown})
+    return ENCODER.encode({name: value for name, value in read.items() if name not in unknown})
 
 
 def encode_applied(applied: BatchApplied) -> bytes:
     """The acknowledgement of a batch."""
-    return _encode(applied)
+    return _WRITER.encode(applied)
 
 
 def encode_commands(batch: CommandBatch, version: int = VERSION_MAX) -> bytes:
@@ -130,12 +127,12 @@ def encode_commands(batch: CommandBatch, version: int = VERSION_MAX) -> bytes:
         {"number": n.number, "command": msgspec.Raw(_command(n.command, version))}
         for n in batch.commands
     ]
-    return _ENCODER.encode({"commands": commands, "sent_at_ms": batch.sent_at_ms})
+    return ENCODER.encode({"commands": commands, "sent_at_ms": batch.sent_at_ms})
 
 
 def _command(command: DriverCommand, version: int) -> bytes:
     written = command if version >= PLANNED_SINCE else _as_before(command)
-    return _encode(_cut_prose(written), is_tagged=True)
+    return _WRITER.encode(_cut_prose(written), is_tagged=True)
 
 
 def _as_before(command: DriverCommand) -> DriverCommand:
@@ -147,29 +144,6 @@ def _as_before(command: DriverCommand) -> DriverCommand:
         checkpoint = replace(checkpoint, status=CheckpointStatus.ABORTED)
     reason = _NEAREST.get(command.reason, command.reason)
     return replace(command, checkpoint=checkpoint, reason=reason)
-
-
-def _encode(message: Any, *, is_tagged: bool = False) -> bytes:
-    cls: Any = type(message)
-    try:
-        filled = msgspec.convert(
-            message, _WRITE.struct(cls, is_tagged=is_tagged), from_attributes=True
-        )
-        for name in _free_form_names(cls):
-            _check_free_form(name, getattr(message, name))
-        try:
-            return _ENCODER.encode(filled)
-        except UnicodeEncodeError:  # Half a surrogate pair, in a path of the file system perhaps.
-            return _ENCODER.encode(_encodable(msgspec.to_builtins(filled, order="deterministic")))
-    except (msgspec.MsgspecError, TypeError, RecursionError) as error:
-        raise ProtocolError(_said(error, cls.__name__)) from error
-
-
-def _check_free_form(name: str, value: Any) -> None:
-    try:
-        check_free_form(value)
-    except MisfitError as misfit:
-        raise msgspec.ValidationError(f"{misfit.problem} - at `$.{name}`") from misfit
 
 
 def _cut_prose(message: Any) -> Any:
@@ -193,24 +167,6 @@ def _prose_names(cls: type) -> tuple[str, ...]:
     )
 
 
-@cache
-def _free_form_names(cls: type) -> tuple[str, ...]:
-    hints = get_type_hints(cls)
-    return tuple(f.name for f in fields(cls) if get_origin(hints[f.name]) is dict)
-
-
-def _encodable(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case list() | tuple():
-            return [_encodable(item) for item in value]
-        case dict():
-            return {_encodable(key): _encodable(item) for key, item in value.items()}
-        case _:
-            return value
-
-
 # Reading.
 
 
@@ -225,7 +181,7 @@ def decode_batch(body: bytes, version: int = VERSION_MAX) -> EventBatch:
     """
     if _MAY_BE_UNSTORABLE.search(body):
         body = _storable(body)
-    batch: EventBatch = _decode(EventBatch, body, version)
+    batch: EventBatch = _READERS[EventBatch, version].decode(body)
     return batch
 
 
@@ -235,7 +191,7 @@ def decode_commands(answer: bytes, version: int = VERSION_MAX) -> CommandBatch:
     Raises:
         ProtocolError: The answer holds no commands of this version.
     """
-    batch: CommandBatch = _decode(CommandBatch, answer, version)
+    batch: CommandBatch = _READERS[CommandBatch, version].decode(answer)
     return batch
 
 
@@ -245,25 +201,8 @@ def decode_applied(answer: bytes, version: int = VERSION_MAX) -> BatchApplied:
     Raises:
         ProtocolError: The answer is no acknowledgement of this version.
     """
-    applied: BatchApplied = _decode(BatchApplied, answer, version)
+    applied: BatchApplied = _READERS[BatchApplied, version].decode(answer)
     return applied
-
-
-def _decode(cls: type, data: bytes, version: int) -> Any:
-    decoder, convert = _READERS[cls, version]
-    try:
-        return convert(decoder.decode(data))
-    except MisfitError as misfit:
-        raise ProtocolError(f"{misfit.path.removeprefix('.')}: {misfit.problem}") from misfit
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(_said(error)) from error
-
-
-def _reader(cls: type, version: int) -> tuple[msgspec.json.Decoder[Any], Convert]:
-    mirrors = READ[version]
-    convert = mirrors.converter(cls)
-    assert convert is not None
-    return msgspec.json.Decoder(mirrors.struct(cls)), convert
 
 
 def _storable(body: bytes) -> bytes:
@@ -279,34 +218,17 @@ def _storable(body: bytes) -> bytes:
     return bytes(storable)
 
 
-def _said(error: Exception, root: str = "") -> str:
-    """The problem behind the path to it, as ``events[0].attempt: Expected ...``."""
-    place = _PLACE.fullmatch(str(error))
-    if place is None:
-        return f"{root}: {error}" if root else str(error)
-    path = f"{root}.{place[2]}".removeprefix(".") if place[2] else root
-    return f"{path}: {place[1]}" if path else place[1]
-
-
-def _members(union: Any) -> tuple[type, ...]:
-    """The classes of a union, those of unions in it as well."""
-    if get_origin(union) in (Union, UnionType):
-        return tuple(dict.fromkeys(cls for member in get_args(union) for cls in _members(member)))
-    return (union,)
-
-
-EVENT_CLASSES = _members(DriverEvent)
-COMMAND_CLASSES = _members(DriverCommand)
+EVENT_CLASSES = union_members(DriverEvent)
+COMMAND_CLASSES = union_members(DriverCommand)
 
 # All made here, by the thread that imports: see ``weir.wire.mirrors``.
-_READERS: Mapping[tuple[type, int], tuple[msgspec.json.Decoder[Any], Convert]] = {
-    (cls, version): _reader(cls, version)
-    for version in READ
+_READERS: Mapping[tuple[type, int], Reader] = {
+    (cls, version): Reader(mirrors, cls)
+    for version, mirrors in READ.items()
     for cls in (EventBatch, CommandBatch, BatchApplied)
 }
-for _message in (*EVENT_CLASSES, *COMMAND_CLASSES):
-    _WRITE.struct(_message, is_tagged=True)
-_WRITE.struct(BatchApplied)
+_WRITER.describe(*EVENT_CLASSES, *COMMAND_CLASSES, is_tagged=True)
+_WRITER.describe(BatchApplied)
 
 __all__ = [
     "COMMAND_CLASSES",

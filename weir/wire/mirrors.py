@@ -14,6 +14,7 @@ by half of it ends the process (msgspec 0.22). So each is described where it is 
 """
 
 import math
+import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -39,6 +40,8 @@ _IDS: Mapping[Any, Between | Length] = {
     JobId: Length(WORD_LENGTH_MAX),
 }
 
+_FINITE = msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)
+
 Convert: TypeAlias = Callable[[Any], Any]
 
 
@@ -59,10 +62,14 @@ class MisfitError(Exception):
 class Mirrors:
     """Structs for reading or for writing one version, each made once."""
 
-    def __init__(self, *, are_read: bool, cuts_prose: bool) -> None:
-        """``cuts_prose``: overlong texts for people are cut when read, not refused."""
+    def __init__(self, *, are_read: bool, cuts_prose: bool, are_bounded: bool = True) -> None:
+        """``cuts_prose``: overlong texts for people are cut when read, not refused.
+
+        ``are_bounded``: numbers and texts have bounds, each of them, and are held to them.
+        """
         self._are_read = are_read
         self._cuts_prose = cuts_prose
+        self._are_bounded = are_bounded
         self._structs: dict[tuple[type, bool], type[msgspec.Struct]] = {}
         self._converters: dict[type, Convert] = {}
 
@@ -121,6 +128,8 @@ class Mirrors:
     def _annotation(self, annotation: Any) -> Any:
         bare, bounds = _bare(annotation)
         origin, arguments = get_origin(bare), get_args(bare)
+        if not self._are_bounded and bare in (int, float, str):
+            return Annotated[float, _FINITE] if bare is float else bare
         if bare in (int, float):
             if not isinstance(bounds, Between):
                 raise TypeError(f"{annotation} has no bounds; use a type of weir.bounds")
@@ -138,6 +147,8 @@ class Mirrors:
             most = bounds.most if isinstance(bounds, Length) else ENTRIES_MAX
             entry = self._annotation(arguments[0])
             several = tuple[entry, ...] if origin is tuple else frozenset[entry]  # type: ignore[valid-type]
+            if not self._are_bounded:
+                return several
             return Annotated[several, msgspec.Meta(max_length=most)]
         if origin is dict and arguments == (str, Any):
             return msgspec.Raw if self._are_read else bare
