@@ -161,6 +161,7 @@ class MasterLink:
         self._on_command = on_command
         self._on_lost = on_lost
         self._stopping = False  # Told to stop: the job master may leave first.
+        self._is_write_due = False  # Reports that come together are written together.
         self._flushed: threading.Event | None = None
         io.call(lambda: io.add(self))
 
@@ -195,8 +196,16 @@ class MasterLink:
         self._pump_out()
 
     def _send(self, report: Report | WorkerReport) -> None:
+        if self._connection.ended:
+            return
+        self._connection.send(report)
+        if not self._is_write_due:
+            self._is_write_due = True
+            self._io.call(self._write, wake=False)  # This very thread is awake.
+
+    def _write(self) -> None:
+        self._is_write_due = False
         if not self._connection.ended:
-            self._connection.send(report)
             self._pump_out()
 
     def _announce(self, flushed: threading.Event) -> None:
@@ -312,7 +321,7 @@ class WorkerProcess:
                 return
             pause_s = worker.run_once()
             self._rounds += 1
-            self._io.wake()
+            self._transport.end_round()
             if pause_s != 0:
                 inbox.wait(sleep_max_s if pause_s is None else min(pause_s, sleep_max_s))
 

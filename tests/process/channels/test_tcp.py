@@ -16,7 +16,7 @@ from tests.networks import JOB_ID, KINDS, make_network, worker_security
 from weir.channels.authority import Network
 from weir.channels.credit import ReceiverCredit, SenderCredit
 from weir.channels.io_thread import IoThread
-from weir.channels.tcp import TcpTransport
+from weir.channels.tcp import LITTLE_BYTES, TcpTransport
 from weir.common.batch import Batch
 from weir.graph.physical import Channel
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, OperatorId, SubtaskId
@@ -51,6 +51,7 @@ class End:
     """One transport and what it was told."""
 
     transport: TcpTransport
+    io: IoThread
     heard: "SimpleQueue[tuple[str, Any, Any]]"
     crashes: list[BaseException] = field(default_factory=list)
 
@@ -91,7 +92,7 @@ def end(
     )
     io.start()
     try:
-        yield End(transport, heard, crashes)
+        yield End(transport, io, heard, crashes)
     finally:
         transport.close()
         io.stop()
@@ -195,6 +196,69 @@ def test_credit_bounds_what_is_under_way_and_lets_everything_through(network: Ne
             left.transport.send(FORTH.id, element)
         consumer.join(DEADLINE_S)
     assert received == list(range(total))
+
+
+def test_the_end_of_a_round_writes_a_few_bytes_without_the_io_thread(network: Network) -> None:
+    with pair(network) as (left, right):
+        left.transport.send(FORTH.id, Watermark(1))
+        assert right.next() == ("element", FORTH.id, Watermark(1))  # The connection stands.
+        left.transport.corked = True
+        with held(left.io):
+            left.transport.send(FORTH.id, Watermark(2))
+            assert right.hears_nothing()  # The round has not ended.
+            left.transport.end_round()
+            assert right.next() == ("element", FORTH.id, Watermark(2))
+            left.transport.send(FORTH.id, columns(list(range(LITTLE_BYTES))))
+            left.transport.end_round()
+            assert right.hears_nothing()  # Much is left to the I/O thread, and what follows it too.
+            left.transport.send(FORTH.id, Watermark(3))
+            left.transport.end_round()
+            assert right.hears_nothing()
+        assert values_of(right.next()[2]) == list(range(LITTLE_BYTES))
+        assert right.next() == ("element", FORTH.id, Watermark(3))
+
+
+@contextmanager
+def held(io: IoThread) -> Iterator[None]:
+    """The I/O thread is in a call for as long."""
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_held.set()
+        may_go.wait(DEADLINE_S)
+
+    io.call(hold)
+    assert is_held.wait(DEADLINE_S)
+    try:
+        yield
+    finally:
+        may_go.set()
+
+
+def test_both_threads_write_to_one_connection_in_order(network: Network) -> None:
+    """Rounds of a few bytes and of many, both ways, while the I/O thread reads and writes."""
+    rounds = 400
+    with pair(network, frame_bytes_max=4096) as (left, right):
+        left.transport.corked = right.transport.corked = True
+
+        def send(sender: End, channel: Channel) -> None:
+            for number in range(rounds):
+                size = 2 * LITTLE_BYTES if number % 7 == 0 else 1
+                sender.transport.send(channel.id, columns([number] * size))
+                sender.transport.send(channel.id, Watermark(number))
+                sender.transport.end_round()
+
+        senders = [
+            threading.Thread(target=send, args=way) for way in ((left, FORTH), (right, BACK))
+        ]
+        for sender in senders:
+            sender.start()
+        for receiver in (left, right):
+            for number in range(rounds):
+                assert values_of(receiver.next()[2])[0] == number
+                assert receiver.next()[2] == Watermark(number)
+        for sender in senders:
+            sender.join(DEADLINE_S)
 
 
 def test_a_batch_larger_than_a_frame_and_the_socket_buffer_comes_as_one(network: Network) -> None:
