@@ -76,7 +76,8 @@ class RoundRobin:
             yield 0, batch
             return
         for offset in range(min(n, count)):
-            yield (self._next + offset) % n, batch.take(np.arange(offset, count, n))
+            share = batch if count == 1 else batch.take(np.arange(offset, count, n))
+            yield (self._next + offset) % n, share
         self._next = (self._next + count) % n
 
 

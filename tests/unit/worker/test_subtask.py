@@ -231,8 +231,10 @@ def test_giving_a_checkpoint_up_frees_what_waits_for_it() -> None:
 
 
 def test_a_snapshot_being_written_for_a_checkpoint_given_up_is_not_acknowledged() -> None:
-    harness = SubtaskHarness(source=Counting(1))
-    harness.subtask.on_trigger(barrier(1))
+    harness = SubtaskHarness()
+    for channel in (0, 1):
+        harness.give(channel, barrier(1))
+    assert harness.snapshots.waiting
     harness.subtask.on_aborted(ONE)
     harness.write()
     assert harness.reports.acknowledged == []
