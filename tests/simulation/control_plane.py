@@ -29,6 +29,7 @@ from weir.protocol.events import JobChanged
 from weir.protocol.lifecycle import FailureReason, JobStatus
 from weir.protocol.messages import (
     CheckpointGivenUp,
+    CheckpointingStarted,
     CheckpointingStopped,
     CheckpointsRestored,
     CoordinatorCommand,
@@ -106,6 +107,7 @@ class SimulatedControlPlane:
         self._heard = True  # From the driver, since the last outage: else nothing is ticked.
         self._tick_at_ms: int | None = None
         self._discarding: set[CheckpointId] = set()
+        self.reached_running: set[AttemptNumber] = set()
         self._aborted: dict[CheckpointId, PendingCheckpoint] = {}
         for _ in range(rng.choice([0, 1, 1, 2])):
             self._events.at(rng.randint(5, 200) * MS, self.go_away)
@@ -229,6 +231,8 @@ class SimulatedControlPlane:
             kept = tuple(c for c in event.completed if c.checkpoint_id not in self._discarding)
             event = CheckpointsRestored(kept, event.next_id)
         self.given_up += isinstance(event, CheckpointGivenUp)
+        if isinstance(event, CheckpointingStarted):
+            self.reached_running.add(event.attempt)
         if isinstance(event, ManifestFailed) and "command to write its manifest" in event.cause:
             self.withheld += self.state.find_pending(event.checkpoint_id) is not None
         done = step(self.state, event, self.now_ms)

@@ -4,7 +4,7 @@ The production code knows the line behind a checkpoint by spans of numbers; here
 parent is asked for its own, over and over. Two such different ways are not wrong alike.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from tests.simulation.cluster import FaultyStore
 from weir.common.clock import Clock
@@ -72,14 +72,23 @@ class Lines:
         newest = max(surely, default=None)
         return {newest, *(n for n in perhaps if newest is None or n > newest)}
 
-    def started(self, attempt: AttemptNumber, restored: CheckpointId | None) -> None:
-        """An attempt went on from a checkpoint: what is beside its line is abandoned from now."""
+    def started(
+        self,
+        attempt: AttemptNumber,
+        restored: CheckpointId | None,
+        reached_running: Container[AttemptNumber],
+    ) -> None:
+        """An attempt went on from a checkpoint: what is beside its line is abandoned from now.
+
+        The attempt before it brought abandoned checkpoints back only if it reached RUNNING.
+        """
+        if self._started is not None and self._started[0] in reached_running:
+            for number in self.behind(self._started[1]):
+                self._abandoned_ms.pop(number, None)
         self._started = attempt, restored
         line = set(self.behind(restored))
         for number in self.present():
-            if number in line:
-                self._abandoned_ms.pop(number, None)
-            else:
+            if number not in line:
                 self._abandoned_ms.setdefault(number, self._clock.now_ms())
 
     def must_stay(self, checkpoint_id: CheckpointId, retained_max: int, ttl_ms: int) -> bool:

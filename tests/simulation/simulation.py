@@ -808,7 +808,7 @@ class Simulation:
                 f"attempt {attempt} restored {restored}, and not one of {may_be}"
                 f"{f' although told {requested}' if requested else ''}"
             )
-        self._lines.started(attempt, restored)
+        self._lines.started(attempt, restored, self.control_plane.reached_running)
 
     def _is_of(self, cluster: SimulatedCluster, checkpoint_id: CheckpointId) -> bool:
         """Whether this driver completed the checkpoint itself."""
