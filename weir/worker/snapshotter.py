@@ -3,8 +3,7 @@
 The loop freezes and hands over; the snapshot thread writes, one snapshot after the other; the
 outcome comes back to the loop, which acknowledges or declines. A snapshot that was cancelled
 meanwhile gets neither: the coordinator has aborted its checkpoint already. The snapshot thread
-deletes the files of a cancelled or failed snapshot. A chain without state has nothing to write and
-is acknowledged at once.
+deletes the files of a cancelled or failed snapshot.
 """
 
 import traceback
@@ -78,10 +77,6 @@ class Snapshotter:
 
         ``target`` is the directory of a savepoint, from its barrier; None: the job's own.
         """
-        metrics = replace(metrics, sync_ms=sync_ns / 1e6)
-        if not any(freeze.parts for freeze in frozen):
-            self._acknowledge(chain, checkpoint_id, frozen, [()] * len(frozen), metrics)
-            return
         running = self._running[chain, checkpoint_id] = _Running()
         started = self._clock.monotonic_ns()
 
@@ -108,8 +103,16 @@ class Snapshotter:
                 self._decline(chain, checkpoint_id, outcome)
                 return
             async_ms = (self._clock.monotonic_ns() - started) / 1e6
-            timed = replace(metrics, async_ms=async_ms)
-            self._acknowledge(chain, checkpoint_id, frozen, outcome, timed)
+            timed = replace(metrics, sync_ms=sync_ns / 1e6, async_ms=async_ms)
+            acks = tuple(
+                _ack(freeze.subtask, handles, timed if freeze.subtask == chain else plain(timed))
+                for freeze, handles in zip(frozen, outcome, strict=True)
+            )
+            self._reporter.report(Acknowledged(self._attempt, checkpoint_id, chain, acks))
+
+        def plain(timed: SnapshotMetrics) -> SnapshotMetrics:
+            """The alignment belongs to the chain's head alone."""
+            return replace(timed, gates=(), bytes_processed_during_alignment=0)
 
         self._thread.submit(work)
 
@@ -134,22 +137,6 @@ class Snapshotter:
                 raise SnapshotCancelled
             handles += part.write(writer)
         return tuple(handles)
-
-    def _acknowledge(
-        self,
-        chain: SubtaskId,
-        checkpoint_id: CheckpointId,
-        frozen: Sequence[OperatorFreeze],
-        written: Sequence[tuple[StateHandle, ...]],
-        metrics: SnapshotMetrics,
-    ) -> None:
-        # The alignment belongs to the chain's head alone.
-        plain = replace(metrics, gates=(), bytes_processed_during_alignment=0)
-        acks = tuple(
-            _ack(freeze.subtask, handles, metrics if freeze.subtask == chain else plain)
-            for freeze, handles in zip(frozen, written, strict=True)
-        )
-        self._reporter.report(Acknowledged(self._attempt, checkpoint_id, chain, acks))
 
     def _decline(self, chain: SubtaskId, checkpoint_id: CheckpointId, error: Exception) -> None:
         cause = "".join(traceback.format_exception(error))

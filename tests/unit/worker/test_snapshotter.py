@@ -85,18 +85,6 @@ def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_hea
     assert len(harness.store.list()) == 3
 
 
-def test_a_chain_without_state_is_acknowledged_at_once() -> None:
-    harness = Harness()
-    harness.write()
-    (ack,) = harness.reports
-    assert [part.subtask for part in ack.operators] == [HEAD, subtask("tail-0")]
-    assert [part.handles for part in ack.operators] == [(), ()]
-    assert [part.metrics.gates for part in ack.operators] == [(GATE,), ()]
-    assert not harness.thread.waiting
-    harness.write(tail=[Part("a")])
-    assert harness.thread.waiting
-
-
 def test_a_savepoint_goes_where_its_barrier_says() -> None:
     harness = Harness()
     frozen = [OperatorFreeze(HEAD, [Part("a")])]
