@@ -71,9 +71,9 @@ def test_a_commit_before_the_manifest_is_caught(
 ) -> None:
     production = CheckpointRunner._write_manifest
 
-    def write(runner: CheckpointRunner, pending: Any) -> None:
-        production(runner, pending)  # Which begins to write.
-        is_final = pending.checkpoint_id == runner._final_id
+    def write(runner: CheckpointRunner, pending: Any, now: int) -> None:
+        production(runner, pending, now)  # Which begins to write.
+        is_final = pending.checkpoint_id == runner._final.checkpoint_id
         told = CheckpointCompleted(pending.attempt, pending.checkpoint_id, final=is_final)
         runner._send(told)
 

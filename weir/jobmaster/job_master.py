@@ -32,8 +32,9 @@ from weir.errors import WeirError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
-from weir.jobmaster.checkpoint_runner import CheckpointRunner, FencedError
+from weir.jobmaster.checkpoint_runner import CheckpointRunner
 from weir.jobmaster.coordination import ControlPlane
+from weir.jobmaster.fence import Fence, FencedError
 from weir.jobmaster.restore_choice import (
     JobFinished,
     RestoreChoice,
@@ -92,7 +93,7 @@ from weir.protocol.messages import (
 from weir.protocol.pending import STOP_KINDS, CompletedCheckpoint
 from weir.protocol.restarts import initial, on_failure
 from weir.storage.catalog import OpenStore, RestoreRequest
-from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_location
+from weir.storage.layout import SAVEPOINT_MANIFEST, savepoint_location
 from weir.storage.store import CheckpointStore, WriteRefusedError, store_for
 
 EXIT_REPORT_MS = 200  # From a lost worker connection to the supervisor's ``WorkerExited``.
@@ -208,7 +209,6 @@ class JobMaster:
         self._job_id = job_id
         self._program = program
         self._store = store
-        self._layout = JobLayout(job_id)
         self._versions = versions
         self._cluster = cluster
         self._clock = clock
@@ -245,11 +245,13 @@ class JobMaster:
         self._catching_up: tuple[int, int] | None = None  # (records to reach, since ms)
         self._delivered_up_to: dict[SubtaskId, CheckpointId] = {}
         self._told: set[str] = set()  # Notes on the choice of a checkpoint.
+        self._fence = Fence(store, job_id)
         self._checkpoints = CheckpointRunner(
             self._plan,
             config,
             job_id,
             store=store,
+            fence=self._fence,
             versions=versions,
             io=cluster.io,
             clock=clock,
@@ -288,11 +290,7 @@ class JobMaster:
         self._begin_first_attempt()
 
     def _begin_first_attempt(self) -> None:
-        def work() -> int:
-            names = self._store.list(self._layout.attempts)
-            return max(map(self._layout.attempt_of, names), default=0)
-
-        def done(outcome: int | Exception) -> None:
+        def done(outcome: AttemptNumber | Exception) -> None:
             if not self._is_initializing:
                 return  # Cancelled meanwhile.
             if isinstance(outcome, Exception):
@@ -300,7 +298,7 @@ class JobMaster:
                 return
             self._begin_attempt(AttemptNumber(outcome + 1))
 
-        self._cluster.io(work, done)
+        self._cluster.io(self._fence.newest_recorded, done)
 
     def is_running(self, attempt: AttemptNumber) -> bool:
         """Whether this is the current attempt; any other is over, or has not begun."""
@@ -328,7 +326,7 @@ class JobMaster:
 
     def fence(self, cause: str) -> None:
         """Another driver has the job: end at once, and commit and write nothing more."""
-        self._checkpoints.mark_fenced()
+        self._fence.mark_fenced()
         self.leave(cause)
 
     def on_command(self, command: DriverCommand) -> None:
@@ -576,14 +574,11 @@ class JobMaster:
 
     def _begin_attempt(self, number: AttemptNumber) -> None:
         self._attempt = attempt = _Attempt(number)
-        self._checkpoints.begin_attempt(number)
+        self._fence.begin_attempt(number)
         if len(self._slots) < self.slot_count:
             self._slots_deadline_ms = self._clock.now_ms() + self._config.slots_timeout_ms
         self._workers.clear()
         self._ask_for_workers()
-
-        def claim() -> bool:
-            return self._store.create_if_absent(self._layout.attempt(number), b"")
 
         def claimed(outcome: bool | Exception) -> None:
             if self._attempt is not attempt or self.left is not None:
@@ -600,7 +595,7 @@ class JobMaster:
                 # and claimed one more attempt number; it cannot claim the next.
                 self._begin_first_attempt()
 
-        self._cluster.io(claim, claimed)
+        self._cluster.io(lambda: self._fence.claim(number), claimed)
 
     def _choose_places(self) -> list[int]:
         """The registered slot for each slot of the plan: its own, or a spare that replaces it."""
@@ -724,7 +719,7 @@ class JobMaster:
                 check_kept(self._store, requested, choice, self._open_store)
             # After noting the base: a driver that has claimed the job since either reads that base,
             # or is seen here, before the sinks move files that its checkpoint counts on.
-            self._checkpoints.check_fence()
+            self._fence.check()
             return choice, stored
 
         def done(outcome: tuple[RestoreChoice, CheckpointsRestored] | Exception) -> None:
@@ -799,8 +794,7 @@ class JobMaster:
         recovery, attempt = self._recovery, self._attempt
         if recovery is not None:
             assert attempt.choice is not None
-            restored = self._checkpoints.source_records(attempt.choice.checkpoint_id)
-            replayed = max(0, recovery.source_records - restored)
+            replayed = max(0, recovery.source_records - self._checkpoints.restored_records)
             begun = recovery.failed_at_ms + recovery.backoff_ms
             self._emit(
                 Recovered(
@@ -870,10 +864,9 @@ class JobMaster:
         if delay_ms is None:
             self._end(JobStatus.FAILED, cause)
             return
-        choice = self._attempt.choice
         reached = self._source_records()
-        if choice is not None:
-            reached += self._checkpoints.source_records(choice.checkpoint_id)
+        if self._attempt.choice is not None:
+            reached += self._checkpoints.restored_records
         if self._recovery is not None:  # This attempt never ran: its predecessor got further.
             reached = max(reached, self._recovery.source_records)
         self._recovery = _Recovery(cause, now, float(delay_ms), reached)
@@ -886,7 +879,7 @@ class JobMaster:
                 self._cluster.to_slot(index, StopWorker(self._attempt.number))
 
     def _superseded(self) -> None:
-        self._checkpoints.mark_fenced()
+        self._fence.mark_fenced()
         if self._requests is not None:
             self._requests.drop()
         cause = (

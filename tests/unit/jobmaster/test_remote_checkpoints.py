@@ -19,6 +19,7 @@ from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.errors import ProtocolError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
 from weir.jobmaster.coordination import LOOK_AGAIN_MS
+from weir.jobmaster.triggered_checkpoints import Stage
 from weir.protocol.coordinator import CoordinatorState, check_invariants, step
 from weir.protocol.deployment import ReleaseSlot, StopProcess, WorkerExited
 from weir.protocol.driver_messages import CancelJob, DriverCommand
@@ -181,8 +182,8 @@ def test_a_checkpoint_goes_through_the_control_plane_and_back(tells_records: boo
     assert job.completions == [(1, False)]
     (settled,) = job.happened(CheckpointSettled)
     assert (settled.checkpoint_id, settled.failure) == (1, None)
-    assert not job.master._checkpoints._acks
-    assert not job.master._checkpoints._written
+    record = job.master._checkpoints._checkpoints[ONE]
+    assert (record.stage, record.acks) == (Stage.OVER, {})
 
 
 def test_state_that_travels_inside_is_for_the_manifest_only() -> None:
@@ -622,7 +623,7 @@ def test_savepoints_leave_nothing_behind_here() -> None:
     job.settle()
     assert isinstance(job.stored(), Manifest)
     assert job.control.events_of(ManifestWritten) == [ManifestWritten(ONE)]
-    assert not job.master._checkpoints._written
+    assert job.master._checkpoints._checkpoints[ONE].stage is Stage.OVER
     assert job.master._checkpoints.next_due_ms() is None
 
 
@@ -692,8 +693,7 @@ def test_a_savepoint_is_written_for_the_control_plane_and_no_sink_commits_for_it
     (settled,) = job.happened(CheckpointSettled)
     assert (settled.checkpoint_id, settled.failure) == (number, None)
     assert job.master.next_due_ms() is not None
-    assert not job.master._checkpoints._written
-    assert not job.master._checkpoints._kinds
+    assert job.master._checkpoints._checkpoints[number].stage is Stage.OVER
 
 
 def test_a_savepoint_whose_place_is_taken_is_answered_and_the_job_goes_on(tmp_path: Path) -> None:
