@@ -8,7 +8,7 @@ checkpoint storage is the truth: a new driver of the job starts from the checkpo
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
@@ -19,15 +19,17 @@ from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.checkpoint_base import CheckpointBase
 from weir.jobmaster.checkpoint_files import CheckpointFiles
 from weir.jobmaster.coordination import (
-    ControlPlane,
-    Coordination,
+    AbortHere,
+    DropCheckpoint,
     LocalCoordination,
-    RemoteCoordination,
+    RunnerCommand,
+    WithholdManifest,
 )
 from weir.jobmaster.counted_io import CountedIo, Io
 from weir.jobmaster.fence import Fence
 from weir.jobmaster.final_checkpoint import FinalCheckpoint
 from weir.jobmaster.manifest_writer import ManifestOutcome, ManifestWriter
+from weir.jobmaster.remote_coordination import RemoteCoordination
 from weir.jobmaster.restore_choice import RestoreChoice
 from weir.jobmaster.triggered_checkpoints import Stage, TriggeredCheckpoints
 from weir.protocol.deployment import Versions
@@ -37,7 +39,6 @@ from weir.protocol.events import (
     CheckpointSettled,
     CheckpointTriggered,
     JobEvent,
-    Notice,
 )
 from weir.protocol.lifecycle import FailureReason, JobStatus
 from weir.protocol.messages import (
@@ -63,6 +64,7 @@ from weir.protocol.messages import (
     RecordCompleted,
     RecordReclaimed,
     SubtaskCommand,
+    Tick,
     TriggerCheckpoint,
     WriteManifest,
 )
@@ -87,14 +89,23 @@ class CheckpointRunner:
         versions: Versions,
         io: Io,
         clock: Clock,
+        coordination: LocalCoordination | RemoteCoordination,
         emit: Callable[[JobEvent], None],
+        note: Callable[[str], None],
         send: Callable[[SubtaskCommand], None],
         fail_attempt: Callable[[str], None],
         fenced: Callable[[], None],
-        control: ControlPlane | None = None,
         open_store: OpenStore = store_for,
     ) -> None:
-        """Prepare; ``control`` None means that the coordinator runs in this process."""
+        """Prepare.
+
+        Args:
+            emit: Receives the events of checkpoints, which the coordinator knows by its own.
+            note: Receives texts for the user.
+            send: Sends a command to every worker.
+            fail_attempt: Fails the attempt, by a decision of the coordinator.
+            fenced: Called when it turns out that another driver has the job.
+        """
         self._plan = plan
         self._config = config
         self._job_id = job_id
@@ -104,13 +115,10 @@ class CheckpointRunner:
         self._emit = emit
         self._send = send
         self._fail_attempt = fail_attempt
-        self.coordination: Coordination
-        self._remote: RemoteCoordination | None = None
-        if control is None:
-            self.coordination = LocalCoordination(config.checkpoints, clock, self.execute)
-        else:
-            self._remote = RemoteCoordination(config.checkpoints, clock, control, self)
-            self.coordination = self._remote
+        self._note = note
+        self._coordination = coordination
+        self._commands: deque[RunnerCommand] = deque()  # To be executed, in order.
+        self._is_executing = False
         self._fence = fence
         self._io = CountedIo(io)
         self._manifests = ManifestWriter(
@@ -130,7 +138,7 @@ class CheckpointRunner:
             io=self._io,
             open_store=open_store,
             output={op.files for op in plan.graph.operators if op.files is not None},
-            note=self._note,
+            note=note,
         )
         self._checkpoints = TriggeredCheckpoints()
         self._final = FinalCheckpoint()
@@ -152,7 +160,7 @@ class CheckpointRunner:
 
     def next_due_ms(self) -> int | None:
         """The time at which ``tick`` is due next."""
-        due = [self.coordination.next_due_ms(), self._final.due_ms]
+        due = [self._coordination.next_due_ms(), self._final.due_ms]
         return min((d for d in due if d is not None), default=None)
 
     def tick(self) -> None:
@@ -161,8 +169,7 @@ class CheckpointRunner:
         if due_ms is not None and self._clock.now_ms() >= due_ms:
             self._final.due_ms = None
             self.trigger_final()
-        self.coordination.tick()
-        self._check_quiet()
+        self._step(Tick())
 
     def loaded(self, stored: CheckpointsRestored) -> None:
         """The storage was searched: give its checkpoints to the coordinator."""
@@ -229,10 +236,10 @@ class CheckpointRunner:
 
     def on_command(self, command: CoordinatorCommand) -> None:
         """Execute a command of the control plane; late and repeated ones change nothing."""
-        assert self._remote is not None, "commands come from a control plane only"
+        remote = self._coordination
+        assert isinstance(remote, RemoteCoordination), "commands come from a control plane only"
         if not self._fence.is_fenced_off:
-            self._remote.handle_command(command)
-            self._check_quiet()
+            self._execute_all(remote.receive_command(command))
 
     def request(
         self, request_id: str, kind: CheckpointKind, target: str | None, answered: Answered
@@ -242,7 +249,8 @@ class CheckpointRunner:
         It is called with the completed savepoint, or with None and the reason why there is none.
         Library mode only: a control plane keeps its requests itself.
         """
-        assert self._remote is None, "under a control plane requests are its own"
+        is_local = isinstance(self._coordination, LocalCoordination)
+        assert is_local, "under a control plane requests are its own"
         if request_id in self._answers:
             return  # Requested already, and under way.
         self._answers[request_id] = answered
@@ -271,7 +279,7 @@ class CheckpointRunner:
         self._check_quiet()
 
     def _check_quiet(self) -> None:
-        if self.coordination.is_folding:
+        if self._is_executing:
             return  # The next manifest may be commanded in a moment.
         while self._when_quiet and not self._manifests.is_writing:
             self._when_quiet.popleft()()
@@ -282,13 +290,23 @@ class CheckpointRunner:
         return sum(self._base.source_records.values())
 
     def _step(self, event: CoordinatorEvent) -> None:
-        self.coordination.handle_event(event)
-        self._check_quiet()
+        self._execute_all(self._coordination.receive(event))
 
     # Commands.
 
-    def execute(self, command: CoordinatorCommand) -> None:
-        """Execute a command of the coordinator."""
+    def _execute_all(self, commands: Sequence[RunnerCommand]) -> None:
+        self._commands.extend(commands)
+        if self._is_executing:
+            return  # A command led to the event behind these; the commands beside it come first.
+        self._is_executing = True
+        try:
+            while self._commands:
+                self._execute(self._commands.popleft())
+        finally:
+            self._is_executing = False
+        self._check_quiet()
+
+    def _execute(self, command: RunnerCommand) -> None:
         now = self._clock.now_ms()
         match command:
             case TriggerCheckpoint():
@@ -300,23 +318,28 @@ class CheckpointRunner:
                 record = self._checkpoints.get(checkpoint_id)
                 if record is not None and record.stage is Stage.COMMANDED:
                     # Under the control plane no ``RecordCompleted`` comes before this command.
-                    self._completed(checkpoint_id, now - record.since_ms)
+                    self._completed(checkpoint_id, now)
             case CheckpointAborted(checkpoint_id=checkpoint_id):
                 self._send(command)
-                self.drop(checkpoint_id)
+                self._checkpoints.drop(checkpoint_id)
+            case AbortHere(aborted, reason, cause):
+                self._send(aborted)
+                self._checkpoints.drop(aborted.checkpoint_id)
+                self._settle(aborted.checkpoint_id, now, reason, cause)
+            case DropCheckpoint(checkpoint_id):
+                self._checkpoints.drop(checkpoint_id)
+            case WithholdManifest(checkpoint_id, attempt, cause):
+                if self._manifests.withhold(checkpoint_id, attempt, cause):
+                    self._checkpoints.drop(checkpoint_id)
             case WriteManifest(pending):
                 self._write_manifest(pending, now)
             case RecordCompleted(completed, request):
-                duration = completed.completed_at_ms - completed.triggered_at_ms
-                self._completed(completed.checkpoint_id, duration)
+                self._completed(completed.checkpoint_id, now)
                 self._answer(request.request_id, completed)
                 self._use_claim()
             case RecordAborted(pending, reason, cause):
-                # By this driver's clock: the coordinator's may be another.
-                record = self._checkpoints.get(pending.checkpoint_id)
-                since_ms = pending.barrier.triggered_at_ms if record is None else record.since_ms
-                self._settle(pending.checkpoint_id, max(0, now - since_ms), reason, cause)
-                self.drop(pending.checkpoint_id)
+                self._settle(pending.checkpoint_id, now, reason, cause)
+                self._checkpoints.drop(pending.checkpoint_id)
                 self._retry_final(pending.request.request_id, now)
                 why = f"{reason}: {cause}" if cause else str(reason)
                 self._answer(pending.request.request_id, None, why)
@@ -344,15 +367,15 @@ class CheckpointRunner:
         self._emit(CheckpointTriggered(now, record.checkpoint_id, record.kind, self._expected))
         self._send(command)
 
-    def _completed(self, checkpoint_id: CheckpointId, duration_ms: int) -> None:
-        self._settle(checkpoint_id, duration_ms)
+    def _completed(self, checkpoint_id: CheckpointId, now: int) -> None:
+        self._settle(checkpoint_id, now)
         if (record := self._checkpoints.get(checkpoint_id)) is not None:
             record.stage = Stage.OVER
 
     def _settle(
         self,
         checkpoint_id: CheckpointId,
-        duration_ms: int,
+        now: int,
         failure: FailureReason | None = None,
         cause: str = "",
     ) -> None:
@@ -361,21 +384,10 @@ class CheckpointRunner:
         if record is None or record.is_settled:
             return
         record.is_settled = True
+        # By this driver's clock: the coordinator's may be another.
+        duration_ms = max(0, now - record.since_ms)
         sizes = (0, 0) if failure is not None else (record.state_size, record.written_size)
-        now = self._clock.now_ms()
         self._emit(CheckpointSettled(now, checkpoint_id, duration_ms, failure, cause, *sizes))
-
-    def drop(self, checkpoint_id: CheckpointId) -> None:
-        """Drop the acknowledgements and sizes kept of an aborted checkpoint."""
-        self._checkpoints.drop(checkpoint_id)
-
-    def abort_locally(
-        self, command: CheckpointAborted, triggered_at_ms: int, reason: FailureReason, cause: str
-    ) -> None:
-        """Tell the subtasks that a checkpoint is aborted, and emit the reason."""
-        self.execute(command)
-        duration_ms = self._clock.now_ms() - triggered_at_ms
-        self._settle(command.checkpoint_id, duration_ms, reason, cause)
 
     def _retry_final(self, request_id: str | None, now: int) -> None:
         if self._is_running:
@@ -398,13 +410,6 @@ class CheckpointRunner:
         )
         self._manifests.write(pending, manifest)
 
-    def write_tombstone(
-        self, checkpoint_id: CheckpointId, attempt: AttemptNumber, cause: str
-    ) -> None:
-        """Write a tombstone so that the manifest never appears, and report ``ManifestFailed``."""
-        if self._manifests.withhold(checkpoint_id, attempt, cause):
-            self.drop(checkpoint_id)
-
     def _manifest_settled(self, outcome: ManifestOutcome) -> None:
         record = self._checkpoints.get(outcome.checkpoint_id)
         is_copy = record is not None and record.kind is CheckpointKind.SAVEPOINT
@@ -412,9 +417,8 @@ class CheckpointRunner:
         is_written = isinstance(outcome, ManifestWritten)
         self.has_completed = self.has_completed or (is_written and not is_copy)
         self._step(outcome)
-        if is_written and is_copy and record is not None and self._remote is not None:
-            # No ``CheckpointCompleted`` follows.
-            self._completed(outcome.checkpoint_id, self._clock.now_ms() - record.since_ms)
+        if is_written and is_copy and isinstance(self._coordination, RemoteCoordination):
+            self._completed(outcome.checkpoint_id, self._clock.now_ms())  # No command says so.
 
     def _discard(self, completed: CompletedCheckpoint) -> None:
         checkpoint_id = completed.checkpoint_id
@@ -430,10 +434,8 @@ class CheckpointRunner:
         return None if record is None else record.target
 
     def _use_claim(self) -> None:
-        if isinstance(self.coordination, LocalCoordination):  # A control plane deletes it itself.
-            completed = self.coordination.state.completed
+        local = self._coordination
+        if isinstance(local, LocalCoordination):  # A control plane deletes it itself.
+            completed = local.state.completed
             own = [c.checkpoint_id for c in completed if c.abandoned_at_ms is None]
             self._files.use_claim(own, self._config.checkpoints.retained_max)
-
-    def _note(self, text: str) -> None:
-        self._emit(Notice(self._clock.now_ms(), text))

@@ -33,8 +33,9 @@ from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
 from weir.jobmaster.checkpoint_runner import CheckpointRunner
-from weir.jobmaster.coordination import ControlPlane
+from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.fence import Fence, FencedError
+from weir.jobmaster.remote_coordination import ControlPlane, RemoteCoordination
 from weir.jobmaster.restore_choice import (
     JobFinished,
     RestoreChoice,
@@ -190,7 +191,7 @@ class JobMaster:
 
         Args:
             program: The cloudpickled ``(graph, config)`` for the slots.
-            emit: Receives every event of the job, in order.
+            emit: Receives every event of the job, in order, for readers in this process.
             collect: Receives committed output meant for the driver, each piece once.
             restore_from: A checkpoint to begin with; None means the newest completed one of this
                 job id, if there is any.
@@ -201,6 +202,7 @@ class JobMaster:
         """
         self.status = JobStatus.CREATED
         self.cause = ""  # Why the job failed, once it did.
+        self.end: JobChanged | None = None  # The job's end, once it has one.
         self.left: str | None = None  # Why this driver ends although the job is not over.
         self._control = control
         self._graph = graph
@@ -227,7 +229,7 @@ class JobMaster:
                 io=cluster.io,
                 clock=clock,
                 ask=self._asked,
-                note=lambda text: emit(Notice(clock.now_ms(), text)),
+                note=self._note,
             )
         self._random = random.Random(seed)
         self._restarts = initial(
@@ -255,11 +257,16 @@ class JobMaster:
             versions=versions,
             io=cluster.io,
             clock=clock,
+            coordination=(
+                LocalCoordination(config.checkpoints, clock)
+                if control is None
+                else RemoteCoordination(config.checkpoints, clock, control)
+            ),
             emit=emit,
+            note=self._note,
             send=self._to_all_workers,
             fail_attempt=self._fail_attempt,
             fenced=self._superseded,
-            control=control,
             open_store=open_store,
         )
 
@@ -538,7 +545,7 @@ class JobMaster:
         slot = self._slots.pop(slot_index).registered
         if self.left is not None:
             return  # The slot was released, and this driver emits no events of the job any more.
-        self._emit(SlotChanged(self._clock.now_ms(), slot_index, slot.host, slot.pid, False))
+        self._report(SlotChanged(self._clock.now_ms(), slot_index, slot.host, slot.pid, False))
         if self._attempt.workers_asked and slot_index in self._places:
             self._fail_attempt(cause)
 
@@ -564,7 +571,7 @@ class JobMaster:
                 return
         now = self._clock.now_ms()
         self._slots[slot.slot_index] = _Slot(slot, now)
-        self._emit(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))
+        self._report(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))
         self._cluster.to_slot(
             slot.slot_index, SlotAccepted(self._job_id, self._program, self._secrets)
         )
@@ -630,7 +637,7 @@ class JobMaster:
             case WorkerReady(_, _, pid, address):
                 now = self._clock.now_ms()
                 self._workers[slot_index] = _Worker(address, pid, progressed_at_ms=now)
-                self._emit(WorkerStarted(now, report.attempt, slot_index, pid))
+                self._report(WorkerStarted(now, report.attempt, slot_index, pid))
                 self._deploy_if_ready()
             case WorkerHeartbeat(_, _, rounds, _):
                 worker = self._workers.get(slot_index)
@@ -642,16 +649,16 @@ class JobMaster:
             case SubtaskChanged() if self._has_ended:
                 return  # Stopping workers lose each other's connections, which is no failure.
             case SubtaskChanged():
-                self._emit(report)
+                self._report(report)
                 self._subtask_changed(report)
             case SubtaskMetrics():
                 self._attempt.metrics[report.chain] = report
-                self._emit(report)
+                self._report(report)
                 self._check_caught_up()
             case AlignmentProgress() | SubtaskStalled():
-                self._emit(report)
+                self._report(report)
             case Acknowledged() | Declined():
-                self._emit(report)
+                self._emit(report)  # The coordinator posts it.
                 self._checkpoints.on_report(report)
 
     def on_worker_lost(self, slot_index: int, attempt: AttemptNumber) -> None:
@@ -745,7 +752,7 @@ class JobMaster:
             self._checkpoints.loaded(stored)
             self._checkpoints.restored(choice)
             now = self._clock.now_ms()
-            self._emit(AttemptStarted(now, attempt.number, choice.checkpoint_id))
+            self._report(AttemptStarted(now, attempt.number, choice.checkpoint_id))
             self._deploy_if_ready()
 
         self._checkpoints.after_pending_manifest(lambda: self._cluster.io(work, done))
@@ -754,7 +761,7 @@ class JobMaster:
         for note in notes:
             if note not in self._told:  # Every restart would repeat it.
                 self._told.add(note)
-                self._emit(Notice(self._clock.now_ms(), note))
+                self._note(note)
 
     # A running attempt.
 
@@ -796,7 +803,7 @@ class JobMaster:
             assert attempt.choice is not None
             replayed = max(0, recovery.source_records - self._checkpoints.restored_records)
             begun = recovery.failed_at_ms + recovery.backoff_ms
-            self._emit(
+            self._report(
                 Recovered(
                     at_ms=now,
                     attempt=attempt.number,
@@ -825,7 +832,7 @@ class JobMaster:
     def _check_caught_up(self) -> None:
         if self._catching_up is not None and self._source_records() >= self._catching_up[0]:
             now = self._clock.now_ms()
-            self._emit(CaughtUp(now, self._attempt.number, float(now - self._catching_up[1])))
+            self._report(CaughtUp(now, self._attempt.number, float(now - self._catching_up[1])))
             self._catching_up = None
 
     def _deliver(self, subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes) -> None:
@@ -922,7 +929,21 @@ class JobMaster:
     def _change(self, status: JobStatus, cause: str = "") -> None:
         assert status in JOB_TRANSITIONS[self.status], f"{self.status} -> {status}"
         self.status = status
-        self._emit(JobChanged(self._clock.now_ms(), status, cause))
+        changed = JobChanged(self._clock.now_ms(), status, cause)
+        if status in JOB_TRANSITIONS:
+            self._report(changed)
+        else:
+            self.end = changed  # Its owner posts it, once no I/O is under way.
+            self._emit(changed)
+
+    def _report(self, event: JobEvent) -> None:
+        """Emit an event, and post it to the control plane, which learns of it by nothing else."""
+        self._emit(event)
+        if self._control is not None:
+            self._control.post(event)
+
+    def _note(self, text: str) -> None:
+        self._report(Notice(self._clock.now_ms(), text))
 
     def _to_all_workers(self, command: SubtaskCommand) -> None:
         for index in self._workers:

@@ -24,6 +24,7 @@ from weir.graph.logical import Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
 from weir.jobmaster.checkpoint_runner import CheckpointRunner
+from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.fence import Fence
 from weir.jobmaster.final_checkpoint import FINAL_RETRY_MS
 from weir.jobmaster.restore_choice import choose_restore, search
@@ -120,7 +121,8 @@ class Runner:
         self.fence = Fence(self.store, JOB)
         self.runner = CheckpointRunner(
             plan, config, JOB, store=self.store, fence=self.fence, versions=VERSIONS,
-            io=self.queue.io, clock=self.clock, emit=self.events.append, send=self.sent.append,
+            coordination=LocalCoordination(config.checkpoints, self.clock), io=self.queue.io,
+            clock=self.clock, emit=self.events.append, note=self._noted, send=self.sent.append,
             fail_attempt=self.failures.append, fenced=self._on_fenced, open_store=self.open_store,
         )  # fmt: skip
         self.runner.loaded(search(self.store, JOB))
@@ -129,6 +131,9 @@ class Runner:
         choice = choose_restore(self.store, JOB, plan, config, restore_from, self.open_store)
         self.runner.restored(choice)
         self.runner.start(AttemptNumber(1), jitter=0.0)
+
+    def _noted(self, text: str) -> None:
+        self.events.append(Notice(self.clock.ms, text))
 
     def _on_fenced(self) -> None:
         self.fenced += 1

@@ -18,11 +18,11 @@ from tests.unit.jobmaster.job_harness import (
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.errors import ProtocolError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
-from weir.jobmaster.coordination import LOOK_AGAIN_MS
+from weir.jobmaster.remote_coordination import LOOK_AGAIN_MS
 from weir.jobmaster.triggered_checkpoints import Stage
 from weir.protocol.coordinator import CoordinatorState, check_invariants, step
 from weir.protocol.deployment import ReleaseSlot, StopProcess, WorkerExited
-from weir.protocol.driver_messages import CancelJob, DriverCommand
+from weir.protocol.driver_messages import CancelJob, DriverCommand, DriverEvent
 from weir.protocol.elements import BarrierOptions, CheckpointBarrier, CheckpointKind
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobChanged
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
@@ -71,15 +71,18 @@ class Distant:
     def __init__(self, *, tells_records: bool = True, **settings: Any) -> None:
         self.state = CoordinatorState(config=CheckpointConfig(**{"interval_ms": 1_000, **settings}))
         self.is_away = False
-        self.posted: list[CoordinatorEvent] = []  # All there ever were.
+        self.told: list[DriverEvent] = []  # All there ever were.
+        self.posted: list[CoordinatorEvent] = []  # Those of them for the coordinator.
         self.up: deque[CoordinatorEvent] = deque()
         self.down: deque[DriverCommand] = deque()
         self.discards: list[Any] = []
         self._tells_records = tells_records
 
-    def post(self, event: CoordinatorEvent) -> None:
-        self.posted.append(event)
-        self.up.append(event)
+    def post(self, event: DriverEvent) -> None:
+        self.told.append(event)
+        if isinstance(event, CoordinatorEvent):
+            self.posted.append(event)
+            self.up.append(event)
 
     def fold(self, event: CoordinatorEvent, now_ms: int) -> None:
         done = step(self.state, event, now_ms)
