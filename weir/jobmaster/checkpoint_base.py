@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weir.graph.physical import ExecutionGraph
-from weir.ids import CheckpointId, JobId, OperatorId, SubtaskId
+from weir.ids import CheckpointId, OperatorId, SubtaskId
+from weir.jobmaster.job_description import JobDescription
 from weir.jobmaster.restore_choice import RestoreChoice
 from weir.jobmaster.triggered_checkpoints import TriggeredCheckpoints
-from weir.protocol.deployment import Versions
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import OperatorAck
 from weir.protocol.pending import PendingCheckpoint
@@ -64,14 +64,12 @@ class CheckpointBase:
         pending: PendingCheckpoint,
         acks: Mapping[SubtaskId, OperatorAck],
         took_ms: int,
-        *,
-        job_id: JobId,
-        plan: ExecutionGraph,
-        versions: Versions,
+        job: JobDescription,
     ) -> Manifest:
         """The manifest of a checkpoint that all subtasks have acknowledged."""
+        plan = job.plan
         return Manifest(
-            job_id=job_id,
+            job_id=job.job_id,
             job_name=plan.graph.name,
             checkpoint_id=pending.checkpoint_id,
             parent_id=pending.parent_id,
@@ -79,7 +77,7 @@ class CheckpointBase:
             attempt=pending.attempt,
             triggered_ms=pending.barrier.triggered_at_ms,
             completed_ms=pending.barrier.triggered_at_ms + took_ms,  # One clock for both.
-            versions=versions,
+            versions=job.versions,
             operators=tuple(
                 OperatorSummary(
                     op.uid,

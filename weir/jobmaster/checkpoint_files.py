@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
 from weir.jobmaster.counted_io import CountedIo
-from weir.jobmaster.fence import Fence
+from weir.jobmaster.fence import Act, Fence
 from weir.jobmaster.restore_choice import Claim
 from weir.output.output_files import delete_unneeded
 from weir.protocol.pending import CompletedCheckpoint
@@ -97,7 +97,7 @@ class CheckpointFiles:
         checkpoint_id = completed.checkpoint_id
 
         def work() -> None:
-            self._fence.check()  # A driver that took over may be restoring from it.
+            self._fence.check(Act.DISCARD)  # A driver that took over may be restoring from it.
             self._store.delete(self._layout.manifest(checkpoint_id))
             self._store.delete_prefix(self._layout.checkpoint(checkpoint_id))
 
@@ -154,7 +154,7 @@ class CheckpointFiles:
         self.claim = None
 
         def work() -> None:
-            self._fence.check()
+            self._fence.check(Act.DELETE_CLAIMED)
             if claim.job_id == self._job_id:  # First, so that none restores it by its id any more.
                 self._store.delete_prefix(self._layout.checkpoint(claim.checkpoint_id))
             own_store = self._open_store(claim.location)
@@ -164,7 +164,7 @@ class CheckpointFiles:
 
     def _delete_withdrawn(self, up_to: CheckpointId) -> None:
         def work() -> None:
-            self._fence.check()  # A driver that took over may be putting it back.
+            self._fence.check(Act.DELETE_OUTPUT)  # A driver that took over may be putting it back.
             delete_unneeded(self._store, self._job_id, self._output, up_to)
 
         def done(outcome: Exception | None) -> None:

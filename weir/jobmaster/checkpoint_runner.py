@@ -13,9 +13,7 @@ from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from weir.common.clock import Clock
-from weir.config import JobConfig
-from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.ids import AttemptNumber, CheckpointId
 from weir.jobmaster.checkpoint_base import CheckpointBase
 from weir.jobmaster.checkpoint_files import CheckpointFiles
 from weir.jobmaster.coordination import (
@@ -28,11 +26,11 @@ from weir.jobmaster.coordination import (
 from weir.jobmaster.counted_io import CountedIo, Io
 from weir.jobmaster.fence import Fence
 from weir.jobmaster.final_checkpoint import FinalCheckpoint
+from weir.jobmaster.job_description import JobDescription
 from weir.jobmaster.manifest_writer import ManifestOutcome, ManifestWriter
 from weir.jobmaster.remote_coordination import RemoteCoordination
 from weir.jobmaster.restore_choice import RestoreChoice
 from weir.jobmaster.triggered_checkpoints import Stage, TriggeredCheckpoints
-from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import (
     CheckpointsDiscarded,
@@ -80,13 +78,10 @@ class CheckpointRunner:
 
     def __init__(
         self,
-        plan: ExecutionGraph,
-        config: JobConfig,
-        job_id: JobId,
+        job: JobDescription,
         *,
         store: CheckpointStore,
         fence: Fence,
-        versions: Versions,
         io: Io,
         clock: Clock,
         coordination: LocalCoordination | RemoteCoordination,
@@ -106,11 +101,8 @@ class CheckpointRunner:
             fail_attempt: Fails the attempt, by a decision of the coordinator.
             fenced: Called when it turns out that another driver has the job.
         """
-        self._plan = plan
-        self._config = config
-        self._job_id = job_id
-        self._expected = tuple(sorted(CheckpointPlan.for_graph(plan).to_acknowledge()))
-        self._versions = versions
+        self._job = job
+        self._plan = CheckpointPlan.for_graph(job.plan)
         self._clock = clock
         self._emit = emit
         self._send = send
@@ -123,7 +115,7 @@ class CheckpointRunner:
         self._io = CountedIo(io)
         self._manifests = ManifestWriter(
             store,
-            job_id,
+            job.job_id,
             fence=fence,
             io=self._io,
             clock=clock,
@@ -133,11 +125,11 @@ class CheckpointRunner:
         )
         self._files = CheckpointFiles(
             store,
-            job_id,
+            job.job_id,
             fence=fence,
             io=self._io,
             open_store=open_store,
-            output={op.files for op in plan.graph.operators if op.files is not None},
+            output={op.files for op in job.plan.graph.operators if op.files is not None},
             note=note,
         )
         self._checkpoints = TriggeredCheckpoints()
@@ -145,7 +137,6 @@ class CheckpointRunner:
         self._base = CheckpointBase()
         self._started: AttemptNumber | None = None  # The newest attempt that took checkpoints.
         self._is_running = False  # That attempt still takes checkpoints.
-        self._has_stopped = False  # A stop completed: nothing follows in this attempt.
         # Whether this driver completed a checkpoint that the job would restore after a failure.
         self.has_completed = False
         self._answers: dict[str, Answered] = {}  # By request.
@@ -177,7 +168,7 @@ class CheckpointRunner:
 
     def restored(self, choice: RestoreChoice) -> None:
         """The next attempt restores this choice."""
-        self._base = CheckpointBase.from_choice(choice, self._plan, self._checkpoints)
+        self._base = CheckpointBase.from_choice(choice, self._job.plan, self._checkpoints)
         if choice.claim is not None:
             self._files.claim = choice.claim
 
@@ -186,13 +177,15 @@ class CheckpointRunner:
 
         Units: ``jitter`` in [0, 1) sets the first checkpoint's delay between pause and interval.
         """
-        pause = self._config.checkpoints.min_pause_ms
-        interval = max(self._config.checkpoints.interval_ms or pause, pause)
-        self._started, self._is_running, self._has_stopped = attempt, True, False
+        settings = self._job.config.checkpoints
+        pause = settings.min_pause_ms
+        interval = max(settings.interval_ms or pause, pause)
+        self._started, self._is_running = attempt, True
+        self._final.start()
         self._step(
             CheckpointingStarted(
                 attempt,
-                CheckpointPlan.for_graph(self._plan),
+                self._plan,
                 first_delay_ms=pause + int(jitter * (interval - pause)),
                 restored_from=self._base.restored_from,
                 lineage=self._base.lineage,
@@ -265,8 +258,8 @@ class CheckpointRunner:
 
     def trigger_final(self) -> None:
         """Every subtask ended: take the checkpoint that commits the tail of the output."""
-        if self._has_stopped:
-            return  # The stop's savepoint was that checkpoint.
+        if self._final.is_committed:
+            return  # A stop's savepoint was that checkpoint.
         if self._checkpoints.has_stop(self._started):
             # A stop under way commits the tail as well. Should it fail, the retry triggers.
             self._final.postpone(self._clock.now_ms())
@@ -312,8 +305,7 @@ class CheckpointRunner:
             case TriggerCheckpoint():
                 self._trigger(command, now)
             case CheckpointCompleted(checkpoint_id=checkpoint_id, final=is_stop):
-                self._has_stopped = self._has_stopped or is_stop
-                is_final = is_stop or checkpoint_id == self._final.checkpoint_id
+                is_final = self._final.completed(checkpoint_id, is_stop=is_stop)
                 self._send(replace(command, final=is_final))
                 record = self._checkpoints.get(checkpoint_id)
                 if record is not None and record.stage is Stage.COMMANDED:
@@ -364,7 +356,8 @@ class CheckpointRunner:
 
     def _trigger(self, command: TriggerCheckpoint, now: int) -> None:
         record = self._checkpoints.trigger(command, now)
-        self._emit(CheckpointTriggered(now, record.checkpoint_id, record.kind, self._expected))
+        expected = tuple(sorted(self._plan.to_acknowledge()))
+        self._emit(CheckpointTriggered(now, record.checkpoint_id, record.kind, expected))
         self._send(command)
 
     def _completed(self, checkpoint_id: CheckpointId, now: int) -> None:
@@ -398,16 +391,9 @@ class CheckpointRunner:
     def _write_manifest(self, pending: PendingCheckpoint, now: int) -> None:
         record = self._checkpoints[pending.checkpoint_id]
         acks = record.take_acks()
-        record.source_records = self._base.records_with(self._plan, acks)
+        record.source_records = self._base.records_with(self._job.plan, acks)
         self._final.commanded(pending)
-        manifest = self._base.manifest(
-            pending,
-            acks,
-            max(0, now - record.since_ms),
-            job_id=self._job_id,
-            plan=self._plan,
-            versions=self._versions,
-        )
+        manifest = self._base.manifest(pending, acks, max(0, now - record.since_ms), self._job)
         self._manifests.write(pending, manifest)
 
     def _manifest_settled(self, outcome: ManifestOutcome) -> None:
@@ -438,4 +424,4 @@ class CheckpointRunner:
         if isinstance(local, LocalCoordination):  # A control plane deletes it itself.
             completed = local.state.completed
             own = [c.checkpoint_id for c in completed if c.abandoned_at_ms is None]
-            self._files.use_claim(own, self._config.checkpoints.retained_max)
+            self._files.use_claim(own, self._job.config.checkpoints.retained_max)

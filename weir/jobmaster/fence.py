@@ -7,6 +7,8 @@ order the old driver sees the new attempt and commits nothing, or the new driver
 and restores from it.
 """
 
+from enum import StrEnum
+
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, JobId
 from weir.storage.layout import JobLayout
@@ -19,6 +21,19 @@ class FencedError(StorageError):
     retryable = False
 
 
+class Act(StrEnum):
+    """The acts of a driver that its successor could suffer from."""
+
+    RESTORE = "restore a checkpoint"
+    WRITE_MANIFEST = "write a manifest"
+    COUNT_MANIFEST = "count its manifest"
+    COUNT_LATE_MANIFEST = "count a manifest that was written although writing failed"
+    WRITE_TOMBSTONE = "give a checkpoint up"
+    DISCARD = "discard a checkpoint"
+    DELETE_OUTPUT = "delete withdrawn output"
+    DELETE_CLAIMED = "delete the savepoint that it claimed"
+
+
 class Fence:
     """One driver's side of the fence: its newest attempt against those that are recorded.
 
@@ -29,6 +44,7 @@ class Fence:
         self._store = store
         self._layout = JobLayout(job_id)
         self.attempt = AttemptNumber(0)  # The newest attempt of this driver.
+        self.has_claimed = False  # Some attempt is this driver's; it was then the newest.
         self.is_fenced_off = False
 
     def begin_attempt(self, attempt: AttemptNumber) -> None:
@@ -48,12 +64,14 @@ class Fence:
         names = self._store.list(self._layout.attempts)
         return max(map(self._layout.attempt_of, names), default=AttemptNumber(0))
 
-    def check(self) -> None:
-        """Check that no other driver has begun an attempt after those of this one.
+    def check(self, act: Act) -> None:
+        """Check before an act that no other driver has begun an attempt after those of this one.
 
         Raises:
             FencedError: Another driver has.
         """
         newest = self.newest_recorded()
         if newest > self.attempt:
-            raise FencedError(f"attempt {newest} of the job belongs to another driver")
+            raise FencedError(
+                f"attempt {newest} of the job belongs to another driver; this one may not {act}"
+            )

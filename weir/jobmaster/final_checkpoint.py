@@ -18,8 +18,13 @@ class FinalCheckpoint:
     def __init__(self) -> None:
         self.due_ms: int | None = None  # When it is requested again.
         self.checkpoint_id: CheckpointId | None = None  # Once its manifest was commanded.
+        self.is_committed = False  # A stop's savepoint has completed: nothing follows it.
         self._request_id: str | None = None  # The newest request of this attempt.
         self._count = 0
+
+    def start(self) -> None:
+        """An attempt begins that takes checkpoints."""
+        self.is_committed = False
 
     def request(self) -> CheckpointRequested:
         """The next request."""
@@ -50,3 +55,8 @@ class FinalCheckpoint:
         is_checkpoint = pending.kind is CheckpointKind.CHECKPOINT
         if is_checkpoint and (pending.request.request_id or "").startswith(_PREFIX):
             self.checkpoint_id = pending.checkpoint_id
+
+    def completed(self, checkpoint_id: CheckpointId, *, is_stop: bool) -> bool:
+        """Whether nothing follows a checkpoint that completed: subtasks commit it, and finish."""
+        self.is_committed = self.is_committed or is_stop
+        return is_stop or checkpoint_id == self.checkpoint_id

@@ -20,7 +20,7 @@ from weir.errors import StorageError
 from weir.fault_points import reach
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.counted_io import CountedIo
-from weir.jobmaster.fence import Fence, FencedError
+from weir.jobmaster.fence import Act, Fence, FencedError
 from weir.protocol.messages import ManifestFailed, ManifestWritten
 from weir.protocol.pending import PendingCheckpoint
 from weir.secrets import job_secrets
@@ -87,12 +87,13 @@ class ManifestWriter:
 
         def work() -> None:
             reach("manifest.before", id=checkpoint_id)
-            self._fence.check()  # Before as well, or the successor finds its checkpoint id taken.
+            # Before as well, or the successor finds its checkpoint id taken.
+            self._fence.check(Act.WRITE_MANIFEST)
             if target is not None:
                 self._write_own(pending, target, data)
                 reach("savepoint.written", id=checkpoint_id)
             created = self._store.create_if_absent(path, data)
-            self._fence.check()
+            self._fence.check(Act.COUNT_MANIFEST)
             if not created:  # No newer driver exists, so an older one wrote it; that one stops.
                 if target is not None:
                     own = self._open_store(target)
@@ -148,7 +149,7 @@ class ManifestWriter:
 
         def taken() -> ManifestOutcome:
             if self._store.read(self._path(checkpoint_id)) == manifest:
-                self._fence.check()
+                self._fence.check(Act.COUNT_LATE_MANIFEST)
                 return ManifestWritten(checkpoint_id)  # It was written after all.
             return ManifestFailed(checkpoint_id, cause, may_exist=True)
 
@@ -171,7 +172,7 @@ class ManifestWriter:
                 given_up_ms=self._clock.now_ms(),
                 reason=job_secrets.masker().text(cause),
             )
-            self._fence.check()  # The key may be the successor's.
+            self._fence.check(Act.WRITE_TOMBSTONE)  # The key may be the successor's.
             if self._store.create_if_absent(self._path(checkpoint_id), dump(tombstone)):
                 return ManifestFailed(checkpoint_id, cause)
             return taken()

@@ -27,6 +27,7 @@ from weir.jobmaster.checkpoint_runner import CheckpointRunner
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.fence import Fence
 from weir.jobmaster.final_checkpoint import FINAL_RETRY_MS
+from weir.jobmaster.job_description import JobDescription
 from weir.jobmaster.restore_choice import choose_restore, search
 from weir.jobmaster.triggered_checkpoints import Stage
 from weir.output.waiting import is_over
@@ -120,7 +121,8 @@ class Runner:
         )
         self.fence = Fence(self.store, JOB)
         self.runner = CheckpointRunner(
-            plan, config, JOB, store=self.store, fence=self.fence, versions=VERSIONS,
+            JobDescription(JOB, plan, config, b"program", VERSIONS),
+            store=self.store, fence=self.fence,
             coordination=LocalCoordination(config.checkpoints, self.clock), io=self.queue.io,
             clock=self.clock, emit=self.events.append, note=self._noted, send=self.sent.append,
             fail_attempt=self.failures.append, fenced=self._on_fenced, open_store=self.open_store,

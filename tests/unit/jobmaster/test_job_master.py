@@ -19,8 +19,8 @@ from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import EXIT_REPORT_MS
+from weir.jobmaster.mailbox_poll import POLL_MS
 from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
-from weir.jobmaster.savepoint_requests import POLL_MS
 from weir.protocol.deployment import (
     Delivered,
     ReleaseSlot,
