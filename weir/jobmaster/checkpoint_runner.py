@@ -231,8 +231,7 @@ class CheckpointRunner:
         """Execute a command of the control plane; late and repeated ones change nothing."""
         remote = self._coordination
         assert isinstance(remote, RemoteCoordination), "commands come from a control plane only"
-        if not self._fence.is_fenced_off:
-            self._execute_all(remote.receive_command(command))
+        self._execute_all(remote.receive_command(command))
 
     def request(
         self, request_id: str, kind: CheckpointKind, target: str | None, answered: Answered
@@ -272,8 +271,6 @@ class CheckpointRunner:
         self._check_quiet()
 
     def _check_quiet(self) -> None:
-        if self._is_executing:
-            return  # The next manifest may be commanded in a moment.
         while self._when_quiet and not self._manifests.is_writing:
             self._when_quiet.popleft()()
 
@@ -290,7 +287,7 @@ class CheckpointRunner:
     def _execute_all(self, commands: Sequence[RunnerCommand]) -> None:
         self._commands.extend(commands)
         if self._is_executing:
-            return  # A command led to the event behind these; the commands beside it come first.
+            return  # A command led to the event behind these: it and those beside it come first.
         self._is_executing = True
         try:
             while self._commands:

@@ -488,6 +488,24 @@ def test_a_restart_waits_for_the_manifest_that_is_being_written() -> None:
     )  # Its subtasks are gone; a restore commits for them.
 
 
+def test_a_command_is_executed_to_its_end_before_those_that_follow_from_it() -> None:
+    """The job fails over in the middle of the coordinator's commands; that aborts the other one."""
+    job = Runner(concurrent_max=2)
+    job.trigger()
+    job.trigger()
+    told: list[str] = []
+
+    def fail(cause: str) -> None:
+        job.runner.stop(FailureReason.JOB_FAILOVER)
+        told.extend(str(c.checkpoint_id) for c in job.events_of(CheckpointAborted))
+        told.append("failed")
+
+    job.runner._fail_attempt = fail
+    job.runner.on_report(decline("sink-0", 1))
+    assert told == ["1", "failed"]
+    assert [c.checkpoint_id for c in job.events_of(CheckpointAborted)] == [1, 2]
+
+
 def test_a_report_that_breaks_the_protocol_does_not_stop_the_coordinator() -> None:
     job = Runner()
     job.trigger()

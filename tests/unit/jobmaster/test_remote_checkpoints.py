@@ -134,6 +134,13 @@ class Managed(JobHarness):
         self.go_down()
         return self.told(TriggerCheckpoint)[-1].barrier.checkpoint_id
 
+    def manifest_command(self) -> WriteManifest:
+        """A checkpoint is triggered and acknowledged, and its manifest commanded."""
+        self.acknowledge(self.triggered())
+        self.go_up()
+        (command,) = (c for c in self.control.down if isinstance(c, WriteManifest))
+        return command
+
     def acknowledge_with(self, checkpoint_id: int, *handles: StateHandle) -> None:
         for chain in PLAN.chain_subtasks:
             held = handles if chain == subtask("sink-0") else ()
@@ -266,12 +273,21 @@ def test_a_manifest_that_is_being_written_is_waited_for_when_the_attempt_fails()
     assert job.completions == []
 
 
+def test_a_manifest_that_is_being_written_is_not_withheld_by_a_repeated_command() -> None:
+    job = managed()
+    command = job.manifest_command()
+    job.go_down()
+    job.fail()
+    job.master.on_command(command)
+    job.cluster.run()
+    assert isinstance(job.stored(), Manifest)
+    assert job.control.events_of(ManifestWritten) == [ManifestWritten(ONE)]
+    assert job.control.events_of(ManifestFailed) == [], "its outcome was under way"
+
+
 def test_a_manifest_of_a_driver_before_this_one_is_withheld() -> None:
     job = managed()
-    job.triggered()
-    job.acknowledge(1)
-    job.go_up()
-    (command,) = (c for c in job.control.down if isinstance(c, WriteManifest))
+    command = job.manifest_command()
     later = managed(store=job.store)
     assert later.attempt == 2
     later.master.on_command(command)
@@ -293,10 +309,7 @@ def test_a_manifest_of_a_driver_before_this_one_is_withheld() -> None:
 
 def test_a_manifest_that_exists_is_never_buried() -> None:
     job = managed()
-    job.triggered()
-    job.acknowledge(1)
-    job.go_up()
-    (command,) = (c for c in job.control.down if isinstance(c, WriteManifest))
+    command = job.manifest_command()
     job.settle()
     assert isinstance(job.stored(), Manifest)
     job.master.on_command(command)
@@ -335,10 +348,7 @@ def test_a_storage_that_cannot_even_bury_is_no_reason_to_wait_for_ever() -> None
 
 def test_a_manifest_is_never_written_without_all_acknowledgements() -> None:
     job = managed()
-    job.triggered()
-    job.acknowledge(1)
-    job.go_up()
-    (command,) = (c for c in job.control.down if isinstance(c, WriteManifest))
+    command = job.manifest_command()
     other = managed()
     other.master.on_command(other.barrier(1))
     other.master.on_worker(0, acknowledgement(subtask("sink-0")))
@@ -365,6 +375,32 @@ def test_commands_of_an_older_attempt_change_nothing() -> None:
         job.master.on_command(command)
     assert len(job.cluster.worker_commands) == seen
     assert job.status is JobStatus.RUNNING
+
+
+@pytest.mark.parametrize("kind", [CheckpointCompleted, CheckpointAborted])
+def test_an_end_by_an_older_attempts_word_changes_nothing(kind: Any) -> None:
+    job = managed()
+    job.fail()
+    job.restarted()
+    job.settle()
+    number = job.triggered()
+    job.master.on_command(kind(AttemptNumber(1), number))
+    assert job.told(kind) == []
+    job.acknowledge(number)
+    job.settle()
+    assert job.completions == [(number, False)]
+
+
+def test_a_manifest_is_never_written_by_an_older_attempts_word() -> None:
+    job = managed()
+    job.fail()
+    job.restarted()
+    job.settle()
+    command = job.manifest_command()
+    older = replace(command, checkpoint=replace(command.checkpoint, attempt=AttemptNumber(1)))
+    job.master.on_command(older)
+    job.cluster.run()
+    assert isinstance(job.stored(command.checkpoint.checkpoint_id), Tombstone)
 
 
 def test_commands_for_settled_checkpoints_change_nothing() -> None:
