@@ -25,6 +25,7 @@ from weir.protocol.coordinator import (
     reopened,
     step,
 )
+from weir.protocol.driver_messages import DriverEvent
 from weir.protocol.events import JobChanged
 from weir.protocol.lifecycle import FailureReason, JobStatus
 from weir.protocol.messages import (
@@ -333,8 +334,16 @@ class DriverLink:
         """Whether the driver has noticed that the control plane does not answer."""
         return self._control.is_away_for() >= AWAY_AFTER_MS
 
-    def post(self, event: CoordinatorEvent | JobChanged) -> None:
-        """An event sets out."""
+    def post(self, event: DriverEvent) -> None:
+        """An event sets out; of what else the job tells, nothing is decided by."""
+        if isinstance(event, CoordinatorEvent):
+            self._send_up(event)
+
+    def changed(self, event: JobChanged) -> None:
+        """The job reached a status, which its driver tells, the last one too."""
+        self._send_up(event)
+
+    def _send_up(self, event: CoordinatorEvent | JobChanged) -> None:
         self._up.append(event)
         self._control.after("report", lambda: self._control.when_there(self._deliver))
 

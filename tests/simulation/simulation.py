@@ -671,7 +671,7 @@ class Simulation:
     def _coordinator_of(self, master: JobMaster) -> CoordinatorState:
         if self.control is not None:
             return self.control.state
-        coordination = master._checkpoints.coordination
+        coordination = master._checkpoints._coordination
         assert isinstance(coordination, LocalCoordination)
         return coordination.state
 
@@ -727,7 +727,7 @@ class Simulation:
                     raise InvariantBroken(f"attempt {attempt} starts twice")
                 self._attempts[cluster] = attempt
             case JobChanged(status=status) if self.operator is not None:
-                self._links[cluster].post(event)
+                self._links[cluster].changed(event)
                 if status is JobStatus.FINISHED:
                     self._finished_first = self._finished_first or cluster
                 if status is JobStatus.FAILED and cluster is self._newest:

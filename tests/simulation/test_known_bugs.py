@@ -4,6 +4,7 @@ A simulation that passes shows nothing unless it is known to fail. Every test he
 production class in one place and demands that one of the first two hundred seeds notices.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 from tests.simulation.catching import Show, caught_at
 from weir.ids import ChannelId, OperatorId, SubtaskId
 from weir.jobmaster.checkpoint_runner import CheckpointRunner
-from weir.jobmaster.coordination import LocalCoordination, RemoteCoordination
+from weir.jobmaster.coordination import LocalCoordination, RunnerCommand
 from weir.jobmaster.job_master import JobMaster
+from weir.jobmaster.manifest_writer import ManifestWriter
+from weir.jobmaster.remote_coordination import RemoteCoordination
 from weir.protocol import coordinator
 from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
 from weir.protocol.elements import CheckpointBarrier, Element
-from weir.protocol.messages import Acknowledged, CheckpointCompleted, WriteManifest
+from weir.protocol.messages import Acknowledged, CheckpointCompleted
 from weir.worker.gates import InputGates, OutputGate
 from weir.worker.ports import CreditGranted, InboxItem
 from weir.worker.ready_queue import ReadyQueue
@@ -71,9 +74,9 @@ def test_a_commit_before_the_manifest_is_caught(
 ) -> None:
     production = CheckpointRunner._write_manifest
 
-    def write(runner: CheckpointRunner, pending: Any) -> None:
-        production(runner, pending)  # Which begins to write.
-        is_final = pending.checkpoint_id == runner._final_id
+    def write(runner: CheckpointRunner, pending: Any, now: int) -> None:
+        production(runner, pending, now)  # Which begins to write.
+        is_final = pending.checkpoint_id == runner._final.checkpoint_id
         told = CheckpointCompleted(pending.attempt, pending.checkpoint_id, final=is_final)
         runner._send(told)
 
@@ -90,7 +93,7 @@ def test_an_old_attempts_acknowledgement_is_caught(
     production = JobMaster.on_worker
 
     def on_worker(master: JobMaster, slot_index: int, report: Any) -> None:
-        coordination = master._checkpoints.coordination
+        coordination = master._checkpoints._coordination
         assert isinstance(coordination, LocalCoordination)
         state = coordination.state
         counts = isinstance(report, Acknowledged) and report.checkpoint_id < state.next_id
@@ -163,35 +166,27 @@ def test_a_timer_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch, show: S
 def test_a_manifest_that_is_written_though_asked_for_too_late_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
-    production = RemoteCoordination.handle_command
-
-    def handle_command(coordination: RemoteCoordination, command: Any) -> None:
-        if isinstance(command, WriteManifest):
-            coordination._hands.execute(command)
-        else:
-            production(coordination, command)
-
-    monkeypatch.setattr(RemoteCoordination, "handle_command", handle_command)
+    monkeypatch.setattr(RemoteCoordination, "_write", lambda _, command: (command,))
     caught_at("a manifest is written too late", show, remote=True)
 
 
 def test_a_manifest_that_is_not_withheld_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
-    monkeypatch.setattr(CheckpointRunner, "write_tombstone", lambda *_: None)
+    monkeypatch.setattr(ManifestWriter, "withhold", lambda *_: False)
     caught_at("a manifest is not withheld", show, remote=True)
 
 
 def test_a_checkpoint_given_up_though_everybody_acknowledged_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
-    production = RemoteCoordination.tick
+    production = RemoteCoordination._look
 
-    def tick(coordination: RemoteCoordination) -> None:
+    def look(coordination: RemoteCoordination) -> Sequence[RunnerCommand]:
         for known in coordination._under_way.values():
             if not known.missing and not known.is_written:
                 known.missing.add(SubtaskId(OperatorId("absent"), 0))
-        production(coordination)
+        return production(coordination)
 
-    monkeypatch.setattr(RemoteCoordination, "tick", tick)
+    monkeypatch.setattr(RemoteCoordination, "_look", look)
     caught_at("a fully acknowledged checkpoint is given up", show, remote=True)

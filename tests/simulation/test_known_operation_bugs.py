@@ -12,6 +12,7 @@ from weir.errors import StorageError
 from weir.ids import CheckpointId
 from weir.jobmaster import restore_choice
 from weir.jobmaster.checkpoint_runner import CheckpointRunner
+from weir.jobmaster.manifest_writer import ManifestWriter
 from weir.protocol import coordinator, retention
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import CheckpointingStarted
@@ -46,17 +47,17 @@ def test_a_savepoint_whose_own_manifest_comes_after_the_key_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
     """A driver that dies between the two leaves a savepoint that cannot be moved."""
-    monkeypatch.setattr(CheckpointRunner, "_write_own_manifest", lambda *_: None)
+    monkeypatch.setattr(ManifestWriter, "_write_own", lambda *_: None)
     production = CheckpointRunner._manifest_settled
 
-    def settled(runner: CheckpointRunner, outcome: Any, *rest: Any) -> None:
-        target = runner._targets.get(outcome.checkpoint_id)
-        path = runner._layout.manifest(outcome.checkpoint_id)
-        if target is not None and runner._store.exists(path):
+    def settled(runner: CheckpointRunner, outcome: Any) -> None:
+        record, writer = runner._checkpoints.get(outcome.checkpoint_id), runner._manifests
+        path = writer._path(outcome.checkpoint_id)
+        if record is not None and record.target is not None and writer._store.exists(path):
             with suppress(StorageError):
-                own = runner._open_store(target)
-                own.create_if_absent(SAVEPOINT_MANIFEST, runner._store.read(path))
-        production(runner, outcome, *rest)
+                own = writer._open_store(record.target)
+                own.create_if_absent(SAVEPOINT_MANIFEST, writer._store.read(path))
+        production(runner, outcome)
 
     monkeypatch.setattr(CheckpointRunner, "_manifest_settled", settled)
     failure = caught_at("a savepoint's own manifest comes after the key", show, operations=True)

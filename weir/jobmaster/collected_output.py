@@ -6,7 +6,7 @@ from typing import Any
 from weir.common.row_codec import decode_rows
 from weir.errors import ProtocolError, SchemaError
 from weir.graph.logical import JobGraph
-from weir.ids import SubtaskId
+from weir.ids import CheckpointId, SubtaskId
 from weir.operators.sinks.collect_sink import is_print
 
 
@@ -40,3 +40,19 @@ class Deliveries:
                 self._write(str(line))
         else:
             self.collected += rows
+
+
+class DeliveredOnce:
+    """Passes each piece of committed output on once, although attempts commit it again."""
+
+    def __init__(self, collect: Callable[[SubtaskId, bytes], None]) -> None:
+        self._collect = collect
+        self._up_to: dict[SubtaskId, CheckpointId] = {}
+
+    def deliver(self, subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes) -> None:
+        """A subtask committed this for a checkpoint; 0: the job takes none."""
+        if checkpoint_id:
+            if checkpoint_id <= self._up_to.get(subtask, 0):
+                return  # Delivered by an earlier attempt already.
+            self._up_to[subtask] = checkpoint_id
+        self._collect(subtask, payload)

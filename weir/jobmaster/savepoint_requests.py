@@ -1,132 +1,178 @@
-"""The driver's poll of its savepoint mailbox: requests in, answers out, one call at a time.
+"""Requests for savepoints in library mode, from the mailbox or a caller to their answer.
 
-The mailbox reaches the storage, so its calls run elsewhere (``Cluster.io``), and their outcomes
-come back to the job master's thread. Each request is answered once: with its outcome or, after the
-end of the job, with that end.
+A request is checked before it holds the job up, becomes a request to the coordinator, and is
+answered once: a savepoint when it completed, a stop when the job ended after its savepoint did.
+Under a control plane requests are rows there, and reach the driver as commands.
 """
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from weir.common.clock import Clock
+from weir.ids import JobId
+from weir.jobmaster.checkpoint_runner import CheckpointRunner
+from weir.jobmaster.counted_io import CountedIo, Io
+from weir.jobmaster.fence import Fence
+from weir.jobmaster.mailbox_poll import MailboxPoll
 from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lifecycle import JobStatus
+from weir.protocol.pending import STOP_KINDS, CompletedCheckpoint
+from weir.storage.catalog import OpenStore
+from weir.storage.layout import SAVEPOINT_MANIFEST, savepoint_location
+from weir.storage.store import CheckpointStore, WriteRefusedError
 
-POLL_MS = 500
 
-
-class RequestPoll:
-    """Takes requests while the job runs, and carries answers to the mailbox."""
+class SavepointRequests:
+    """The requests of one job."""
 
     def __init__(
         self,
-        mailbox: Mailbox,
+        checkpoints: CheckpointRunner,
+        store: CheckpointStore,
+        job_id: JobId,
         *,
-        io: Callable[[Callable[[], Any], Callable[[Any], None]], None],
+        storage: str | None,
+        has_mailbox: bool,
+        fence: Fence,
+        io: Io,
         clock: Clock,
-        ask: Callable[[SavepointRequest], None],
+        open_store: OpenStore,
+        status: Callable[[], JobStatus],
         note: Callable[[str], None],
     ) -> None:
         """Prepare.
 
         Args:
-            ask: Receives each request, to be answered later by ``answer``.
+            storage: The URI of the job's checkpoints, next to which savepoints lie by default.
+            status: The job's status: savepoints are taken while it runs.
             note: Receives a text for the user when the storage fails.
         """
-        self._mailbox = mailbox
-        self._io = io
-        self._clock = clock
-        self._ask = ask
-        self._note = note
-        self._due_ms: int | None = None
-        self._work: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
-        self._is_working = False
-        self._end: str | None = None  # The job's end: the answer to every further request.
-        self._is_dropped = False
-        self._last_problem = ""
+        self._checkpoints = checkpoints
+        self._job_id = job_id
+        self._storage = storage
+        self._fence = fence
+        self._io = CountedIo(io)
+        self._open_store = open_store
+        self._status = status
+        self._ended: tuple[bool, str] | None = None  # Whether the job finished, and how it ended.
+        # Stops whose savepoint is complete and whose job has not ended: name, URI, callback.
+        self._stopping: list[tuple[str, str, Callable[[Answer], None]]] = []
+        self._poll: MailboxPoll | None = None
+        if has_mailbox:
+            mailbox = Mailbox(store, job_id)
+            self._poll = MailboxPoll(mailbox, io=io, clock=clock, ask=self._asked, note=note)
 
     @property
     def is_busy(self) -> bool:
-        """Whether the mailbox is being read or written."""
-        return self._is_working
+        """Whether a directory is being checked, or the mailbox read or written."""
+        return self._io.is_busy or (self._poll is not None and self._poll.is_busy)
 
     def next_due_ms(self) -> int | None:
         """The time at which ``tick`` is due next."""
-        return None if self._is_dropped or self._end is not None else self._due_ms
+        return None if self._poll is None else self._poll.next_due_ms()
+
+    def tick(self) -> None:
+        """Look into the mailbox, if a look is due."""
+        if self._poll is not None:
+            self._poll.tick()
 
     def start(self) -> None:
-        """The job runs: requests are taken from now on."""
-        if self._due_ms is None:
-            self._due_ms = self._clock.now_ms()
+        """The job runs: requests are taken from the mailbox from now on."""
+        if self._poll is not None:
+            self._poll.start()
 
     def pause(self) -> None:
         """The job does not run for a while: requests wait until it does, or expire."""
-        self._due_ms = None
+        if self._poll is not None:
+            self._poll.pause()
 
-    def tick(self) -> None:
-        """Look for requests, if a look is due."""
-        now = self._clock.now_ms()
-        if self._due_ms is None or now < self._due_ms or self._end is not None:
-            return
-        self._due_ms = now + POLL_MS
-        if not self._is_working:
-            self._take()
-
-    def answer(self, answer: Answer) -> None:
-        """Put the answer to a request into the mailbox."""
-
-        def done(outcome: Any) -> None:
-            if isinstance(outcome, Exception):
-                self._tell(f"a request for a savepoint could not be answered: {outcome}")
-
-        if not self._is_dropped:
-            self._add(lambda: self._mailbox.answer(answer.request_id, answer), done)
-
-    def end(self, how: str) -> None:
-        """The job is over: answer every further request with ``how`` it ended."""
-        self._end = how
-        if not self._is_dropped:
-            self._take()
-
-    def drop(self) -> None:
+    def drop_mailbox(self) -> None:
         """Another driver has the job, and the mailbox with it."""
-        self._is_dropped = True
-        self._work.clear()
+        if self._poll is not None:
+            self._poll.drop()
 
-    def _take(self) -> None:
-        def done(outcome: Any) -> None:
-            if isinstance(outcome, Exception):
-                self._tell(f"requests for savepoints cannot be read: {outcome}")
-                return
-            for request in outcome if not self._is_dropped else ():
-                if self._end is None:
-                    self._ask(request)
-                else:
-                    self.answer(Answer(request.request_id, ok=False, error=self._end))
+    def close_mailbox(self, how: str) -> None:
+        """The job is over: answer every further request with ``how`` it ended."""
+        if self._poll is not None:
+            self._poll.end(how)
 
-        self._add(lambda: self._mailbox.take(self._clock.now_ms()), done)
+    def request(
+        self,
+        request_id: str,
+        kind: CheckpointKind,
+        target: str | None,
+        *,
+        done: Callable[[str], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Take a savepoint, or stop the job with one; see ``JobMaster.savepoint``."""
 
-    def _tell(self, problem: str) -> None:
-        if problem != self._last_problem:  # Every look would repeat it.
-            self._last_problem = problem
-            self._note(problem)
+        def answered(answer: Answer) -> None:
+            if answer.ok:
+                done(answer.uri)
+            else:
+                failed(answer.error)
 
-    def _add(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Queue the work behind earlier calls: calls to a mailbox must not overlap."""
-        self._work.append((work, done))
-        if not self._is_working:
-            self._next()
-
-    def _next(self) -> None:
-        if not self._work:
+        if target is None and self._storage is not None:
+            target = savepoint_location(self._storage, self._job_id, request_id)
+        if target is None:
+            failed("the job keeps its checkpoints in memory, so a savepoint needs a directory")
             return
-        work, done = self._work.popleft()
-        self._is_working = True
+        self._save(SavepointRequest(request_id, kind, target, expires_ms=0), answered)
 
-        def finished(outcome: Any) -> None:
-            self._is_working = False
-            done(outcome)
-            if not self._is_working:
-                self._next()
+    def job_ended(self, how: str, *, is_finished: bool) -> None:
+        """The job is over: answer the stops, with success where it finished."""
+        self._ended = is_finished, how
+        self._answer_stops(is_finished, how)
 
-        self._io(work, finished)
+    def _asked(self, request: SavepointRequest) -> None:
+        """A request came through the mailbox."""
+        assert self._poll is not None
+        self._save(request, self._poll.answer)
+
+    def _save(self, request: SavepointRequest, answered: Callable[[Answer], None]) -> None:
+        name, kind, target = request.request_id, request.kind, request.target
+
+        def refuse(why: str) -> None:
+            answered(Answer(name, ok=False, error=why))
+
+        def look() -> None:
+            """Check that the savepoint directory is free and writable before triggering.
+
+            Otherwise a barrier would hold the job up, or its sources would end, for nothing.
+            """
+            store = self._open_store(target)
+            if store.exists(SAVEPOINT_MANIFEST):
+                raise WriteRefusedError(f"{target} holds a savepoint already; choose another name")
+            probe = f"probe-{self._fence.attempt}"
+            store.put(probe, b"")
+            store.delete(probe)
+
+        def looked(outcome: Exception | None) -> None:
+            if isinstance(outcome, Exception):
+                refuse(str(outcome))
+            elif (status := self._status()) is not JobStatus.RUNNING:
+                refuse(f"the job is {status}; request the savepoint again when it runs")
+            else:
+                self._checkpoints.request(name, kind, target, settled)
+
+        def settled(completed: CompletedCheckpoint | None, why: str) -> None:
+            if completed is None:
+                refuse(f"the savepoint was not taken: {why}")
+            elif kind in STOP_KINDS:
+                self._stopping.append((name, target, answered))
+                if self._ended is not None:  # While the manifest was being written.
+                    self._answer_stops(*self._ended)
+            else:
+                answered(Answer(name, ok=True, uri=target))
+
+        self._io.run(look, looked)
+
+    def _answer_stops(self, is_finished: bool, how: str) -> None:
+        stopping, self._stopping = self._stopping, []
+        for name, uri, answered in stopping:
+            if is_finished:
+                answered(Answer(name, ok=True, uri=uri))
+            else:
+                error = f"{how}; the savepoint was taken and is kept: {uri}"
+                answered(Answer(name, ok=False, uri=uri, error=error))

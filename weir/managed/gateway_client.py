@@ -51,6 +51,7 @@ from weir.protocol.messages import (
     SubtaskStalled,
     TriggerCheckpoint,
 )
+from weir.secrets import job_secrets
 from weir.wire import batches
 
 logger = logging.getLogger(__name__)
@@ -146,10 +147,13 @@ class Gateway:
     def post(self, event: DriverEvent) -> None:
         """Queue an event for the control plane, behind all posted before; never blocks.
 
+        No value of a secret leaves the driver: they are masked here.
+
         Measurements may be overtaken by later events. Dropped are only measurements of a subtask
         that newer ones supersede before they were sent, and events posted after the gateway has
         ended.
         """
+        event = job_secrets.masker().message(event)
         with self._changed:
             if self._has_ended:
                 return

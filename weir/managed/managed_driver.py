@@ -4,6 +4,8 @@ The driver's last event decides how the job continues, so it posts exactly one o
 reached an end (``JobChanged``), no job ran and a retry would not help (``PipelineFailed``), or the
 driver ends and the job does not (``DriverLost``). It is posted behind all other events, once no
 manifest is being written any more. A *fenced* driver posts no last event.
+
+All other events of the job are posted by the job itself, to the gateway's client.
 """
 
 import dataclasses
@@ -26,22 +28,13 @@ from weir.managed.gateway_client import FLUSH_MAX_S, Gateway
 from weir.managed.gateway_line import GatewayAddress
 from weir.protocol.driver_messages import (
     DriverCommand,
-    DriverEvent,
     DriverLost,
     EdgeDescription,
     JobPlanned,
     OperatorDescription,
     PipelineFailed,
 )
-from weir.protocol.events import (
-    CheckpointsDiscarded,
-    CheckpointSettled,
-    CheckpointTriggered,
-    JobChanged,
-    JobEvent,
-)
-from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
-from weir.protocol.messages import Acknowledged, CoordinatorEvent, Declined
+from weir.protocol.lifecycle import JobStatus
 from weir.protocol.wire import to_wire
 from weir.secrets import job_secrets
 from weir.worker.versions import installed_versions
@@ -52,15 +45,6 @@ EXIT_ENDED, EXIT_FAILED, EXIT_NOTHING_RAN = 0, 1, 2
 EXIT_LEFT = 75  # EX_TEMPFAIL: another driver can go on.
 EXIT_FENCED = 76
 EXIT_REFUSED = 77
-
-# Events that the coordinator derives itself, or gets as events of its own.
-_COORDINATORS = (
-    Acknowledged,
-    CheckpointsDiscarded,
-    CheckpointSettled,
-    CheckpointTriggered,
-    Declined,
-)
 
 
 class Stopped(BaseException):
@@ -90,7 +74,6 @@ class ManagedDriver:
         self._is_over = False
         self._was_hurried = False
         self._is_dismissed = False  # The control plane fenced or refused this driver, or is gone.
-        self._end: JobChanged | None = None  # Held back until no I/O is under way.
 
     # The driver's life.
 
@@ -113,14 +96,14 @@ class ManagedDriver:
         """The script failed before its job ran, and would fail again."""
         self._exit(EXIT_NOTHING_RAN)
         self._is_over = True
-        self._post(PipelineFailed(self.clock.now_ms(), cause))
+        self._gateway.post(PipelineFailed(self.clock.now_ms(), cause))
 
     def leave(self, cause: str) -> None:
         """Post that the driver ends without its job, unless the last event was posted already."""
         if not self._is_over:
             self._is_over = True
             self._exit(EXIT_LEFT)
-            self._post(DriverLost(self.clock.now_ms(), cause))
+            self._gateway.post(DriverLost(self.clock.now_ms(), cause))
 
     # Called by ``env.execute()``.
 
@@ -153,29 +136,13 @@ class ManagedDriver:
         now_ms = self.clock.now_ms()
         plan = planned(graph, config, spark_application, now_ms)
         settings = {**plan.settings, "network": protection.value}
-        self._post(dataclasses.replace(plan, settings=settings))
+        self._gateway.post(dataclasses.replace(plan, settings=settings))
         self.is_planned = True
 
-    def on_event(self, event: JobEvent) -> None:
-        """Post an event of the job; its end is held back."""
-        if isinstance(event, JobChanged) and event.status not in JOB_TRANSITIONS:
-            self._end = event
-        elif not isinstance(event, _COORDINATORS):
-            self._post(event)
-
-    def _post(self, event: DriverEvent) -> None:
-        self._gateway.post(job_secrets.masker().message(event))
-
-    # The job master's control plane.
-
     @property
-    def is_away(self) -> bool:
-        """Whether the control plane has not answered for a while."""
-        return self._gateway.is_away
-
-    def post(self, event: CoordinatorEvent) -> None:
-        """Post an event for the control plane's coordinator."""
-        self._post(event)
+    def control(self) -> Gateway:
+        """The control plane, as the job posts to it."""
+        return self._gateway
 
     def attached(self, job: JobMaster, call: Callable[[Callable[[], None]], None]) -> None:
         """Attach the job, which is about to run on the thread behind ``call``."""
@@ -192,8 +159,8 @@ class ManagedDriver:
             return
         self._is_over = True
         self._exit(EXIT_FAILED if job.status is JobStatus.FAILED else EXIT_ENDED)
-        assert self._end is not None
-        self._post(self._end)
+        assert job.end is not None
+        self._gateway.post(job.end)
 
     def _with_job(self, action: Callable[[JobMaster], None]) -> None:
         """Run an action on the job's thread, now or as soon as the job is attached."""

@@ -27,8 +27,8 @@ from weir.config import JobConfig
 from weir.errors import ChannelError, ProtocolError, SlotError
 from weir.graph.logical import JobGraph
 from weir.ids import JobId, SubtaskId
-from weir.jobmaster.coordination import ControlPlane
 from weir.jobmaster.job_master import JobMaster
+from weir.jobmaster.remote_coordination import ControlPlane
 from weir.protocol.deployment import (
     Address,
     SlotCommand,
@@ -61,8 +61,12 @@ LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
 Call = Callable[[Callable[[], None]], None]
 
 
-class DriverOwner(ControlPlane, Protocol):
-    """The control plane that started this driver, as the running job needs it."""
+class DriverOwner(Protocol):
+    """The owner of a driver that a control plane started, as the running job needs it."""
+
+    @property
+    def control(self) -> ControlPlane:
+        """The control plane, as the job posts to it."""
 
     def attached(self, job: JobMaster, call: Call) -> None:
         """The job is about to run; ``call`` runs a function on the loop, from any thread."""
@@ -436,7 +440,7 @@ def run_job(
             collect=collect,
             restore_from=restore_from,
             secrets=secrets,
-            control=manager,
+            control=None if manager is None else manager.control,
         )
         cluster.run(job, clock, is_enough, manager)
         return job

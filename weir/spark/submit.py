@@ -134,9 +134,6 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     history = JobHistory()
     deliveries = Deliveries(graph, print, pickles=config.allow_pickled_state)
     listeners: Sequence[Listener] = (history.on_event, *_listeners)
-    if managed is not None:
-        listeners = (*listeners, managed.on_event)
-
     given = job_secrets.job_secrets()
     masker = job_secrets.masker()
 
@@ -247,7 +244,10 @@ class _Run:
                 self.managed.plan(self.graph, self.config, spark.applicationId, network.protection)
             clock = SystemClock() if self.managed is None else self.managed.clock
             for warning in network_warnings(network.protection, spark):
-                self.emit(Notice(clock.now_ms(), warning))
+                notice = Notice(clock.now_ms(), warning)
+                self.emit(notice)
+                if self.managed is not None:
+                    self.managed.control.post(notice)
             job = run_job(
                 spark,
                 self.graph,

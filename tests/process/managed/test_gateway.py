@@ -40,6 +40,8 @@ from weir.protocol.messages import (
     SubtaskStalled,
     TriggerCheckpoint,
 )
+from weir.secrets import job_secrets
+from weir.secrets.masking import MASK, Masker
 from weir.wire import batches
 
 ONE = AttemptNumber(1)
@@ -116,6 +118,16 @@ def test_events_arrive_in_order_and_what_came_meanwhile_goes_together(control: S
         control.wait_for(lambda: control.up_to == 50)
     assert texts(control) == [str(number) for number in range(50)]
     assert [len(batch.events) for batch in control.batches if batch.events] == [1, 49]
+
+
+def test_no_value_of_a_secret_leaves_the_driver(
+    control: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_secrets, "_masker", Masker(["hunter22"]))
+    with driver(control, heartbeat_s=60) as gateway:
+        gateway.post(notice("the password is hunter22"))
+        control.wait_for(lambda: control.up_to == 1)
+    assert texts(control) == [f"the password is {MASK}"]
 
 
 def test_a_batch_whose_answer_was_lost_comes_again_with_the_same_numbers(control: StandIn) -> None:

@@ -13,8 +13,8 @@ from weir.config import CheckpointConfig, JobConfig
 from weir.graph.logical import Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle, SubtaskId
-from weir.jobmaster.coordination import ControlPlane
 from weir.jobmaster.job_master import JobMaster
+from weir.jobmaster.remote_coordination import ControlPlane
 from weir.protocol.deployment import (
     Address,
     Deploy,

@@ -23,8 +23,13 @@ from weir.errors import ProtocolError, StorageError
 from weir.graph.logical import Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
-from weir.jobmaster.checkpoint_runner import FINAL_RETRY_MS, CheckpointRunner
+from weir.jobmaster.checkpoint_runner import CheckpointRunner
+from weir.jobmaster.coordination import LocalCoordination
+from weir.jobmaster.fence import Fence
+from weir.jobmaster.final_checkpoint import FINAL_RETRY_MS
+from weir.jobmaster.job_description import JobDescription
 from weir.jobmaster.restore_choice import choose_restore, search
+from weir.jobmaster.triggered_checkpoints import Stage
 from weir.output.waiting import is_over
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointsDiscarded, CheckpointSettled, JobEvent, Notice
@@ -114,21 +119,27 @@ class Runner:
             parallelism=2,
             checkpoints=CheckpointConfig(**{"interval_ms": 1_000, **settings}),
         )
+        self.fence = Fence(self.store, JOB)
         self.runner = CheckpointRunner(
-            plan, config, JOB, store=self.store, versions=VERSIONS, io=self.queue.io,
-            clock=self.clock, emit=self.events.append, send=self.sent.append,
+            JobDescription(JOB, plan, config, b"program", VERSIONS),
+            store=self.store, fence=self.fence,
+            coordination=LocalCoordination(config.checkpoints, self.clock), io=self.queue.io,
+            clock=self.clock, emit=self.events.append, note=self._noted, send=self.sent.append,
             fail_attempt=self.failures.append, fenced=self._on_fenced, open_store=self.open_store,
         )  # fmt: skip
         self.runner.loaded(search(self.store, JOB))
-        self.runner.begin_attempt(AttemptNumber(1))
-        self.store.create_if_absent(LAYOUT.attempt(AttemptNumber(1)), b"")
+        self.fence.begin_attempt(AttemptNumber(1))
+        self.fence.claim(AttemptNumber(1))
         choice = choose_restore(self.store, JOB, plan, config, restore_from, self.open_store)
         self.runner.restored(choice)
         self.runner.start(AttemptNumber(1), jitter=0.0)
 
+    def _noted(self, text: str) -> None:
+        self.events.append(Notice(self.clock.ms, text))
+
     def _on_fenced(self) -> None:
         self.fenced += 1
-        self.runner.mark_fenced()
+        self.fence.mark_fenced()
         self.runner.job_ended(JobStatus.FAILED)
 
     def open_store(self, uri: str | None) -> MemoryStore:
@@ -199,8 +210,20 @@ def test_records_of_the_sources_are_known_for_every_completed_checkpoint() -> No
     job.trigger()
     job.acknowledge()
     job.queue.run()
-    assert job.runner.source_records(ONE) == 20  # Two sources of ten; sinks do not count.
-    assert job.runner.source_records(None) == 0
+    assert job.runner.restored_records == 0
+    record = job.runner._checkpoints[ONE]
+    assert record.source_records == {"source": 20}  # Two sources of ten; sinks do not count.
+
+
+def test_records_up_to_the_restored_checkpoint_are_known_after_it_was_discarded() -> None:
+    first = Runner()
+    first.checkpoint()
+    job = Runner(first.store, retained_max=1)
+    assert job.runner.restored_records == 20
+    job.checkpoint()
+    job.queue.run()
+    assert [event.checkpoint_ids for event in job.events_of(CheckpointsDiscarded)] == [(ONE,)]
+    assert job.runner.restored_records == 20
 
 
 def test_a_driver_that_was_replaced_commits_nothing_though_its_manifest_is_written() -> None:
@@ -229,7 +252,7 @@ def test_a_driver_that_was_replaced_deletes_no_checkpoint_of_its_successor() -> 
     store = MemoryStore()
     stored_checkpoint(store, 1)
     job = Runner(store, retention=Retention.NO_EXTERNALIZED_CHECKPOINTS)
-    job.runner.mark_fenced()
+    job.fence.mark_fenced()
     job.runner.job_ended(JobStatus.FAILED)
     job.queue.run()
     assert store.exists(MANIFEST)
@@ -392,7 +415,7 @@ def test_that_a_job_is_over_is_noted_until_another_attempt(status: JobStatus) ->
 def test_a_driver_that_was_replaced_does_not_say_that_the_job_is_over() -> None:
     job = Runner()
     job.store.put(JobLayout(JOB).attempt(AttemptNumber(1)), b"")
-    job.runner.mark_fenced()
+    job.fence.mark_fenced()
     job.runner.job_ended(JobStatus.FAILED)
     job.queue.run()
     assert not is_over(job.store, JOB)
@@ -465,6 +488,24 @@ def test_a_restart_waits_for_the_manifest_that_is_being_written() -> None:
     )  # Its subtasks are gone; a restore commits for them.
 
 
+def test_a_command_is_executed_to_its_end_before_those_that_follow_from_it() -> None:
+    """The job fails over in the middle of the coordinator's commands; that aborts the other one."""
+    job = Runner(concurrent_max=2)
+    job.trigger()
+    job.trigger()
+    told: list[str] = []
+
+    def fail(cause: str) -> None:
+        job.runner.stop(FailureReason.JOB_FAILOVER)
+        told.extend(str(c.checkpoint_id) for c in job.events_of(CheckpointAborted))
+        told.append("failed")
+
+    job.runner._fail_attempt = fail
+    job.runner.on_report(decline("sink-0", 1))
+    assert told == ["1", "failed"]
+    assert [c.checkpoint_id for c in job.events_of(CheckpointAborted)] == [1, 2]
+
+
 def test_a_report_that_breaks_the_protocol_does_not_stop_the_coordinator() -> None:
     job = Runner()
     job.trigger()
@@ -483,9 +524,9 @@ def test_nothing_is_kept_of_checkpoints_that_came_to_nothing() -> None:
         store.failing = ["create", "create"]
         job.acknowledge(checkpoint_id)
         job.queue.run()
-    assert not job.runner._acks
-    assert not job.runner._written
-    assert not job.runner._source_records
+    records = [job.runner._checkpoints[CheckpointId(number)] for number in (1, 2, 3)]
+    assert {record.stage for record in records} == {Stage.OVER}
+    assert not any(record.acks or record.source_records for record in records)
 
 
 # Savepoints.

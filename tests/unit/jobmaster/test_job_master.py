@@ -19,8 +19,8 @@ from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import EXIT_REPORT_MS
+from weir.jobmaster.mailbox_poll import POLL_MS
 from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
-from weir.jobmaster.savepoint_requests import POLL_MS
 from weir.protocol.deployment import (
     Delivered,
     ReleaseSlot,
@@ -239,6 +239,38 @@ def test_a_worker_whose_loop_stands_still_is_replaced() -> None:
     job.wait(1_000)
     job.restarted()
     assert "made no progress for 3000 ms" in job.happened(Recovered)[0].cause
+
+
+def test_a_worker_that_counts_as_gone_is_waited_for_no_more() -> None:
+    job = JobHarness(
+        heartbeat_timeout_ms=3_000,
+        restart=RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, delay_ms=60_000),
+    ).running()
+    for _ in range(3):
+        job.alive(rounds=7)
+        job.wait(1_000)
+    assert job.status is JobStatus.RESTARTING
+    due = job.master.next_due_ms()
+    assert due is not None
+    assert due > job.clock.ms, "a deadline that has passed would be looked at without a pause"
+
+
+def test_a_stop_that_a_cancellation_overtakes_is_answered_with_its_savepoint(
+    tmp_path: Path,
+) -> None:
+    """Its manifest is being written when the job ends."""
+    job = JobHarness().running()
+    done: list[str] = []
+    failed: list[str] = []
+    target = str(tmp_path / "stop")
+    kind = CheckpointKind.STOP_SUSPEND
+    job.master.savepoint("r", kind, target, done=done.append, failed=failed.append)
+    job.cluster.run()
+    job.acknowledge(job.told(TriggerCheckpoint)[-1].barrier.checkpoint_id)
+    job.master.cancel()
+    job.cluster.run()
+    assert done == []
+    assert failed == [f"the job is canceled; the savepoint was taken and is kept: {target}"]
     assert job.cluster.replaced == []
 
 
@@ -797,7 +829,7 @@ class Saving(JobHarness):
 
     @property
     def abandoned(self) -> list[int]:
-        coordination = self.master._checkpoints.coordination
+        coordination = self.master._checkpoints._coordination
         assert isinstance(coordination, LocalCoordination)
         completed = coordination.state.completed
         return [c.checkpoint_id for c in completed if c.abandoned_at_ms is not None]

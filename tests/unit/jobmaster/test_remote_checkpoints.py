@@ -18,10 +18,11 @@ from tests.unit.jobmaster.job_harness import (
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.errors import ProtocolError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
-from weir.jobmaster.coordination import LOOK_AGAIN_MS
+from weir.jobmaster.remote_coordination import LOOK_AGAIN_MS
+from weir.jobmaster.triggered_checkpoints import Stage
 from weir.protocol.coordinator import CoordinatorState, check_invariants, step
 from weir.protocol.deployment import ReleaseSlot, StopProcess, WorkerExited
-from weir.protocol.driver_messages import CancelJob, DriverCommand
+from weir.protocol.driver_messages import CancelJob, DriverCommand, DriverEvent
 from weir.protocol.elements import BarrierOptions, CheckpointBarrier, CheckpointKind
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobChanged
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
@@ -70,15 +71,18 @@ class Distant:
     def __init__(self, *, tells_records: bool = True, **settings: Any) -> None:
         self.state = CoordinatorState(config=CheckpointConfig(**{"interval_ms": 1_000, **settings}))
         self.is_away = False
-        self.posted: list[CoordinatorEvent] = []  # All there ever were.
+        self.told: list[DriverEvent] = []  # All there ever were.
+        self.posted: list[CoordinatorEvent] = []  # Those of them for the coordinator.
         self.up: deque[CoordinatorEvent] = deque()
         self.down: deque[DriverCommand] = deque()
         self.discards: list[Any] = []
         self._tells_records = tells_records
 
-    def post(self, event: CoordinatorEvent) -> None:
-        self.posted.append(event)
-        self.up.append(event)
+    def post(self, event: DriverEvent) -> None:
+        self.told.append(event)
+        if isinstance(event, CoordinatorEvent):
+            self.posted.append(event)
+            self.up.append(event)
 
     def fold(self, event: CoordinatorEvent, now_ms: int) -> None:
         done = step(self.state, event, now_ms)
@@ -129,6 +133,13 @@ class Managed(JobHarness):
         self.control.fold(Tick(), self.clock.ms)
         self.go_down()
         return self.told(TriggerCheckpoint)[-1].barrier.checkpoint_id
+
+    def manifest_command(self) -> WriteManifest:
+        """A checkpoint is triggered and acknowledged, and its manifest commanded."""
+        self.acknowledge(self.triggered())
+        self.go_up()
+        (command,) = (c for c in self.control.down if isinstance(c, WriteManifest))
+        return command
 
     def acknowledge_with(self, checkpoint_id: int, *handles: StateHandle) -> None:
         for chain in PLAN.chain_subtasks:
@@ -181,8 +192,8 @@ def test_a_checkpoint_goes_through_the_control_plane_and_back(tells_records: boo
     assert job.completions == [(1, False)]
     (settled,) = job.happened(CheckpointSettled)
     assert (settled.checkpoint_id, settled.failure) == (1, None)
-    assert not job.master._checkpoints._acks
-    assert not job.master._checkpoints._written
+    record = job.master._checkpoints._checkpoints[ONE]
+    assert (record.stage, record.acks) == (Stage.OVER, {})
 
 
 def test_state_that_travels_inside_is_for_the_manifest_only() -> None:
@@ -262,12 +273,21 @@ def test_a_manifest_that_is_being_written_is_waited_for_when_the_attempt_fails()
     assert job.completions == []
 
 
+def test_a_manifest_that_is_being_written_is_not_withheld_by_a_repeated_command() -> None:
+    job = managed()
+    command = job.manifest_command()
+    job.go_down()
+    job.fail()
+    job.master.on_command(command)
+    job.cluster.run()
+    assert isinstance(job.stored(), Manifest)
+    assert job.control.events_of(ManifestWritten) == [ManifestWritten(ONE)]
+    assert job.control.events_of(ManifestFailed) == [], "its outcome was under way"
+
+
 def test_a_manifest_of_a_driver_before_this_one_is_withheld() -> None:
     job = managed()
-    job.triggered()
-    job.acknowledge(1)
-    job.go_up()
-    (command,) = (c for c in job.control.down if isinstance(c, WriteManifest))
+    command = job.manifest_command()
     later = managed(store=job.store)
     assert later.attempt == 2
     later.master.on_command(command)
@@ -289,10 +309,7 @@ def test_a_manifest_of_a_driver_before_this_one_is_withheld() -> None:
 
 def test_a_manifest_that_exists_is_never_buried() -> None:
     job = managed()
-    job.triggered()
-    job.acknowledge(1)
-    job.go_up()
-    (command,) = (c for c in job.control.down if isinstance(c, WriteManifest))
+    command = job.manifest_command()
     job.settle()
     assert isinstance(job.stored(), Manifest)
     job.master.on_command(command)
@@ -331,10 +348,7 @@ def test_a_storage_that_cannot_even_bury_is_no_reason_to_wait_for_ever() -> None
 
 def test_a_manifest_is_never_written_without_all_acknowledgements() -> None:
     job = managed()
-    job.triggered()
-    job.acknowledge(1)
-    job.go_up()
-    (command,) = (c for c in job.control.down if isinstance(c, WriteManifest))
+    command = job.manifest_command()
     other = managed()
     other.master.on_command(other.barrier(1))
     other.master.on_worker(0, acknowledgement(subtask("sink-0")))
@@ -361,6 +375,32 @@ def test_commands_of_an_older_attempt_change_nothing() -> None:
         job.master.on_command(command)
     assert len(job.cluster.worker_commands) == seen
     assert job.status is JobStatus.RUNNING
+
+
+@pytest.mark.parametrize("kind", [CheckpointCompleted, CheckpointAborted])
+def test_an_end_by_an_older_attempts_word_changes_nothing(kind: Any) -> None:
+    job = managed()
+    job.fail()
+    job.restarted()
+    job.settle()
+    number = job.triggered()
+    job.master.on_command(kind(AttemptNumber(1), number))
+    assert job.told(kind) == []
+    job.acknowledge(number)
+    job.settle()
+    assert job.completions == [(number, False)]
+
+
+def test_a_manifest_is_never_written_by_an_older_attempts_word() -> None:
+    job = managed()
+    job.fail()
+    job.restarted()
+    job.settle()
+    command = job.manifest_command()
+    older = replace(command, checkpoint=replace(command.checkpoint, attempt=AttemptNumber(1)))
+    job.master.on_command(older)
+    job.cluster.run()
+    assert isinstance(job.stored(command.checkpoint.checkpoint_id), Tombstone)
 
 
 def test_commands_for_settled_checkpoints_change_nothing() -> None:
@@ -622,7 +662,7 @@ def test_savepoints_leave_nothing_behind_here() -> None:
     job.settle()
     assert isinstance(job.stored(), Manifest)
     assert job.control.events_of(ManifestWritten) == [ManifestWritten(ONE)]
-    assert not job.master._checkpoints._written
+    assert job.master._checkpoints._checkpoints[ONE].stage is Stage.OVER
     assert job.master._checkpoints.next_due_ms() is None
 
 
@@ -692,8 +732,7 @@ def test_a_savepoint_is_written_for_the_control_plane_and_no_sink_commits_for_it
     (settled,) = job.happened(CheckpointSettled)
     assert (settled.checkpoint_id, settled.failure) == (number, None)
     assert job.master.next_due_ms() is not None
-    assert not job.master._checkpoints._written
-    assert not job.master._checkpoints._kinds
+    assert job.master._checkpoints._checkpoints[number].stage is Stage.OVER
 
 
 def test_a_savepoint_whose_place_is_taken_is_answered_and_the_job_goes_on(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ class Running:
 
     @property
     def abandoned(self) -> list[int]:
-        coordination = self.master._checkpoints.coordination
+        coordination = self.master._checkpoints._coordination
         assert isinstance(coordination, LocalCoordination)
         completed = coordination.state.completed
         return [c.checkpoint_id for c in completed if c.abandoned_at_ms is not None]

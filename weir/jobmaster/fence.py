@@ -1,0 +1,77 @@
+"""The fence between the drivers of one job, by the attempts that the checkpoint storage records.
+
+Each attempt is claimed by creating its file, which only one driver can. A manifest and the claim of
+an attempt fence each other: a driver writes the manifest, then looks whether a newer attempt of
+another driver is recorded; a new driver records its attempt, then looks for manifests. In either
+order the old driver sees the new attempt and commits nothing, or the new driver sees the manifest
+and restores from it.
+"""
+
+from enum import StrEnum
+
+from weir.errors import StorageError
+from weir.ids import AttemptNumber, JobId
+from weir.storage.layout import JobLayout
+from weir.storage.store import CheckpointStore
+
+
+class FencedError(StorageError):
+    """Another driver has taken the job over."""
+
+    retryable = False
+
+
+class Act(StrEnum):
+    """The acts of a driver that its successor could suffer from."""
+
+    RESTORE = "restore a checkpoint"
+    WRITE_MANIFEST = "write a manifest"
+    COUNT_MANIFEST = "count its manifest"
+    COUNT_LATE_MANIFEST = "count a manifest that was written although writing failed"
+    WRITE_TOMBSTONE = "give a checkpoint up"
+    DISCARD = "discard a checkpoint"
+    DELETE_OUTPUT = "delete withdrawn output"
+    DELETE_CLAIMED = "delete the savepoint that it claimed"
+
+
+class Fence:
+    """One driver's side of the fence: its newest attempt against those that are recorded.
+
+    ``claim``, ``check`` and ``newest_recorded`` do I/O, and raise ``StorageError`` where it fails.
+    """
+
+    def __init__(self, store: CheckpointStore, job_id: JobId) -> None:
+        self._store = store
+        self._layout = JobLayout(job_id)
+        self.attempt = AttemptNumber(0)  # The newest attempt of this driver.
+        self.has_claimed = False  # Some attempt is this driver's; it was then the newest.
+        self.is_fenced_off = False
+
+    def begin_attempt(self, attempt: AttemptNumber) -> None:
+        """An attempt of this driver begins: older ones of other drivers are fenced by its claim."""
+        self.attempt = attempt
+
+    def mark_fenced(self) -> None:
+        """Another driver has taken the job over: its storage belongs to that one from now on."""
+        self.is_fenced_off = True
+
+    def claim(self, attempt: AttemptNumber) -> bool:
+        """Record the attempt; False: another driver has."""
+        return self._store.create_if_absent(self._layout.attempt(attempt), b"")
+
+    def newest_recorded(self) -> AttemptNumber:
+        """The newest attempt of any driver; 0: none."""
+        names = self._store.list(self._layout.attempts)
+        return max(map(self._layout.attempt_of, names), default=AttemptNumber(0))
+
+    def check(self, act: Act) -> None:
+        """Check before an act that no other driver has begun an attempt after those of this one.
+
+        Raises:
+            FencedError: Another driver has.
+        """
+        newest = self.newest_recorded()
+        if newest > self.attempt:
+            raise FencedError(
+                f"attempt {newest} of the job belongs to another driver; this one may not {act}"
+            )

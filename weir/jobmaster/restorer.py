@@ -1,0 +1,51 @@
+"""The restorer: it chooses the checkpoint of an attempt, and stores that choice before any effect.
+
+The order matters. The base is noted before anything acts on it, the requested checkpoint is looked
+at once more after that, and the fence last: a driver that has claimed the job since either reads
+the base, or is seen here, before the sinks move files that its checkpoint counts on.
+"""
+
+from dataclasses import dataclass
+
+from weir.ids import AttemptNumber
+from weir.jobmaster.fence import Act, Fence
+from weir.jobmaster.job_description import JobDescription
+from weir.jobmaster.restore_choice import RestoreChoice, begin_from, check_kept, choose_restore
+from weir.protocol.messages import CheckpointsRestored
+from weir.storage.catalog import OpenStore, RestoreRequest
+from weir.storage.store import CheckpointStore
+
+
+@dataclass(frozen=True, slots=True)
+class Restorer:
+    """Chooses for one attempt after the other."""
+
+    job: JobDescription
+    store: CheckpointStore
+    open_store: OpenStore
+    fence: Fence
+    request: RestoreRequest | None  # The checkpoint that the driver was started with.
+
+    def choose(
+        self, attempt: AttemptNumber, *, has_completed: bool
+    ) -> tuple[RestoreChoice, CheckpointsRestored]:
+        """The choice for an attempt, and the job's checkpoints; does I/O.
+
+        Until this driver completed a checkpoint of its own, the requested one is restored, not a
+        newer one that the job went back behind.
+
+        Raises:
+            JobFinished: None was requested, and the job has finished.
+            FencedError: Another driver has the job.
+            RestoreError, CorruptStateError, StorageError: See ``choose_restore``.
+        """
+        job, store, open_store = self.job, self.store, self.open_store
+        request = None if has_completed else self.request
+        choice = choose_restore(
+            store, job.job_id, job.plan, job.config, requested=request, open_store=open_store
+        )
+        stored = begin_from(store, job.job_id, attempt, choice)
+        if request is not None:
+            check_kept(store, request, choice, open_store)
+        self.fence.check(Act.RESTORE)
+        return choice, stored

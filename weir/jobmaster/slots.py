@@ -1,0 +1,95 @@
+"""The registered slots of a job, and the place that each slot of the plan has among them.
+
+Slots outlive attempts: a fresh worker process per attempt runs in the same Spark task. A lost slot
+registers again after Spark's own retry of the task, or a spare slot takes its place.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weir.ids import AttemptNumber
+from weir.jobmaster.cluster import Cluster
+from weir.protocol.deployment import ReleaseSlot, SlotRegistered, StartWorker, StopWorker
+
+
+@dataclass(slots=True)
+class _Slot:
+    registered: SlotRegistered
+    heard_at_ms: int
+
+
+class Slots:
+    """The slots by the index that they registered with."""
+
+    def __init__(self, cluster: Cluster, needed: int, timeout_ms: int) -> None:
+        """Prepare; a slot is silent without a sign of life for ``timeout_ms``."""
+        self.deadline_ms: int | None = None  # When the job fails for want of slots.
+        self._cluster = cluster
+        self._needed = needed
+        self._timeout_ms = timeout_ms
+        self._slots: dict[int, _Slot] = {}
+        self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._slots)
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether as many are registered as the plan needs."""
+        return len(self._slots) >= self._needed
+
+    def find(self, slot_index: int) -> SlotRegistered | None:
+        """The registration of a slot; None: there is none, or the slot was lost since."""
+        slot = self._slots.get(slot_index)
+        return None if slot is None else slot.registered
+
+    def add(self, slot: SlotRegistered, now_ms: int) -> None:
+        """A slot registered."""
+        self._slots[slot.slot_index] = _Slot(slot, now_ms)
+
+    def remove(self, slot_index: int) -> SlotRegistered:
+        """A slot is lost; its registration."""
+        return self._slots.pop(slot_index).registered
+
+    def heard(self, slot_index: int, now_ms: int) -> None:
+        """A slot gave a sign of life."""
+        if slot := self._slots.get(slot_index):
+            slot.heard_at_ms = now_ms
+
+    def silent(self, now_ms: int) -> Iterator[int]:
+        """The slots that gave no sign of life for too long."""
+        for index, slot in list(self._slots.items()):
+            if now_ms - slot.heard_at_ms >= self._timeout_ms:
+                yield index
+
+    def due_ms(self) -> Iterator[int]:
+        """The times at which each slot counts as silent."""
+        return (slot.heard_at_ms + self._timeout_ms for slot in self._slots.values())
+
+    # Of the current attempt.
+
+    def have_place(self, slot_index: int) -> bool:
+        """Whether the attempt's plan uses this slot; a spare is idle."""
+        return slot_index in self._places
+
+    def start_workers(self, attempt: AttemptNumber) -> None:
+        """Give each slot of the plan its own, or a spare that replaces it; start its worker."""
+        spares = sorted(index for index in self._slots if index >= self._needed)
+        self._places = [
+            index if index in self._slots else spares.pop(0) for index in range(self._needed)
+        ]
+        for plan_slot, place in enumerate(self._places):
+            self._cluster.to_slot(place, StartWorker(attempt, plan_slot))
+
+    def stop_workers(self, attempt: AttemptNumber) -> None:
+        """Have every slot end its worker of this attempt."""
+        for index in self._slots:
+            self._cluster.to_slot(index, StopWorker(attempt))
+
+    def release(self, why: str) -> None:
+        """End every slot."""
+        for index in self._slots:
+            self._cluster.to_slot(index, ReleaseSlot(why))
