@@ -8,14 +8,15 @@ A method that is given an object of the wrong class raises ``GraphError``, as do
 operator where there is none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from weir.common.abstract import check_complete
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
-from weir.datastream.checks import check_function
+from weir.datastream.checks import check_function, column_names
 from weir.datastream.closeable_iterator import CloseableIterator
+from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
 from weir.datastream.transformation import End, OperatorFactory, Transformation, common_type
 from weir.datastream.windowed_stream import WindowedStream
@@ -204,14 +205,26 @@ class DataStream:
     # Per batch ----------------------------------------------------------------------------------
 
     def map_batches(
-        self, func: MapFunction | BatchFunction, output_type: TypeInformation | None = None
+        self,
+        func: MapFunction | BatchFunction,
+        output_type: TypeInformation | None = None,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> "DataStream":
         """Each ``pyarrow.RecordBatch`` becomes one with as many rows; not in PyFlink.
 
-        ``func`` is a function of the batch, or a MapFunction, whose ``map`` gets the batch.
+        ``func`` is a function of the batch, or a MapFunction, whose ``map`` gets the batch: with
+        ``columns`` these columns of it, in this order. A Parquet source decodes no columns that
+        nothing behind it reads.
+
+        Raises:
+            GraphError: ``columns`` is no list of names, each once.
         """
         check_function(func, MapFunction, "map_batches")
-        return self._then("Map Batches", MapBatchesFactory(func, output_type), output_type)
+        names = None if columns is None else column_names(columns, "map_batches")
+        uses = None if names is None else ColumnUse(names)
+        factory = MapBatchesFactory(func, output_type, names)
+        return self._then("Map Batches", factory, output_type, uses=uses)
 
     def filter_batches(self, func: FilterFunction | BatchFunction) -> "DataStream":
         """The rows for which the boolean array ``func(batch)`` is true; not in PyFlink.
@@ -253,7 +266,8 @@ class DataStream:
     ) -> "DataStream":
         """Give the records event time, and replace the watermarks from upstream."""
         factory = WatermarkFactory(watermark_strategy)
-        return self._then("Timestamps/Watermarks", factory, self._type())
+        uses = timed_use(watermark_strategy)
+        return self._then("Timestamps/Watermarks", factory, self._type(), uses=uses)
 
     def key_by(
         self, key_selector: KeyArgument, key_type: TypeInformation | None = None
@@ -378,6 +392,7 @@ class DataStream:
         *,
         keyed: bool = False,
         per_record: bool = False,
+        uses: ColumnUse | None = None,
     ) -> "DataStream":
         made = self._environment.add(
             Transformation(
@@ -387,6 +402,7 @@ class DataStream:
                 keyed=keyed,
                 per_record=per_record,
                 output_type=output_type,
+                uses=uses,
             )
         )
         return DataStream(self._environment, (End(made),), made)
@@ -559,7 +575,10 @@ class KeyedStream(DataStream):
     def _aggregate(self, name: str, specs: tuple[AggregateSpec, ...]) -> DataStream:
         selector = self._columns()
         return self._combined(
-            name, CombineFactory(selector, specs), RunningAggregateFactory(selector, specs)
+            name,
+            CombineFactory(selector, specs),
+            RunningAggregateFactory(selector, specs),
+            aggregate_use(selector, specs),
         )
 
     def _columns(self) -> ColumnKeySelector:
@@ -586,10 +605,17 @@ class KeyedStream(DataStream):
         return self._keyed(name, ReduceFactory(self._selector, function, kind), kind)
 
     def _combined(
-        self, name: str, combine: OperatorFactory | None, merge: OperatorFactory
+        self,
+        name: str,
+        combine: OperatorFactory | None,
+        merge: OperatorFactory,
+        uses: ColumnUse | None,
     ) -> DataStream:
-        """Add an aggregate whose input is combined before it crosses the exchange."""
-        final = Transformation(name, _Always(merge), inputs=self._ends, keyed=True)
+        """Add an aggregate whose input is combined before it crosses the exchange.
+
+        ``uses`` are the columns that either of both reads, the first one to see them.
+        """
+        final = Transformation(name, _Always(merge), inputs=self._ends, keyed=True, uses=uses)
         if combine is not None:
             combiner = Transformation(
                 f"{name}: combine",
@@ -597,6 +623,7 @@ class KeyedStream(DataStream):
                 inputs=self._raw,
                 companion_of=final,
                 role="combine",
+                uses=uses,
             )
             self._environment.add(combiner)
             final.inputs = (End(combiner).parted(Partitioning.HASH, self._selector),)

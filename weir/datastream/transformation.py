@@ -13,10 +13,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from weir.common.typeinfo import TypeInformation
 from weir.config import JobConfig
+from weir.datastream.column_use import ColumnUse, columns_read
 from weir.errors import GraphError
 from weir.graph.key_groups import default_max_parallelism
 from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
@@ -24,6 +28,7 @@ from weir.ids import OperatorId
 from weir.operators.bad_records import FAIL, ErrorPolicy
 
 OperatorFactory: TypeAlias = Callable[[], Any]
+ReadColumns: TypeAlias = Callable[[pa.Schema], frozenset[str] | None]  # None: all of them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,9 @@ class Transformation:
     per_record: bool = False  # A function is called with one record at a time: on_error applies.
     on_error: ErrorPolicy | None = None  # None: the job's.
     output_type: TypeInformation | None = None  # Of the main output, where it is declared.
+    uses: ColumnUse | None = None  # None: it may read all columns of its input.
+    # Of a source that can leave columns out: from the columns that its consumers read.
+    narrowed: Callable[[ReadColumns], Callable[[int], OperatorFactory]] | None = None
     # The operator that brings this one along, which takes its uid from it ("sum-1-combine") and
     # its parallelism from its own input, so that input and companion are chained.
     companion_of: "Transformation | None" = None
@@ -110,7 +118,7 @@ def build_graph(
             uid=uids[t],
             name=t.name,
             parallelism=parallelism[t],
-            factory=t.make_factory(parallelism[t]),
+            factory=_making(t, members)(parallelism[t]),
             max_parallelism=t.max_parallelism,
             chaining=t.chaining if chaining else Chaining.NEVER,
             is_source=t.is_source,
@@ -124,6 +132,10 @@ def build_graph(
     )
     edges = tuple(_edges(members, uids, parallelism))
     return JobGraph(config.name, operators, edges)
+
+
+def _making(t: Transformation, members: list[Transformation]) -> Callable[[int], OperatorFactory]:
+    return t.make_factory if t.narrowed is None else t.narrowed(partial(columns_read, t, members))
 
 
 def common_type(ends: Iterable[End]) -> TypeInformation | None:

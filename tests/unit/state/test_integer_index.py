@@ -1,4 +1,4 @@
-"""The index of integers: numbers in order of first occurrence, whatever form its places have."""
+"""The index of integers: numbers in order of first occurrence, in each form of its places."""
 
 import numpy as np
 import numpy.typing as npt

@@ -7,10 +7,14 @@ as after a restore: a position in another file would mean other records.
 
 Files of several partitions overlap in event time, and their names do not tell it. Where the event
 time is a column, the statistics of the row groups do: see ``discover_in_event_time``.
+
+Columns that no consumer reads are not decoded (``narrowed``). That changes neither splits nor
+positions, which count the rows of the file: another program may restore them.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from glob import glob, has_magic
 from itertools import groupby
 from operator import itemgetter
@@ -52,6 +56,22 @@ class ParquetSource(Source):
         self.path = os.path.abspath(path)  # Executors have working directories of their own.
         self.columns = None if columns is None else list(columns)
         self.split_by = split_by
+        self.decoded = self.columns  # Fewer, where no consumer reads the others.
+
+    def narrowed(self, columns_read: Callable[[pa.Schema], frozenset[str] | None]) -> Source:
+        if type(self).open is not ParquetSource.open:
+            return self  # It may make further columns of those that are not read.
+        _, schema = self._read_footer(self._files()[0])
+        names = columns_read(schema)
+        # A consumer that names a column which is not there says so when it gets records: its
+        # message lists all columns. A name with a dot could be that of a nested field.
+        if not names or len(names.intersection(schema.names)) < len(names):
+            return self
+        if len(set(schema.names)) < len(schema.names) or any("." in name for name in names):
+            return self
+        made = copy(self)
+        made.decoded = [name for name in schema.names if name in names]
+        return made
 
     def discover(self, parallelism: int) -> list[dict[str, Any]]:
         splits: list[dict[str, Any]] = []
@@ -110,7 +130,7 @@ class ParquetSource(Source):
             file.close()
             raise
         group, row = position or (split["row_groups"][0], 0)
-        return _ParquetReader(file, split["row_groups"], self.columns, group, row)
+        return _ParquetReader(file, split["row_groups"], self.decoded, group, row)
 
     def _files(self) -> list[str]:
         path = Path(self.path)

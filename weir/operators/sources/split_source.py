@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import pyarrow as pa
+
 from weir.common.batch import Batch
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
@@ -94,6 +96,16 @@ class Source(ABC):
         Units: milliseconds since the epoch.
         """
         return None
+
+    def narrowed(self, columns_read: Callable[[pa.Schema], frozenset[str] | None]) -> "Source":
+        """The same source, without columns that are not read; of any other, the source itself.
+
+        ``columns_read`` gives the columns that are read of records of a schema; None: all.
+
+        Raises:
+            UserError: The input does not exist, or is not what the pipeline declares.
+        """
+        return self
 
     def create_operator_factory(self, parallelism: int) -> Callable[[], SourceOperator]:
         """Discover the splits and return the factory of the operator in each subtask.
