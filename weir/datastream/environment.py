@@ -247,7 +247,7 @@ class StreamExecutionEnvironment:
                 source_name,
                 making(source),
                 output_type=getattr(source, "type_info", None),
-                narrowed=(lambda columns_read: making(source.narrowed(columns_read)))
+                narrowed=(lambda *needs: making(source.narrowed(*needs)))
                 if isinstance(source, Source)
                 else None,
             )

@@ -9,7 +9,10 @@ operator where there is none.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import pyarrow.compute as pc
 
 from weir.common.abstract import check_complete
 from weir.common.typeinfo import TypeInformation
@@ -30,6 +33,7 @@ from weir.operators.aggregates import (
     parse_aggregates,
 )
 from weir.operators.bad_records import make_policy
+from weir.operators.expressions import ExpressionMask, check_expression, names_in
 from weir.operators.functions import (
     BatchProcessFunction,
     FilterFunction,
@@ -182,8 +186,17 @@ class DataStream:
         factory = FlatMapFactory(func, output_type)
         return self._then("Flat Map", factory, output_type, per_record=True)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> "DataStream":
-        """The records for which ``func(record)`` is true."""
+    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> "DataStream":
+        """The records for which ``func(record)`` is true.
+
+        ``func`` may be an Arrow expression over columns, which PyFlink has not: true of a row, not
+        false or null. A Parquet source then passes over row groups whose statistics rule it out.
+
+        Raises:
+            GraphError: An expression names a column by its position.
+        """
+        if isinstance(func, pc.Expression):
+            return self._filter_columns(func)
         check_function(func, FilterFunction, "filter")
         return self._then("Filter", FilterFactory(func), self._type(), per_record=True)
 
@@ -407,6 +420,14 @@ class DataStream:
         )
         return DataStream(self._environment, (End(made),), made)
 
+    def _filter_columns(self, expression: pc.Expression) -> "DataStream":
+        check_expression(expression)
+        uses = ColumnUse(partial(names_in, expression), passes_on=True)
+        factory = FilterBatchesFactory(ExpressionMask(expression))
+        stream = self._then("Filter", factory, self._type(), uses=uses)
+        stream._operator("filter").row_filter = expression
+        return stream
+
     def _sink(self, name: str, sink: Any) -> "DataStreamSink":
         made = Transformation(
             name,
@@ -487,7 +508,7 @@ class KeyedStream(DataStream):
         factory = KeyedFlatMapFactory(self._selector, func, output_type)
         return self._keyed("Flat Map", factory, output_type, per_record=True)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
+    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> DataStream:
         """Like ``DataStream.filter``; a FilterFunction may keep state per key."""
         if not isinstance(func, FilterFunction):
             return super().filter(func)

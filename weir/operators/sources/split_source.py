@@ -11,11 +11,12 @@ A *position* is JSON-able data that identifies the next record; None is the star
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.common.batch import Batch
 from weir.common.typeinfo import TypeInformation
@@ -97,10 +98,15 @@ class Source(ABC):
         """
         return None
 
-    def narrowed(self, columns_read: Callable[[pa.Schema], frozenset[str] | None]) -> "Source":
-        """The same source, without columns that are not read; of any other, the source itself.
+    def narrowed(
+        self,
+        columns_read: Callable[[pa.Schema], frozenset[str] | None],
+        filters: Sequence[pc.Expression] = (),
+    ) -> "Source":
+        """The same source, without what its consumers do not need; of any other, the source itself.
 
-        ``columns_read`` gives the columns that are read of records of a schema; None: all.
+        ``columns_read`` gives the columns that are read of records of a schema; None: all. Records
+        for which one of ``filters`` is not true may be left out.
 
         Raises:
             UserError: The input does not exist, or is not what the pipeline declares.
