@@ -108,7 +108,7 @@ expressions = st.recursive(
 
 
 def read_all(source: Source, split: dict[str, Any], position: Any, size: int) -> list[Any]:
-    """What is read, batch by batch, with the position behind each."""
+    """Each batch that is read, with the position behind it."""
     reader, batches = source.open(split, position), []
     while (batch := reader.read(size)) is not None:
         batches.append((batch.columns, reader.position))
