@@ -40,7 +40,8 @@ def aggregate(quick: bool) -> list[Row]:
                     "rows/s",
                     pairs,
                     against="NumPy/Arrow loop, one process",
-                    at_least=0.5,
+                    # Of few keys the loop does next to nothing but make rows.
+                    at_least=0.85 if keys >= 100_000 else 0.5,
                     note=f"{readable(float(np.median(wall)), 'rows/s')} per core by the clock",
                 )
             )
