@@ -41,6 +41,7 @@ from tests.benchmarks.report import Report, Row, show, show_changes
 FILE_WIDTH = 140  # Where the output is no terminal.
 BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "aggregate": throughput.aggregate,
+    "parquet": throughput.parquet,
     "checkpoints": throughput.checkpoints,
     "saturation": saturation.saturation,
     "pause": pause.pause,

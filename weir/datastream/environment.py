@@ -6,7 +6,7 @@ after that the environment is empty again, as in Flink.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self
@@ -18,6 +18,7 @@ from weir.config import CheckpointConfig as CheckpointSettings
 from weir.config import CheckpointingMode, JobConfig, RestartConfig
 from weir.datastream import execution
 from weir.datastream.checkpoint_config import CheckpointConfig
+from weir.datastream.column_use import timed_use
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.options import read_options
@@ -27,7 +28,7 @@ from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.bad_records import FAIL, make_policy
 from weir.operators.sources import CollectionSource
-from weir.operators.sources.split_source import tells_event_time
+from weir.operators.sources.split_source import Source, tells_event_time
 from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
 from weir.secrets import job_secrets
@@ -231,17 +232,24 @@ class StreamExecutionEnvironment:
         if type_info is not None:
             raise GraphError("give the type to the source itself, not to from_source")
         is_timed = watermark_strategy != WatermarkStrategy.no_watermarks()
-        make_source = source.create_operator_factory
         make_watermarks: OperatorFactory = SourceWatermarkFactory()
         if not tells_event_time(source):
             make_watermarks = WatermarkFactory(watermark_strategy)
-        elif is_timed:
-            make_source = partial(source.create_timed_operator_factory, strategy=watermark_strategy)
+
+        def making(source: Any) -> Callable[[int], OperatorFactory]:
+            if is_timed and tells_event_time(source):
+                return partial(source.create_timed_operator_factory, strategy=watermark_strategy)
+            make: Callable[[int], OperatorFactory] = source.create_operator_factory
+            return make
+
         reading = self.add(
             Transformation(
                 source_name,
-                make_source,
+                making(source),
                 output_type=getattr(source, "type_info", None),
+                narrowed=(lambda *needs: making(source.narrowed(*needs)))
+                if isinstance(source, Source)
+                else None,
             )
         )
         if not is_timed:
@@ -253,6 +261,7 @@ class StreamExecutionEnvironment:
                 inputs=(End(reading),),
                 companion_of=reading,
                 role="watermarks",
+                uses=timed_use(watermark_strategy),
                 output_type=reading.output_type,
             )
         )

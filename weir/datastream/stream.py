@@ -8,14 +8,18 @@ A method that is given an object of the wrong class raises ``GraphError``, as do
 operator where there is none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import pyarrow.compute as pc
 
 from weir.common.abstract import check_complete
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
-from weir.datastream.checks import check_function
+from weir.datastream.checks import check_function, column_names
 from weir.datastream.closeable_iterator import CloseableIterator
+from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
 from weir.datastream.transformation import End, OperatorFactory, Transformation, common_type
 from weir.datastream.windowed_stream import WindowedStream
@@ -29,6 +33,7 @@ from weir.operators.aggregates import (
     parse_aggregates,
 )
 from weir.operators.bad_records import make_policy
+from weir.operators.expressions import ExpressionMask, check_expression, names_in
 from weir.operators.functions import (
     BatchProcessFunction,
     FilterFunction,
@@ -181,8 +186,17 @@ class DataStream:
         factory = FlatMapFactory(func, output_type)
         return self._then("Flat Map", factory, output_type, per_record=True)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> "DataStream":
-        """The records for which ``func(record)`` is true."""
+    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> "DataStream":
+        """The records for which ``func(record)`` is true.
+
+        ``func`` may be an Arrow expression over columns, which PyFlink has not: true of a row, not
+        false or null. A Parquet source then passes over row groups whose statistics rule it out.
+
+        Raises:
+            GraphError: An expression names a column by its position.
+        """
+        if isinstance(func, pc.Expression):
+            return self._filter_columns(func)
         check_function(func, FilterFunction, "filter")
         return self._then("Filter", FilterFactory(func), self._type(), per_record=True)
 
@@ -204,14 +218,26 @@ class DataStream:
     # Per batch ----------------------------------------------------------------------------------
 
     def map_batches(
-        self, func: MapFunction | BatchFunction, output_type: TypeInformation | None = None
+        self,
+        func: MapFunction | BatchFunction,
+        output_type: TypeInformation | None = None,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> "DataStream":
         """Each ``pyarrow.RecordBatch`` becomes one with as many rows; not in PyFlink.
 
-        ``func`` is a function of the batch, or a MapFunction, whose ``map`` gets the batch.
+        ``func`` is a function of the batch, or a MapFunction, whose ``map`` gets the batch: with
+        ``columns`` these columns of it, in this order. A Parquet source decodes no columns that
+        nothing behind it reads.
+
+        Raises:
+            GraphError: ``columns`` is no list of names, each once.
         """
         check_function(func, MapFunction, "map_batches")
-        return self._then("Map Batches", MapBatchesFactory(func, output_type), output_type)
+        names = None if columns is None else column_names(columns, "map_batches")
+        uses = None if names is None else ColumnUse(names)
+        factory = MapBatchesFactory(func, output_type, names)
+        return self._then("Map Batches", factory, output_type, uses=uses)
 
     def filter_batches(self, func: FilterFunction | BatchFunction) -> "DataStream":
         """The rows for which the boolean array ``func(batch)`` is true; not in PyFlink.
@@ -253,7 +279,8 @@ class DataStream:
     ) -> "DataStream":
         """Give the records event time, and replace the watermarks from upstream."""
         factory = WatermarkFactory(watermark_strategy)
-        return self._then("Timestamps/Watermarks", factory, self._type())
+        uses = timed_use(watermark_strategy)
+        return self._then("Timestamps/Watermarks", factory, self._type(), uses=uses)
 
     def key_by(
         self, key_selector: KeyArgument, key_type: TypeInformation | None = None
@@ -378,6 +405,7 @@ class DataStream:
         *,
         keyed: bool = False,
         per_record: bool = False,
+        uses: ColumnUse | None = None,
     ) -> "DataStream":
         made = self._environment.add(
             Transformation(
@@ -387,9 +415,18 @@ class DataStream:
                 keyed=keyed,
                 per_record=per_record,
                 output_type=output_type,
+                uses=uses,
             )
         )
         return DataStream(self._environment, (End(made),), made)
+
+    def _filter_columns(self, expression: pc.Expression) -> "DataStream":
+        check_expression(expression)
+        uses = ColumnUse(partial(names_in, expression), passes_on=True)
+        factory = FilterBatchesFactory(ExpressionMask(expression))
+        stream = self._then("Filter", factory, self._type(), uses=uses)
+        stream._operator("filter").row_filter = expression
+        return stream
 
     def _sink(self, name: str, sink: Any) -> "DataStreamSink":
         made = Transformation(
@@ -471,7 +508,7 @@ class KeyedStream(DataStream):
         factory = KeyedFlatMapFactory(self._selector, func, output_type)
         return self._keyed("Flat Map", factory, output_type, per_record=True)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
+    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> DataStream:
         """Like ``DataStream.filter``; a FilterFunction may keep state per key."""
         if not isinstance(func, FilterFunction):
             return super().filter(func)
@@ -559,7 +596,10 @@ class KeyedStream(DataStream):
     def _aggregate(self, name: str, specs: tuple[AggregateSpec, ...]) -> DataStream:
         selector = self._columns()
         return self._combined(
-            name, CombineFactory(selector, specs), RunningAggregateFactory(selector, specs)
+            name,
+            CombineFactory(selector, specs),
+            RunningAggregateFactory(selector, specs),
+            aggregate_use(selector, specs),
         )
 
     def _columns(self) -> ColumnKeySelector:
@@ -586,10 +626,17 @@ class KeyedStream(DataStream):
         return self._keyed(name, ReduceFactory(self._selector, function, kind), kind)
 
     def _combined(
-        self, name: str, combine: OperatorFactory | None, merge: OperatorFactory
+        self,
+        name: str,
+        combine: OperatorFactory | None,
+        merge: OperatorFactory,
+        uses: ColumnUse | None,
     ) -> DataStream:
-        """Add an aggregate whose input is combined before it crosses the exchange."""
-        final = Transformation(name, _Always(merge), inputs=self._ends, keyed=True)
+        """Add an aggregate whose input is combined before it crosses the exchange.
+
+        ``uses`` are the columns that either of both reads, the first one to see them.
+        """
+        final = Transformation(name, _Always(merge), inputs=self._ends, keyed=True, uses=uses)
         if combine is not None:
             combiner = Transformation(
                 f"{name}: combine",
@@ -597,6 +644,7 @@ class KeyedStream(DataStream):
                 inputs=self._raw,
                 companion_of=final,
                 role="combine",
+                uses=uses,
             )
             self._environment.add(combiner)
             final.inputs = (End(combiner).parted(Partitioning.HASH, self._selector),)

@@ -11,12 +11,17 @@ the order of the program (``map-2``): the same program gives the same uids.
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.common.typeinfo import TypeInformation
 from weir.config import JobConfig
+from weir.datastream.column_use import ColumnUse, columns_read
 from weir.errors import GraphError
 from weir.graph.key_groups import default_max_parallelism
 from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
@@ -24,6 +29,8 @@ from weir.ids import OperatorId
 from weir.operators.bad_records import FAIL, ErrorPolicy
 
 OperatorFactory: TypeAlias = Callable[[], Any]
+MakeFactory: TypeAlias = Callable[[int], OperatorFactory]  # From the parallelism.
+ReadColumns: TypeAlias = Callable[[pa.Schema], frozenset[str] | None]  # None: all of them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class Transformation:
     """An operator that is still being described."""
 
     name: str
-    make_factory: Callable[[int], OperatorFactory]  # From the parallelism.
+    make_factory: MakeFactory
     inputs: tuple[End, ...] = ()
     uid: str | None = None
     parallelism: int | None = None
@@ -58,6 +65,11 @@ class Transformation:
     per_record: bool = False  # A function is called with one record at a time: on_error applies.
     on_error: ErrorPolicy | None = None  # None: the job's.
     output_type: TypeInformation | None = None  # Of the main output, where it is declared.
+    uses: ColumnUse | None = None  # None: it may read all columns of its input.
+    # Of a source that can leave out what its consumers do not need: from the columns that they
+    # read, and the filters that all records pass first.
+    narrowed: Callable[[ReadColumns, Sequence[pc.Expression]], MakeFactory] | None = None
+    row_filter: pc.Expression | None = None  # It passes on the rows of which this is true.
     # The operator that brings this one along, which takes its uid from it ("sum-1-combine") and
     # its parallelism from its own input, so that input and companion are chained.
     companion_of: "Transformation | None" = None
@@ -110,7 +122,7 @@ def build_graph(
             uid=uids[t],
             name=t.name,
             parallelism=parallelism[t],
-            factory=t.make_factory(parallelism[t]),
+            factory=_making(t, members)(parallelism[t]),
             max_parallelism=t.max_parallelism,
             chaining=t.chaining if chaining else Chaining.NEVER,
             is_source=t.is_source,
@@ -124,6 +136,22 @@ def build_graph(
     )
     edges = tuple(_edges(members, uids, parallelism))
     return JobGraph(config.name, operators, edges)
+
+
+def _making(t: Transformation, members: list[Transformation]) -> MakeFactory:
+    if t.narrowed is None:
+        return t.make_factory
+    return t.narrowed(partial(columns_read, t, members), list(_filters_behind(t, members)))
+
+
+def _filters_behind(t: Transformation, members: list[Transformation]) -> Iterator[pc.Expression]:
+    """The filters that all records of an operator pass before anything else sees them."""
+    consumers = [(member, end) for member in members for end in member.inputs if end.of is t]
+    if len(consumers) == 1:
+        ((consumer, end),) = consumers
+        if consumer.row_filter is not None and end.side_tag is None:
+            yield consumer.row_filter
+            yield from _filters_behind(consumer, members)
 
 
 def common_type(ends: Iterable[End]) -> TypeInformation | None:

@@ -8,6 +8,7 @@ from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import Length
 from weir.datastream.checks import check_function
+from weir.datastream.column_use import aggregate_use
 from weir.errors import GraphError
 from weir.operators.aggregates import parse_aggregates
 from weir.operators.functions import (
@@ -139,7 +140,9 @@ class WindowedStream:
             self._late_tag,
             combined=combine is not None,
         )
-        return self._keyed_stream._combined("Window Aggregate", combine, merge)
+        # Late records leave whole.
+        uses = aggregate_use(selector, specs) if self._late_tag is None else None
+        return self._keyed_stream._combined("Window Aggregate", combine, merge, uses)
 
     def _then(
         self,

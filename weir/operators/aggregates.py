@@ -31,7 +31,7 @@ from weir.operators.row_groups import Groups, SlotGrouper, group_rows
 from weir.operators.tuple_slots import TupleSlots
 
 if TYPE_CHECKING:
-    from weir.state.columnar import ColumnarTable, Slots
+    from weir.state.columnar import Column, ColumnarTable, Slots
 
 Values = npt.NDArray[Any]
 
@@ -127,12 +127,15 @@ class CombineOperator(Operator):
     """
 
     REDUCTION_MIN = 2  # Grouping costs more than it saves below this many rows per group.
-    SLICES_SKIPPED = 16  # After a slice that was hardly reduced.
+    # After a slice that was hardly reduced; twice as many after each further one.
+    SLICES_SKIPPED = 16
+    SLICES_SKIPPED_MAX = 256  # At five milliseconds a slice, a second and a half.
 
     def __init__(self, selector: ColumnKeySelector, parts: tuple[Part, ...]) -> None:
         self._selector = selector
         self._parts = parts
         self._skip = 0
+        self._next_skip = self.SLICES_SKIPPED
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Combine a slice."""
@@ -159,8 +162,10 @@ class CombineOperator(Operator):
             return None
         groups = group_rows(columns)
         if len(groups.first_rows) * self.REDUCTION_MIN > len(columns[0]):
-            self._skip = self.SLICES_SKIPPED
+            self._skip = self._next_skip
+            self._next_skip = min(2 * self._next_skip, self.SLICES_SKIPPED_MAX)
             return None
+        self._next_skip = self.SLICES_SKIPPED
         return groups
 
 
@@ -197,6 +202,31 @@ class PartColumn(NamedTuple):
     own_type: pa.DataType
 
 
+class SumBound:
+    """An upper bound of the absolute values of a table's column of integer sums.
+
+    Where it stays within 64 bits no single sum has to be checked. It rises with every slice by the
+    most that its rows can add to one sum. When it is too high it is taken anew from the column, but
+    not before as many rows were added as the column has, so that each row pays for one at most.
+    """
+
+    def __init__(self, column: "Column", table: "ColumnarTable") -> None:
+        self._column = column
+        self._table = table
+        self._bound = column.magnitude(table.rows)
+        self._rows_since = 0
+
+    def admits(self, values: Values) -> bool:
+        """Whether no sum can leave 64 bits with these values; they count as added from now on."""
+        added = _magnitude(values) * len(values)
+        self._rows_since += len(values)
+        if self._bound + added >= _INT64_END and self._rows_since >= self._table.rows:
+            self._bound = self._column.magnitude(self._table.rows)
+            self._rows_since = 0
+        self._bound += added
+        return self._bound < _INT64_END
+
+
 class PartTable:
     """Parts by key in the operator's state, and the aggregates computed from them."""
 
@@ -216,6 +246,11 @@ class PartTable:
         key_type = _key_type(key_types[0]) if len(key_types) == 1 else None
         self.table: ColumnarTable = ctx.state.table(name, key_type, dtypes)
         self._columns = {p.part: self.table.column(_name(p.part)) for p in parts}
+        self._bounds = {
+            p.part: SumBound(self._columns[p.part], self.table)
+            for p in parts
+            if p.part.kind == "sum" and p.values.dtype == np.int64
+        }
         self._ordered = {p.part.column for p in parts if p.part.kind in ("min", "max")}
         self._grouper = SlotGrouper()
         self._tuples: dict[tuple[pa.DataType, ...], TupleSlots] = {}
@@ -231,18 +266,22 @@ class PartTable:
             UserError: The sum of an integer column leaves 64 bits.
             SchemaError: A column has another type than before.
         """
-        slots = self._slots_of(keys)
-        groups = self._grouper.group(slots, self.table.rows)
-        distinct = slots[groups.first_rows]
-        seen_before = {
-            name: self._columns[Part("seen", name)].gather(distinct) != 0 for name in self._ordered
-        }
         for row_part in parts:
             if row_part.own_type != self._own_types[row_part.part]:
                 raise SchemaError(
                     f"the column {row_part.part.column!r} was {self._own_types[row_part.part]} and "
                     f"is {row_part.own_type} now; cast it to one type before the aggregate"
                 )
+        slots = self._slots_of(keys)
+        adds_up = [self._adds_up(row_part) for row_part in parts]  # Each bound learns of the rows.
+        if all(adds_up):
+            return self._add(slots, parts)
+        groups = self._grouper.group(slots, self.table.rows)
+        distinct = slots[groups.first_rows]
+        seen_before = {
+            name: self._columns[Part("seen", name)].gather(distinct) != 0 for name in self._ordered
+        }
+        for row_part in parts:
             part, values = row_part.part, merge_rows(row_part, groups).values
             column = self._columns[part]
             before = column.gather(distinct)
@@ -254,6 +293,30 @@ class PartTable:
                 merged = np.where(seen_before[part.column], merged, values)
             column.scatter(distinct, merged)
         return distinct, groups.first_rows
+
+    def _adds_up(self, rows: PartColumn) -> bool:
+        """Whether the rows can be added one by one: in no order can a sum leave 64 bits."""
+        match rows.part.kind:
+            case "sum" if rows.part in self._bounds:
+                return self._bounds[rows.part].admits(rows.values)
+            case "sum" | "count":
+                return True
+            case "seen":
+                return bool(rows.values.all())
+            case _:
+                return False  # A new row of the table is zero, which is no smallest value.
+
+    def _add(
+        self, slots: "Slots", parts: Sequence[PartColumn]
+    ) -> "tuple[Slots, npt.NDArray[np.int64]]":
+        first_rows = self._grouper.first_rows(slots, self.table.rows)
+        distinct = slots[first_rows]
+        for part, values, _ in parts:
+            if part.kind == "seen":
+                self._columns[part].scatter(distinct, 1)
+            else:
+                self._columns[part].add(slots, values)
+        return distinct, first_rows
 
     def _check_sums(
         self,
@@ -315,7 +378,8 @@ class PartTable:
                     made.append(pa.array(mean, pa.float64(), mask=empty))
                 case kind:
                     empty = values_of("seen", spec.column) == 0
-                    array = pa.array(values_of(kind, spec.column), mask=empty)
+                    mask = empty if empty.any() else None
+                    array = pa.array(values_of(kind, spec.column), mask=mask)
                     own = self._own_types[Part(kind, spec.column)]
                     made.append(array if kind == "sum" else _restored(array, own))
         return made
@@ -432,10 +496,15 @@ def _sums_fit(rows: PartColumn, groups: Groups) -> bool:
     values = rows.values
     if rows.part.kind != "sum" or values.dtype != np.int64 or groups.is_identity:
         return True
+    return _magnitude(values) * len(values) < _INT64_END or not len(_outside(values, groups))
+
+
+def _magnitude(values: Values) -> int:
+    """An upper bound of the absolute values of integers."""
     largest = int(np.bitwise_or.reduce(values))  # No value is above it, unless one is negative,
     if largest < 0:
         largest = max(int(values.max()), -int(values.min()))  # which takes four times as long.
-    return largest * len(values) < _INT64_END or not len(_outside(values, groups))
+    return largest
 
 
 def _outside(values: Values, groups: Groups, before: Values | None = None) -> npt.NDArray[np.int64]:

@@ -99,10 +99,11 @@ class MapBatchesFactory:
 
     function: MapFunction | Callable[[pa.RecordBatch], pa.RecordBatch]
     output_type: TypeInformation | None = None
+    columns: tuple[str, ...] | None = None  # None: all.
 
     def __call__(self) -> "MapBatchesOperator":
         """A new operator."""
-        return MapBatchesOperator(copy.deepcopy(self.function), self.output_type)
+        return MapBatchesOperator(copy.deepcopy(self.function), self.output_type, self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,22 +435,38 @@ class _ElementContext(ProcessFunction.Context, TimerService):
 class MapBatchesOperator(FunctionOperator):
     """Makes one record batch of each, with as many rows."""
 
-    def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
+    def __init__(
+        self,
+        function: Any,
+        output_type: TypeInformation | None,
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
         super().__init__(function)
         self._map = function.map if isinstance(function, MapFunction) else function
         self._output_type = output_type
+        self._columns = columns
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Map a slice."""
-        mapped = _checked(
-            self.ctx.name, _call(self, self._map, self.columns_of(batch)), "map_batches"
-        )
+        mapped = _checked(self.ctx.name, _call(self, self._map, self._given(batch)), "map_batches")
         if mapped.num_rows != len(batch):
             raise SchemaError(
                 f"{self.ctx.name!r} made {mapped.num_rows} rows of {len(batch)}; a function that "
                 "changes the number of rows belongs in filter_batches or flat_map_batches"
             )
         self.ctx.output.emit(declared(self.ctx, mapped, self._output_type, batch.timestamps))
+
+    def _given(self, batch: Batch) -> pa.RecordBatch:
+        """The columns that the function gets."""
+        columns = self.columns_of(batch)
+        if self._columns is None:
+            return columns
+        if missing := [name for name in self._columns if name not in columns.schema.names]:
+            raise SchemaError(
+                f"{self.ctx.label} names the column {', '.join(missing)}, which the records do not "
+                f"have; they have {', '.join(columns.schema.names)}"
+            )
+        return columns.select(list(self._columns))
 
 
 class FilterBatchesOperator(FunctionOperator):

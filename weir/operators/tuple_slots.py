@@ -9,13 +9,12 @@ number. The index is not part of the state; after a restore it is built anew as 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import hirola
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from weir.errors import KeyTypeError
 from weir.operators.row_groups import Indices
+from weir.state.integer_index import IntegerIndex
 
 if TYPE_CHECKING:
     from weir.state.columnar import ColumnarTable, Slots
@@ -30,7 +29,7 @@ class TupleSlots:
     def __init__(self, table: "ColumnarTable", kinds: Sequence[pa.DataType]) -> None:
         self._table = table
         self._columns = [_index_for(kind) for kind in kinds]
-        self._joins = [_Numbers() for _ in kinds[1:]]
+        self._joins = [IntegerIndex() for _ in kinds[1:]]
         self._slots: Indices = np.empty(0, np.int64)
 
     def slots_of(self, columns: Sequence[pa.Array]) -> "Slots":
@@ -42,7 +41,7 @@ class TupleSlots:
         """
         codes = self._columns[0].codes(columns[0])
         for column, index, join in zip(columns[1:], self._columns[1:], self._joins, strict=True):
-            codes = join.numbers(codes << 32 | index.codes(column))
+            codes = join.add(codes << 32 | index.codes(column))
         self._make_room(len(self._joins[-1]))
         slots: Indices = self._slots[codes]
         unknown = np.flatnonzero(slots == _UNKNOWN)
@@ -65,35 +64,17 @@ def tuples_of(columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-class _Numbers:
-    """Numbers distinct integers from 0, in the order of their first occurrence."""
-
-    def __init__(self) -> None:
-        self._table = hirola.HashTable(_SIZE_MIN, np.int64)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def numbers(self, values: npt.NDArray[np.int64]) -> Indices:
-        # Half empty at least: probing slows down as an open hash table fills.
-        wanted = 2 * (len(self._table) + len(values))
-        if wanted > self._table.max:
-            self._table = self._table.resize(2 * wanted)
-        numbers: Indices = self._table.add(np.ascontiguousarray(values))
-        return numbers
-
-
 class _IntegerIndex:
     def __init__(self) -> None:
-        self._numbers = _Numbers()
+        self._numbers = IntegerIndex()
 
     def codes(self, column: pa.Array) -> Indices:
         if not column.null_count:
-            return self._numbers.numbers(column.cast(pa.int64()).to_numpy()) + 1
+            return self._numbers.add(column.cast(pa.int64()).to_numpy()) + 1
         codes = np.zeros(len(column), np.int64)  # Null is 0.
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         known = column.drop_null().cast(pa.int64()).to_numpy()
-        codes[valid] = self._numbers.numbers(known) + 1
+        codes[valid] = self._numbers.add(known) + 1
         return codes
 
 

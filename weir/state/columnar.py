@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
-import hirola
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,6 +24,7 @@ from weir.errors import ConfigError, ProtocolError, RestoreError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
 from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key, used_values
+from weir.state.integer_index import IntegerIndex
 
 Slots: TypeAlias = npt.NDArray[np.int64]
 Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
@@ -60,6 +60,20 @@ class Column:
         for view in self._views:
             view.save_before_write(slots)
         self._values[slots] = values
+
+    def add(self, slots: Slots, values: npt.NDArray[Any]) -> None:
+        """Add values to those of these slots, row by row; integers beyond 64 bits wrap around.
+
+        Shape: n slots, n values.
+        """
+        for view in self._views:
+            view.save_before_write(slots)
+        np.add.at(self._values, slots, values)
+
+    def magnitude(self, rows: int) -> int:
+        """The largest absolute value of the first ``rows`` slots of a column of integers."""
+        values = self._values[:rows]
+        return max(int(values.max()), -int(values.min())) if rows else 0
 
     def grow(self, rows: int) -> None:
         """Make room for ``rows`` slots."""
@@ -181,30 +195,6 @@ class _Index(Protocol):
     def __len__(self) -> int: ...
 
 
-class _IntIndex:
-    """Integers, in a hash table over NumPy arrays."""
-
-    def __init__(self) -> None:
-        # No warning when nearly full: it is resized before.
-        self._table = hirola.HashTable(4 * _ROWS_MIN, np.int64, almost_full=None)
-
-    def add(self, keys: npt.NDArray[np.int64]) -> Slots:
-        wanted = 2 * (len(self._table) + len(keys))  # Half empty, as if all of them were new.
-        if wanted > self._table.max:
-            self._table = self._table.resize(max(wanted, 2 * self._table.max))
-        added: Slots = self._table.add(keys)
-        return added
-
-    def take(self, numbers: Slots) -> pa.Array:
-        return pa.array(self._table.keys[numbers], pa.int64())
-
-    def stored(self) -> tuple[npt.NDArray[np.int64], int]:
-        return self._table.keys, len(self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-
 class _ObjectIndex:
     """Keys of any other type, in a dictionary."""
 
@@ -269,7 +259,7 @@ class ColumnarTable:
             and pa.types.is_integer(key_type)
             and not pa.types.is_uint64(key_type)
         )
-        self._index: _Index = _IntIndex() if self._is_int else _ObjectIndex()
+        self._index: _Index = IntegerIndex() if self._is_int else _ObjectIndex()
         self._has_null = False
         self._groups: npt.NDArray[np.uint16] = np.zeros(_ROWS_MIN, np.uint16)
         self._groups[_NULL_SLOT] = key_group(None, max_parallelism)

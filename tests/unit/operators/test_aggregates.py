@@ -21,11 +21,13 @@ from weir.datastream.connectors import DataGeneratorSource
 from weir.datastream.execution import capturing
 from weir.errors import GraphError, RestoreError, SchemaError, UserError
 from weir.graph.key_groups import key_group, key_group_range
+from weir.ids import KeyGroupRange
 from weir.local.cluster import run_in_process
 from weir.operators.aggregates import (
     CombineFactory,
     CombineOperator,
     RunningAggregateFactory,
+    SumBound,
     parse_aggregates,
 )
 from weir.operators.keys import ColumnKeySelector
@@ -34,6 +36,7 @@ from weir.operators.row_groups import SlotGrouper, group_rows
 from weir.operators.sinks import CollectSink
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobEvent
 from weir.protocol.lifecycle import JobStatus
+from weir.state.columnar import ColumnarTable
 
 KEY = ColumnKeySelector(("k",))
 EVERYTHING = parse_aggregates(
@@ -91,6 +94,15 @@ def test_nulls_do_not_count_and_the_sum_of_nothing_is_null() -> None:
     nothing = pa.array([None], pa.int64())
     assert pipeline.run(k=[1], x=nothing) == [(1, None, 1, 0, None, None, None)]
     assert pipeline.run(k=[1, 1], x=[None, 7]) == [(1, 7, 3, 1, 7, 7, 7.0)]
+
+
+def test_a_sum_alone_is_null_until_a_value_comes() -> None:
+    pipeline = Pipeline({"total": ("x", "sum")})
+    assert pipeline.run(k=[1, 2, 2, 1], x=pa.array([None, 3, None, None], pa.int64())) == [
+        (1, None),
+        (2, 3),
+    ]
+    assert pipeline.run(k=[1, 2], x=[4, 5]) == [(1, 4), (2, 8)]
 
 
 def test_the_smallest_of_large_numbers_is_not_the_zero_of_a_new_row() -> None:
@@ -184,6 +196,23 @@ def test_sums_of_a_restored_table_are_refused_as_well() -> None:
         restored.run(k=[1], x=[1])
 
 
+def test_a_bound_of_sums_is_taken_anew_once_it_is_too_high() -> None:
+    """It counts the rows of a slice as if all were of one key, and so rises faster than any sum."""
+    table = ColumnarTable("t", pa.int64(), {"sum": np.int64}, KeyGroupRange(0, 0), 1)
+    column = table.column("sum")
+    bound = SumBound(column, table)
+    slots, values = table.slots_of(np.arange(1_000)), np.full(1_000, 1 << 50)
+    for total in range(1 << 50, 1 << 60, 1 << 50):
+        assert bound.admits(values)
+        column.add(slots, values)
+        assert column.magnitude(table.rows) == total
+    assert not bound.admits(np.full(9, -HALF)), "nine of them are more than 64 bits hold"
+    column.scatter(slots[:1], 2 * HALF - 1)
+    again = SumBound(column, table)
+    assert again.admits(np.array([0]))
+    assert not again.admits(np.array([-1]))
+
+
 @pytest.mark.parametrize("function", ["sum", "min", "max", "mean"])
 @pytest.mark.parametrize("null", [None, 0])
 def test_unsigned_values_beyond_64_signed_bits_are_refused(function: str, null: int | None) -> None:
@@ -245,6 +274,24 @@ def test_a_combiner_that_saves_little_passes_rows_on_and_stops_trying_for_a_whil
         assert len(pipeline.combiner.output.batches[-1]) == 9
     assert pipeline.run(**repeated) == [(1, 1 + 9 * (CombineOperator.SLICES_SKIPPED + 1))]
     assert len(pipeline.combiner.output.batches[-1]) == 1
+
+
+def test_a_combiner_tries_ever_less_often_while_it_saves_little() -> None:
+    combiner = Harness(CombineFactory(KEY, EVERYTHING), keyed=False)
+    distinct, repeated = {"k": [1, 2, 3], "x": [1, 1, 1]}, {"k": [1] * 9, "x": [1] * 9}
+    tries = []
+    for _ in range(2):
+        skipped = CombineOperator.SLICES_SKIPPED
+        while skipped < CombineOperator.SLICES_SKIPPED_MAX:
+            combiner.columns(**distinct)
+            for _ in range(skipped):
+                combiner.columns(**repeated)
+                assert len(combiner.output.batches[-1]) == 9
+            tries.append(skipped)
+            skipped *= 2
+        combiner.columns(**repeated)
+        assert len(combiner.output.batches[-1]) == 1, "it tries again after all"
+    assert tries == [16, 32, 64, 128] * 2, "what was reduced makes it try as often as at first"
 
 
 @pytest.mark.parametrize("keys", [("k",), ("k", "j")])
@@ -335,6 +382,7 @@ def test_slots_are_grouped_in_the_order_they_first_appear(slices: list[list[int]
     grouper = SlotGrouper()
     for slots in slices:
         groups = grouper.group(np.array(slots), 51)
+        assert grouper.first_rows(np.array(slots), 51).tolist() == groups.first_rows.tolist()
         assert [slots[groups.first_rows[code]] for code in groups.codes] == slots
         assert [slots[i] for i in groups.first_rows] == list(dict.fromkeys(slots))
 

@@ -7,10 +7,15 @@ as after a restore: a position in another file would mean other records.
 
 Files of several partitions overlap in event time, and their names do not tell it. Where the event
 time is a column, the statistics of the row groups do: see ``discover_in_event_time``.
+
+Columns that no consumer reads are not decoded, and row groups that a filter rules out by their
+statistics are passed over (``narrowed``). That changes neither splits nor positions, which count
+the rows of the file: another program may restore them.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from glob import glob, has_magic
 from itertools import groupby
 from operator import itemgetter
@@ -18,10 +23,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from weir.common.batch import Batch
 from weir.errors import ConfigError, SourceChangedError, UserError
+from weir.operators.expressions import can_rule_out, ruled_out
 from weir.operators.sources.parquet_statistics import lowest_time_ms
 from weir.operators.sources.split_source import Source, SplitReader
 
@@ -52,6 +59,27 @@ class ParquetSource(Source):
         self.path = os.path.abspath(path)  # Executors have working directories of their own.
         self.columns = None if columns is None else list(columns)
         self.split_by = split_by
+        self.decoded = self.columns  # Fewer, where no consumer reads the others.
+        self.filters: list[pc.Expression] = []  # No consumer reads rows of which one is not true.
+
+    def narrowed(
+        self,
+        columns_read: Callable[[pa.Schema], frozenset[str] | None],
+        filters: Sequence[pc.Expression] = (),
+    ) -> Source:
+        if type(self).open is not ParquetSource.open:
+            return self  # It may make further columns of those that are not read.
+        _, schema = self._read_footer(self._files()[0])
+        if len(set(schema.names)) < len(schema.names):
+            return self
+        made = copy(self)
+        made.filters = [each for each in filters if can_rule_out(each, schema)]
+        names = columns_read(schema)
+        # A consumer that names a column which is not there says so when it gets records: its
+        # message lists all columns. A name with a dot could be that of a nested field.
+        if names and names.issubset(schema.names) and not any("." in name for name in names):
+            made.decoded = [name for name in schema.names if name in names]
+        return made
 
     def discover(self, parallelism: int) -> list[dict[str, Any]]:
         splits: list[dict[str, Any]] = []
@@ -104,13 +132,17 @@ class ParquetSource(Source):
         # open file can no longer be replaced.
         _check_unchanged(split)
         file = pq.ParquetFile(split["path"])
+        groups: list[int] = split["row_groups"]
         try:
+            left_out = [ruled_out(split["path"], groups, each) for each in self.filters]
             _check_unchanged(split)
         except BaseException:
             file.close()
             raise
-        group, row = position or (split["row_groups"][0], 0)
-        return _ParquetReader(file, split["row_groups"], self.columns, group, row)
+        group, row = position or (groups[0], 0)
+        return _ParquetReader(
+            file, groups, self.decoded, group, row, frozenset[int]().union(*left_out)
+        )
 
     def _files(self) -> list[str]:
         path = Path(self.path)
@@ -153,8 +185,10 @@ class _ParquetReader(SplitReader):
         columns: list[str] | None,
         group: int,
         row: int,
+        left_out: frozenset[int],
     ) -> None:
         self._file = file
+        self._left_out = left_out  # Row groups of which no row is needed.
         self._columns = columns
         self._groups = groups[groups.index(group) :]  # The one being read and those after it.
         self._row = row
@@ -182,15 +216,16 @@ class _ParquetReader(SplitReader):
     def _decode(self) -> bool:
         """Decode the next rows, or go to the next row group; False: there is none."""
         if self._decoded is None:
+            read = [] if self._groups[0] in self._left_out else [self._groups[0]]
             self._decoded = self._file.iter_batches(
-                DECODE_ROWS, row_groups=[self._groups[0]], columns=self._columns, use_threads=False
+                DECODE_ROWS, row_groups=read, columns=self._columns, use_threads=False
             )
         chunk = next(self._decoded, None)
         if chunk is None:
             if len(self._groups) == 1:
                 return False
             del self._groups[0]
-            self._row = 0
+            self._row = self._skip = 0
             self._decoded = None
             return True
         if self._columns is not None and chunk.schema.names != self._columns:

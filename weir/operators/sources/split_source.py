@@ -11,9 +11,12 @@ A *position* is JSON-able data that identifies the next record; None is the star
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.common.batch import Batch
 from weir.common.typeinfo import TypeInformation
@@ -94,6 +97,21 @@ class Source(ABC):
         Units: milliseconds since the epoch.
         """
         return None
+
+    def narrowed(
+        self,
+        columns_read: Callable[[pa.Schema], frozenset[str] | None],
+        filters: Sequence[pc.Expression] = (),
+    ) -> "Source":
+        """The same source, without what its consumers do not need; of any other, the source itself.
+
+        ``columns_read`` gives the columns that are read of records of a schema; None: all. Records
+        for which one of ``filters`` is not true may be left out.
+
+        Raises:
+            UserError: The input does not exist, or is not what the pipeline declares.
+        """
+        return self
 
     def create_operator_factory(self, parallelism: int) -> Callable[[], SourceOperator]:
         """Discover the splits and return the factory of the operator in each subtask.
