@@ -9,6 +9,7 @@ operator where there is none.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from weir.common.abstract import check_complete
@@ -41,12 +42,12 @@ from weir.operators.functions import (
     ReduceFunction,
 )
 from weir.operators.keyed import (
-    CountFactory,
-    KeyedFilterFactory,
-    KeyedFlatMapFactory,
-    KeyedMapFactory,
-    KeyedProcessFactory,
-    ReduceFactory,
+    CountOperator,
+    KeyedFilterOperator,
+    KeyedFlatMapOperator,
+    KeyedMapOperator,
+    KeyedProcessOperator,
+    ReduceOperator,
     field_reducer,
 )
 from weir.operators.keys import ColumnKeySelector
@@ -54,14 +55,14 @@ from weir.operators.output_tag import OutputTag
 from weir.operators.sinks.collect_sink import CollectSink, PrintSink
 from weir.operators.sinks.pending_commits import Sink
 from weir.operators.stateless import (
-    FilterBatchesFactory,
-    FilterFactory,
-    FlatMapBatchesFactory,
-    FlatMapFactory,
-    MapBatchesFactory,
-    MapFactory,
-    ProcessBatchesFactory,
-    ProcessFactory,
+    FilterBatchesOperator,
+    FilterOperator,
+    FlatMapBatchesOperator,
+    FlatMapOperator,
+    MapBatchesOperator,
+    MapOperator,
+    ProcessBatchesOperator,
+    ProcessOperator,
 )
 from weir.operators.watermarks import WatermarkFactory
 from weir.operators.windows.window_assigners import TumblingWindows
@@ -169,7 +170,9 @@ class DataStream:
     ) -> "DataStream":
         """Each record becomes ``func(record)``."""
         check_function(func, MapFunction, "map")
-        return self._then("Map", MapFactory(func, output_type), output_type, per_record=True)
+        return self._then(
+            "Map", partial(MapOperator, func, output_type), output_type, per_record=True
+        )
 
     def flat_map(
         self,
@@ -178,13 +181,13 @@ class DataStream:
     ) -> "DataStream":
         """Each record becomes the records of the iterable ``func(record)``; None: no records."""
         check_function(func, FlatMapFunction, "flat_map")
-        factory = FlatMapFactory(func, output_type)
+        factory = partial(FlatMapOperator, func, output_type)
         return self._then("Flat Map", factory, output_type, per_record=True)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool]) -> "DataStream":
         """The records for which ``func(record)`` is true."""
         check_function(func, FilterFunction, "filter")
-        return self._then("Filter", FilterFactory(func), self._type(), per_record=True)
+        return self._then("Filter", partial(FilterOperator, func), self._type(), per_record=True)
 
     def process(
         self, func: ProcessFunction, output_type: TypeInformation | None = None
@@ -198,7 +201,7 @@ class DataStream:
         if not isinstance(func, ProcessFunction):
             raise GraphError(f"process takes a ProcessFunction, not {func!r}")
         check_complete(func)
-        factory = ProcessFactory(func, output_type)
+        factory = partial(ProcessOperator, func, output_type)
         return self._then("Process", factory, output_type, per_record=True)
 
     # Per batch ----------------------------------------------------------------------------------
@@ -211,7 +214,9 @@ class DataStream:
         ``func`` is a function of the batch, or a MapFunction, whose ``map`` gets the batch.
         """
         check_function(func, MapFunction, "map_batches")
-        return self._then("Map Batches", MapBatchesFactory(func, output_type), output_type)
+        return self._then(
+            "Map Batches", partial(MapBatchesOperator, func, output_type), output_type
+        )
 
     def filter_batches(self, func: FilterFunction | BatchFunction) -> "DataStream":
         """The rows for which the boolean array ``func(batch)`` is true; not in PyFlink.
@@ -219,7 +224,7 @@ class DataStream:
         ``func`` is a function of the batch, or a FilterFunction, whose ``filter`` gets the batch.
         """
         check_function(func, FilterFunction, "filter_batches")
-        return self._then("Filter Batches", FilterBatchesFactory(func), self._type())
+        return self._then("Filter Batches", partial(FilterBatchesOperator, func), self._type())
 
     def flat_map_batches(
         self, func: FlatMapFunction | BatchFunction, output_type: TypeInformation | None = None
@@ -230,7 +235,7 @@ class DataStream:
         Event time has to be assigned anew with ``assign_timestamps_and_watermarks``.
         """
         check_function(func, FlatMapFunction, "flat_map_batches")
-        factory = FlatMapBatchesFactory(func, output_type)
+        factory = partial(FlatMapBatchesOperator, func, output_type)
         return self._then("Flat Map Batches", factory, output_type)
 
     def process_batches(
@@ -243,7 +248,7 @@ class DataStream:
         if not isinstance(func, BatchProcessFunction):
             raise GraphError(f"process_batches takes a BatchProcessFunction, not {func!r}")
         check_complete(func)
-        factory = ProcessBatchesFactory(func, output_type)
+        factory = partial(ProcessBatchesOperator, func, output_type)
         return self._then("Process Batches", factory, output_type)
 
     # Event time, keys, other streams ------------------------------------------------------------
@@ -456,7 +461,7 @@ class KeyedStream(DataStream):
         if not isinstance(func, MapFunction):
             return super().map(func, output_type)  # A plain function cannot ask for state.
         check_complete(func)
-        factory = KeyedMapFactory(self._selector, func, output_type)
+        factory = partial(KeyedMapOperator, self._selector, func, output_type)
         return self._keyed("Map", factory, output_type, per_record=True)
 
     def flat_map(
@@ -468,7 +473,7 @@ class KeyedStream(DataStream):
         if not isinstance(func, FlatMapFunction):
             return super().flat_map(func, output_type)
         check_complete(func)
-        factory = KeyedFlatMapFactory(self._selector, func, output_type)
+        factory = partial(KeyedFlatMapOperator, self._selector, func, output_type)
         return self._keyed("Flat Map", factory, output_type, per_record=True)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool]) -> DataStream:
@@ -476,7 +481,7 @@ class KeyedStream(DataStream):
         if not isinstance(func, FilterFunction):
             return super().filter(func)
         check_complete(func)
-        factory = KeyedFilterFactory(self._selector, func)
+        factory = partial(KeyedFilterOperator, self._selector, func)
         return self._keyed("Filter", factory, self._type(), per_record=True)
 
     def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
@@ -486,7 +491,7 @@ class KeyedStream(DataStream):
         if not isinstance(func, KeyedProcessFunction):
             raise GraphError(f"process after key_by takes a KeyedProcessFunction, not {func!r}")
         check_complete(func)
-        factory = KeyedProcessFactory(self._selector, func, output_type)
+        factory = partial(KeyedProcessOperator, self._selector, func, output_type)
         return self._keyed("Keyed Process", factory, output_type, per_record=True)
 
     def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
@@ -526,7 +531,7 @@ class KeyedStream(DataStream):
         """
         if isinstance(self._selector, ColumnKeySelector):
             return self._aggregate("Count", parse_aggregates({"count": ("*", "count")}))
-        return self._keyed("Count", CountFactory(self._selector))
+        return self._keyed("Count", partial(CountOperator, self._selector))
 
     def aggregate_batches(self, **aggregates: tuple[str, str]) -> DataStream:
         """Per key, running aggregates over columns: ``total=("amount", "sum"), n=("*", "count")``.
@@ -583,7 +588,7 @@ class KeyedStream(DataStream):
         self, name: str, function: ReduceFunction | Callable[[Any, Any], Any]
     ) -> DataStream:
         kind = self._type()
-        return self._keyed(name, ReduceFactory(self._selector, function, kind), kind)
+        return self._keyed(name, partial(ReduceOperator, self._selector, function, kind), kind)
 
     def _combined(
         self, name: str, combine: OperatorFactory | None, merge: OperatorFactory
