@@ -17,7 +17,7 @@ from django.db import transaction
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock, logs, wakeups
-from controlplane.base.errors import Invalid, NotFound, WrongState
+from controlplane.base.errors import Invalid, WrongState, existing
 from jobs import hooks, operations
 from jobs.drivers import drivers, outbox
 from jobs.models import (
@@ -78,11 +78,10 @@ def locked(job_id: str) -> Job:
     Raises:
         NotFound: There is no such job.
     """
-    matching = Job.objects.select_for_update(of=("self",)).filter(pk=job_id)
-    job = None if "\0" in job_id else matching.first()  # PostgreSQL refuses NUL in text.
-    if job is None:
-        raise NotFound(f"there is no job {job_id!r}")
-    return job
+    rows = Job.objects.select_for_update(of=("self",))
+    # PostgreSQL refuses NUL in text.
+    rows = rows.none() if "\0" in job_id else rows.filter(pk=job_id)
+    return existing(rows, f"there is no job {job_id!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from checkpoints.api import filters, requests
 from checkpoints.api import serializers as shapes
 from checkpoints.models import Savepoint
 from checkpoints.operations import savepoints
-from controlplane.base.errors import NotFound
+from controlplane.base.errors import existing
+from controlplane.base.views import OneView, list_schema
 from jobs.api import serializers as job_shapes
 from jobs.api.common import (
     IDEMPOTENCY_KEY,
@@ -20,10 +21,9 @@ from jobs.api.common import (
     LOCATION,
     OPERATION_EXAMPLE,
     OfJob,
-    ShowView,
     accepted,
     idempotency_key,
-    list_schema,
+    job_list_schema,
 )
 from jobs.api.submission import check_place
 
@@ -34,7 +34,7 @@ EXAMPLE = {
 }
 
 
-@list_schema("list_savepoints", "List savepoints of all jobs", tag="savepoints", of_job=False)
+@list_schema("list_savepoints", "List savepoints of all jobs", tag="savepoints")
 class SavepointsView(ListAPIView):
     """Savepoints of all jobs, newest first."""
 
@@ -45,7 +45,7 @@ class SavepointsView(ListAPIView):
     default_ordering = "-created_at"
 
 
-@list_schema("list_job_savepoints", "List a job's savepoints", tag="savepoints")
+@job_list_schema("list_job_savepoints", "List a job's savepoints", tag="savepoints")
 class JobSavepointsView(OfJob, SavepointsView):
     """A job's savepoints, newest first."""
 
@@ -76,9 +76,7 @@ class JobSavepointsView(OfJob, SavepointsView):
 
         The operation succeeds once the savepoint is durable. If it fails, the job goes on.
         """
-        asked = requests.SavepointRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = requests.SavepointRequest.read(request)
         check_place(request, given)
         operation = savepoints.take(
             request.user,
@@ -92,7 +90,7 @@ class JobSavepointsView(OfJob, SavepointsView):
         return accepted(request, operation)
 
 
-class SavepointView(ShowView):
+class SavepointView(OneView):
     """One savepoint."""
 
     serializer_class = shapes.SavepointSerializer
@@ -102,9 +100,10 @@ class SavepointView(ShowView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """After authentication, role and throttles, find the savepoint."""
         super().initial(request, *args, **kwargs)
-        savepoint = self.get_queryset().filter(pk=kwargs["id"]).first()
-        if savepoint is None:
-            raise NotFound(f"There is no savepoint {kwargs['id']}.")
+        savepoint = existing(
+            self.get_queryset().filter(pk=kwargs["id"]),
+            f"There is no savepoint {kwargs['id']}.",
+        )
         self.savepoint = savepoint
 
     @extend_schema(operation_id="get_savepoint", tags=["savepoints"], summary="Show a savepoint")
@@ -122,9 +121,9 @@ class SavepointView(ShowView):
     )
     def patch(self, request: Request, id: Any) -> Response:
         """Changes the savepoint's name, note or labels; its files stay where they are."""
-        asked = requests.DescriptionRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        savepoints.describe(request.user, self.savepoint.pk, **asked.validated_data)
+        savepoints.describe(
+            request.user, self.savepoint.pk, **requests.DescriptionRequest.read(request)
+        )
         described = self.get_queryset().get(pk=self.savepoint.pk)
         return Response(self.get_serializer(described).data)
 

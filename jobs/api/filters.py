@@ -10,18 +10,11 @@ from controlplane.base.filters import (
     before,
 )
 from jobs.models import (
-    Attempt,
-    Driver,
     DriverStatus,
-    Job,
-    JobEvent,
     JobEventKind,
-    JobException,
-    Operation,
     OperationKind,
     OperationStatus,
     PipelineKind,
-    Subtask,
 )
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
@@ -48,10 +41,6 @@ class JobFilter(django_filters.FilterSet):
     created_after = after("created_at")
     created_before = before("created_at")
 
-    class Meta:
-        model = Job
-        fields: list[str] = []
-
 
 class OperationFilter(django_filters.FilterSet):
     """The filters of one job's operations."""
@@ -63,10 +52,6 @@ class OperationFilter(django_filters.FilterSet):
     )
     created_after = after("created_at")
     created_before = before("created_at")
-
-    class Meta:
-        model = Operation
-        fields: list[str] = []
 
 
 class AnyOperationFilter(OperationFilter):
@@ -80,19 +65,11 @@ class AttemptFilter(django_filters.FilterSet):
 
     driver = WholeNumberFilter(field_name="driver__number", help_text="The driver's number.")
 
-    class Meta:
-        model = Attempt
-        fields: list[str] = []
-
 
 class DriverFilter(django_filters.FilterSet):
     """The filters of drivers."""
 
     status = ChoicesFilter(choices(DriverStatus))
-
-    class Meta:
-        model = Driver
-        fields: list[str] = []
 
 
 class SubtaskFilter(django_filters.FilterSet):
@@ -100,10 +77,6 @@ class SubtaskFilter(django_filters.FilterSet):
 
     chain = django_filters.CharFilter(help_text="The uid of the chain's head.")
     status = ChoicesFilter(choices(SubtaskStatus))
-
-    class Meta:
-        model = Subtask
-        fields: list[str] = []
 
 
 class EventFilter(django_filters.FilterSet):
@@ -114,10 +87,6 @@ class EventFilter(django_filters.FilterSet):
     after = after("at")
     before = before("at")
 
-    class Meta:
-        model = JobEvent
-        fields: list[str] = []
-
 
 class ExceptionFilter(django_filters.FilterSet):
     """The filters of exceptions."""
@@ -126,7 +95,3 @@ class ExceptionFilter(django_filters.FilterSet):
     attempt = WholeNumberFilter(field_name="attempt_number")
     after = after("at")
     before = before("at")
-
-    class Meta:
-        model = JobException
-        fields: list[str] = []
