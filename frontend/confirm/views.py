@@ -12,11 +12,9 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, Savepoint
@@ -24,10 +22,10 @@ from checkpoints.operations import previews, requests, savepoints
 from checkpoints.retention import references
 from controlplane.accounts.models import Role
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Refusal
+from controlplane.base.errors import NotFound, Refusal, existing
 from controlplane.base.formatting import duration, iso, milliseconds_between, rough_duration
 from frontend.base import pages, status
-from frontend.base.access import may, role_required
+from frontend.base.access import action_for, form_for, may, page_for
 from frontend.job import queries, snapshot
 from frontend.operations import effects, forms, restore_targets, results, steps
 from frontend.operations.effects import Known
@@ -120,12 +118,10 @@ QUESTIONS = {
 }
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     """Confirm an operation on a job, and request it once the form is sent."""
-    job, question = _job(job_id), QUESTIONS[name]
+    job, question = queries.job_or_404(job_id), QUESTIONS[name]
     restorable = restore_targets.choices(queries.restorable(job_id), job.now)
     initial = {} if request.method == "POST" else _initial(request, job, name)
     given = {"data": request.POST} if request.method == "POST" else {"initial": initial}
@@ -135,9 +131,11 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     said: Refusal | None = None
     if request.method == "POST" and form.is_valid():
         try:
-            operation = question.act(request.user, job_id, **form.arguments(), key=_key(request))
-        except NotFound as refusal:
-            raise Http404(refusal.detail) from refusal
+            operation = question.act(
+                request.user, job_id, **form.arguments(), key=pages.sent_key(request)
+            )
+        except NotFound:
+            raise
         except Refusal as refusal:
             said = refusal
         else:
@@ -194,9 +192,7 @@ def _known(job: Job) -> Known:
     )
 
 
-@never_cache
-@require_http_methods(["POST"])
-@role_required(Role.OPERATOR)
+@action_for(Role.OPERATOR)
 def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
     """Request the rollback that a preview has shown."""
     try:
@@ -204,20 +200,14 @@ def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
     except ValueError:
         where = {}  # Not sent by the page's form; the service says what is missing.
     given = where | {"rewind_output": "rewind_output" in request.POST}
-    try:
-        operation = requests.rollback(request.user, job_id, **given, key=_key(request))
-    except NotFound as refusal:
-        raise Http404(refusal.detail) from refusal
-    except Refusal as refusal:
-        messages.error(request, refusal.detail)
-        return HttpResponseRedirect(reverse("job-rollback", args=[job_id]))
-    messages.success(request, "The job is being rolled back.")
-    return _to_operation(operation)
+    with pages.refusals_as_messages(request):
+        operation = requests.rollback(request.user, job_id, **given, key=pages.sent_key(request))
+        messages.success(request, "The job is being rolled back.")
+        return _to_operation(operation)
+    return HttpResponseRedirect(reverse("job-rollback", args=[job_id]))
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> HttpResponse:
     """One operation: its progress and its result."""
     operation = _operation(job_id, operation_id)
@@ -239,9 +229,7 @@ def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
     return render(request, "frontend/operation.html", context)
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def operation_data(request: HttpRequest, job_id: str, operation_id: UUID) -> HttpResponse:
     """The progress of an operation, as JSON."""
     return JsonResponse(_live(_operation(job_id, operation_id)))
@@ -249,10 +237,9 @@ def operation_data(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
 
 def _operation(job_id: str, operation_id: UUID) -> Operation:
     rows = Operation.objects.select_related("requested_by", "job").filter(pk=operation_id)
-    operation = rows.filter(job=job_id).first()
-    if operation is None:
-        raise Http404(f"There is no operation {operation_id} of job {job_id!r}.")
-    return operation
+    return existing(
+        rows.filter(job=job_id), f"There is no operation {operation_id} of job {job_id!r}."
+    )
 
 
 def _live(operation: Operation) -> dict[str, Any]:
@@ -286,12 +273,10 @@ def _acknowledged(taken: Checkpoint) -> steps.Acknowledged:
     return steps.Acknowledged(taken.acknowledged_count, taken.subtask_count, is_durable)
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def change_recovery_target(request: HttpRequest, job_id: str) -> HttpResponse:
     """Change a job's recovery target, or remove it."""
-    job = _job(job_id)
+    job = queries.job_or_404(job_id)
     known = {"recovery_target_s": job.recovery_target_s}
     given = {"data": request.POST} if request.method == "POST" else {"initial": known}
     form = forms.RecoveryTargetForm(job, [], **given)
@@ -323,9 +308,7 @@ _RECOVERY_TARGET = Words(
 )
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def describe_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> HttpResponse:
     """Change a savepoint's name, note and labels."""
     savepoint = _savepoint(job_id, savepoint_id)
@@ -344,16 +327,14 @@ def describe_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) ->
     return _asked(request, form, said, _of_savepoint(savepoint, _DESCRIBE))
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def delete_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> HttpResponse:
     """Confirm the deletion of a savepoint, and request it once the form is sent."""
     savepoint = _savepoint(job_id, savepoint_id)
     said: Refusal | None = None
     if request.method == "POST":
         try:
-            operation = savepoints.delete(request.user, savepoint_id, key=_key(request))
+            operation = savepoints.delete(request.user, savepoint_id, key=pages.sent_key(request))
         except Refusal as refusal:
             said = refusal
         else:
@@ -488,23 +469,7 @@ def _to_operation(operation: Operation) -> HttpResponse:
     return HttpResponseRedirect(reverse("job-operation", args=[operation.job_id, operation.pk]))
 
 
-def _job(job_id: str) -> Job:
-    job = queries.job_with_now(job_id)
-    if job is None:
-        raise Http404(f"There is no job {job_id!r}.")
-    return job
-
-
 def _savepoint(job_id: str, savepoint_id: UUID) -> Savepoint:
-    savepoint = (
-        Savepoint.objects.select_related("job", "checkpoint", "claimed_by")
-        .filter(pk=savepoint_id, job=job_id)
-        .first()
-    )
-    if savepoint is None:
-        raise Http404(f"Job {job_id!r} has no savepoint {savepoint_id}.")
-    return savepoint
-
-
-def _key(request: HttpRequest) -> str:
-    return request.POST.get("key", "")[:200] or pages.new_key()
+    rows = Savepoint.objects.select_related("job", "checkpoint", "claimed_by")
+    rows = rows.filter(pk=savepoint_id, job=job_id)
+    return existing(rows, f"Job {job_id!r} has no savepoint {savepoint_id}.")

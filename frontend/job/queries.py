@@ -25,6 +25,7 @@ from django.db.models import (
 )
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, JSONObject
+from django.http import Http404
 
 from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
@@ -107,6 +108,18 @@ def job_with_now(job_id: str) -> Job | None:
         .filter(pk=job_id)
         .first()
     )
+
+
+def job_or_404(job_id: str) -> Job:
+    """``job_with_now`` of a job that exists.
+
+    Raises:
+        Http404: There is no such job.
+    """
+    job = job_with_now(job_id)
+    if job is None:
+        raise Http404(f"There is no job {job_id!r}.")
+    return job
 
 
 def newest_driver(job_id: str) -> Driver | None:
