@@ -16,7 +16,7 @@ from django.shortcuts import render
 from django.urls import path, reverse
 from django.views.decorators.http import condition
 
-from checkpoints.models import Checkpoint
+from checkpoints.models import COMPLETED_ONCE, Checkpoint
 from controlplane.accounts.models import Role
 from controlplane.base import clock
 from controlplane.base.formatting import iso, plural, size
@@ -76,7 +76,7 @@ def checkpoint_page(request: HttpRequest, job_id: str, number: int) -> HttpRespo
         "about": details.head(checkpoint, queries.asked(checkpoint)),
         "place": details.place(job, checkpoint),
         "has_details": checkpoint.has_details,
-        "is_completed": checkpoint.status in shared.COMPLETED_ONCE,
+        "is_completed": checkpoint.status in COMPLETED_ONCE,
         "operator_names": names,
         "here": given,
     }
@@ -110,7 +110,7 @@ def checkpoint_data(request: HttpRequest, job_id: str, number: int) -> HttpRespo
 
 
 def _live(job: Job, checkpoint: Checkpoint, operators: list[Any]) -> Json:
-    settled = checkpoint.status in shared.COMPLETED_ONCE
+    settled = checkpoint.status in COMPLETED_ONCE
     return details.live_value(
         checkpoint,
         checkpoint.now,
@@ -222,7 +222,7 @@ def checkpoint_storage(request: HttpRequest, job_id: str, number: int) -> HttpRe
     stored, problem = None, ""
     if checkpoint.status == CheckpointStatus.DISCARDED:
         problem = "Its files have been deleted from the storage."
-    elif checkpoint.status in shared.COMPLETED_ONCE:
+    elif checkpoint.status in COMPLETED_ONCE:
         try:
             stored = storage.read(job, checkpoint)
         except storage.NotReadable as error:

@@ -27,7 +27,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, JSONObject
 from django.http import Http404
 
-from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
+from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, Savepoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
 from controlplane.alerts.models import FIRING, Alert
 from controlplane.base import clock
@@ -59,14 +59,6 @@ RECOVERIES_SHOWN = 10
 WAITING_READ = 48  # Aligning or stuck subtasks; others are counted by their acknowledgements.
 HISTORY_MAX = 10_000  # Checkpoints of one window.
 HAPPENINGS_MAX = 200  # Attempts, and exceptions, of one window.
-
-UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
-# Statuses after completion, whether or not the files still exist.
-COMPLETED_ONCE = (
-    CheckpointStatus.COMPLETED.value,
-    CheckpointStatus.SUBSUMED.value,
-    CheckpointStatus.DISCARDED.value,
-)
 
 
 # The newest alert of a job, and how many fire: with these, its page changes.
