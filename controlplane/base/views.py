@@ -1,7 +1,7 @@
 """The base of API views of one object, and the schema of lists."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.generics import GenericAPIView, ListAPIView
@@ -11,7 +11,7 @@ class OneView(GenericAPIView):
     """A view of one object, without pages."""
 
     pagination_class = None
-    filter_backends: ClassVar[Sequence[type]] = []
+    filter_backends = ()
 
 
 def list_schema(
