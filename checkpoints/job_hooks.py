@@ -64,7 +64,7 @@ def job_created(job: Job) -> None:
     Raises:
         Invalid: Another job that is not over claims it: one would delete what the other needs.
     """
-    if not job.restore_claims or job.restore_job is None:
+    if not job.restore_claims or job.restore_job is None or job.restore_number is None:
         return
     own = Savepoint.objects.filter(checkpoint__job=job.restore_job, deleted_at__isnull=True)
     savepoint = own.filter(checkpoint__number=job.restore_number).first()

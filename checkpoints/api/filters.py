@@ -79,7 +79,8 @@ class SavepointFilter(django_filters.FilterSet):
         """Savepoints that pass all filters; deleted ones only where ``deleted`` is given."""
         if self.form.cleaned_data["deleted"] is None:
             queryset = queryset.filter(deleted_at__isnull=True)
-        return super().filter_queryset(queryset)
+        selected: QuerySet[Savepoint] = super().filter_queryset(queryset)
+        return selected
 
 
 class AnySavepointFilter(SavepointFilter):

@@ -1,6 +1,6 @@
 """The API of savepoints: list, take, describe and delete."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, extend_schema
@@ -12,6 +12,7 @@ from checkpoints.api import filters, requests
 from checkpoints.api import serializers as shapes
 from checkpoints.models import Savepoint
 from checkpoints.operations import savepoints
+from controlplane.accounts.permissions import account
 from controlplane.base.errors import existing
 from controlplane.base.views import OneView, list_schema
 from jobs.api import serializers as job_shapes
@@ -40,7 +41,7 @@ class SavepointsView(ListAPIView):
 
     queryset = Savepoint.objects.select_related("checkpoint", "created_by")
     serializer_class = shapes.SavepointSerializer
-    filterset_class: ClassVar[type[filters.SavepointFilter]] = filters.AnySavepointFilter
+    filterset_class: type[filters.SavepointFilter] = filters.AnySavepointFilter
     orderings = {"created_at": ("created_at", "id")}
     default_ordering = "-created_at"
 
@@ -79,7 +80,7 @@ class JobSavepointsView(OfJob, SavepointsView):
         given = requests.SavepointRequest.read(request)
         check_place(request, given)
         operation = savepoints.take(
-            request.user,
+            account(request),
             self.job.pk,
             name=given.get("name", ""),
             note=given.get("note", ""),
@@ -122,7 +123,7 @@ class SavepointView(OneView):
     def patch(self, request: Request, id: Any) -> Response:
         """Changes the savepoint's name, note or labels; its files stay where they are."""
         savepoints.describe(
-            request.user, self.savepoint.pk, **requests.DescriptionRequest.read(request)
+            account(request), self.savepoint.pk, **requests.DescriptionRequest.read(request)
         )
         described = self.get_queryset().get(pk=self.savepoint.pk)
         return Response(self.get_serializer(described).data)
@@ -139,5 +140,7 @@ class SavepointView(OneView):
 
         Refused while a job needs the savepoint. The operation succeeds once the files are deleted.
         """
-        operation = savepoints.delete(request.user, self.savepoint.pk, key=idempotency_key(request))
+        operation = savepoints.delete(
+            account(request), self.savepoint.pk, key=idempotency_key(request)
+        )
         return accepted(request, operation)

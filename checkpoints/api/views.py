@@ -16,6 +16,7 @@ from checkpoints.api.summaries import attach, with_checkpoints
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.operations import savepoints
 from checkpoints.verdict import queries
+from controlplane.accounts.permissions import account
 from controlplane.base.errors import existing
 from controlplane.base.pagination import CursorPagination, Ordering, Page
 from controlplane.base.views import OneView, list_schema
@@ -91,7 +92,7 @@ class JobView(job_views.JobView):
         given = job_shapes.JobChangeRequest.read(request)
         if "recovery_target_s" in given:
             target_s = given["recovery_target_s"]
-            services.set_recovery_target(request.user, self.job.pk, target_s)
+            services.set_recovery_target(account(request), self.job.pk, target_s)
         self.job = self.find_job(self.job.pk)
         return self.get(request, job_id)
 
@@ -102,7 +103,7 @@ class TriggerView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Ask the service for the operation."""
-        return savepoints.request_checkpoint(request.user, self.job.pk, key=key)
+        return savepoints.request_checkpoint(account(request), self.job.pk, key=key)
 
 
 # Checkpoints --------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def _delete(job: Job, up_to: int) -> None:
     Neither stops the caller.
     """
     known = job.operators.exclude(files=None).values_list("files", flat=True)
-    directories = sorted(set(known))
+    directories = sorted({directory for directory in known if directory is not None})
     if not directories:
         return
     # The outcome of an unsettled checkpoint is open, and so is whose line later output is on.

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User
-from controlplane.accounts.permissions import role_of
+from controlplane.accounts.permissions import account, role_of
 from controlplane.base.errors import existing
 from controlplane.base.filters import ChoicesFilter, TrueOrFalseFilter
 from controlplane.base.serializers import RequestSerializer
@@ -161,9 +161,9 @@ class MeView(OneView):
         """The account and the role under which this request runs."""
         token = request.auth if isinstance(request.auth, Token) else None
         who = {
-            "username": request.user.get_username(),
+            "username": account(request).get_username(),
             "role": role_of(request),
-            "user_role": request.user.effective_role,
+            "user_role": account(request).effective_role,
             "token": token and token.name,
         }
         return Response(self.get_serializer(who).data)
@@ -206,8 +206,8 @@ class TokensView(ListAPIView):
         """
         given = TokenRequest.read(request)
         token, secret = services.create_token(
-            request.user,
-            request.user,
+            account(request),
+            account(request),
             given["name"],
             Role(given["role"]),
             expires_at=given.get("expires_at", "default"),
@@ -241,7 +241,7 @@ class TokenView(OneView):
 
         Needs a login: a leaked token must not end those of others.
         """
-        services.revoke(request.user, _token(request, id))
+        services.revoke(account(request), _token(request, id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -273,7 +273,7 @@ class UsersView(ListAPIView):
         """Create an account. Only this response contains its generated password. Needs a login."""
         given = UserRequest.read(request)
         user, password = services.create_user(
-            request.user, given["username"], Role(given["role"]), email=given["email"]
+            account(request), given["username"], Role(given["role"]), email=given["email"]
         )
         made = NewUserSerializer(user, context={"password": password})
         return Response(made.data, status=status.HTTP_201_CREATED)
@@ -305,9 +305,9 @@ class UserView(OneView):
         given = UserChangeRequest.read(request)
         with transaction.atomic():
             if "role" in given:
-                user = services.set_role(request.user, id, Role(given["role"]))
+                user = services.set_role(account(request), id, Role(given["role"]))
             if "is_active" in given:
-                user = services.set_active(request.user, id, given["is_active"])
+                user = services.set_active(account(request), id, given["is_active"])
         return Response(self.get_serializer(user).data)
 
 
@@ -315,7 +315,7 @@ def _visible(request: Request) -> QuerySet[Token]:
     tokens = Token.objects.select_related("user")
     if role_of(request) is Role.ADMIN:
         return tokens
-    return tokens.filter(user=request.user)
+    return tokens.filter(user=account(request))
 
 
 def _token(request: Request, token_id: int) -> Token:

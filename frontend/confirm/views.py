@@ -25,7 +25,7 @@ from controlplane.base import clock
 from controlplane.base.errors import NotFound, Refusal, existing
 from controlplane.base.formatting import duration, iso, milliseconds_between, rough_duration
 from frontend.base import pages, status
-from frontend.base.access import action_for, form_for, may, page_for
+from frontend.base.access import account, action_for, form_for, may, page_for
 from frontend.job import queries, snapshot
 from frontend.operations import effects, forms, restore_targets, results, steps
 from frontend.operations.effects import Known
@@ -132,7 +132,7 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             operation = question.act(
-                request.user, job_id, **form.arguments(), key=pages.sent_key(request)
+                account(request), job_id, **form.arguments(), key=pages.sent_key(request)
             )
         except NotFound:
             raise
@@ -201,7 +201,9 @@ def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
         where = {}  # Not sent by the page's form; the service says what is missing.
     given = where | {"rewind_output": "rewind_output" in request.POST}
     with pages.refusals_as_messages(request):
-        operation = requests.rollback(request.user, job_id, **given, key=pages.sent_key(request))
+        operation = requests.rollback(
+            account(request), job_id, **given, key=pages.sent_key(request)
+        )
         messages.success(request, "The job is being rolled back.")
         return _to_operation(operation)
     return HttpResponseRedirect(reverse("job-rollback", args=[job_id]))
@@ -284,7 +286,7 @@ def change_recovery_target(request: HttpRequest, job_id: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         target_s = form.cleaned_data["recovery_target_s"]
         try:
-            services.set_recovery_target(request.user, job_id, target_s)
+            services.set_recovery_target(account(request), job_id, target_s)
         except Refusal as refusal:
             said = refusal
         else:
@@ -318,7 +320,7 @@ def describe_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) ->
     said: Refusal | None = None
     if request.method == "POST" and form.is_valid():
         try:
-            savepoints.describe(request.user, savepoint_id, **form.arguments())
+            savepoints.describe(account(request), savepoint_id, **form.arguments())
         except Refusal as refusal:
             said = refusal
         else:
@@ -334,7 +336,9 @@ def delete_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> H
     said: Refusal | None = None
     if request.method == "POST":
         try:
-            operation = savepoints.delete(request.user, savepoint_id, key=pages.sent_key(request))
+            operation = savepoints.delete(
+                account(request), savepoint_id, key=pages.sent_key(request)
+            )
         except Refusal as refusal:
             said = refusal
         else:

@@ -19,9 +19,10 @@ from controlplane.accounts.models import Role, User
 from controlplane.base import clock
 from controlplane.base.errors import NotFound, Refusal
 from frontend.base import pages
-from frontend.base.access import action_for, data_for, form_for, page_for
+from frontend.base.access import account, action_for, data_for, form_for, page_for
 from frontend.graph import picture
 from frontend.job import details, figures, history, queries, snapshot
+from frontend.job.marks import Figure
 from jobs import services as job_services
 from jobs.models import Job, Operation
 
@@ -102,7 +103,7 @@ def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     raise Http404(f"There is no figure {name!r}.")
 
 
-def _history(job: Job, window: history.Window) -> figures.Figure:
+def _history(job: Job, window: history.Window) -> Figure:
     now = clock.now()
     rows = queries.settled_within(job.pk, window)
     since = rows[-1].triggered_at if rows else now - window.span
@@ -156,7 +157,7 @@ def restart_job(request: HttpRequest, job_id: str) -> HttpResponse:
 def _act(request: HttpRequest, job_id: str, act: Act, done: str) -> HttpResponse:
     wants_json = request.accepts("application/json") and not request.accepts("text/html")
     try:
-        operation = act(request.user, job_id, pages.sent_key(request))
+        operation = act(account(request), job_id, pages.sent_key(request))
     except NotFound:
         raise
     except Refusal as refusal:

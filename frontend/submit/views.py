@@ -12,7 +12,7 @@ from controlplane.accounts.models import Role
 from controlplane.base.errors import Invalid, KeyReused, Refusal
 from controlplane.base.formatting import size
 from frontend.base import pages
-from frontend.base.access import form_for
+from frontend.base.access import account, form_for
 from frontend.submit import choices
 from frontend.submit.form import SubmitForm
 from jobs import services, uploads
@@ -55,7 +55,7 @@ def _form(request: HttpRequest) -> SubmitForm:
     given = {"data": request.POST, "files": request.FILES} if is_sent else {}
     return SubmitForm(
         **given,
-        role=request.user.effective_role,
+        role=account(request).effective_role,
         uploads=choices.uploads(),
         conf=sorted(OPERATOR_CONF),
         initial=request.GET.dict(),
@@ -68,7 +68,7 @@ def _store_upload(request: HttpRequest, form: SubmitForm) -> None:
     if form.cleaned_data.get("kind") != PipelineKind.UPLOAD or file is None:
         return
     try:
-        artifact = uploads.store(request.user, file.name, file.chunks())
+        artifact = uploads.store(account(request), file.name, file.chunks())
     except Invalid as refusal:
         form.refuse(refusal.extra.get("errors") or {"file": refusal.detail})
     except Refusal as refusal:  # Too large.
@@ -89,10 +89,10 @@ def _submit(request: HttpRequest, form: SubmitForm) -> Operation | None:
         return None
     # As an API request of the logged-in user, without a token that might allow less.
     as_api = Request(request)
-    as_api.user, as_api.auth = request.user, None
+    as_api.user, as_api.auth = account(request), None
     try:
         with submission_of(as_api, asked.validated_data) as submission:
-            return services.submit(request.user, submission, key=pages.sent_key(request))
+            return services.submit(account(request), submission, key=pages.sent_key(request))
     except PermissionDenied as refusal:  # An operator's form has no field for master and storage.
         form.refuse({"spark_conf": str(refusal.detail)})
     except Invalid as refusal:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
@@ -17,6 +17,7 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
+from rest_framework.views import APIView
 
 from controlplane.base.errors import existing
 from controlplane.base.serializers import EmptyRequest, RequestSerializer
@@ -78,7 +79,7 @@ def accepted(request: Request, operation: Operation) -> Response:
     return Response(shown.data, status=status.HTTP_202_ACCEPTED, headers={"Location": where})
 
 
-class OfJob:
+class OfJob(APIView):
     """A view below ``jobs/{job_id}``: an unknown job is 404 before any other check."""
 
     job: Job
@@ -112,7 +113,7 @@ class JobListView(OfJob, ListAPIView):
 class OperationActionView(OfJob, OneView):
     """A view whose POST begins an operation and responds with it."""
 
-    serializer_class: ClassVar[type[RequestSerializer]] = EmptyRequest  # The request's body.
+    serializer_class: type[RequestSerializer] = EmptyRequest  # The request's body.
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Begin the operation with the validated body."""

@@ -1,5 +1,7 @@
 """Filters of the lists of jobs, operations, attempts, drivers, subtasks and exceptions."""
 
+from enum import StrEnum
+
 import django_filters
 
 from controlplane.base.filters import (
@@ -19,7 +21,7 @@ from jobs.models import (
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
 
-def choices(enum: type) -> list[tuple[str, str]]:
+def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
     """The members of an enum as choices of a filter."""
     return [(member.value, member.value) for member in enum]
 

@@ -4,7 +4,7 @@ Jobs themselves are shown with facts from their checkpoints, so their list and t
 these views in ``checkpoints.api``.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpResponse
@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.models import Role
+from controlplane.accounts.permissions import account
 from controlplane.base.errors import NotFound, existing
 from controlplane.base.views import OneView
 from jobs import services
@@ -60,7 +61,7 @@ class JobsView(ListAPIView):
     """The list of jobs, and the submission of another one."""
 
     queryset = Job.objects.select_related("created_by")
-    serializer_class: ClassVar[type[serializers.BaseSerializer]] = shapes.JobSerializer
+    serializer_class: type[serializers.BaseSerializer] = shapes.JobSerializer
     filterset_class = filters.JobFilter
     orderings = {"created_at": ("created_at", "id"), "id": ("id",)}
     default_ordering = "-created_at"
@@ -102,14 +103,14 @@ class JobsView(ListAPIView):
         An uploaded pipeline runs as code on the cluster: the role operator allows exactly that.
         """
         with submission_of(request, shapes.SubmissionRequest.read(request)) as submission:
-            operation = services.submit(request.user, submission, key=idempotency_key(request))
+            operation = services.submit(account(request), submission, key=idempotency_key(request))
         return accepted(request, operation)
 
 
 class JobView(OfJob, OneView):
     """A view of one job."""
 
-    serializer_class: ClassVar[type[serializers.BaseSerializer]] = shapes.JobDetailSerializer
+    serializer_class: type[serializers.BaseSerializer] = shapes.JobDetailSerializer
 
     def jobs(self) -> QuerySet[Job]:
         """Jobs with the accounts that created them."""
@@ -127,7 +128,7 @@ class CancelView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
-        return services.cancel(request.user, self.job.pk, key=key)
+        return services.cancel(account(request), self.job.pk, key=key)
 
 
 @action_schema("restart_job", "Restart a job")
@@ -139,7 +140,7 @@ class RestartView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
-        return services.restart(request.user, self.job.pk, key=key)
+        return services.restart(account(request), self.job.pk, key=key)
 
 
 # What belongs to a job ----------------------------------------------------------------------------
