@@ -33,13 +33,13 @@ class ServiceForm(forms.Form):
         super().__init__(data, label_suffix="", auto_id="id_%s", **options)
 
     @contextmanager
-    def refusals(self) -> Iterator[None]:
-        """Call a service, whose refusal goes onto the form; ``NotFound`` is the page's."""
+    def refusals(self, *, even_missing: bool = False) -> Iterator[None]:
+        """Call a service, whose refusal goes onto the form; ``NotFound`` only ``even_missing``."""
         try:
             yield
-        except NotFound:
-            raise
         except Refusal as refused:
+            if isinstance(refused, NotFound) and not even_missing:
+                raise
             self.refusal = self.refuse(refused)
 
     def refuse(self, refused: Refusal) -> Refusal | None:

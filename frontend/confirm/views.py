@@ -22,10 +22,11 @@ from checkpoints.operations import previews, requests, savepoints
 from checkpoints.retention import references
 from controlplane.accounts.models import Role
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Refusal, existing
+from controlplane.base.errors import existing
 from controlplane.base.formatting import duration, iso, milliseconds_between, rough_duration
 from frontend.base import pages, status
 from frontend.base.access import account, action_for, form_for, may, page_for
+from frontend.base.forms import form_page, sent
 from frontend.job import queries, snapshot
 from frontend.operations import effects, forms, restore_targets, results, steps
 from frontend.operations.effects import Known
@@ -124,21 +125,14 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     job, question = queries.job_or_404(job_id), QUESTIONS[name]
     restorable = restore_targets.choices(queries.restorable(job_id), job.now)
     initial = {} if request.method == "POST" else _initial(request, job, name)
-    given = {"data": request.POST} if request.method == "POST" else {"initial": initial}
-    form = question.form(job, restorable, **given)
+    form = question.form(job, restorable, sent(request), initial=initial)
     if isinstance(form, forms.CompareForm):
         form.offer(queries.relatives(job))
-    said: Refusal | None = None
-    if request.method == "POST" and form.is_valid():
-        try:
+    if form.is_valid():
+        with form.refusals():
             operation = question.act(
                 account(request), job_id, **form.arguments(), key=pages.sent_key(request)
             )
-        except NotFound:
-            raise
-        except Refusal as refusal:
-            said = refusal
-        else:
             messages.success(request, question.done)
             return _to_operation(operation)
     context = {
@@ -147,27 +141,21 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
         "question": question,
         "button": question.button.format(job.name),
         "consequences": effects.list_effects(name, _known(job)),
-        "why_not": _why_not(job, name, form) if said is None else "",
+        "why_not": _why_not(job, name, form) if form.refusal is None else "",
         "missing": _missing(form, initial),
     }
-    return _asked(request, form, said, context)
+    return _asked(request, form, context)
 
 
-def _asked(
-    request: HttpRequest, form: forms.Form, said: Refusal | None, context: dict[str, Any]
-) -> HttpResponse:
+def _asked(request: HttpRequest, form: forms.Form, context: dict[str, Any]) -> HttpResponse:
     """Render a confirmation; a refusal of the service is shown beside the fields it is about."""
-    rest = form.refuse(said.extra.get("errors") or {}) if said else {}
     form.focus_first_error()
     context |= {
-        "form": form,
-        "refusal": said,
-        "errors": results.errors(rest),
+        "errors": results.errors(form.refused),
         "key": pages.new_key(),
         "back": context.get("back") or reverse("job-page", args=[context["job"].pk]),
     }
-    status_code = said.status if said else 400 if form.errors else 200
-    return render(request, "frontend/ask.html", context, status=status_code)
+    return form_page(request, "frontend/ask.html", form, context)
 
 
 def _known(job: Job) -> Known:
@@ -280,16 +268,11 @@ def change_recovery_target(request: HttpRequest, job_id: str) -> HttpResponse:
     """Change a job's recovery target, or remove it."""
     job = queries.job_or_404(job_id)
     known = {"recovery_target_s": job.recovery_target_s}
-    given = {"data": request.POST} if request.method == "POST" else {"initial": known}
-    form = forms.RecoveryTargetForm(job, [], **given)
-    said: Refusal | None = None
-    if request.method == "POST" and form.is_valid():
+    form = forms.RecoveryTargetForm(job, [], sent(request), initial=known)
+    if form.is_valid():
         target_s = form.cleaned_data["recovery_target_s"]
-        try:
+        with form.refusals(even_missing=True):
             services.set_recovery_target(account(request), job_id, target_s)
-        except Refusal as refusal:
-            said = refusal
-        else:
             messages.success(request, "The recovery target was changed.")
             return HttpResponseRedirect(reverse("job-recovery", args=[job_id]))
     context = {
@@ -299,7 +282,7 @@ def change_recovery_target(request: HttpRequest, job_id: str) -> HttpResponse:
         "button": _RECOVERY_TARGET.button.format(job.name),
         "back": reverse("job-recovery", args=[job_id]),
     }
-    return _asked(request, form, said, context)
+    return _asked(request, form, context)
 
 
 _RECOVERY_TARGET = Words(
@@ -315,37 +298,28 @@ def describe_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) ->
     """Change a savepoint's name, note and labels."""
     savepoint = _savepoint(job_id, savepoint_id)
     known = {"name": savepoint.name, "note": savepoint.note, "labels": savepoint.labels}
-    given = {"data": request.POST} if request.method == "POST" else {"initial": known}
-    form = forms.DescriptionForm(savepoint.job, [], **given)
-    said: Refusal | None = None
-    if request.method == "POST" and form.is_valid():
-        try:
+    form = forms.DescriptionForm(savepoint.job, [], sent(request), initial=known)
+    if form.is_valid():
+        with form.refusals(even_missing=True):
             savepoints.describe(account(request), savepoint_id, **form.arguments())
-        except Refusal as refusal:
-            said = refusal
-        else:
             messages.success(request, f"Savepoint {form.cleaned_data['name']} was changed.")
             return HttpResponseRedirect(reverse("job-savepoints", args=[job_id]))
-    return _asked(request, form, said, _of_savepoint(savepoint, _DESCRIBE))
+    return _asked(request, form, _of_savepoint(savepoint, _DESCRIBE))
 
 
 @form_for(Role.OPERATOR)
 def delete_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> HttpResponse:
     """Confirm the deletion of a savepoint, and request it once the form is sent."""
     savepoint = _savepoint(job_id, savepoint_id)
-    said: Refusal | None = None
+    form = forms.EmptyForm(savepoint.job, [])
     if request.method == "POST":
-        try:
+        with form.refusals(even_missing=True):
             operation = savepoints.delete(
                 account(request), savepoint_id, key=pages.sent_key(request)
             )
-        except Refusal as refusal:
-            said = refusal
-        else:
             messages.success(request, f"Savepoint {savepoint.name} is being deleted.")
             return _to_operation(operation)
-    form = forms.EmptyForm(savepoint.job, [])
-    return _asked(request, form, said, _of_savepoint(savepoint, _DELETE) | _deletion(savepoint))
+    return _asked(request, form, _of_savepoint(savepoint, _DELETE) | _deletion(savepoint))
 
 
 _DESCRIBE = Words(
