@@ -11,7 +11,7 @@ from weir.protocol.lifecycle import FailureReason
 
 
 class CheckpointHooks(Protocol):
-    """What jobs need of their checkpoints; ``checkpoints.job_hooks`` is a module of that shape."""
+    """The checkpoints as jobs need them; ``checkpoints.job_hooks`` is a module of that shape."""
 
     def driver_lost(self, job: Job, reason: FailureReason) -> None:
         """The job's driver was lost or ended; it may be replaced.
