@@ -19,6 +19,7 @@ from weir.operators.functions import (
     FlatMapFunction,
     KeyedProcessFunction,
     MapFunction,
+    ReduceFunction,
     RuntimeContext,
     TimeDomain,
 )
@@ -45,6 +46,24 @@ def test_reduce_emits_the_reduction_after_every_record() -> None:
     harness = Harness(partial(ReduceOperator, FIRST, add))
     assert harness.rows([("a", 1), ("b", 5), ("a", 2)]) == [("a", 1), ("b", 5), ("a", 3)]
     assert harness.rows([("a", 10)]) == [("a", 13)]
+
+
+class CountedReduction(ReduceFunction):
+    """Numbers the reductions since it was opened."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.reductions = 0
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        self.reductions += 1
+        return (value1[0], self.reductions)
+
+
+def test_every_subtask_reduces_by_a_function_of_its_own() -> None:
+    factory = partial(ReduceOperator, FIRST, CountedReduction())
+    one, other = Harness(factory), Harness(factory)
+    assert one.rows([("a", 0), ("a", 0), ("a", 0)]) == [("a", 0), ("a", 1), ("a", 2)]
+    assert other.rows([("a", 0), ("a", 0)]) == [("a", 0), ("a", 1)]
 
 
 def test_reduce_continues_from_a_snapshot_without_a_declared_type() -> None:
